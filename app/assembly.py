@@ -15,6 +15,7 @@ from app.broker.queue_cache import QueueCache
 from app.broker.queues import QueuePorts
 from app.broker.receive import ReceivePorts
 from app.broker.receive_filtered import SearchLimits, SearchPorts
+from app.broker.recover import RecoverPorts
 from app.broker.redrive import RedrivePorts
 from app.broker.release_expired import ReleasePorts
 from app.broker.renew import RenewPorts
@@ -78,6 +79,7 @@ def assemble_verbs(parts: Components) -> Broker:
     return Broker(
         sending=_send_ports(parts, shared.receivers),
         receiving=_receive_ports(parts, settling, renewing),
+        recovering=_recover_ports(parts),
         settling=settling,
         renewing=renewing,
         browsing=browsing,
@@ -139,6 +141,18 @@ def _receive_ports(parts: Components, settling: SettlePorts, renewing: RenewPort
     waiting = WaitPorts(parts.wait_queue, parts.queue_cache, parts.clock)
     searching = SearchPorts(parts.store, parts.searches, waiting, settling, parts.response_limits, parts.search_limits)
     return ReceivePorts(parts.store, waiting, searching, settling, renewing, parts.response_limits)
+
+
+def _recover_ports(parts: Components) -> RecoverPorts:
+    return RecoverPorts(
+        parts.store,
+        parts.lock_store,
+        parts.queue_cache,
+        parts.notifier,
+        parts.response_limits,
+        parts.counters,
+        parts.clock,
+    )
 
 
 def _purge_ports(parts: Components) -> PurgePorts:

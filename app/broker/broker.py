@@ -10,6 +10,7 @@ from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
 from app.broker.queues import QueuePorts
 from app.broker.receive import ReceivePorts
+from app.broker.recover import RecoverPorts
 from app.broker.redrive import RedrivePorts
 from app.broker.renew import RenewPorts
 from app.broker.response_limits import ResponseLimits
@@ -29,6 +30,7 @@ class Broker:
 
     sending: SendPorts
     receiving: ReceivePorts
+    recovering: RecoverPorts
     settling: SettlePorts
     renewing: RenewPorts
     browsing: BrowsePorts

@@ -23,7 +23,7 @@ from app.broker.wait import WaitPorts, wait_for_wake_up
 from app.domain.delivery import Claim, wait_key_of
 from app.domain.instant import Duration
 from app.domain.message import Message, MessageState
-from app.domain.queue import Queue, check_receive_enabled
+from app.domain.queue import Queue, check_receive_enabled, check_receiver, lock_duration_of
 from app.domain.refusals import MessageBusy, Refusal, StoreUnavailable, invalid_at
 from app.domain.settlement import Outcome, Removal, Settled, token_of
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES, weight_of
@@ -61,13 +61,8 @@ class ReceivePorts:
 
 
 async def receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
-    """Lock and return messages, in order; none if none arrived in time.
-
-    Refuses with `ReceiveDisabled`, and with `InvalidRequest` a group of a queue without groups.
-    """
-    check_receive_enabled(queue)
-    if request.group_id is not None and not queue.has_groups:
-        raise invalid_at("/group_id", "This queue has no group_in_flight. Use a filter: message.group_id == 'name'.")
+    """Lock and return messages, in order; none if none arrived in time. Refuses as `check_receive` does."""
+    _check_receive(queue, request)
     if request.message_filter is not None:
         return await receive_filtered(
             ports.searching, queue, _claim(ports.limits, queue, request), request.message_filter, request.wait_seconds
@@ -92,7 +87,7 @@ async def receive_once(
     were renewed before. The attempt is recorded when a message is received or the wait is over. So a repeat of an
     attempt that was interrupted while waiting waits again.
     """
-    check_receive_enabled(queue)
+    _check_receive(queue, request)
     deadline = ports.waiting.clock.monotonic() + request.wait_seconds
     with ports.waiting.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
         while True:
@@ -109,12 +104,13 @@ async def receive_once(
                 return once
 
 
-async def check_receive(messages: ClaimStore, queue: Queue, attempt: Attempt | None) -> None:
+async def check_receive(messages: ClaimStore, queue: Queue, request: ReceiveRequest, attempt: Attempt | None) -> None:
     """Refuse what `receive` would refuse, before the caller does other work in the same request.
 
-    Refuses with `ReceiveDisabled` or `KeyReused`.
+    Refuses with `ReceiveDisabled`, with `InvalidRequest` without a `receiver_id` that the queue needs or for a group of a
+    queue without groups, or with `KeyReused`.
     """
-    check_receive_enabled(queue)
+    _check_receive(queue, request)
     if attempt is not None:
         await messages.check_attempt(attempt)
 
@@ -170,11 +166,18 @@ async def _renew_if_renewed(
     return replace(message, locked_until=until, read_at=until - lock.duration, read_started_at=lock.measured_from)
 
 
+def _check_receive(queue: Queue, request: ReceiveRequest) -> None:
+    check_receive_enabled(queue)
+    check_receiver(queue, request.receiver_id)
+    if request.group_id is not None and not queue.has_groups:
+        raise invalid_at("/group_id", "This queue has no group_in_flight. Use a filter: message.group_id == 'name'.")
+
+
 def _claim(limits: ResponseLimits, queue: Queue, request: ReceiveRequest) -> Claim:
     return Claim(
         queue_id=queue.id,
         max_messages=request.max_messages,
-        lock_duration=request.lock_duration or queue.settings.lock_duration,
+        lock_duration=lock_duration_of(queue.settings, request.lock_duration),
         receiver_id=request.receiver_id,
         source=MessageState.DEFERRED if request.sequence_numbers else request.source,
         max_bytes=limits.max_bytes,

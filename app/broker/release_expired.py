@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Counters, ReleaseStore
 from app.broker.queue_cache import QueueCache
-from app.domain.queue import QueueSettings
+from app.domain.queue import QueueSettings, Redelivery
 from app.domain.refusals import NewerQueue
 from app.domain.settlement import LOCK_EXPIRED_REASON, Failure, LockedMessage, Move, Outcome, fence_above, release
 
@@ -52,6 +52,8 @@ async def _release_move(ports: ReleasePorts, locked: LockedMessage, expired_gene
     except NewerQueue:
         return None
     settings = QueueSettings() if queue is None else queue.settings
-    failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED_REASON)
+    # On request, a lock ends only because its message has expired: the message ends next, and nothing has failed.
+    is_failure = settings.redelivery is Redelivery.AUTOMATIC
+    failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED_REASON if is_failure else None, is_failure)
     move = release(locked, settings, failure, ports.random_fraction())
     return replace(move, fence=fence_above(expired_generation))

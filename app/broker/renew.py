@@ -31,9 +31,9 @@ from app.broker.ports import (
 )
 from app.broker.settle import MAX_TRIES, SettlePorts, pause_before_retry, release_lost, resolve_late
 from app.domain.instant import SECOND, Duration, Instant, remaining
-from app.domain.queue import Queue, lead_time
+from app.domain.queue import Queue, Redelivery, lead_time
 from app.domain.refusals import LockLost, MessageBusy, Refusal
-from app.domain.settlement import LockToken, Settled
+from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken, Settled
 from app.runtime.clock import Clock
 
 CLOCK_MARGIN: Duration = 2 * SECOND
@@ -81,6 +81,8 @@ async def renew(ports: RenewPorts, queue: Queue, token: LockToken, duration: Dur
 
     Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound`, or `MessageBusy` while another request holds the row.
     """
+    if queue.settings.redelivery is Redelivery.ON_REQUEST:
+        return await _held_lock(ports, queue, token)
     duration = duration or queue.settings.lock_duration
     renewal = RenewalRequest(token, QueueVersion(queue.id, queue.lock_version), duration)
     for try_number in range(MAX_TRIES):
@@ -102,6 +104,17 @@ async def renew(ports: RenewPorts, queue: Queue, token: LockToken, duration: Dur
         if lost := await release_lost(ports.settling.releasing, locked, answer.expired_generation):
             raise lost
     raise MessageBusy
+
+
+async def _held_lock(ports: RenewPorts, queue: Queue, token: LockToken) -> RenewedLock:
+    """Return a lock that does not end by time, unchanged. Neither SQL nor the lock store needs to extend it."""
+    started_at = ports.clock.monotonic()
+    (locked,) = await ports.messages.locked_messages([token])
+    if locked is None or locked.queue_id != queue.id:
+        raise await _refusal(ports.settling, queue, token)
+    if lost := await release_lost(ports.settling.releasing, locked, NO_EXPIRED_GENERATION):
+        raise lost
+    return RenewedLock(locked.locked_until, max(0, locked.locked_until - locked.read_at), started_at)
 
 
 async def _record_renewal(

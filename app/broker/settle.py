@@ -157,7 +157,9 @@ async def resolve_late(
     if tombstone.outcome is requested:
         return Settled(token.sequence_number, tombstone.outcome, tombstone.state, replayed=True)
     if cause := loss_cause(tombstone.outcome):
-        return LockLost(cause, tombstone.settled_at, await ports.messages.delivered_since(tombstone))
+        is_recovered = tombstone.outcome is Outcome.RECOVERED
+        delivered_again = is_recovered or await ports.messages.delivered_since(tombstone)
+        return LockLost(cause, tombstone.settled_at, delivered_again)
     return AlreadySettled(tombstone.outcome)
 
 

@@ -5,7 +5,7 @@ import typer
 from app.cli.archive import archive
 from app.cli.capabilities import capabilities
 from app.cli.keys import key
-from app.cli.messages import browse, receive, send
+from app.cli.messages import browse, receive, recover, send
 from app.cli.queues import dead_letter, queue
 from app.cli.server_commands import ServeCommand, bench, migrate, openapi, serve
 
@@ -24,6 +24,7 @@ app.command()(capabilities)
 app.add_typer(queue, name="queue")
 app.command()(send)
 app.command()(receive)
+app.command()(recover)
 app.command()(browse)
 app.add_typer(dead_letter, name="dead-letter")
 app.add_typer(archive, name="archive")

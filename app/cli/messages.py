@@ -1,4 +1,4 @@
-"""`peeklock send | receive | browse`: messages in a terminal or a pipe."""
+"""`peeklock send | receive | recover | browse`: messages in a terminal or a pipe."""
 
 import sys
 from base64 import b64decode, b64encode
@@ -119,6 +119,7 @@ def receive(
         list[int] | None,
         typer.Option(help="Sequence number of a message to receive, for example a deferred one; may be repeated."),
     ] = None,
+    receiver: Annotated[str | None, typer.Option(help="Name of this receiver, stored with each lock.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
@@ -133,6 +134,8 @@ def receive(
         if max_messages is not None or wait is not None or dead_letter or group is not None:
             raise typer.BadParameter("--number cannot be used with --max, --wait, --dead-letter or --group.")
         request_body = {"sequence_numbers": number}
+    if receiver is not None:
+        request_body["receiver_id"] = receiver
     messages = client.call("POST", queue_path(name, "messages", "receive"), request_body)["messages"]
     for start in range(0, len(messages), SETTLEMENTS_PER_REQUEST):
         batch = messages[start : start + SETTLEMENTS_PER_REQUEST]
@@ -141,6 +144,22 @@ def receive(
         if action is not SettlementAction.NONE:
             tokens = [message["lock_token"] for message in batch]
             _settle(client, name, [_settlement(action, token, reason) for token in tokens])
+
+
+def recover(
+    name: QueueName,
+    receiver: Annotated[str, typer.Option(help="Name of the receiver, as it was given to receive.")],
+    max_messages: Annotated[
+        int | None, typer.Option("--max", min=1, max=1000, help="Maximum number of messages. 1000 by default.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Get the messages again that a receiver has locked, under new lock tokens, and print them. They stay locked."""
+    request_body = {"receiver_id": receiver, "max_messages": max_messages or 1000}
+    for message in connect(url, key, as_json).call("POST", queue_path(name, "recover"), request_body)["messages"]:
+        _print(message, as_json)
 
 
 def browse(

@@ -6,7 +6,7 @@ import msgspec
 
 from app.domain.instant import Duration, Instant
 from app.domain.message import MAX_PRIORITY, Message, MessageMetadata, MessageState, SelectedMessage
-from app.domain.queue import QueueSettings
+from app.domain.queue import MAX_LOCK_DURATION, QueueSettings
 from app.domain.weight import MAX_RESPONSE_BYTES
 
 
@@ -24,6 +24,31 @@ class Claim(msgspec.Struct, frozen=True):
     receiver_id: str | None = None
     source: MessageState = MessageState.AVAILABLE
     max_bytes: int = MAX_RESPONSE_BYTES
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """A request for at most `max_messages` that a receiver holds in a queue, to lock them again for `lock_duration`.
+
+    Together they weigh at most `max_bytes`, unless it is a single message.
+    """
+
+    queue_id: int
+    receiver_id: str
+    max_messages: int
+    lock_duration: Duration
+    max_bytes: int = MAX_RESPONSE_BYTES
+
+
+def lock_end(locked_at: Instant, duration: Duration, expires_at: Instant | None, source: MessageState) -> Instant:
+    """Return when a new lock ends.
+
+    A lock that does not end by time ends when its message expires (S1.47). Dead-lettered messages do not expire. The SQL
+    of claims restates this rule; a test compares the two.
+    """
+    end = locked_at + duration
+    if duration <= MAX_LOCK_DURATION or expires_at is None or source is MessageState.DEAD_LETTERED:
+        return end
+    return min(end, expires_at)
 
 
 def wait_key_of(queue_id: int, source: MessageState) -> int:

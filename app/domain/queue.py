@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration, Instant
-from app.domain.refusals import NewerQueue, ReceiveDisabled, SendDisabled
+from app.domain.refusals import NewerQueue, ReceiveDisabled, SendDisabled, invalid_at
 from app.domain.retry import NoDelay, RetryPolicy
 
 MAX_NAME_LENGTH = 128
@@ -15,6 +15,9 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 MIN_LOCK_DURATION: Duration = SECOND
 MAX_LOCK_DURATION: Duration = 12 * HOUR
 DEFAULT_LOCK_DURATION: Duration = 30 * SECOND
+
+HELD_LOCK_DURATION: Duration = 36_525 * DAY
+"""How long a lock lasts in a queue with redelivery on request: a century, which means that it does not end by time."""
 
 MAX_DELIVERY_LIMIT = 1_000_000
 DEFAULT_MAX_DELIVERY_COUNT = 10
@@ -48,6 +51,17 @@ class QueueStatus(StrEnum):
     DISABLED = "disabled"
 
 
+class Redelivery(StrEnum):
+    """When a message that was delivered and not settled is delivered again.
+
+    `automatic`: when its lock ends, to any receiver. `on_request`: when its own receiver asks for it. Its lock then has
+    no end but the end of the message.
+    """
+
+    AUTOMATIC = "automatic"
+    ON_REQUEST = "on_request"
+
+
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
     """The settings of a queue; durations are in microseconds."""
@@ -62,15 +76,16 @@ class QueueSettings:
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_messages: int | None = None
     status: QueueStatus = QueueStatus.ACTIVE
+    redelivery: Redelivery = Redelivery.AUTOMATIC
     description: str = ""
     group_in_flight: int | None = None
     """How many messages of a group are available or locked at the same time. None: groups have no effect."""
 
 
-LEVEL_OF_SETTING: Mapping[str, int] = {"group_in_flight": 1}
+LEVEL_OF_SETTING: Mapping[str, int] = {"group_in_flight": 1, "redelivery": 2}
 """The feature level of each setting that servers of the first release do not know. Its default changes nothing for them.
 
-Level 0 has the settings of version 0.1. Level 1 adds groups.
+Level 0 has the settings of version 0.1. Level 1 adds groups, level 2 redelivery on request.
 """
 
 FEATURE_LEVEL = max(LEVEL_OF_SETTING.values(), default=0)
@@ -159,15 +174,30 @@ def check_receive_enabled(queue: Queue) -> None:
         raise ReceiveDisabled
 
 
+def lock_duration_of(settings: QueueSettings, requested: Duration | None) -> Duration:
+    """Return how long a new lock lasts; on request, no lock ends by time, so what the receiver asks for has no effect."""
+    if settings.redelivery is Redelivery.ON_REQUEST:
+        return HELD_LOCK_DURATION
+    return requested or settings.lock_duration
+
+
+def check_receiver(queue: Queue, receiver_id: str | None) -> None:
+    """Refuse with `InvalidRequest` a receiver without a name that could not ask for its messages again."""
+    if queue.settings.redelivery is Redelivery.ON_REQUEST and receiver_id is None:
+        raise invalid_at("/receiver_id", "A receive from a queue with redelivery on request needs a receiver_id.")
+
+
 def revokes_locks(before: QueueSettings, after: QueueSettings) -> bool:
     """Return whether this change of settings revokes the locks that receivers hold (S3.33).
 
-    Holders rely on the lock duration, the delivery limit and the status; only changes of these revoke locks.
+    Holders rely on the lock duration, the delivery limit, the status and the redelivery; only changes of these revoke
+    locks.
     """
-    return (before.lock_duration, before.max_delivery_count, before.status) != (
+    return (before.lock_duration, before.max_delivery_count, before.status, before.redelivery) != (
         after.lock_duration,
         after.max_delivery_count,
         after.status,
+        after.redelivery,
     )
 
 

@@ -128,6 +128,7 @@ class LossCause(StrEnum):
     EXPIRED = "expired"
     ADMINISTRATOR = "settled_by_administrator"
     ENTITY_CHANGED = "entity_changed"
+    RECOVERED = "recovered"
 
 
 class LockLost(Refusal):

@@ -41,6 +41,8 @@ class Outcome(StrEnum):
     """Delivered by receive-and-delete."""
     RELEASED = "released"
     """Returned uncounted, because its receiver disconnected before the response began."""
+    RECOVERED = "recovered"
+    """Delivered again to the same receiver, at its request, under another token."""
     LOCK_EXPIRED = "lock_expired"
     ENTITY_CHANGED = "entity_changed"
     EXPIRED = "expired"
@@ -53,6 +55,8 @@ def loss_cause(outcome: Outcome) -> LossCause | None:
     match outcome:
         case Outcome.LOCK_EXPIRED | Outcome.RELEASED:
             return LossCause.EXPIRED
+        case Outcome.RECOVERED:
+            return LossCause.RECOVERED
         case Outcome.ENTITY_CHANGED:
             return LossCause.ENTITY_CHANGED
         case Outcome.PURGED | Outcome.CANCELLED:

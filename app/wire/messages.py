@@ -94,6 +94,19 @@ class ReceivedMessages(msgspec.Struct, omit_defaults=True):
     settled: list[SettlementResult] | None = None
 
 
+class RecoverMessages(msgspec.Struct, forbid_unknown_fields=True):
+    """Whose locked messages to deliver again: those that were received with this `receiver_id`."""
+
+    receiver_id: Id
+    max_messages: ReceiveCount = MAX_RECEIVE_COUNT
+
+
+class RecoveredMessages(msgspec.Struct):
+    """The receiver's messages under new lock tokens, in order."""
+
+    messages: list[MessageView]
+
+
 class BrowseMessages(Page):
     """Which messages to browse: in these states (default: all) and matched by the filter."""
 

@@ -23,6 +23,7 @@ from app.domain.queue import (
     QueueCounts,
     QueueSettings,
     QueueStatus,
+    Redelivery,
 )
 from app.wire.field_types import (
     NO_NUL,
@@ -109,6 +110,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     max_message_bytes: MessageBytes = DEFAULT_MAX_MESSAGE_BYTES
     max_messages: MessageLimit | None = None
     status: QueueStatus = QueueStatus.ACTIVE
+    redelivery: Redelivery = Redelivery.AUTOMATIC
     description: QueueDescription = ""
     group_in_flight: GroupLimit | None = None
 

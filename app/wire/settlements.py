@@ -162,6 +162,7 @@ def outcome_name(outcome: Outcome) -> SettledOutcome:
         case (
             Outcome.RECEIVED
             | Outcome.RELEASED
+            | Outcome.RECOVERED
             | Outcome.LOCK_EXPIRED
             | Outcome.ENTITY_CHANGED
             | Outcome.EXPIRED

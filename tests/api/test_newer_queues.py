@@ -17,6 +17,7 @@ IN_QUEUES = [operation for operation in OPERATIONS if "{queue}" in operation.pat
 BODIES: dict[str, Any] = {
     "settle_messages": {"settlements": [{"action": "complete", "lock_token": f"1.{'0' * 32}"}]},
     "send_batch": {"messages": [{}]},
+    "recover_messages": {"receiver_id": "worker"},
 }
 
 

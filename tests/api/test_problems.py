@@ -171,6 +171,7 @@ async def test_every_operation_on_an_unknown_queue_is_refused_or_creates_it(
     bodies: dict[str, Any] = {
         "settle_messages": {"settlements": [{"action": "complete", "lock_token": f"1.{'0' * 32}"}]},
         "send_batch": {"messages": [{}]},
+        "recover_messages": {"receiver_id": "worker"},
     }
     answer = await api.http.request(operation.method, path_of(operation), json=bodies.get(operation.name))
     if operation.name in ("put_queue", "send_message", "send_raw", "send_batch"):

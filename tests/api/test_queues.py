@@ -21,6 +21,7 @@ DEFAULTS = {
     "max_message_bytes": 1 << 20,
     "max_messages": None,
     "status": "active",
+    "redelivery": "automatic",
     "description": "",
     "group_in_flight": None,
 }
@@ -35,6 +36,7 @@ OTHER = {
     "max_message_bytes": 1000,
     "max_messages": 50,
     "status": "send_disabled",
+    "redelivery": "on_request",
     "description": "Orders of the shop.",
     "group_in_flight": 5,
 }

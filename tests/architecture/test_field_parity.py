@@ -13,7 +13,7 @@ from app.domain.access import ApiKey, Grant, Right
 from app.domain.digest import content_digest
 from app.domain.instant import SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageMetadata, MessageState, Receipt
-from app.domain.queue import Queue, QueueSettings, QueueStatus
+from app.domain.queue import Queue, QueueSettings, QueueStatus, Redelivery
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
 from app.store import tables
@@ -36,6 +36,7 @@ SETTINGS = QueueSettings(
     max_message_bytes=7,
     max_messages=8,
     status=QueueStatus.SEND_DISABLED,
+    redelivery=Redelivery.ON_REQUEST,
     description="nine",
     group_in_flight=10,
 )

@@ -43,7 +43,7 @@ async def test_a_queue_with_receives_disabled_refuses_receives(
         receive(broker.receiving, closed, ReceiveRequest()),
         receive(broker.receiving, closed, ReceiveRequest(message_filter=CelFilter("true"))),
         receive_once(broker.receiving, closed, ReceiveRequest(), ATTEMPT),
-        check_receive(broker.receiving.messages, closed, None),
+        check_receive(broker.receiving.messages, closed, ReceiveRequest(), None),
     ):
         with pytest.raises(ReceiveDisabled):
             await receiving
@@ -51,12 +51,12 @@ async def test_a_queue_with_receives_disabled_refuses_receives(
 
 
 async def test_a_reused_idempotency_key_is_refused_before_other_work(broker: OpenBroker, queue: Queue) -> None:
-    await check_receive(broker.receiving.messages, queue, None)
-    await check_receive(broker.receiving.messages, queue, ATTEMPT)
+    await check_receive(broker.receiving.messages, queue, ReceiveRequest(), None)
+    await check_receive(broker.receiving.messages, queue, ReceiveRequest(), ATTEMPT)
     await receive_once(broker.receiving, queue, ReceiveRequest(), ATTEMPT)
-    await check_receive(broker.receiving.messages, queue, ATTEMPT)
+    await check_receive(broker.receiving.messages, queue, ReceiveRequest(), ATTEMPT)
     with pytest.raises(KeyReused):
-        await check_receive(broker.receiving.messages, queue, replace(ATTEMPT, fingerprint=b"g" * 32))
+        await check_receive(broker.receiving.messages, queue, ReceiveRequest(), replace(ATTEMPT, fingerprint=b"g" * 32))
 
 
 @pytest.mark.parametrize(

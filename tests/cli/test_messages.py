@@ -1,4 +1,4 @@
-"""`peeklock send | receive | browse` at a real server."""
+"""`peeklock send | receive | recover | browse` at a real server."""
 
 from __future__ import annotations
 
@@ -37,6 +37,18 @@ def test_a_message_is_sent_from_a_file_with_its_options(command_line: CommandLin
 def test_a_message_is_sent_from_standard_input(command_line: CommandLine) -> None:
     command_line.run_ok("send", "piped", stdin="schön\n".encode())
     assert command_line.run_ok("receive", "piped") == "schön\n\n"
+
+
+def test_a_receiver_recovers_its_messages(command_line: CommandLine) -> None:
+    command_line.run_ok("queue", "create", "held", "--set", "redelivery=on_request")
+    for body in ("one", "two"):
+        command_line.run_ok("send", "held", body)
+    assert command_line.run_refused("receive", "held").splitlines()[1].startswith("  at /receiver_id: ")
+    held = command_line.read_json("receive", "held", "--receiver", "clerk", "--max", "2", "--then", "none")
+    (first,) = command_line.read_json("recover", "held", "--receiver", "clerk", "--max", "1")
+    assert (first["body_base64"], first["redelivered"]) == (held[0]["body_base64"], True)
+    assert command_line.run_ok("recover", "held", "--receiver", "clerk") == "one\ntwo\n"
+    assert command_line.run_ok("recover", "held", "--receiver", "other") == ""
 
 
 def test_every_line_is_a_message(command_line: CommandLine) -> None:

@@ -121,7 +121,7 @@ def test_the_settings_of_a_queue_have_these_defaults() -> None:
     assert shown.keys() == members.keys()
     for name, text in shown.items():
         wanted = {"kind": "none"} if name == "retry" else members[name].get("default")
-        assert (text if text == "active" else json.loads(text)) == wanted, name
+        assert (text if text in ("active", "automatic") else json.loads(text)) == wanted, name
 
 
 def test_a_receive_has_these_members() -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from app.domain.delivery import delivery_position, is_deliverable, is_redelivered, wait_key_of
+from app.domain.delivery import delivery_position, is_deliverable, is_redelivered, lock_end, wait_key_of
 from app.domain.message import BodyKind, Draft, Envelope, MessageState
+from app.domain.queue import HELD_LOCK_DURATION, MAX_LOCK_DURATION
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES, count_that_fit, select_message, weight_of
 from tests.domain.messages import message, metadata
 
@@ -38,6 +39,21 @@ def test_a_message_is_deliverable_until_its_time_to_live_ends() -> None:
     assert is_deliverable(message(expires_at=1_001), now=1_000)
     assert not is_deliverable(message(expires_at=1_000), now=1_000)
     assert not is_deliverable(message(state=MessageState.SCHEDULED), now=1_000)
+
+
+@pytest.mark.parametrize("source", [MessageState.AVAILABLE, MessageState.DEFERRED, MessageState.DEAD_LETTERED])
+def test_a_lock_that_ends_by_time_may_outlive_its_message(source: MessageState) -> None:
+    assert lock_end(100, MAX_LOCK_DURATION, 200, source) == 100 + MAX_LOCK_DURATION
+
+
+@pytest.mark.behaviour("S1.47")
+def test_a_lock_that_does_not_end_by_time_ends_with_its_message() -> None:
+    century = 100 + HELD_LOCK_DURATION
+    assert lock_end(100, HELD_LOCK_DURATION, 200, MessageState.AVAILABLE) == 200
+    assert lock_end(100, HELD_LOCK_DURATION, 200, MessageState.DEFERRED) == 200
+    assert lock_end(100, HELD_LOCK_DURATION, century + 1, MessageState.AVAILABLE) == century
+    assert lock_end(100, HELD_LOCK_DURATION, None, MessageState.AVAILABLE) == century
+    assert lock_end(100, HELD_LOCK_DURATION, 200, MessageState.DEAD_LETTERED) == century
 
 
 def test_a_message_weighs_its_row_its_body_and_its_properties() -> None:

@@ -12,23 +12,28 @@ from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Envelope, MessageState
 from app.domain.queue import (
     FEATURE_LEVEL,
+    HELD_LOCK_DURATION,
     LEVEL_OF_SETTING,
     MAX_LOCK_DURATION,
     MIN_LOCK_DURATION,
     Queue,
     QueueSettings,
     QueueStatus,
+    Redelivery,
     check_known,
     check_receive_enabled,
+    check_receiver,
     check_send_enabled,
     is_valid_name,
     lead_time,
+    lock_duration_of,
     required_level,
     revokes_locks,
 )
 from app.domain.refusals import (
     FieldError,
     Forbidden,
+    InvalidRequest,
     MessageNotFound,
     MessageTooLarge,
     NewerQueue,
@@ -95,7 +100,24 @@ def test_only_changes_that_a_holder_relies_on_revoke_its_lock() -> None:
     assert revokes_locks(before, QueueSettings(lock_duration=MINUTE))
     assert revokes_locks(before, QueueSettings(max_delivery_count=3))
     assert revokes_locks(before, QueueSettings(status=QueueStatus.DISABLED))
+    assert revokes_locks(before, QueueSettings(redelivery=Redelivery.ON_REQUEST))
     assert not revokes_locks(before, QueueSettings(description="new", max_messages=5, default_ttl=HOUR))
+
+
+def test_only_a_lock_of_an_automatic_queue_lasts_as_long_as_it_is_asked_to() -> None:
+    automatic = QueueSettings(lock_duration=MINUTE)
+    assert [lock_duration_of(automatic, asked) for asked in (None, HOUR)] == [MINUTE, HOUR]
+    on_request = replace(automatic, redelivery=Redelivery.ON_REQUEST)
+    assert {lock_duration_of(on_request, asked) for asked in (None, HOUR)} == {HELD_LOCK_DURATION}
+
+
+def test_redelivery_on_request_needs_a_receiver_with_a_name() -> None:
+    on_request = queue(QueueSettings(redelivery=Redelivery.ON_REQUEST))
+    check_receiver(on_request, "worker")
+    check_receiver(queue(QueueSettings()), None)
+    with pytest.raises(InvalidRequest) as refused:
+        check_receiver(on_request, None)
+    assert [fault.pointer for fault in refused.value.field_errors] == ["/receiver_id"]
 
 
 def test_a_queue_needs_the_highest_level_among_its_settings_that_are_not_defaults() -> None:

@@ -73,6 +73,22 @@ def test_a_killed_server_restarts_with_every_message_in_its_state(serve: Serve, 
     assert taken == [{"a": [1, 2.0, None]}, "AP8=", "the last word"]
 
 
+@pytest.mark.behaviour("S1.43", "S1.69")
+def test_a_receiver_recovers_its_messages_from_a_server_that_was_killed(serve: Serve, tmp_path: Path) -> None:
+    killed = serve(data_dir=tmp_path / "data")
+    request_json(killed, "PUT", QUEUE, {"redelivery": "on_request"})
+    for number in range(3):
+        request_json(killed, "POST", SEND, {"body": number})
+    held = request_json(killed, "POST", f"{SEND}/receive", {"receiver_id": "clerk", "max_messages": 3})["messages"]
+    assert settle(killed, held[0], "complete").status_code == 200
+    killed.end()
+    later = serve(data_dir=tmp_path / "data")
+    again = request_json(later, "POST", f"{QUEUE}/recover", {"receiver_id": "clerk"})["messages"]
+    assert [(message["body"], message["redelivered"]) for message in again] == [(1, True), (2, True)]
+    assert [settle(later, message, "complete").status_code for message in (held[1], again[0])] == [410, 200]
+    assert [message["body"] for message in all_messages(later)] == [2]
+
+
 @pytest.mark.behaviour("S1.73")
 def test_a_stopped_server_serves_nothing_and_loses_nothing(serve: Serve, tmp_path: Path) -> None:
     stopped = serve(data_dir=tmp_path / "data")

@@ -51,7 +51,7 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     entries = read_settlements(queue, request.body.settlements or ())
     results: Sequence[SettleResult | RenewedLock] = ()
     if entries:
-        await check_receive(request.broker.receiving.messages, queue, attempt)
+        await check_receive(request.broker.receiving.messages, queue, wanted, attempt)
         results = await settle_all(request.broker, queue, entries)
     messages, headers = await _receive_unless_disconnected(request, queue, wanted, attempt)
     views = message_views(messages, request.broker.clock.monotonic)

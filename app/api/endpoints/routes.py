@@ -9,6 +9,7 @@ from app.api.endpoints import (
     messages,
     queues,
     receiving,
+    recovering,
     sending,
     settling,
 )
@@ -17,6 +18,7 @@ from app.api.http.operation import Operation
 OPERATIONS: tuple[Operation, ...] = (
     sending.send_message,
     receiving.receive_messages,
+    recovering.recover_messages,
     settling.complete_lock,
     settling.abandon_lock,
     settling.renew_lock,

@@ -6,7 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from app.domain.delivery import Claim, DeliveryPosition
+from app.domain.delivery import Claim, DeliveryPosition, Recovery
 from app.domain.instant import Duration, Instant
 from app.domain.message import Draft, Message, MessageMetadata, MessageState, Receipt
 from app.domain.settlement import LockedMessage, LockToken, Move, Removal, Tombstone
@@ -75,6 +75,14 @@ class Admitted(msgspec.Struct, frozen=True):
     sequence_number: int
     priority: int
     available_at: Instant
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Messages under new tokens, and the old tokens of those whose lock had been renewed."""
+
+    messages: list[Message]
+    renewed: list[LockToken]
 
 
 class SendStore(Protocol):
@@ -217,5 +225,18 @@ class ReleaseStore(Protocol):
         ...
 
 
-class MessageStore(SendStore, ClaimStore, SearchStore, SettleStore, RenewStore, ReleaseStore, Protocol):
+class RecoverStore(Protocol):
+    """The recovery of messages by their receiver."""
+
+    async def recover(self, recovery: Recovery) -> Recovered:
+        """Lock the messages that a receiver holds again, each under a new token, in order of `delivery_position`.
+
+        In one transaction the deliveries under the old tokens end (outcome recovered, uncounted) and new ones begin:
+        generation 0, `locked_until` as `lock_end` says. If a lock had been renewed, the queue's `lock_purges` grows.
+        Skips locks that have ended, and rows that other statements hold.
+        """
+        ...
+
+
+class MessageStore(SendStore, ClaimStore, SearchStore, SettleStore, RenewStore, ReleaseStore, RecoverStore, Protocol):
     """The operations of senders and receivers."""

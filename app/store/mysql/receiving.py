@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeAlias
 
-from app.domain.delivery import Claim
+from app.domain.delivery import Claim, lock_end
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageState
 from app.domain.settlement import SECRET_BYTES, LockToken
@@ -55,7 +55,8 @@ class Delivery:
 
     @property
     def locked_until(self) -> Instant:
-        return self.read_at + self.claim.lock_duration
+        expires_at = self.row[COLUMN["expires_at"]]
+        return lock_end(self.read_at, self.claim.lock_duration, expires_at, self.claim.source)
 
     def lock_params(self) -> Mapping[str, Any]:
         """Return the parameters of the statement `lock` for the row."""

@@ -250,12 +250,17 @@ UPDATE message AS m SET
     home_state = 1,
     delivery_count = m.delivery_count + 1,
     lock_token = substring(:secrets::bytea FROM 16 * next.slot - 15 FOR 16),
-    locked_until = clock.now + (:lock_duration::bigint[])[least(next.slot, cardinality(:lock_duration::bigint[]))],
+    locked_until = least(
+        clock.now + lock.duration, CASE WHEN lock.duration > 43200000000 THEN m.expires_at END
+    ),
     lock_generation = 0,
     receiver_id = (:receiver_id::text[])[least(next.slot, cardinality(:receiver_id::text[]))],
     first_delivered_at = coalesce(m.first_delivered_at, clock.now),
     last_delivered_at = clock.now
-FROM clock, scan, next
+FROM clock, scan, next,
+    LATERAL (
+        SELECT (:lock_duration::bigint[])[least(next.slot, cardinality(:lock_duration::bigint[]))] AS duration
+    ) AS lock
 WHERE m.ctid = next.row
   AND next.over_budget = 0
 RETURNING @m.message, next.slot, scan.entries_read, scan.truncated_at;
@@ -287,7 +292,9 @@ UPDATE message AS m SET
     home_state = 1,
     delivery_count = m.delivery_count + 1,
     lock_token = :secret,
-    locked_until = next.now + :lock_duration,
+    locked_until = least(
+        next.now + :lock_duration, CASE WHEN :lock_duration > 43200000000 THEN m.expires_at END
+    ),
     lock_generation = 0,
     receiver_id = :receiver_id,
     first_delivered_at = coalesce(m.first_delivered_at, next.now),
@@ -421,7 +428,9 @@ claimed AS (
         home_state = m.state,
         delivery_count = m.delivery_count + 1,
         lock_token = substring(:secrets::bytea FROM 16 * next.slot - 15 FOR 16),
-        locked_until = clock.now + :lock_duration,
+        locked_until = least(
+            clock.now + :lock_duration, CASE WHEN :lock_duration > 43200000000 AND m.state <> 5 THEN m.expires_at END
+        ),
         lock_generation = 0,
         receiver_id = :receiver_id,
         first_delivered_at = coalesce(m.first_delivered_at, clock.now),

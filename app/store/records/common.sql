@@ -152,6 +152,34 @@ WHERE state IN (1, 3, 4, 7)
 LIMIT :limit
 @skip_locked;
 
+-- ---- recovery by a receiver ------------------------------------------------------------------------------------------
+
+-- held_by_receiver: locks of a receiver that have not ended, in order of delivery; locked until the transaction ends
+SELECT sequence_number, lock_token, lock_generation, home_state, expires_at, @now, @weight
+FROM message
+WHERE queue_id = :queue_id  -- fence: queue
+  AND state = 2  -- fence: locked
+  AND receiver_id = :receiver_id  -- fence: receiver
+  AND locked_until > @now  -- fence: time
+ORDER BY priority DESC, available_at, sequence_number
+LIMIT :limit
+@skip_locked;
+
+-- supersede: leave the tombstones of deliveries that the same receiver gets again
+INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
+SELECT sequence_number, lock_token, queue_id, :outcome, state, :settled_at, :remove_at
+FROM message
+WHERE sequence_number @in(:numbers);
+
+-- lock_again: give a message another token, for the receiver that holds it
+UPDATE message
+SET lock_token = :lock_token,
+    locked_until = :locked_until,
+    lock_generation = 0,
+    delivery_count = delivery_count + 1,
+    last_delivered_at = :locked_at
+WHERE sequence_number = :sequence_number;
+
 -- ---- unlocked messages -----------------------------------------------------------------------------------------------
 
 -- unlocked_for_update: lock those of these messages that are unlocked and unchanged, until the transaction ends

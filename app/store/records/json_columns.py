@@ -9,7 +9,7 @@ import msgspec
 from app.domain.access import Grant, Right
 from app.domain.instant import Instant
 from app.domain.message import Envelope, Message, MessageState, Receipt
-from app.domain.queue import QueueSettings, QueueStatus
+from app.domain.queue import QueueSettings, QueueStatus, Redelivery
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
 from app.domain.settlement import LockToken
 
@@ -112,6 +112,7 @@ RETRY_KINDS: Mapping[str, type[RetryPolicy]] = {
 }
 RETRY_NAMES = {kind: name for name, kind in RETRY_KINDS.items()}
 STATUSES: Mapping[str | None, QueueStatus] = {status.value: status for status in QueueStatus}
+REDELIVERIES = {redelivery.value: redelivery for redelivery in Redelivery}
 SETTINGS_FIELDS = frozenset(field.name for field in fields(QueueSettings))
 
 
@@ -135,6 +136,8 @@ def read_settings(text: str) -> QueueSettings:
         stored["retry"] = msgspec.convert(retry, kind)
     if status := STATUSES.get(stored.pop("status", None)):
         stored["status"] = status
+    if redelivery := REDELIVERIES.get(stored.pop("redelivery", None)):
+        stored["redelivery"] = redelivery
     return QueueSettings(**stored)
 
 

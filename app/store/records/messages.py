@@ -7,8 +7,9 @@ from functools import partial
 from itertools import compress
 from typing import TypeAlias
 
-from app.broker.ports import Admitted, Edit, Promoted, QueueGone, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports import Admitted, Edit, Promoted, QueueGone, Recovered, Redrive, UnlockedRow, Withdrawal
 from app.domain.archive import DEFAULT_BATCH_LIMITS
+from app.domain.delivery import Recovery
 from app.domain.instant import DAY, Duration, Instant
 from app.domain.message import Message, MessageState
 from app.domain.queue import FEATURE_LEVEL, Queue
@@ -20,6 +21,7 @@ from app.store.records.groups import admit, enter, left_groups
 from app.store.records.json_columns import write_properties
 from app.store.records.message_reads import MessageReads, read_message
 from app.store.records.queues import last_known
+from app.store.records.recovery import recover
 
 DELETED_QUEUE_KEEP: Duration = DAY
 """How long the record of a deleted queue is kept at least: longer than any statement that still stores into it."""
@@ -146,6 +148,10 @@ class MessageRecords(MessageReads):
         is_cancelled, admitted = await self._database.transaction(work)
         self._announce(admitted)
         return is_cancelled
+
+    async def recover(self, recovery: Recovery) -> Recovered:
+        """See `RecoverStore`."""
+        return await self._database.transaction(partial(recover, recovery=recovery))
 
     async def promote(self, limit: int) -> Promoted:
         """See `MaintenanceStore`."""

@@ -96,7 +96,10 @@ UPDATE message
 SET home_state = state,
     state = 2,
     lock_token = fresh_secret(),
-    locked_until = @now + :lock_duration,
+    locked_until = CASE
+        WHEN :lock_duration > 43200000000 AND state <> 5 AND expires_at < @now + :lock_duration THEN expires_at
+        ELSE @now + :lock_duration
+    END,
     lock_generation = 0,
     receiver_id = :receiver_id,
     delivery_count = delivery_count + 1,

@@ -1,0 +1,26 @@
+"""Recovery over HTTP: a receiver gets its own locked messages again."""
+
+from app.api.http.operation import operation
+from app.api.http.request import Request
+from app.api.http.response import Response
+from app.broker.recover import recover
+from app.domain.access import Right
+from app.wire.messages import RecoveredMessages, RecoverMessages, message_views
+
+
+@operation(
+    "POST", "/v1/queues/{queue}/recover", right=Right.LISTEN, tag="messages",
+    body=RecoverMessages, responses={200: RecoveredMessages}, refusals=(404, 422),
+    example={"receiver_id": "worker-1"},
+)  # fmt: skip
+async def recover_messages(request: Request[RecoverMessages]) -> Response:
+    """Get the messages again that were received with this `receiver_id` and are still locked.
+
+    Each has a new lock token and is marked `redelivered`; its old token is lost, with the cause `recovered`. A receiver
+    can ask after it was disconnected, and in every queue. In a queue with redelivery on request it is the only way to
+    get them again. An answer may have fewer messages than the receiver holds, because its size is limited: settle these
+    and ask again. Messages that arrived meanwhile are not among them; receive those.
+    """
+    queue = await request.queue()
+    messages = await recover(request.broker.recovering, queue, request.body.receiver_id, request.body.max_messages)
+    return Response(RecoveredMessages(message_views(messages, request.broker.clock.monotonic)))
