@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
@@ -51,6 +52,7 @@ SETTINGS = QueueSettings(
     max_messages=MAX_MESSAGES,
     max_message_bytes=MAX_MESSAGE_BYTES,
 )
+UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
 BODIES = {"fits": b"x" * MAX_MESSAGE_BYTES, "is too large": b"x" * (MAX_MESSAGE_BYTES + 1)}
 
 Result = TypeVar("Result")
@@ -59,6 +61,8 @@ lowest_priorities = st.sampled_from([0, 0, 5])
 limits = st.sampled_from([None, None, 1, 2])
 keys = st.integers(1, 2)
 picks = st.integers(0, 1000)
+groups = st.sampled_from([None, "a", "a", "b"])
+group_limits = st.sampled_from([None, 1, 1, 2])
 is_stale_choices = st.sampled_from([False, False, False, True])
 
 
@@ -71,16 +75,17 @@ class VerbHistories(RuleBasedStateMachine):
         super().__init__()
         self.make_store_fixture = make_store_fixture
 
-    @initialize()
-    def open(self) -> None:
+    @initialize(group_in_flight=group_limits)
+    def open(self, group_in_flight: int | None) -> None:
+        self.settings = replace(SETTINGS, group_in_flight=group_in_flight)
         self.runner = asyncio.Runner()
         self.subject = self.make_store_fixture()
         self.run(self.subject.open())
         self.clock = self.subject.clock
         self.broker = build_broker(self.subject.store, self.clock)
         self.queue: Queue
-        self.queue, _ = self.run(put_queue(self.broker.queues, NAME, SETTINGS))
-        self.model = Model(MAX_DELIVERY_COUNT, MAX_MESSAGES, self.clock.now())
+        self.queue, _ = self.run(put_queue(self.broker.queues, NAME, self.settings))
+        self.model = Model(MAX_DELIVERY_COUNT, MAX_MESSAGES, self.clock.now(), group_in_flight)
         self._send_initial_messages()
 
     def teardown(self) -> None:
@@ -102,8 +107,8 @@ class VerbHistories(RuleBasedStateMachine):
                 self.run(receive(self.broker.receiving, self.queue, ReceiveRequest())), [receipt.sequence_number]
             )
             set_aside(token)
-        self.send([2, 7], 0, None)
-        self.send([5], 10, 40)
+        self.send([2, 7], 0, None, "a")
+        self.send([5], 10, 40, None)
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
@@ -111,11 +116,13 @@ class VerbHistories(RuleBasedStateMachine):
         priorities=st.lists(priorities, min_size=1, max_size=3),
         delay=st.sampled_from([0, 0, 10]),
         ttl=st.sampled_from([None, None, 40]),
+        group=groups,
     )
-    def send(self, priorities: list[int], delay: int, ttl: int | None) -> None:
+    def send(self, priorities: list[int], delay: int, ttl: int | None, group: str | None) -> None:
         time_to_live = None if ttl is None else ttl * TIME_UNIT
         new_messages = [
-            NewMessage(Envelope(""), priority=one, delay=delay * TIME_UNIT, ttl=time_to_live) for one in priorities
+            NewMessage(Envelope("", group_id=group), priority=one, delay=delay * TIME_UNIT, ttl=time_to_live)
+            for one in priorities
         ]
         result = self._result_or_code(send(self.broker.sending, self.queue, new_messages))
         if not self.model.has_room(len(new_messages)):
@@ -123,12 +130,16 @@ class VerbHistories(RuleBasedStateMachine):
             return
         assert not isinstance(result, str)
         for receipt, priority in zip(result, priorities, strict=True):
-            self.model.sent(receipt.sequence_number, priority, delay * TIME_UNIT, time_to_live)
+            state = self.model.sent(receipt.sequence_number, priority, delay * TIME_UNIT, time_to_live, group)
+            assert receipt.state is state
 
-    @rule(batch=st.lists(st.tuples(priorities, st.sampled_from([*BODIES, "fits"])), min_size=1, max_size=4))
-    def send_each(self, batch: list[tuple[int, str]]) -> None:
+    @rule(
+        batch=st.lists(st.tuples(priorities, st.sampled_from([*BODIES, "fits"])), min_size=1, max_size=4), group=groups
+    )
+    def send_each(self, batch: list[tuple[int, str]], group: str | None) -> None:
         """Each message of a batch has its own receipt or refusal."""
-        new_messages = [NewMessage(Envelope(""), BODIES[size], BodyKind.BYTES, priority) for priority, size in batch]
+        envelope = Envelope("", group_id=group)
+        new_messages = [NewMessage(envelope, BODIES[size], BodyKind.BYTES, priority) for priority, size in batch]
         result = self.run(send_each(self.broker.sending, self.queue, new_messages))
         for one, (priority, size) in zip(result, batch, strict=True):
             if size == "is too large":
@@ -137,12 +148,14 @@ class VerbHistories(RuleBasedStateMachine):
                 assert _result_code(one) == "queue-full"
             else:
                 assert isinstance(one, Receipt)
-                self.model.sent(one.sequence_number, priority, 0, None)
+                assert one.state is self.model.sent(one.sequence_number, priority, 0, None, group)
 
     @rule(key=keys, priority=st.sampled_from([2, 7]))
     def send_once(self, key: int, priority: int) -> None:
         """A repeat with the same key gets the first result and stores no message."""
-        new_messages = [NewMessage(Envelope(""), priority=priority)]
+        # The group belongs to the payload, so that a repeat has the same.
+        group = "a" if priority == 2 else None
+        new_messages = [NewMessage(Envelope("", group_id=group), priority=priority)]
         result = self._result_or_code(
             send_once(self.broker.sending, NAME, new_messages, _attempt("send", key, priority))
         )
@@ -153,7 +166,7 @@ class VerbHistories(RuleBasedStateMachine):
                 assert not isinstance(result, str)
                 assert not result.replayed
                 (receipt,) = result.result
-                self.model.sent(receipt.sequence_number, priority, 0, None)
+                assert receipt.state is self.model.sent(receipt.sequence_number, priority, 0, None, group)
                 self.model.remember("send", key, priority, [receipt.sequence_number], ATTEMPT_RETENTION)
             case str(refusal):
                 assert result == refusal
@@ -224,8 +237,7 @@ class VerbHistories(RuleBasedStateMachine):
         expected = self.model.next(most)
         messages = self.run(receive_and_delete(self.broker.receiving, self.queue, ReceiveRequest(max_messages=most)))
         assert [message.sequence_number for message in messages] == expected
-        for number in expected:
-            self.model.received_and_deleted(number)
+        self.model.received_and_deleted(expected)
 
     # ---- settling deliveries -----------------------------------------------------------------------------------------
 
@@ -260,18 +272,27 @@ class VerbHistories(RuleBasedStateMachine):
         self.run(self.subject.advance_time(units * TIME_UNIT / SECOND))
         self.model.now = self.clock.now()
         if sweeps:
-            self.run(self._sweep())
-            self.model.sweep()
-            self.model.promote()
-            self.model.expire()
+            loops = (
+                (expire_locks(self.broker.sweeping), self.model.sweep),
+                (promote_scheduled(self.broker.scheduling), self.model.promote),
+                (expire_overdue(self.broker.expiring), self.model.expire),
+            )
+            for run_pass, expect in loops:
+                self.run(run_pass)
+                expect()
+                self._pass_a_microsecond()
 
     # ---- administration ----------------------------------------------------------------------------------------------
 
-    @rule(states=st.sets(st.sampled_from(MessageState), min_size=1), lowest_priority=lowest_priorities, limit=limits)
+    @rule(
+        states=st.just({MessageState.LOCKED}) | st.sets(st.sampled_from(UNLOCKED), min_size=1),
+        lowest_priority=lowest_priorities,
+        limit=limits,
+    )
     def purge(self, states: set[MessageState], lowest_priority: int, limit: int | None) -> None:
-        chosen = self.model.select(states, lowest_priority, limit)
         selection = MessageSelection(sorted(states), _at_least(lowest_priority), limit)
-        assert self.run(purge(self.broker.purging, self.queue, selection)) == self.model.purge(chosen)
+        purged = self.run(purge(self.broker.purging, self.queue, selection))
+        assert purged == self.model.purge(states, lowest_priority, limit)
 
     @precondition(lambda self: self.model.dead())
     @rule(lowest_priority=lowest_priorities, limit=limits)
@@ -312,7 +333,7 @@ class VerbHistories(RuleBasedStateMachine):
     def delete_the_queue_and_make_it_again(self) -> None:
         self.run(delete_queue(self.broker.queues, self.queue))
         before = self.queue
-        self.queue, made = self.run(put_queue(self.broker.queues, NAME, SETTINGS))
+        self.queue, made = self.run(put_queue(self.broker.queues, NAME, self.settings))
         assert made
         assert self.queue.id != before.id
         self.model.recreate()
@@ -345,9 +366,7 @@ class VerbHistories(RuleBasedStateMachine):
             )
             for expected in self.model.messages.values()
         }
-        # On a server, two steps never happen at the same time.
-        self.run(self.clock.advance(0.000_001))
-        self.model.now = self.clock.now()
+        self._pass_a_microsecond()
 
     # ---- helpers -----------------------------------------------------------------------------------------------------
 
@@ -355,10 +374,10 @@ class VerbHistories(RuleBasedStateMachine):
         known = self.model.known_numbers()
         return known[pick % len(known)]
 
-    async def _sweep(self) -> None:
-        await expire_locks(self.broker.sweeping)
-        await promote_scheduled(self.broker.scheduling)
-        await expire_overdue(self.broker.expiring)
+    def _pass_a_microsecond(self) -> None:
+        """Advance the clock, because on a server two steps never happen at the same time."""
+        self.run(self.clock.advance(0.000_001))
+        self.model.now = self.clock.now()
 
     def _result_or_code(self, work: Coroutine[Any, Any, Result]) -> Result | str:
         """Return the result of an operation, or the code of its refusal."""

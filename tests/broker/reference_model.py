@@ -27,6 +27,9 @@ class ModelMessage:
     token: str | None = None
     locked_until: Instant = 0
     is_renewed: bool = False
+    group: str | None = None
+    has_place: bool = False
+    """Whether it counts among the messages of its group that are in flight."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,12 @@ class AttemptRecord:
 
 @dataclass
 class Model:
-    """A queue with a delivery limit, a limit of messages, and no retry delay."""
+    """A queue with a delivery limit, a limit of messages, a limit of each group, and no retry delay."""
 
     max_delivery_count: int
     max_messages: int
     now: Instant
+    group_in_flight: int | None = None
     messages: dict[int, ModelMessage] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
     """The outcome of each token that no longer holds a message."""
@@ -59,11 +63,17 @@ class Model:
         """Return whether the queue has room for this many messages."""
         return len(self.messages) + count <= self.max_messages
 
-    def sent(self, number: int, priority: int, delay: Duration, ttl: Duration | None) -> None:
-        state = MessageState.SCHEDULED if delay else MessageState.AVAILABLE
+    def sent(
+        self, number: int, priority: int, delay: Duration, ttl: Duration | None, group: str | None = None
+    ) -> MessageState:
+        """Store a message; return its state."""
         # The time to live starts when the message can first be received.
         expires = None if ttl is None else self.now + delay + ttl
-        self.messages[number] = ModelMessage(number, priority, self.now + delay, expires, state)
+        message = ModelMessage(number, priority, self.now + delay, expires, MessageState.SCHEDULED, group=group)
+        self.messages[number] = message
+        if not delay:
+            self._enter([message])
+        return message.state
 
     # ---- attempts with an Idempotency-Key ----------------------------------------------------------------------------
 
@@ -116,9 +126,11 @@ class Model:
         message.is_renewed = False
         message.delivery_count += 1
 
-    def received_and_deleted(self, number: int) -> None:
-        """Receive and delete the message."""
-        self._remove(self.messages[number], "received")
+    def received_and_deleted(self, numbers: Sequence[int]) -> None:
+        """Receive and delete the messages."""
+        for number in numbers:
+            self._remove(self.messages[number], "received")
+        self._admit()
 
     def holder(self, token: str) -> ModelMessage | None:
         """Return the message that the token holds, if its lock has not expired."""
@@ -165,17 +177,23 @@ class Model:
             if message.state is MessageState.LOCKED and message.locked_until <= self.now:
                 self.outcomes[message.token or ""] = "lock_expired"
                 self._fail(message, 0, counted=True)
+        self._admit()
 
     def promote(self) -> None:
-        for message in self.messages.values():
-            if message.state is MessageState.SCHEDULED and message.available_at <= self.now:
-                message.state = MessageState.AVAILABLE
+        self._enter(
+            [
+                message
+                for message in self.messages.values()
+                if message.state is MessageState.SCHEDULED and message.available_at <= self.now
+            ]
+        )
 
     def expire(self) -> None:
-        unlocked = (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.DEFERRED)
+        unlocked = (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.DEFERRED, MessageState.BLOCKED)
         for message in list(self.messages.values()):
             if message.state in unlocked and message.expires_at is not None and message.expires_at <= self.now:
                 self._remove(message, "expired")
+        self._admit()
 
     # ---- administration ----------------------------------------------------------------------------------------------
 
@@ -192,17 +210,28 @@ class Model:
         ]
         return sorted(passing, key=lambda message: message.number)[:limit]
 
-    def purge(self, chosen: Sequence[ModelMessage]) -> int:
-        for message in chosen:
-            if message.token is not None:
-                self.outcomes[message.token] = "purged"
-            self._remove(message, "purged")
-        return len(chosen)
+    def purge(self, states: Collection[MessageState], lowest_priority: int, limit: int | None) -> int:
+        """Purge messages by number. One that a purged message of its group lets follow may be purged too."""
+        purged, after = 0, 0
+        while limit is None or purged < limit:
+            read = [message for message in self.select(states, 0, None) if message.number > after]
+            if not read:
+                break
+            chosen = [message for message in read if message.priority >= lowest_priority]
+            chosen = chosen if limit is None else chosen[: limit - purged]
+            for message in chosen:
+                if message.token is not None:
+                    self.outcomes[message.token] = "purged"
+                self._remove(message, "purged")
+            self._admit()
+            purged, after = purged + len(chosen), read[-1].number
+        return purged
 
     def redrive(self, chosen: Sequence[ModelMessage]) -> int:
         for message in chosen:
-            message.state, message.failure_count, message.delivery_count = MessageState.AVAILABLE, 0, 0
+            message.failure_count = message.delivery_count = 0
             message.available_at, message.expires_at = self.now, None
+        self._enter(chosen)
         return len(chosen)
 
     def edit(self, number: int, is_stale: bool, priority: int | None, delay: Duration | None) -> str:
@@ -210,13 +239,17 @@ class Model:
         if message is None:
             return refusal
         if delay is not None:
-            if message.state not in (MessageState.AVAILABLE, MessageState.SCHEDULED):
+            if message.state not in (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.BLOCKED):
                 return "conflict"
             due = self.now + delay
             # The rest of the time to live moves with the due time.
             message.expires_at = None if message.expires_at is None else message.expires_at + due - message.available_at
             message.available_at = due
-            message.state = MessageState.SCHEDULED if delay else MessageState.AVAILABLE
+            if delay:
+                self._release(message, MessageState.SCHEDULED)
+                self._admit()
+            elif message.state is MessageState.SCHEDULED:
+                self._enter([message])
         if priority is not None:
             message.priority = priority
         return "edited"
@@ -226,6 +259,7 @@ class Model:
         if message is None:
             return refusal
         self._remove(message, "cancelled")
+        self._admit()
         return "cancelled"
 
     def recreate(self) -> None:
@@ -252,6 +286,7 @@ class Model:
         if message is not None:
             self.outcomes[token] = outcome
             effect(message)
+            self._admit()
             return outcome
         self._expire_token(token)
         return f"{outcome} replayed" if self.outcomes[token] == outcome else self._late_answer(token)
@@ -269,6 +304,7 @@ class Model:
             if message.token == token:
                 self.outcomes[token] = "lock_expired"
                 self._fail(message, 0, counted=True)
+                self._admit()
                 return
 
     def _fail(self, message: ModelMessage, delay: Duration, counted: bool) -> None:
@@ -289,6 +325,21 @@ class Model:
 
     def _release(self, message: ModelMessage, state: MessageState) -> None:
         message.state, message.token, message.locked_until = state, None, 0
+        message.has_place = message.has_place and state is MessageState.AVAILABLE
+
+    def _enter(self, messages: Collection[ModelMessage]) -> None:
+        """Make messages available, or blocked if they are in a group, and admit as many as there are places."""
+        for message in messages:
+            is_limited = message.group is not None and self.group_in_flight is not None
+            message.state = MessageState.BLOCKED if is_limited else MessageState.AVAILABLE
+        self._admit()
+
+    def _admit(self) -> None:
+        """Make the first blocked messages of each group available while it has free places."""
+        for message in sorted(self.messages.values(), key=lambda message: message.number):
+            in_flight = sum(other.has_place and other.group == message.group for other in self.messages.values())
+            if message.state is MessageState.BLOCKED and in_flight < (self.group_in_flight or 0):
+                message.state, message.has_place, message.available_at = MessageState.AVAILABLE, True, self.now
 
     def _remove(self, message: ModelMessage, outcome: str) -> None:
         self.removed[message.number] = outcome

@@ -62,18 +62,21 @@ async def admit(session: SqlSession, groups: Iterable[GroupKey]) -> list[Admitte
     if len(await session.fetch("lock_groups", buckets=buckets)) < len(buckets):
         raise StoreUnavailable("Rows of the table group_lock are missing, so groups cannot be locked.")
     admitted: list[Admitted] = []
+    available_at: Instant | None = None
     while waiting:
         heads = [Head(*row) for row in await session.fetch("admissible", groups=_json(waiting), limit=MAX_ADMITTED)]
         if not heads:
             break
         numbers = [head.sequence_number for head in heads]
-        if await session.change("admit", numbers=numbers, available_at=heads[0].now) == len(heads):
+        # One time for all, so that they stand in the order of their numbers.
+        available_at = available_at or heads[0].now
+        if await session.change("admit", numbers=numbers, available_at=available_at) == len(heads):
             waiting = _with_room(heads)
         else:
             # Another transaction has just taken a message away. Its group is asked for the next one.
             placed = {number for (number,) in await session.fetch("placed_messages", numbers=numbers)}
             heads = [head for head in heads if head.sequence_number in placed]
-        admitted += [Admitted(head.queue_id, head.sequence_number, head.priority, heads[0].now) for head in heads]
+        admitted += [Admitted(head.queue_id, head.sequence_number, head.priority, available_at) for head in heads]
     return admitted
 
 
