@@ -108,7 +108,7 @@ class VerbHistories(RuleBasedStateMachine):
             )
             set_aside(token)
         self.send([2, 7], 0, None, "a")
-        self.send([5], 10, 40, None)
+        self.send([5], 10, 40, "a")
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
@@ -371,7 +371,8 @@ class VerbHistories(RuleBasedStateMachine):
     # ---- helpers -----------------------------------------------------------------------------------------------------
 
     def _picked(self, pick: int) -> int:
-        known = self.model.known_numbers()
+        """Pick a message of the queue, or one of the last two that left it."""
+        known = sorted([*self.model.messages, *sorted(self.model.removed)[-2:]])
         return known[pick % len(known)]
 
     def _pass_a_microsecond(self) -> None:

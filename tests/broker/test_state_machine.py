@@ -12,7 +12,7 @@ from tests.broker.histories import VerbHistories
 from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, StoreFixture, sqlite_file
 from tests.databases import RunResources
 
-EXAMPLES = {"sqlite": 60, "postgresql": 12, "mariadb": 12}
+EXAMPLES = {"sqlite": 100, "postgresql": 12, "mariadb": 12}
 """Histories per run. One history takes several times as long on a server."""
 EXAMPLES_FACTOR = 10
 """The factor with --faults=all."""
