@@ -154,8 +154,8 @@ class ServerFixture(StoreFixture):
         return await self._opener(self._url, self.clock, self.record_batch)
 
     @abstractmethod
-    def open_transaction(self, *statements: str) -> AbstractAsyncContextManager[None]:
-        """Run these statements in another transaction. It stays open until the block ends and is then rolled back."""
+    def open_transaction(self, *statements: str, commits: bool = False) -> AbstractAsyncContextManager[None]:
+        """Run these statements in another transaction, which stays open until the block ends. Then undo or commit it."""
 
     async def wait_until_blocked(self) -> None:
         """Return when a statement waits for a lock of another transaction."""
@@ -201,7 +201,7 @@ class PostgresqlFixture(ServerFixture):
         return [tuple(row) for row in await self._connection.fetch(sql)]
 
     @asynccontextmanager
-    async def open_transaction(self, *statements: str) -> AsyncIterator[None]:
+    async def open_transaction(self, *statements: str, commits: bool = False) -> AsyncIterator[None]:
         connection = await asyncpg.connect(self._url)
         transaction = connection.transaction()
         await transaction.start()
@@ -210,7 +210,7 @@ class PostgresqlFixture(ServerFixture):
         try:
             yield
         finally:
-            await transaction.rollback()
+            await (transaction.commit() if commits else transaction.rollback())
             await connection.close()
 
     def attempt_statements(self, key: bytes) -> Sequence[str]:
@@ -248,7 +248,8 @@ class MariadbFixture(ServerFixture):
     """MariaDB and MySQL have their own clock."""
 
     blocked_query = (
-        "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table%' AND db = DATABASE()"
+        "SELECT 1 FROM information_schema.processlist "
+        "WHERE (state LIKE 'Waiting for table%' OR state = 'Updating') AND db = DATABASE()"
     )
 
     def __init__(self, url: str, opener: StoreOpener = open_as_server) -> None:
@@ -276,7 +277,7 @@ class MariadbFixture(ServerFixture):
             return list(cursor.fetchall())
 
     @asynccontextmanager
-    async def open_transaction(self, *statements: str) -> AsyncIterator[None]:
+    async def open_transaction(self, *statements: str, commits: bool = False) -> AsyncIterator[None]:
         with closing(self._connect(autocommit=False)) as connection, connection.cursor() as cursor:
             for statement in ("SET TRANSACTION ISOLATION LEVEL READ COMMITTED", *statements):
                 cursor.execute(statement)
@@ -284,7 +285,7 @@ class MariadbFixture(ServerFixture):
                 yield
             finally:
                 # After a mere close, the server keeps the connection's row locks until it notices.
-                connection.rollback()
+                connection.commit() if commits else connection.rollback()
 
     def literal(self, value: bytes) -> str:
         return f"X'{value.hex()}'"

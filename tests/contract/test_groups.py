@@ -13,6 +13,7 @@ from app.domain.message import Draft, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import Outcome
 from tests.contract.store_fixture import (
+    ServerFixture,
     StoreFixture,
     abandonment,
     bodies,
@@ -204,16 +205,19 @@ async def test_a_due_message_of_a_free_group_is_available(store_fixture: StoreFi
 
 
 @pytest.mark.fence("group")
-async def test_a_settlement_that_does_not_know_of_the_group_has_no_effect(
-    store_fixture: StoreFixture, fifo: Queue
-) -> None:
+async def test_a_settlement_that_does_not_know_of_the_group_has_no_effect(store_fixture: StoreFixture) -> None:
+    fifo = await store_fixture.queue(QueueSettings(group_in_flight=1))
     await send(store_fixture, fifo, "a", b"1", b"2")
     (message,) = await store_fixture.claim(fifo)
-    removed = await store_fixture.store.remove([completion(fifo, message)])
-    # An engine whose settlements are transactions may look into the row and let the next message follow.
-    assert removed == [False] or bodies(await store_fixture.claim(fifo)) == [b"2"]
-    locked = await store_fixture.store.locked_messages([completion(fifo, message).token])
-    assert removed == [True] or (locked[0] is not None and locked[0].is_in_group)
+    assert await store_fixture.store.remove([completion(fifo, message)]) == [False]
+    delay = abandonment(message, state=MessageState.SCHEDULED, delay=MINUTE)
+    assert await store_fixture.store.move([delay]) == [False]
+    await store_fixture.advance_time(60)
+    late = expiry(message, state=MessageState.SCHEDULED, delay=MINUTE)
+    assert await store_fixture.store.release([late]) == [False]
+    (locked,) = await store_fixture.store.locked_messages([late.token])
+    assert locked is not None
+    assert locked.is_in_group
 
 
 # ---- administrators and background loops -----------------------------------------------------------------------------
@@ -250,6 +254,28 @@ async def test_a_cancelled_message_lets_its_group_go_on(store_fixture: StoreFixt
         assert message is not None
         assert await store_fixture.store.cancel(message, fifo)
     assert bodies(await store_fixture.claim(fifo)) == [b"3"]
+
+
+@pytest.mark.parametrize("store_fixture", ["postgresql", "mariadb"], indirect=True)
+@pytest.mark.parametrize(
+    "takes_away",
+    [
+        "DELETE FROM message WHERE sequence_number = {}",
+        "UPDATE message SET state = 3, in_group = NULL WHERE sequence_number = {}",
+    ],
+    ids=["cancelled", "rescheduled"],
+)
+async def test_a_message_that_is_taken_away_meanwhile_is_passed_over(
+    store_fixture: ServerFixture, fifo: Queue, takes_away: str
+) -> None:
+    _, second, _ = await available_and_blocked(store_fixture, fifo)
+    (message,) = await store_fixture.claim(fifo)
+    async with store_fixture.open_transaction(takes_away.format(second), commits=True):
+        completing = asyncio.ensure_future(complete(store_fixture, fifo, message))
+        await store_fixture.wait_until_blocked()
+    assert await completing == [True]
+    assert bodies(await store_fixture.claim(fifo)) == [b"3"]
+    await store_fixture.store.queues.delete(fifo)  # The statement above has not counted the message out.
 
 
 async def test_a_cancelled_blocked_message_frees_no_place(store_fixture: StoreFixture, fifo: Queue) -> None:

@@ -6,12 +6,11 @@ from itertools import compress
 from typing import Any, TypeAlias
 
 from app.broker.ports import Admitted, Extended, Extension
-from app.domain.message import MessageState
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.runtime.clock import Clock
 from app.store.mysql.session import MysqlSession
 from app.store.mysql.templates import numbers_json, rows_json
-from app.store.records.groups import GroupKey, admit
+from app.store.records.groups import GroupKey, admit, leaves_group
 from app.store.records.settlement_params import move_params, tombstone_params
 
 Settled: TypeAlias = tuple[list[bool], list[Admitted]]
@@ -106,6 +105,7 @@ async def _lock_rows(
             "queue_id": settlement.queue_id,
             "generation_above": settlement.fence.generation_above,
             "max_generation": settlement.fence.max_generation,
+            "knows_group": int(settlement.is_in_group or not leaves_group(settlement)),
         }
         for settlement in settlements
     ]
@@ -118,13 +118,9 @@ async def _lock_rows(
         answers.append(is_first)
         if is_first:
             settled.add(settlement.token)
-            if (group_id := locked[index]) is not None and _leaves_group(settlement):
+            if (group_id := locked[index]) is not None and leaves_group(settlement):
                 left.append((settlement.queue_id, group_id))
     return answers, left
-
-
-def _leaves_group(settlement: Move | Removal) -> bool:
-    return isinstance(settlement, Removal) or settlement.state is not MessageState.AVAILABLE
 
 
 async def _fetch_locked(

@@ -191,7 +191,8 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
     lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
     generation_above INT PATH '$.generation_above',
-    max_generation INT PATH '$.max_generation'
+    max_generation INT PATH '$.max_generation',
+    knows_group INT PATH '$.knows_group'
 )) AS entry
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
 WHERE m.queue_id = entry.queue_id -- fence: queue
@@ -200,6 +201,7 @@ WHERE m.queue_id = entry.queue_id -- fence: queue
   AND (m.locked_until > @now OR entry.generation_above < -1) -- fence: time
   AND m.lock_generation > entry.generation_above -- fence: generation
   AND m.lock_generation <= entry.max_generation -- fence: generation
+  AND (m.in_group IS NULL OR entry.knows_group = 1) -- fence: group
 FOR UPDATE SKIP LOCKED;
 
 -- lock_ended: lock the messages whose lock has ended, by its time or by an expired generation; columns as above
@@ -209,7 +211,8 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
     queue_id INT PATH '$.queue_id',
     lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
-    generation_above INT PATH '$.generation_above'
+    generation_above INT PATH '$.generation_above',
+    knows_group INT PATH '$.knows_group'
 )) AS entry
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
 WHERE m.queue_id = entry.queue_id -- fence: queue
@@ -219,6 +222,7 @@ WHERE m.queue_id = entry.queue_id -- fence: queue
       m.locked_until <= @now -- fence: time
       OR m.lock_generation = entry.generation_above -- fence: generation
   )
+  AND (m.in_group IS NULL OR entry.knows_group = 1) -- fence: group
 FOR UPDATE SKIP LOCKED;
 
 -- extendable: lock the messages whose lock has not ended, and read what an extension changes
@@ -332,7 +336,7 @@ SET state = 1,
     in_group = 1,
     available_at = :available_at
 WHERE sequence_number @in(:numbers)
-  AND in_group = 2; -- fence: state
+  AND in_group = 2; -- or it was taken away since it was found
 
 -- blocked_messages: those of these messages that are blocked, and their groups
 SELECT sequence_number, queue_id, group_id

@@ -665,7 +665,7 @@ WITH admitted AS (
         in_group = 1,
         available_at = :available_at
     WHERE sequence_number @in(:numbers)
-      AND in_group = 2  -- fence: state
+      AND in_group = 2  -- or it was taken away since it was found
     RETURNING queue_id
 )
 INSERT INTO depth (queue_id, blocked)

@@ -331,7 +331,7 @@ SET state = 1,
     in_group = 1,
     available_at = :available_at
 WHERE sequence_number @in(:numbers)
-  AND in_group = 2;  -- fence: state
+  AND in_group = 2;  -- or it was taken away since it was found
 
 -- placed_messages: those of these messages that have a place
 SELECT sequence_number FROM message WHERE sequence_number @in(:numbers) AND in_group = 1;

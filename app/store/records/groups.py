@@ -118,6 +118,11 @@ def with_admitted(receipts: Sequence[Receipt], admitted: Sequence[Admitted]) -> 
     )
 
 
+def leaves_group(settlement: Move | Removal) -> bool:
+    """Return whether a message that has a place in a group loses it by this settlement."""
+    return isinstance(settlement, Removal) or settlement.state is not MessageState.AVAILABLE
+
+
 def any_in_group(entries: Iterable[Draft | Move | Removal]) -> bool:
     """Return whether any of these may be about a message in a group."""
     return any(entry.is_in_group for entry in entries)

@@ -11,7 +11,7 @@ from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.domain.weight import count_that_fit
 from app.store.records import message_rows, rows
 from app.store.records.attempts import stored_answer
-from app.store.records.groups import GroupKey, admit, entered_groups, with_admitted
+from app.store.records.groups import GroupKey, admit, entered_groups, leaves_group, with_admitted
 from app.store.records.rows import Row
 from app.store.records.settlement_params import move_params, tombstone_params
 from app.store.sqlite.database import Transaction, run_to_completion
@@ -158,6 +158,7 @@ def _groups_behind_fence(
         sequence_number=token.sequence_number,
         lock_token=token.secret,
         queue_id=settlement.queue_id,
+        knows_group=int(settlement.is_in_group or not leaves_group(settlement)),
         **generations,
     )
     if not found_rows:
@@ -169,7 +170,7 @@ def _end_lock(transaction: Transaction, move: Move, left: list[GroupKey]) -> boo
     """End the lock by this move. This transaction has checked its fence."""
     transaction.execute("add_tombstones", **tombstone_params(move))
     transaction.execute("end_lock", **move_params(move))
-    if move.state is not MessageState.AVAILABLE:
+    if leaves_group(move):
         transaction.admitted += _admit(transaction, left)
     return True
 

@@ -119,7 +119,8 @@ WHERE sequence_number = :sequence_number
   AND lock_token = :lock_token  -- fence: token
   AND (locked_until > @now OR :generation_above < -1)  -- fence: time
   AND lock_generation > :generation_above  -- fence: generation
-  AND lock_generation <= :max_generation;  -- fence: generation
+  AND lock_generation <= :max_generation  -- fence: generation
+  AND (in_group IS NULL OR :knows_group = 1);  -- fence: group
 
 -- lock_ended: a row if a lock has ended, by its time or by an expired generation; columns as above
 SELECT CASE WHEN in_group = 1 THEN group_id END
@@ -131,7 +132,8 @@ WHERE sequence_number = :sequence_number
   AND (
       locked_until <= @now  -- fence: time
       OR lock_generation = :generation_above  -- fence: generation
-  );
+  )
+  AND (in_group IS NULL OR :knows_group = 1);  -- fence: group
 
 -- add_tombstones: leave the tombstone of a delivery that ends here, dated with the lock's end, at the latest now
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
