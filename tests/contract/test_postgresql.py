@@ -263,19 +263,6 @@ async def test_folding_the_rows_of_a_depth_keeps_the_depth(store_fixture: Postgr
     assert await store_fixture.execute("SELECT queue_id, total, scheduled FROM depth") == [(queue.id, 10, 5)]
 
 
-@pytest.mark.fence("level")
-async def test_the_depth_of_a_newer_queue_is_left_to_newer_servers(
-    store_fixture: PostgresqlFixture, queue: Queue
-) -> None:
-    newer = await store_fixture.queue()
-    for counted in (queue, newer) * 3:
-        await store_fixture.send(counted, b"body")
-    await store_fixture.need_newer_server(newer)
-    await store_fixture.store.delete_expired(10)
-    rows = "SELECT count(*) FROM depth WHERE queue_id = "
-    assert [await store_fixture.execute(f"{rows}{counted.id}") for counted in (queue, newer)] == [[(1,)], [(3,)]]
-
-
 async def test_the_depth_of_a_deleted_queue_is_deleted(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     await store_fixture.send(queue, b"orphan")
     await store_fixture.store.queues.delete(queue)
