@@ -138,6 +138,19 @@ class QueueCounts:
     uncommitted: int = 0
     oldest_available: Duration | None = None
 
+    @property
+    def total(self) -> int:
+        """The number of messages in all states."""
+        return (
+            self.available
+            + self.scheduled
+            + self.locked
+            + self.deferred
+            + self.dead_lettered
+            + self.blocked
+            + self.uncommitted
+        )
+
 
 def is_valid_name(name: str) -> bool:
     """Return whether the name has 1 to 128 letters, digits, `.`, `_` or `-`, with a letter or digit at both ends."""
@@ -157,9 +170,14 @@ def check_known(queue: Queue) -> None:
         raise NewerQueue
 
 
+def is_send_enabled(settings: QueueSettings) -> bool:
+    """Return whether a queue with these settings accepts sends."""
+    return settings.status not in (QueueStatus.SEND_DISABLED, QueueStatus.DISABLED)
+
+
 def check_send_enabled(queue: Queue) -> None:
     """Refuse with `SendDisabled` if the queue accepts no sends."""
-    if queue.settings.status in (QueueStatus.SEND_DISABLED, QueueStatus.DISABLED):
+    if not is_send_enabled(queue.settings):
         raise SendDisabled
 
 
