@@ -29,6 +29,7 @@ def _load(name: str) -> Script:
 RENEW = _load("renew")
 RECORD = _load("record")
 EXPIRED_GENERATIONS = _load("expired_generations")
+PROMISES = _load("promises")
 DROP = _load("drop")
 EXPIRED = _load("expired")
 ACQUIRE_PREFIX = _load("own")

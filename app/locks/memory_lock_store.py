@@ -8,6 +8,7 @@ promise itself. A record here would expire at the same moment, so it would have 
 from collections.abc import Sequence
 
 from app.broker.ports import LockRecord, NotRenewed, QueueVersion
+from app.domain.explanation import RecordedPromise
 from app.domain.instant import Duration
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 
@@ -31,6 +32,10 @@ class MemoryLockStore:
 
     async def write_record(self, token: LockToken, record: LockRecord) -> None:
         """Write nothing: SQL has recorded the renewal."""
+
+    async def promises(self, tokens: Sequence[LockToken]) -> list[RecordedPromise | None]:
+        """SQL has every promise."""
+        return [None] * len(tokens)
 
     async def expired_generations(self, tokens: Sequence[LockToken]) -> list[int]:
         """No lock ends before its end in SQL."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from itertools import islice, zip_longest
 
 from app.broker.ports import LockRecord, NotRenewed, QueueVersion, Renewed
+from app.domain.explanation import RecordedPromise
 from app.domain.instant import Duration
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
-from app.locks.lua_scripts import DROP, EXPIRED, EXPIRED_GENERATIONS, RECORD, RENEW, Script
+from app.locks.lua_scripts import DROP, EXPIRED, EXPIRED_GENERATIONS, PROMISES, RECORD, RENEW, Script
 from app.locks.redis_connection import RedisConnection, ScriptCall
 from app.locks.redis_keys import BUCKETS, RedisKeys, bucket_of
 from app.runtime.coalescer import Coalescer
@@ -29,7 +30,7 @@ class LockCommand:
 
 
 RecordResult = tuple[int, ...] | None
-"""The numbers that a script returns for one record; None if Redis did not answer."""
+"""The numbers that a script returns for one record, if any; None if Redis did not answer."""
 
 
 class RedisLockStore:
@@ -70,6 +71,11 @@ class RedisLockStore:
         version = (record.queue_version.queue_id, record.queue_version.version)
         arguments = (record.generation, record.duration, record.bound, record.promised_until, *version)
         await self._commands.submit(LockCommand(RECORD, token, arguments))
+
+    async def promises(self, tokens: Sequence[LockToken]) -> list[RecordedPromise | None]:
+        """Return the generation of each record and the time until its deadline; None where Redis has no record."""
+        results = await self._commands.submit_all([LockCommand(PROMISES, token) for token in tokens])
+        return [RecordedPromise(*result) if result else None for result in results]
 
     async def expired_generations(self, tokens: Sequence[LockToken]) -> list[int]:
         """Return the generation of each record that has expired, and `NO_EXPIRED_GENERATION` for all others."""

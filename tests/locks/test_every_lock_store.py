@@ -25,7 +25,12 @@ async def test_unknown_deliveries_have_no_expired_generation(locks: LockStore, n
     )
 
 
+async def test_locks_without_a_record_have_no_recorded_promise(locks: LockStore, new_token: NewToken) -> None:
+    assert await locks.promises([new_token(number) for number in (1, 500, 90_000)]) == [None] * 3
+
+
 async def test_empty_calls_are_answered(locks: LockStore) -> None:
+    assert await locks.promises([]) == []
     assert await locks.expired_generations([]) == []
     assert await locks.delete_records([]) is None
     assert await locks.expired_records(100) == []

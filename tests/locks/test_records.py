@@ -73,6 +73,27 @@ async def test_repeated_renewals_end_at_the_bound(
     assert isinstance(await redis_locks.renew(token, DURATION, EDITION), NotRenewed)
 
 
+async def test_a_record_tells_its_promise_and_stays_as_it_is(
+    redis_locks: RedisLockStore, records: LockRecords, token: LockToken, new_token: NewToken
+) -> None:
+    before, asked_at = await records.read(token), await records.now()
+    promise, none = await redis_locks.promises([token, new_token()])
+    assert none is None
+    assert promise is not None
+    assert promise.generation == 1
+    assert 0 < promise.remaining <= before.deadline - asked_at
+    assert await records.read(token) == before
+
+
+async def test_the_promise_of_an_expired_record_has_ended(
+    redis_locks: RedisLockStore, records: LockRecords, token: LockToken
+) -> None:
+    await records.pass_time(token, by=DURATION + SECOND)
+    (promise,) = await redis_locks.promises([token])
+    assert promise is not None
+    assert promise.remaining <= -SECOND
+
+
 async def test_an_expired_record_ends_its_lock_and_stays_expired(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:

@@ -76,13 +76,14 @@ async def all_answers(locks: RedisLockStore, token: LockToken) -> list[object]:
     return [
         await locks.renew(token, DURATION, EDITION),
         await locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, PROMISED_UNTIL, EDITION)),
+        await locks.promises([token, token]),
         await locks.expired_generations([token, token]),
         await locks.delete_records([(token, 9)]),
         await locks.expired_records(100),
     ]
 
 
-NOTHING_KNOWN = [UNKNOWN, None, [NO_EXPIRED_GENERATION, NO_EXPIRED_GENERATION], None, []]
+NOTHING_KNOWN = [UNKNOWN, None, [None, None], [NO_EXPIRED_GENERATION, NO_EXPIRED_GENERATION], None, []]
 
 
 async def test_without_redis_every_answer_is_unknown(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.domain.explanation import RecordedPromise
 from app.domain.instant import Duration, Instant
 from app.domain.settlement import LockToken
 
@@ -60,11 +61,22 @@ class LockStoreState(Protocol):
         ...
 
 
-class LockStore(LockStoreState, Protocol):
+class PromiseStore(Protocol):
+    """The promises of renewed locks."""
+
+    async def promises(self, tokens: Sequence[LockToken]) -> list[RecordedPromise | None]:
+        """Return for each token the promise of its record, unchanged; None without a record.
+
+        A missing record says nothing about the lock, as in "Renew" in docs/protocol.md.
+        """
+        ...
+
+
+class LockStore(LockStoreState, PromiseStore, Protocol):
     """The lock store. It only refines what SQL decides: its methods return a result on failure and never raise.
 
-    An unreachable lock store answers as if it were empty (`NotRenewed(None, NO_EXPIRED_GENERATION)`, no expired
-    generations, no expired records) and reports itself as degraded.
+    An unreachable lock store answers as if it were empty (`NotRenewed(None, NO_EXPIRED_GENERATION)`, no promises,
+    no expired generations, no expired records) and reports itself as degraded.
     """
 
     @property
