@@ -109,8 +109,8 @@ INDEX_COLUMNS = {
     for table in TABLES.values()
     for index in table.indexes
 }
-ORDERED_SCANS = {"until_next_due", "orphaned_queues"}
-"""Statements that need only the first entry of an index."""
+ORDERED_SCANS = {"until_next_due", "orphaned_queues", "next_due_at"}
+"""Statements that need only the first entries of an index."""
 
 UNORDERED_SCANS = {"claimable_queues"}
 """Statements that stop at the first entry, which nearly always matches."""

@@ -6,7 +6,16 @@ method in one process share statements; each call gets its own result.
 """
 
 from app.broker.ports.archive_store import ArchiveStore
-from app.broker.ports.lock_store import LockRecord, LockStore, LockStoreState, NotRenewed, QueueVersion, Renewed
+from app.broker.ports.explain_store import ExplainStore
+from app.broker.ports.lock_store import (
+    LockRecord,
+    LockStore,
+    LockStoreState,
+    NotRenewed,
+    PromiseStore,
+    QueueVersion,
+    Renewed,
+)
 from app.broker.ports.maintenance_store import (
     BrowseStore,
     Edit,
@@ -69,6 +78,7 @@ __all__ = [
     "Edit",
     "EditStore",
     "ExpireStore",
+    "ExplainStore",
     "Extended",
     "Extension",
     "LockRecord",
@@ -81,6 +91,7 @@ __all__ = [
     "NotRenewed",
     "Notifier",
     "PlanStore",
+    "PromiseStore",
     "Promoted",
     "PurgeStore",
     "QueueGone",

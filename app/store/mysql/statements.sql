@@ -542,6 +542,72 @@ ORDER BY sequence_number;
 -- read_metadata: the same messages without their bodies
 @metadata_of(read_many)
 
+-- locked_facts: the first locked messages of a queue, without their bodies
+SELECT @facts
+FROM message FORCE INDEX (message_by_state)
+WHERE queue_id = :queue_id
+  AND state = 2
+ORDER BY sequence_number
+LIMIT :limit;
+
+-- count_ahead: the number of available messages before a position in the order of delivery, up to a limit
+SELECT COUNT(*)
+FROM (
+    (
+        SELECT sequence_number FROM message FORCE INDEX (message_next)
+        WHERE queue_id = :queue_id
+          AND state = 1
+          AND priority > :priority
+        LIMIT :limit
+    )
+    UNION ALL
+    (
+        SELECT sequence_number FROM message FORCE INDEX (message_next)
+        WHERE queue_id = :queue_id
+          AND state = 1
+          AND priority = :priority
+          AND available_at <= :available_at
+          AND (available_at < :available_at OR sequence_number < :sequence_number)
+        LIMIT :limit
+    )
+    LIMIT :limit
+) AS ahead;
+
+-- first_in_flight: the first message that has a place in a group, without its body
+SELECT @facts
+FROM message FORCE INDEX (message_group)
+WHERE in_group = 1
+  AND queue_id = :queue_id
+  AND group_id = :group_id
+ORDER BY sequence_number
+LIMIT 1;
+
+-- count_blocked_ahead: the number of messages of a group that are blocked before a sequence number, up to a limit
+SELECT COUNT(*)
+FROM (
+    SELECT sequence_number FROM message FORCE INDEX (message_group)
+    WHERE in_group = 2
+      AND queue_id = :queue_id
+      AND group_id = :group_id
+      AND sequence_number < :sequence_number
+    LIMIT :limit
+) AS ahead;
+
+-- next_due_at: the earliest due time among the first due messages of all queues and the first scheduled ones of a queue
+SELECT MIN(available_at)
+FROM (
+    SELECT available_at FROM (
+        SELECT queue_id, available_at FROM message FORCE INDEX (message_due)
+        WHERE state = 3 ORDER BY available_at LIMIT :limit
+    ) AS first_due
+    WHERE queue_id = :queue_id
+    UNION ALL
+    SELECT available_at FROM (
+        SELECT available_at FROM message FORCE INDEX (message_by_state)
+        WHERE queue_id = :queue_id AND state = 3 ORDER BY sequence_number LIMIT :limit
+    ) AS first_sent
+) AS due;
+
 -- still_locked: messages whose lock has not expired
 SELECT @message
 FROM message FORCE INDEX (PRIMARY)

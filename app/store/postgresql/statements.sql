@@ -819,6 +819,31 @@ FROM named
 WHERE id IS NOT NULL
   AND id NOT IN (SELECT id FROM queue);
 
+-- ---- explanations ----------------------------------------------------------------------------------------------------
+
+-- count_ahead: the number of available messages before a position in the order of delivery, up to a limit
+SELECT count(*)
+FROM (
+    SELECT 1
+    FROM unnest('{1}'::smallint[]) AS available (state)
+    CROSS JOIN generate_series(9, :priority::int, -1) AS level (priority)
+    CROSS JOIN LATERAL (
+        SELECT sequence_number FROM message
+        WHERE queue_id = :queue_id
+          -- Repeated: the index implies the state, so the planner would leave it out and search the whole queue.
+          AND state = ANY('{1}'::smallint[])
+          AND state = available.state
+          AND priority = level.priority
+          AND (available_at, sequence_number) < (
+              CASE WHEN level.priority = :priority THEN :available_at::bigint ELSE 9223372036854775807 END,
+              :sequence_number::bigint
+          )
+        ORDER BY available_at, sequence_number
+        LIMIT :limit
+    ) AS before
+    LIMIT :limit
+) AS ahead;
+
 -- ---- counting --------------------------------------------------------------------------------------------------------
 
 -- count_messages: the number of messages in each state of these queues; only locked ones are counted row by row

@@ -117,6 +117,85 @@ FROM settlement
 WHERE sequence_number = :sequence_number
   AND settled_at > :settled_at;
 
+-- ---- explanations ----------------------------------------------------------------------------------------------------
+
+-- read_facts: one message of a queue, in any state, without its body
+SELECT @facts
+FROM message
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id;  -- fence: queue
+
+-- locked_facts: the first locked messages of a queue, without their bodies
+SELECT @facts
+FROM message
+WHERE queue_id = :queue_id
+  AND state = 2
+ORDER BY sequence_number
+LIMIT :limit;
+
+-- read_end: how a message left its queue; a tombstone with a state belongs to a message that stayed
+SELECT outcome, settled_at, receiver_id
+FROM archive
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id  -- fence: queue
+UNION ALL
+SELECT outcome, settled_at, NULL
+FROM settlement
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id  -- fence: queue
+  AND state IS NULL;
+
+-- count_ahead: the number of available messages before a position in the order of delivery, up to a limit
+SELECT COUNT(*)
+FROM (
+    SELECT sequence_number FROM message
+    WHERE queue_id = :queue_id
+      AND state = 1
+      AND priority > :priority
+    UNION ALL
+    SELECT sequence_number FROM message
+    WHERE queue_id = :queue_id
+      AND state = 1
+      AND priority = :priority
+      AND (available_at, sequence_number) < (:available_at, :sequence_number)
+    LIMIT :limit
+) AS ahead;
+
+-- first_in_flight: the first message that has a place in a group, without its body
+SELECT @facts
+FROM message
+WHERE in_group = 1
+  AND queue_id = :queue_id
+  AND group_id = :group_id
+ORDER BY sequence_number
+LIMIT 1;
+
+-- count_blocked_ahead: the number of messages of a group that are blocked before a sequence number, up to a limit
+SELECT COUNT(*)
+FROM (
+    SELECT sequence_number FROM message
+    WHERE in_group = 2
+      AND queue_id = :queue_id
+      AND group_id = :group_id
+      AND sequence_number < :sequence_number
+    LIMIT :limit
+) AS ahead;
+
+-- next_due_at: the earliest due time among the first due messages of all queues and the first scheduled ones of a queue
+SELECT MIN(available_at)
+FROM (
+    SELECT available_at FROM (
+        SELECT queue_id, available_at FROM message WHERE state = 3 ORDER BY available_at LIMIT :limit
+    ) AS first_due
+    WHERE queue_id = :queue_id
+    UNION ALL
+    SELECT available_at FROM (
+        SELECT available_at FROM message WHERE queue_id = :queue_id AND state = 3 ORDER BY sequence_number LIMIT :limit
+    ) AS first_sent
+) AS due;
+
+-- ---- attempts --------------------------------------------------------------------------------------------------------
+
 -- answered_attempt: the fingerprint that belongs to a key, and the saved answer of its attempt
 SELECT fingerprint, answer
 FROM attempt

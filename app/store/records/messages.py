@@ -17,6 +17,7 @@ from app.domain.settlement import Move, Outcome
 from app.domain.weight import count_that_fit
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
+from app.store.records.explanation_reads import ExplanationReads
 from app.store.records.groups import admit, enter, left_groups
 from app.store.records.json_columns import write_properties
 from app.store.records.message_reads import MessageReads, read_message
@@ -31,7 +32,7 @@ Change: TypeAlias = Callable[[SqlSession, Sequence[int]], Awaitable[None]]
 """Changes the rows with these indexes, which the transaction has locked."""
 
 
-class MessageRecords(MessageReads):
+class MessageRecords(MessageReads, ExplanationReads):
     """`MaintenanceStore`. A store adds the verbs that run per message."""
 
     def __init__(self, database: Database) -> None:

@@ -1,13 +1,15 @@
-"""Converts rows of deliveries, batches, queues and API keys to domain values. Messages are in `message_rows.py`.
+"""Converts rows of deliveries, explanations, batches, queues and API keys to domain values. Messages are in `message_rows.py`.
 
 A row is read by position, in the order of its `*_COLUMNS`. Statements name those columns as `@tombstone` and so on.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, TypeAlias
 
 from app.domain.access import ApiKey
 from app.domain.archive import ArchiveBatch, RemovalCause
+from app.domain.explanation import EndedMessage, MessageFacts
 from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
@@ -62,6 +64,23 @@ def tombstone(row: Row) -> Tombstone:
     return Tombstone(
         LockToken(number, secret), queue_id, OUTCOMES[outcome], None if state is None else STATES[state], settled_at
     )
+
+
+# ---- explanations ----------------------------------------------------------------------------------------------------
+
+FACTS_COLUMNS = tuple(field.name for field in fields(MessageFacts))
+
+
+def message_facts(row: Row) -> MessageFacts:
+    """Convert a row of `FACTS_COLUMNS`."""
+    number, queue_id, state, home_state, *others = row
+    return MessageFacts(number, queue_id, STATES[state], STATES[home_state], *others)
+
+
+def ended_message(row: Row) -> EndedMessage:
+    """Convert a row of the outcome, the time and the receiver."""
+    outcome, settled_at, receiver_id = row
+    return EndedMessage(OUTCOMES[outcome], settled_at, receiver_id)
 
 
 # ---- archive batches -------------------------------------------------------------------------------------------------
