@@ -7,6 +7,7 @@ from app.broker.broker import Broker
 from app.broker.browse import BrowsePorts, PageLimits
 from app.broker.edit import EditPorts
 from app.broker.expire import ExpirePorts
+from app.broker.explain import ExplainPorts
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.plan import PlanPorts
 from app.broker.ports import Counters, LockStore, Notifier, Store
@@ -83,6 +84,7 @@ def assemble_verbs(parts: Components) -> Broker:
         settling=settling,
         renewing=renewing,
         browsing=browsing,
+        explaining=ExplainPorts(parts.store, parts.store.queues, parts.store, parts.lock_store, parts.wait_queue),
         editing=EditPorts(parts.store, browsing, shared.receivers),
         purging=_purge_ports(parts),
         redriving=_redrive_ports(parts, shared.receivers),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from app.broker.browse import BrowsePorts
 from app.broker.edit import EditPorts
+from app.broker.explain import ExplainPorts
 from app.broker.plan import PlanPorts
 from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StoreClock, StoreDescription
 from app.broker.purge import PurgePorts
@@ -34,6 +35,7 @@ class Broker:
     settling: SettlePorts
     renewing: RenewPorts
     browsing: BrowsePorts
+    explaining: ExplainPorts
     editing: EditPorts
     purging: PurgePorts
     redriving: RedrivePorts

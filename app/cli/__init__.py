@@ -4,6 +4,7 @@ import typer
 
 from app.cli.archive import archive
 from app.cli.capabilities import capabilities
+from app.cli.explain import explain
 from app.cli.keys import key
 from app.cli.messages import browse, receive, recover, send
 from app.cli.queues import dead_letter, queue
@@ -26,6 +27,7 @@ app.command()(send)
 app.command()(receive)
 app.command()(recover)
 app.command()(browse)
+app.command()(explain)
 app.add_typer(dead_letter, name="dead-letter")
 app.add_typer(archive, name="archive")
 app.add_typer(key, name="key")

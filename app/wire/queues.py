@@ -206,16 +206,21 @@ def queue_status(queue: Queue, counts: QueueCounts) -> QueueStatusView:
     return QueueStatusView(
         **_fields(queue.settings),
         **_identity(queue),
-        counts=MessageCounts(
-            available=counts.available,
-            scheduled=counts.scheduled,
-            locked=counts.locked,
-            deferred=counts.deferred,
-            dead_lettered=counts.dead_lettered,
-            blocked=counts.blocked,
-            uncommitted=counts.uncommitted,
-        ),
+        counts=message_counts(counts),
         oldest_available_seconds=None if oldest is None else to_seconds(oldest),
+    )
+
+
+def message_counts(counts: QueueCounts) -> MessageCounts:
+    """Build the JSON of counts."""
+    return MessageCounts(
+        available=counts.available,
+        scheduled=counts.scheduled,
+        locked=counts.locked,
+        deferred=counts.deferred,
+        dead_lettered=counts.dead_lettered,
+        blocked=counts.blocked,
+        uncommitted=counts.uncommitted,
     )
 
 

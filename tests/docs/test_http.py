@@ -54,7 +54,7 @@ INSIDE = frozenset((
     "volatile_buffer.BATCH_SIZE", "volatile_buffer.RETRY_SECONDS", "queue.MAX_LEAD_TIME", "queue.MIN_LEAD_TIME",
     "revoke_locks.MAX_REVOCATIONS", "queues.MAX_TRIES", "receive_filtered.MIN_COUNTED_MESSAGES", "receive_filtered.BATCH_BYTES", "search_state.MAX_BATCH_SIZE",
     "search_state.MAX_IDLE_SEARCHES", "search_state.MAX_MISSED", "search_state.RESCAN_SECONDS", "settlement.MAX_GENERATION",
-    "settlement.SECRET_BYTES", "settle.FIRST_PAUSE_SECONDS", "settle.MAX_TRIES",
+    "settlement.SECRET_BYTES", "queue_explanation.MAX_DUE_TIMES_READ", "settle.FIRST_PAUSE_SECONDS", "settle.MAX_TRIES",
 ))  # fmt: skip
 
 FIXED = {
@@ -83,6 +83,8 @@ FIXED = {
     "Messages that a page with a filter reads": (
         "{browse.MAX_BATCHES} statements, {browse.MAX_BYTES:size}, {browse.MAX_SECONDS:g} s"
     ),
+    "Messages ahead that an explanation counts": "{explanation.MAX_MESSAGES_AHEAD}",
+    "Locks that the explanation of a queue reads": "{queue_explanation.MAX_LOCKS_READ}",
     "Volatile messages that wait to be stored": "{volatile_buffer.MAX_MESSAGES}",
     "Weight of a message besides body and properties": "{weight.MESSAGE_OVERHEAD_BYTES:size}",
     "Bodies and answers that are not counted in flight": "{request_body.UNCOUNTED_BYTES:size}",

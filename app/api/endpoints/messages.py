@@ -93,7 +93,7 @@ async def edit_message(request: Request[EditMessage]) -> Response:
     patch = request.body.properties
     properties = UNSET if patch is UNSET else decode_properties(patch)
     change = partial(_edit, body=request.body, properties=properties)
-    edited = await edit(request.broker.editing, queue, _sequence_number(request), change, request.if_match())
+    edited = await edit(request.broker.editing, queue, sequence_number_of(request), change, request.if_match())
     return Response(message_view(edited), headers=_etag_header(edited))
 
 
@@ -104,7 +104,7 @@ async def edit_message(request: Request[EditMessage]) -> Response:
 async def cancel_message(request: Request[None]) -> Response:
     """Move a message that is not locked from its queue to the archive as cancelled."""
     queue = await request.queue()
-    await cancel(request.broker.editing, queue, _sequence_number(request), request.if_match())
+    await cancel(request.broker.editing, queue, sequence_number_of(request), request.if_match())
     return Response(status=204)
 
 
@@ -145,7 +145,7 @@ async def _target_queue(request: Request[RedriveDeadLetters], name: str) -> Queu
 
 
 async def _read_message(request: Request[None]) -> Message:
-    return await read_message(request.broker.browsing, await request.queue(), _sequence_number(request))
+    return await read_message(request.broker.browsing, await request.queue(), sequence_number_of(request))
 
 
 def _edit(seen: Message, body: EditMessage, properties: Mapping[str, PropertyValue] | UnsetType | None) -> Edit:
@@ -182,7 +182,8 @@ def _merged_properties(before: bytes, changes: Mapping[str, PropertyValue] | Uns
     return encode_properties(merged_properties, "/properties")
 
 
-def _sequence_number(request: Request[None] | Request[EditMessage]) -> int:
+def sequence_number_of(request: Request[None] | Request[EditMessage]) -> int:
+    """Return the sequence number in the path. Refuses with `InvalidRequest`."""
     number = _parse_number(request.path["sequence_number"])
     if not number:
         raise invalid_path("sequence_number", "A sequence number is a whole number from 1.")

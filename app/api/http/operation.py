@@ -23,7 +23,7 @@ class Operation:
     `bytes` for bytes of any type. `body` None means that the operation has no body, `bytes` that it accepts any content
     type. `query` is the struct of its query parameters. `headers` are the request headers that it reads.
     `etag_statuses` are the statuses whose answers have an ETag. `request_media_type` and `response_media_type` are
-    the media types of the body and of the answers.
+    the media types of the body and of the answers. `example` is one of the body, `response_example` one of the answers.
     """
 
     endpoint: Endpoint
@@ -40,6 +40,7 @@ class Operation:
     request_media_type: bytes = JSON
     response_media_type: bytes = JSON
     example: Mapping[str, Any] | None = None
+    response_example: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -67,6 +68,7 @@ def operation(
     request_media_type: bytes = JSON,
     response_media_type: bytes = JSON,
     example: Mapping[str, Any] | None = None,
+    response_example: Mapping[str, Any] | None = None,
 ) -> Callable[[Endpoint], Operation]:
     """Declare an endpoint. `Operation` describes the arguments."""
 
@@ -86,6 +88,7 @@ def operation(
             request_media_type,
             response_media_type,
             example,
+            response_example,
         )
 
     return declare

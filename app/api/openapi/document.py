@@ -261,7 +261,10 @@ def _response(operation: Operation, status: int) -> dict[str, Any]:
     if shape is bytes:
         response["content"] = _binary_content(operation.response_media_type)
     elif shape is not None:
-        response["content"] = {operation.response_media_type.decode(): {"schema": reference(shape)}}
+        content: dict[str, Any] = {"schema": reference(shape)}
+        if operation.response_example is not None:
+            content["example"] = operation.response_example
+        response["content"] = {operation.response_media_type.decode(): content}
     return response
 
 

@@ -1,0 +1,65 @@
+"""Explanations over HTTP: why a message is not delivered, and why a queue stands still."""
+
+from app.api.endpoints.messages import MESSAGE, sequence_number_of
+from app.api.endpoints.queues import QUEUE
+from app.api.http.operation import operation
+from app.api.http.request import Request
+from app.api.http.response import Response
+from app.broker.explain import explain_one_message, explain_whole_queue
+from app.broker.queues import reload_queue
+from app.domain.access import Right
+from app.wire.explanations import (
+    MessageExplanationView,
+    QueueExplanationView,
+    message_explanation_view,
+    queue_explanation_view,
+)
+
+
+@operation(
+    "GET", MESSAGE + "/explain", right=Right.BROWSE, tag="messages",
+    responses={200: MessageExplanationView}, refusals=(404, 422),
+    response_example={
+        "state": "locked",
+        "reason": "locked",
+        "text": "The receiver worker-3 holds the message until 2026-11-22T12:18:48.033196Z. Without a settlement or a "
+        "renewal it can be received again at 2026-11-22T12:19:18.033196Z at the latest.",
+        "holder": "worker-3",
+        "locked_until": "2026-11-22T12:18:48.033196Z",
+        "deliverable_at": "2026-11-22T12:19:18.033196Z",
+    },
+)  # fmt: skip
+async def explain_message(request: Request[None]) -> Response:
+    """Explain why a message is not delivered, or how it ended.
+
+    Nothing is locked, counted or changed. A message that has ended is explained as long as the archive has it, or for an
+    hour after it was settled in a queue without an archive.
+    """
+    queue = await reload_queue(request.broker.queues, request.path["queue"])
+    explained = await explain_one_message(request.broker.explaining, queue, sequence_number_of(request))
+    return Response(message_explanation_view(explained))
+
+
+@operation(
+    "GET", QUEUE + "/explain", right=Right.BROWSE, tag="queues",
+    responses={200: QueueExplanationView}, refusals=(404, 422),
+    response_example={
+        "reason": "all_scheduled",
+        "text": "No message is available or locked, and 2 messages are scheduled. The next message can be received at "
+        "2026-11-22T13:00:00.000000Z at the latest.",
+        "status": "active",
+        "sends": "accepted",
+        "counts": {
+            "available": 0, "scheduled": 2, "locked": 0, "deferred": 0, "dead_lettered": 0, "blocked": 0, "uncommitted": 0,
+        },
+        "receivers_waiting": True,
+        "receivers_holding_locks": 0,
+        "next_lock_ends_at": None,
+        "next_due_at": "2026-11-22T13:00:00.000000Z",
+        "next_deliverable_at": "2026-11-22T13:00:00.000000Z",
+    },
+)  # fmt: skip
+async def explain_queue(request: Request[None]) -> Response:
+    """Explain why a queue stands still, or that it does not. Nothing is locked, counted or changed."""
+    queue = await reload_queue(request.broker.queues, request.path["queue"])
+    return Response(queue_explanation_view(await explain_whole_queue(request.broker.explaining, queue)))

@@ -1,0 +1,123 @@
+"""Explanations of messages and queues in responses."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from app.domain.explanation import EndedMessage, MessageExplanation, MessageReason
+from app.domain.message import MessageState
+from app.domain.queue import QueueStatus
+from app.domain.queue_explanation import QueueExplanation, QueueReason, SendAcceptance
+from app.domain.settlement import Outcome
+from app.wire.explanation_texts import end_text, message_text
+from app.wire.field_types import STATE_NAMES, StateName, Timestamp
+from app.wire.queue_explanation_texts import queue_text
+from app.wire.queues import MessageCounts, message_counts
+from app.wire.times import maybe_to_wire, to_wire
+
+ExplainedState: TypeAlias = Literal[StateName, "ended"]
+
+
+class MessageExplanationView(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """Why a message is not delivered, or how it ended; fields that do not apply are omitted.
+
+    `locked_until` is the end of the promise that the receiver `holder` has. `due_at` is when a scheduled message is due.
+    `deliverable_at` is when a receive can take the message at the latest if no client changes anything: it is omitted if
+    the message will not become available. A message that has become deliverable may be made available a second later.
+    `behind` is the sequence number of the first message that has a place in the group of a blocked one, and `messages_ahead`
+    then counts the messages of the group that are blocked before it. `messages_ahead` is counted up to 1000. `receivers_waiting` tells of this server alone. `receiver_id` is the receiver
+    that settled the message, if the archive has it. `text` says all of this in sentences, which may change.
+    """
+
+    state: ExplainedState
+    reason: MessageReason
+    text: str
+    holder: str | None = None
+    locked_until: Timestamp | None = None
+    due_at: Timestamp | None = None
+    expires_at: Timestamp | None = None
+    deliverable_at: Timestamp | None = None
+    behind: int | None = None
+    messages_ahead: int | None = None
+    receivers_waiting: bool | None = None
+    dead_letter_reason: str | None = None
+    dead_letter_description: str | None = None
+    dead_lettered_at: Timestamp | None = None
+    outcome: Outcome | None = None
+    settled_at: Timestamp | None = None
+    receiver_id: str | None = None
+
+
+class QueueExplanationView(msgspec.Struct, kw_only=True):
+    """Why a queue stands still, or that it does not.
+
+    `receivers_holding_locks` counts the receiver ids among the first 1000 locks. `next_lock_ends_at` is when the first of
+    these locks ends at the latest. `next_due_at` is when the next scheduled message is due, at the latest.
+    `next_deliverable_at` is when a receive can take a message at the latest if no client changes anything, null if none
+    becomes available. `receivers_waiting` tells of this server alone. `text` says all of this in sentences, which may
+    change.
+    """
+
+    reason: QueueReason
+    text: str
+    status: QueueStatus
+    sends: SendAcceptance
+    counts: MessageCounts
+    receivers_waiting: bool
+    receivers_holding_locks: int
+    next_lock_ends_at: Timestamp | None
+    next_due_at: Timestamp | None
+    next_deliverable_at: Timestamp | None
+
+
+def message_explanation_view(explained: MessageExplanation | EndedMessage) -> MessageExplanationView:
+    """Build the JSON of the explanation of a message."""
+    return _end_view(explained) if isinstance(explained, EndedMessage) else _message_view(explained)
+
+
+def _end_view(end: EndedMessage) -> MessageExplanationView:
+    return MessageExplanationView(
+        state="ended",
+        reason=MessageReason.ENDED,
+        text=end_text(end),
+        outcome=end.outcome,
+        settled_at=to_wire(end.settled_at),
+        receiver_id=end.receiver_id,
+    )
+
+
+def _message_view(explanation: MessageExplanation) -> MessageExplanationView:
+    facts = explanation.facts
+    is_locked, is_scheduled = facts.state is MessageState.LOCKED, facts.state is MessageState.SCHEDULED
+    return MessageExplanationView(
+        state=STATE_NAMES[facts.state],
+        reason=explanation.reason,
+        text=message_text(explanation),
+        holder=facts.receiver_id if is_locked else None,
+        locked_until=maybe_to_wire(explanation.locked_until),
+        due_at=to_wire(facts.available_at) if is_scheduled else None,
+        expires_at=maybe_to_wire(facts.expires_at),
+        deliverable_at=maybe_to_wire(explanation.deliverable_at),
+        behind=None if explanation.behind is None else explanation.behind.sequence_number,
+        messages_ahead=explanation.messages_ahead,
+        receivers_waiting=explanation.receivers_waiting,
+        dead_letter_reason=facts.dead_letter_reason,
+        dead_letter_description=facts.dead_letter_description,
+        dead_lettered_at=maybe_to_wire(facts.dead_lettered_at),
+    )
+
+
+def queue_explanation_view(explanation: QueueExplanation) -> QueueExplanationView:
+    """Build the JSON of the explanation of a queue."""
+    return QueueExplanationView(
+        reason=explanation.reason,
+        text=queue_text(explanation),
+        status=explanation.settings.status,
+        sends=explanation.sends,
+        counts=message_counts(explanation.facts.counts),
+        receivers_waiting=explanation.facts.receivers_waiting,
+        receivers_holding_locks=explanation.receivers,
+        next_lock_ends_at=maybe_to_wire(explanation.next_lock_end),
+        next_due_at=maybe_to_wire(explanation.facts.next_due_at),
+        next_deliverable_at=maybe_to_wire(explanation.next_deliverable_at),
+    )

@@ -1,0 +1,21 @@
+"""`peeklock explain` at a real server."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import CommandLine
+
+
+def test_a_message_and_its_queue_are_explained(command_line: CommandLine) -> None:
+    command_line.run_ok("queue", "create", "late")
+    assert command_line.run_ok("explain", "late") == "The queue is empty.\n"
+    (sent,) = command_line.read_json("send", "late", "body", "--delay", "3600")
+    number = str(sent["sequence_number"])
+
+    (explanation,) = command_line.read_json("explain", "late", number)
+    assert explanation["reason"] == "scheduled"
+    assert command_line.run_ok("explain", "late", number) == f"{explanation['text']}\n"
+    (explanation,) = command_line.read_json("explain", "late")
+    assert explanation["reason"] == "all_scheduled"
+
+    assert command_line.run_refused("explain", "late", "1000000").startswith("message-not-found: ")
+    assert command_line.run_refused("explain", "unknown").startswith("queue-not-found: ")
