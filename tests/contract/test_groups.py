@@ -244,7 +244,8 @@ async def test_a_purged_message_lets_its_group_go_on(store_fixture: StoreFixture
 async def test_a_purged_locked_message_lets_its_group_go_on(store_fixture: StoreFixture, fifo: Queue) -> None:
     await available_and_blocked(store_fixture, fifo)
     (message,) = await store_fixture.claim(fifo)
-    assert await store_fixture.store.remove_locked(fifo.id, [completion(fifo, message)]) == [True]
+    removal = completion(fifo, message, is_in_group=True)
+    assert await store_fixture.store.remove_locked(fifo.id, [removal]) == [True]
     assert bodies(await store_fixture.claim(fifo)) == [b"2"]
 
 

@@ -13,9 +13,8 @@ from app.domain.settlement import LockToken
 from app.store.records.json_columns import read_headers, read_properties, write_headers, write_properties
 from app.store.records.rows import STATES, Row
 
-HAS_PLACE = 1
 IS_BLOCKED = 2
-"""The values of column `in_group`. It is null in a message that no group limits now."""
+"""The value of column `in_group` in a blocked message. It is 1 in one that has a place, else null."""
 
 BODY_KINDS: Mapping[int, BodyKind] = {kind.value: kind for kind in BodyKind}
 
