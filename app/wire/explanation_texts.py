@@ -97,11 +97,10 @@ def _blocked_text(explanation: MessageExplanation, facts: MessageFacts) -> str:
 
 def _in_flight(behind: MessageFacts) -> str:
     """Say what must happen to a message that is in flight in its group."""
-    if behind.locked_until is None:
+    if behind.lock_token is None:
         return "which is available and must be received and settled first"
     holder = receiver(behind.receiver_id)
-    held = f"{holder[0].lower()}{holder[1:]} holds until {to_wire(behind.locked_until)} at the latest"
-    return f"which {held} and must settle first"
+    return f"which {holder[0].lower()}{holder[1:]} holds and must settle first"
 
 
 def _ahead(explanation: MessageExplanation) -> str:

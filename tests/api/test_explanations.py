@@ -92,10 +92,12 @@ class TestMessages:
             "The message is blocked in its group customer-17 behind message 1, which is available and must be received and "
             "settled first."
         )
-        (held,) = await api.receive()
+        await api.receive()
         text = (await explained(api, 3))["text"]
-        assert f"which a receiver without an id holds until {held['locked_until']} at the latest" in text
-        assert text.endswith("and must settle first, and 1 message is blocked before it.")
+        assert text == (
+            "The message is blocked in its group customer-17 behind message 1, which a receiver without an id holds and "
+            "must settle first, and 1 message is blocked before it."
+        )
         assert "then waits for its retry delay" in (await explained(api, 1))["text"]
         assert "1 message is locked and 2 blocked behind messages" in (await explained_queue(api))["text"]
 
