@@ -95,6 +95,16 @@ class BatchContents:
     youngest_age: Duration
 
 
+def restored_ttl(available_at: Instant, expires_at: Instant | None, settled_at: Instant) -> Duration | None:
+    """Return the time to live of a message that is restored from the archive; None: it does not expire.
+
+    A time to live that had not ended with the message begins again. One that had ended would end the message again.
+    """
+    if expires_at is None or expires_at <= max(available_at, settled_at):
+        return None
+    return expires_at - available_at
+
+
 def trim_result(copy: CopiedBatch, sealed_digest: str, contents: BatchContents, min_age: Duration) -> TrimResult:
     """Decide whether a batch may be trimmed: copy, rows and sealed digest must agree, and no row may be too young."""
     if (copy.row_count, copy.digest) != (contents.row_count, contents.digest) or contents.digest != sealed_digest:

@@ -50,6 +50,10 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+RESTORABLE_OUTCOMES = frozenset({Outcome.PURGED, Outcome.CANCELLED})
+"""Outcomes that an administrator decided and can undo."""
+
+
 def loss_cause(outcome: Outcome) -> LossCause | None:
     """Return why the holder of a delivery with this outcome has lost its lock; None if the message was settled."""
     match outcome:

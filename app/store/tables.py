@@ -296,6 +296,32 @@ class ArchiveSealRow(SQLModel, table=True):
     export_batch: int | None = Field(sa_column=Column(BigInteger))
 
 
+class RestorableRow(SQLModel, table=True):
+    """An archived message that was purged or cancelled and is not restored yet.
+
+    It is written with the row of the archive, and deleted in the transaction that stores the restored message. It may
+    outlive the row of the archive, until `remove_at`.
+    """
+
+    __tablename__: ClassVar[TableName] = "restorable"
+    __table_args__ = (
+        Index(
+            "restorable_queue",
+            "queue",
+            "sequence_number",
+            "settled_at",
+            # True of every row, as in `message_by_state`: a statement that names only numbers reads the primary key.
+            postgresql_where=text("settled_at > 0"),
+        ),
+        Index("restorable_remove_at", "remove_at"),
+    )
+
+    sequence_number: int = Field(sa_column=Column(AutoId, primary_key=True, autoincrement=False))
+    queue: str = Field(sa_column=Column(NameType, nullable=False))
+    settled_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
 class ExportBatchRow(SQLModel, table=True):
     """A sealed batch of the archive, kept for a year after its messages were removed.
 

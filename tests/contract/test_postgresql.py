@@ -42,7 +42,7 @@ from tests.contract.store_fixture import (
 
 Result = TypeVar("Result")
 
-GROWING = ("message", "archive", "archive_seal", "export_batch", "settlement", "attempt", "recent_id")
+GROWING = ("message", "archive", "archive_seal", "restorable", "export_batch", "settlement", "attempt", "recent_id")
 """Tables that may become large."""
 
 LONG_WAITS = f"""

@@ -118,6 +118,19 @@ async def test_background_loops_skip_a_locked_row_and_process_all_others(
     assert await store_fixture.store.withdraw([withdrawal]) == [True]
 
 
+async def test_a_restore_leaves_out_what_another_transaction_restores(
+    store_fixture: ServerFixture, queue: Queue
+) -> None:
+    numbers = await store_fixture.send(queue, b"1", b"2")
+    rows = [UnlockedRow(number, queue.id, MessageState.AVAILABLE) for number in numbers]
+    withdrawals = [Withdrawal(row, queue.name, Outcome.PURGED, HOUR) for row in rows]
+    assert await store_fixture.store.withdraw(withdrawals) == [True, True]
+    locking = f"SELECT 1 FROM restorable WHERE sequence_number = {numbers[0]} FOR UPDATE"
+    async with store_fixture.open_transaction(locking):
+        assert len(await store_fixture.store.restore(queue, numbers)) == 1
+    assert len(await store_fixture.store.restore(queue, numbers)) == 1
+
+
 async def test_a_locked_row_is_deleted_later_and_all_others_now(store_fixture: ServerFixture, queue: Queue) -> None:
     for name in ("locked", "free"):
         attempt = Attempt(name.encode().ljust(32), secrets.token_bytes(32), SECOND)

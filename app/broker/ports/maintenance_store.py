@@ -6,7 +6,7 @@ from typing import Protocol
 
 from app.broker.ports.message_store import LockedMessageStore, MoveStore, NumberedReadStore
 from app.domain.instant import Duration, Instant
-from app.domain.message import Message, MessageMetadata, MessageState
+from app.domain.message import Message, MessageMetadata, MessageState, Receipt
 from app.domain.queue import Queue
 from app.domain.settlement import LockedMessage, Outcome, Removal
 
@@ -107,10 +107,6 @@ class SelectStore(MetadataStore, Protocol):
         ...
 
 
-class PlanStore(SelectStore, NumberedReadStore, Protocol):
-    """What a plan reads: the selection, and the messages that it shows."""
-
-
 class PurgeStore(SelectStore, Protocol):
     """What a purge does in the store."""
 
@@ -134,6 +130,39 @@ class RedriveStore(SelectStore, Protocol):
         """Make dead-lettered messages available: clear counts, lock columns, reasons and the time to live.
 
         Messages of a deleted queue stay. Raises `QueueGone` if the target is deleted; then nothing has moved.
+        """
+        ...
+
+
+class RestorableStore(Protocol):
+    """Reads of archived messages that can be restored."""
+
+    async def restorable(
+        self, queue: str, since: Instant, until: Instant, after: int, limit: int
+    ) -> list[MessageMetadata]:
+        """Return archived messages that a restore to the queue of this name can take, above `after`, ascending.
+
+        They were purged or cancelled from `since` to `until`. Their state is that which they would get: available.
+        """
+        ...
+
+    async def read_restorable(self, numbers: Sequence[int]) -> list[MessageMetadata]:
+        """Return those of these messages that are still in the archive, ascending, as `restorable` does."""
+        ...
+
+
+class PlanStore(SelectStore, NumberedReadStore, RestorableStore, Protocol):
+    """What a plan reads: the selection, and the messages that it shows."""
+
+
+class RestoreStore(RestorableStore, Protocol):
+    """What a restore does in the store."""
+
+    async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
+        """Store archived messages again, each as a new message of this queue; return receipts, in their order.
+
+        One transaction takes a message from those that can be restored and stores it, so each is restored once. Messages
+        that another restore takes at the same time are left out. Raises `QueueGone`.
         """
         ...
 
@@ -204,6 +233,7 @@ class MaintenanceStore(
     EditStore,
     PurgeStore,
     RedriveStore,
+    RestoreStore,
     SweepStore,
     RevokeStore,
     ScheduleStore,

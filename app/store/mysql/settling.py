@@ -1,7 +1,7 @@
 """Settling on MariaDB and MySQL: locks the rows that pass their fences, then changes exactly those."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any, TypeAlias
 
@@ -17,10 +17,17 @@ Settled: TypeAlias = tuple[list[bool], list[Admitted]]
 """Whether each settlement took effect, and the messages of their groups that were admitted."""
 
 
-async def remove(session: MysqlSession, removals: Sequence[Removal], *afterwards: bytes) -> Settled:
+def _nothing(_numbers: Sequence[int]) -> list[bytes]:
+    """Return no statement."""
+    return []
+
+
+async def remove(
+    session: MysqlSession, removals: Sequence[Removal], afterwards: Callable[[Sequence[int]], list[bytes]] = _nothing
+) -> Settled:
     """Delete rows from their queues, into the archive or leaving a tombstone.
 
-    If a removal took effect, the statements in `afterwards` run in the same transaction.
+    The statements that `afterwards` returns for the removals that took effect run in the same transaction.
     """
     effective, left = await _lock_rows(session, "fence_holds", removals)
     admitted: list[Admitted] = []
@@ -34,7 +41,7 @@ async def remove(session: MysqlSession, removals: Sequence[Removal], *afterwards
                 session, [removal for removal in removed if removal.retention < TOMBSTONE_RETENTION]
             ),
             session.render("delete_settled", numbers=numbers_json(numbers)),
-            *afterwards,
+            *afterwards(numbers),
         )
         admitted = await admit(session, left)
     return effective, admitted

@@ -692,6 +692,15 @@ FROM (
 ) AS expired
 STRAIGHT_JOIN attempt AS a FORCE INDEX (PRIMARY) ON a.attempt_key = expired.attempt_key;
 
+-- delete_expired_restorable: forget messages past their retention that could have been restored
+DELETE r
+FROM (
+    SELECT sequence_number FROM restorable
+    WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+) AS expired
+STRAIGHT_JOIN restorable AS r FORCE INDEX (PRIMARY) ON r.sequence_number = expired.sequence_number;
+
 -- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
 DELETE recent
 FROM (

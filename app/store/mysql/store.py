@@ -6,6 +6,7 @@ from functools import partial
 from app.broker.ports import Admitted, Attempt, AttemptResult, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
+from app.domain.queue import Queue
 from app.domain.settlement import Move, Removal
 from app.runtime.clock import Clock
 from app.store.mysql import accepted_counts as counts
@@ -16,6 +17,7 @@ from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import MysqlSession
 from app.store.records.database import BatchObserver
 from app.store.records.json_columns import read_receipts, read_tokens, write_receipts, write_tokens
+from app.store.records.restoring import take_restorable
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
 from app.store.server.pool import Pool
@@ -110,9 +112,25 @@ class MysqlStore(ServerStore[MysqlSession]):
         """See `MaintenanceStore`."""
 
         async def work(session: MysqlSession) -> settling.Settled:
-            return await settling.remove(session, removals, session.render("count_lock_purge", id=queue_id))
+            def afterwards(numbers: Sequence[int]) -> list[bytes]:
+                return [
+                    session.render("add_restorable", numbers=numbers),
+                    session.render("count_lock_purge", id=queue_id),
+                ]
+
+            return await settling.remove(session, removals, afterwards)
 
         return await self._settle(work)
+
+    async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
+        """See `RestoreStore`."""
+
+        async def work(session: MysqlSession) -> tuple[list[Receipt], list[Admitted]]:
+            return await sending.send_into_groups(session, await take_restorable(session, queue, numbers))
+
+        receipts, admitted = await self._pool.transaction(work)
+        self._announce(admitted)
+        return receipts
 
     async def _move(self, moves: list[Move]) -> list[bool]:
         return await self._settle(partial(settling.move, moves=moves))

@@ -787,6 +787,11 @@ DELETE FROM recent_id WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
 ));
 
+-- delete_expired_restorable: forget messages past their retention that could have been restored
+DELETE FROM restorable WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM restorable WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
+));
+
 -- delete_expired_batches: delete records of batches that were removed long ago
 DELETE FROM export_batch WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM export_batch

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import compress
 
 from app.broker.ports import Admitted, Attempt, AttemptResult, Edit, Extended, Extension, Promoted, Redrive
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
+from app.domain.queue import Queue
 from app.domain.settlement import Move, Removal
 from app.runtime.clock import Clock
 from app.store.postgresql import attempts, receiving, sending, settling
@@ -16,6 +18,7 @@ from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, Pre
 from app.store.postgresql.settling import AnySettlement, Settlement
 from app.store.records.database import BatchObserver
 from app.store.records.groups import any_in_group
+from app.store.records.restoring import take_restorable
 from app.store.records.rows import Row
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
@@ -97,7 +100,8 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         async def work(session: PostgresqlSession) -> tuple[list[bool], list[Admitted]]:
             settled, admitted = await settling.settle_in_groups(session, settling.REMOVE, removals)
             removed = [row is not None for row in settled]
-            if any(removed):
+            if numbers := [removal.token.sequence_number for removal in compress(removals, removed)]:
+                await session.change("add_restorable", numbers=numbers)
                 await session.change("count_lock_purge", id=queue_id)
             return removed, admitted
 
@@ -154,6 +158,18 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         redriven = await super().redrive(redrives)
         self._discard_floors({redrive.to_queue_id for redrive in redrives})
         return redriven
+
+    async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
+        """See `RestoreStore`."""
+
+        async def work(session: PostgresqlSession) -> tuple[list[Receipt], list[Admitted]]:
+            drafts = await take_restorable(session, queue, numbers)
+            return await sending.send_into_groups(session, drafts) if drafts else ([], [])
+
+        receipts, admitted = await self._pool.transaction(work)
+        self._discard_floors([queue.id])
+        self._announce(admitted)
+        return receipts
 
     async def edit(self, edit: Edit) -> Message | None:
         """See `MaintenanceStore`."""

@@ -293,6 +293,12 @@ SELECT sequence_number, remove_at
 FROM archive
 WHERE sequence_number @in(:numbers);
 
+-- add_restorable: note that messages of the archive can be restored
+INSERT INTO restorable (sequence_number, queue, settled_at, remove_at)
+SELECT sequence_number, queue, settled_at, remove_at
+FROM archive
+WHERE sequence_number @in(:numbers);
+
 -- count_unarchived: count messages that leave their queue without a row in the archive
 INSERT INTO accepted_count (first_number, queue_id, day, queue, unarchived)
 SELECT MIN(sequence_number), queue_id, enqueued_at / 86400000000, :queue, COUNT(*)
@@ -520,6 +526,45 @@ DELETE FROM deleted_queue
 WHERE deleted_at <= @now - :retention
   -- One look-up per queue: an anti-join may read all messages.
   AND (SELECT 1 FROM message WHERE message.queue_id = deleted_queue.id AND message.state > 0 LIMIT 1) IS NULL;
+
+-- delete_expired_restorable: forget messages past their retention that could have been restored
+DELETE FROM restorable
+WHERE sequence_number IN (SELECT sequence_number FROM restorable WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit);
+
+-- ---- restoring -------------------------------------------------------------------------------------------------------
+
+-- restorable: messages that can be restored to the queue of a name and ended within a time, by number
+SELECT sequence_number
+FROM restorable
+WHERE queue = :queue
+  AND sequence_number > :after
+  AND settled_at > 0
+  AND settled_at >= :since
+  AND settled_at <= :until
+  -- Its batch may have been trimmed. One look-up per message: a join may read all of the archive.
+  AND (SELECT a.queue_id FROM archive AS a WHERE a.sequence_number = restorable.sequence_number) IS NOT NULL
+ORDER BY sequence_number
+LIMIT :limit;
+
+-- archived_metadata: archived messages without their bodies, in the columns of @metadata as if they were available
+SELECT
+    sequence_number, queue_id, 1, priority, enqueued_at, available_at, expires_at, delivery_count, failure_count, NULL,
+    last_failure, message_id, group_id, headers, properties, LENGTH(body), dead_letter_reason, dead_letter_description, NULL
+FROM archive
+WHERE sequence_number @in(:numbers)
+ORDER BY sequence_number;
+
+-- restorable_for_update: lock those of these messages that can be restored, until the transaction ends
+SELECT sequence_number FROM restorable WHERE sequence_number @in(:numbers) @skip_locked;
+
+-- delete_restorable: note that messages cannot be restored again
+DELETE FROM restorable WHERE sequence_number @in(:numbers);
+
+-- archived_content: what a restored message has of these archived ones, by number
+SELECT priority, available_at, expires_at, settled_at, message_id, group_id, headers, properties, body_kind, body
+FROM archive
+WHERE sequence_number @in(:numbers)
+ORDER BY sequence_number;
 
 -- ---- archive batches ------------------------------------------------------------------------------------------------
 

@@ -61,6 +61,22 @@ class MessageReads:
             for row in await self._fetch_in_states("browse_metadata", queue_id, states, after, limit)
         ]
 
+    async def restorable(
+        self, queue: str, since: Instant, until: Instant, after: int, limit: int
+    ) -> list[MessageMetadata]:
+        """See `RestoreStore`."""
+        found_rows = await self._database.fetch(
+            "restorable", queue=queue, since=since, until=until, after=after, limit=limit
+        )
+        return await self.read_restorable([number for (number,) in found_rows])
+
+    async def read_restorable(self, numbers: Sequence[int]) -> list[MessageMetadata]:
+        """See `RestoreStore`."""
+        if not numbers:
+            return []
+        found_rows = await self._database.fetch("archived_metadata", numbers=list(numbers))
+        return [message_rows.metadata(row) for row in found_rows]
+
     async def last_sequence_number(self) -> int:
         """See `MaintenanceStore`."""
         ((number,),) = await self._database.fetch("last_sequence_number")

@@ -85,7 +85,7 @@ def message(row: Row, read_after: float | None = None) -> Message:
     return Message(
         sequence_number,
         queue_id,
-        _envelope(message_id, group_id, headers, properties),
+        envelope(message_id, group_id, headers, properties),
         body,
         BODY_KINDS[body_kind],
         STATES[state],
@@ -167,7 +167,7 @@ def metadata(row: Row) -> MessageMetadata:
     return MessageMetadata(
         sequence_number,
         queue_id,
-        _envelope(message_id, group_id, headers, properties),
+        envelope(message_id, group_id, headers, properties),
         body_bytes,
         STATES[state],
         priority,
@@ -184,7 +184,8 @@ def metadata(row: Row) -> MessageMetadata:
     )
 
 
-def _envelope(message_id: str, group_id: str | None, headers: str | None, properties: str | None) -> Envelope:
+def envelope(message_id: str, group_id: str | None, headers: str | None, properties: str | None) -> Envelope:
+    """Return the sender's metadata from these columns of a row."""
     header_fields = read_headers(headers)
     return Envelope(
         message_id,

@@ -13,7 +13,7 @@ from app.domain.delivery import Recovery
 from app.domain.instant import DAY, Duration, Instant
 from app.domain.message import Message, MessageState
 from app.domain.queue import FEATURE_LEVEL, Queue
-from app.domain.settlement import Move, Outcome
+from app.domain.settlement import RESTORABLE_OUTCOMES, Move, Outcome
 from app.domain.weight import count_that_fit
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
@@ -30,6 +30,14 @@ DELETED_QUEUE_KEEP: Duration = DAY
 
 Change: TypeAlias = Callable[[SqlSession, Sequence[int]], Awaitable[None]]
 """Changes the rows with these indexes, which the transaction has locked."""
+
+DELETIONS = (
+    "delete_expired_settlements",
+    "delete_expired_attempts",
+    "delete_expired_recent_ids",
+    "delete_expired_restorable",
+)
+"""The statements that delete rows past their time."""
 
 
 class MessageRecords(MessageReads, ExplanationReads):
@@ -187,7 +195,7 @@ class MessageRecords(MessageReads, ExplanationReads):
     async def delete_expired(self, limit: int) -> int:
         """See `MaintenanceStore`. Deletes at most `limit` rows of each kind."""
         removed = 0
-        for name in ("delete_expired_settlements", "delete_expired_attempts", "delete_expired_recent_ids"):
+        for name in DELETIONS:
             removed += await self._database.change(name, limit=limit)
         for (queue_id,) in await self._database.fetch("orphaned_queues"):
             removed += await self._purge_orphans(queue_id, limit)
@@ -302,6 +310,8 @@ async def _archive_and_delete(
             "archive_messages", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
         )
         await session.change("add_unsealed", numbers=numbers)
+        if outcome in RESTORABLE_OUTCOMES:
+            await session.change("add_restorable", numbers=numbers)
     else:
         await session.change("count_unarchived", numbers=numbers, queue=queue)
     await session.change("delete_messages", numbers=numbers)

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
 from app.domain.weight import MAX_RESPONSE_BYTES
 from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, RequeueEntryError, WeightLimits
-from app.store.records.database import BatchObserver, Work, unavailable_when_closed
+from app.store.records.database import BatchObserver, unavailable_when_closed
 from app.store.records.rows import Row
 from app.store.records.statements import Statement
 from app.store.sqlite.dialect import DIALECT
@@ -152,7 +152,7 @@ class SqliteDatabase:
         """See `SqlSession`."""
         return await self.write(Step(lambda transaction: transaction.execute(name, **values)))
 
-    async def transaction(self, work: Work[Result]) -> Result:
+    async def transaction(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
         """See `Database`."""
         return await self.write(Step(lambda transaction: run_to_completion(work, transaction)))
 
@@ -292,7 +292,7 @@ def _ignore_admitted(_admitted: Sequence[Admitted]) -> None:
     """Do nothing: no listener is set."""
 
 
-def run_to_completion(work: Work[Result], transaction: Transaction) -> Result:
+def run_to_completion(work: Callable[[Transaction], Awaitable[Result]], transaction: Transaction) -> Result:
     """Run a coroutine to its end in this thread. That works because its session never waits."""
     try:
         next(work(transaction).__await__())

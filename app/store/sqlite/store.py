@@ -3,12 +3,14 @@
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from itertools import compress
 from pathlib import Path
 from typing import TypeVar
 
 from app.broker.ports import Attempt, AttemptResult, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
+from app.domain.queue import Queue
 from app.domain.settlement import Move, Removal, undelivered_release
 from app.domain.weight import weight_of
 from app.runtime.clock import Clock
@@ -18,6 +20,7 @@ from app.store.records.json_columns import read_receipts, read_tokens, write_rec
 from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
+from app.store.records.restoring import take_restorable
 from app.store.sqlite import actions
 from app.store.sqlite.database import SqliteDatabase, Step, Transaction
 from app.store.sqlite.dialect import DIALECT
@@ -114,11 +117,20 @@ class SqliteStore(MessageRecords):
 
         def do(transaction: Transaction) -> list[bool]:
             removed = [actions.remove(transaction, removal) for removal in removals]
-            if any(removed):
+            if numbers := [removal.token.sequence_number for removal in compress(removals, removed)]:
+                transaction.execute("add_restorable", numbers=numbers)
                 transaction.execute("count_lock_purge", id=queue_id)
             return removed
 
         return await self.database.write(Step(do))
+
+    async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
+        """See `RestoreStore`."""
+
+        async def work(transaction: Transaction) -> list[Receipt]:
+            return actions.send(transaction, await take_restorable(transaction, queue, numbers))
+
+        return await self.database.transaction(work)
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
         """See `MessageStore`."""
