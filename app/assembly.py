@@ -21,6 +21,7 @@ from app.broker.redrive import RedrivePorts
 from app.broker.release_expired import ReleasePorts
 from app.broker.renew import RenewPorts
 from app.broker.response_limits import ResponseLimits
+from app.broker.restore import RestorePorts
 from app.broker.revoke_locks import RevokePorts
 from app.broker.search_state import SearchRegistry
 from app.broker.send import SendPorts
@@ -88,7 +89,8 @@ def assemble_verbs(parts: Components) -> Broker:
         editing=EditPorts(parts.store, browsing, shared.receivers),
         purging=_purge_ports(parts),
         redriving=_redrive_ports(parts, shared.receivers),
-        planning=PlanPorts(parts.store, parts.searches, parts.store.queues, parts.clock),
+        restoring=_restore_ports(parts, shared.receivers),
+        planning=PlanPorts(parts.store, parts.store, parts.searches, parts.store.queues, parts.clock),
         queues=QueuePorts(parts.store.queues, parts.queue_cache, parts.notifier, shared.receivers, shared.revoking),
         trimming=TrimPorts(parts.store.archive, parts.counters, parts.clock),
         queue_cache=parts.queue_cache,
@@ -175,6 +177,20 @@ def _redrive_ports(parts: Components, receivers: ReceiverNotifier) -> RedrivePor
         parts.searches,
         parts.queue_cache,
         parts.store.queues,
+        receivers,
+        parts.counters,
+        parts.clock,
+    )
+
+
+def _restore_ports(parts: Components, receivers: ReceiverNotifier) -> RestorePorts:
+    return RestorePorts(
+        parts.store,
+        parts.store,
+        parts.searches,
+        parts.queue_cache,
+        parts.store.queues,
+        parts.response_limits,
         receivers,
         parts.counters,
         parts.clock,

@@ -15,6 +15,7 @@ from app.broker.recover import RecoverPorts
 from app.broker.redrive import RedrivePorts
 from app.broker.renew import RenewPorts
 from app.broker.response_limits import ResponseLimits
+from app.broker.restore import RestorePorts
 from app.broker.send import SendPorts
 from app.broker.settle import SettlePorts
 from app.broker.trim import TrimPorts
@@ -39,6 +40,7 @@ class Broker:
     editing: EditPorts
     purging: PurgePorts
     redriving: RedrivePorts
+    restoring: RestorePorts
     planning: PlanPorts
     queues: QueuePorts
     trimming: TrimPorts

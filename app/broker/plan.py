@@ -1,22 +1,30 @@
-"""Plan: what a purge, a redrive or the deletion of a queue would do now, without doing it.
+"""Plan: what a purge, a redrive, a restore or the deletion of a queue would do now, without doing it.
 
 A plan uses the selection of the request itself: it reads in batches, each in its turn, and reads no bodies.
 """
 
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
+from typing import TypeAlias
 
 from app.broker.filters import MatchAll
-from app.broker.ports import PlanStore, QueueTotals
+from app.broker.ports import PlanStore, QueueTotals, StoreClock
 from app.broker.queue_capacity import free_capacity, queue_full
 from app.broker.redrive import check_rate, redrivable
 from app.broker.search_state import SearchRegistry
-from app.broker.select_messages import MessageSelection, select_batches
-from app.domain.plan import MAX_SAMPLE_SIZE, MessageSummary, Plan, summarize
+from app.broker.select_messages import MessageSelection, select_batches, select_restorable
+from app.domain.instant import Instant
+from app.domain.message import MessageMetadata, SelectedMessage
+from app.domain.plan import MAX_SAMPLE_SIZE, Plan, summarize
 from app.domain.queue import Queue, check_send_enabled
 from app.domain.weight import content_bytes
 from app.runtime.clock import Clock
+
+ReadSample: TypeAlias = Callable[[Sequence[int]], Awaitable[Sequence[MessageMetadata]]]
+"""Returns those of these messages that still exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,7 @@ class PlanPorts:
     """What plans use."""
 
     messages: PlanStore
+    store_clock: StoreClock
     searches: SearchRegistry
     queue_totals: QueueTotals
     clock: Clock
@@ -36,19 +45,8 @@ async def plan_selection(
 
     The plan is incomplete if the timeout ends the reading, even if nothing was found by then.
     """
-    deadline = ports.clock.monotonic() + timeout_seconds
-    count = total_bytes = 0
-    first: list[int] = []
-    async for batch in select_batches(ports.messages, ports.searches, queue, selection):
-        count += len(batch)
-        total_bytes += sum(map(content_bytes, batch))
-        first += [message.sequence_number for message in batch[: MAX_SAMPLE_SIZE - len(first)]]
-        if ports.clock.monotonic() >= deadline:
-            is_complete = False
-            break
-    else:
-        is_complete = True
-    return Plan(count, total_bytes, await _read_sample(ports, queue, first), is_complete)
+    batches = select_batches(ports.messages, ports.searches, queue, selection)
+    return await _plan(ports, batches, partial(ports.messages.read_metadata, queue.id), timeout_seconds)
 
 
 async def plan_redrive(
@@ -67,17 +65,56 @@ async def plan_redrive(
     check_rate(rate, timeout_seconds)
     if to_queue.id == queue.id:
         return await plan_selection(ports, queue, selection, timeout_seconds)
+    plan = partial(plan_selection, ports, queue, timeout_seconds=timeout_seconds)
+    return await _plan_what_fits(ports, to_queue, redrivable(selection, queue, to_queue), plan)
+
+
+async def plan_restore(
+    ports: PlanPorts, queue: Queue, selection: MessageSelection, since: Instant, timeout_seconds: float = inf
+) -> Plan:
+    """Return what a restore of this selection, repeated until it restores nothing, would restore now.
+
+    A restore ends when the queue is full. Refuses as the restore does.
+    """
+    check_send_enabled(queue)
+
+    def plan(fitting: MessageSelection) -> Awaitable[Plan]:
+        batches = select_restorable(ports.messages, ports.store_clock, ports.searches, queue, fitting, since)
+        return _plan(ports, batches, ports.messages.read_restorable, timeout_seconds)
+
+    return await _plan_what_fits(ports, queue, selection, plan)
+
+
+async def _plan_what_fits(
+    ports: PlanPorts, to_queue: Queue, selection: MessageSelection, plan: Callable[[MessageSelection], Awaitable[Plan]]
+) -> Plan:
+    """Return the plan of as many selected messages as the queue has room for.
+
+    Refuses with `QueueFull` if it has no room for the first one.
+    """
     limit = sys.maxsize if selection.limit is None else selection.limit
     room = await free_capacity(ports.queue_totals, to_queue, limit)
-    # A full queue refuses the first message, so one message is enough to find out.
-    fitting = replace(redrivable(selection, queue, to_queue), limit=max(1, room))
-    plan = await plan_selection(ports, queue, fitting, timeout_seconds)
-    if plan.count > room:
+    found = await plan(replace(selection, limit=max(1, room)))
+    if found.count > room:
         raise queue_full(to_queue)
-    return plan
+    return found
 
 
-async def _read_sample(ports: PlanPorts, queue: Queue, numbers: list[int]) -> list[MessageSummary]:
-    """Return summaries of those of these messages that are still in the queue."""
+async def _plan(
+    ports: PlanPorts, batches: AsyncIterator[list[SelectedMessage]], read_sample: ReadSample, timeout_seconds: float
+) -> Plan:
+    deadline = ports.clock.monotonic() + timeout_seconds
+    count = total_bytes = 0
+    first: list[int] = []
+    async for batch in batches:
+        count += len(batch)
+        total_bytes += sum(map(content_bytes, batch))
+        first += [message.sequence_number for message in batch[: MAX_SAMPLE_SIZE - len(first)]]
+        if ports.clock.monotonic() >= deadline:
+            is_complete = False
+            break
+    else:
+        is_complete = True
     async with ports.searches.turn(MatchAll()):
-        return [summarize(message) for message in await ports.messages.read_metadata(queue.id, numbers)]
+        sample = [summarize(message) for message in await read_sample(first)]
+    return Plan(count, total_bytes, sample, is_complete)

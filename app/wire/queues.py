@@ -27,6 +27,7 @@ from app.domain.queue import (
 )
 from app.wire.field_types import (
     NO_NUL,
+    DateTime,
     Filter,
     LockSeconds,
     MaxMessages,
@@ -188,6 +189,23 @@ class Redriven(PlanView, omit_defaults=True, kw_only=True):
     """The number of messages moved. Without a `limit`, repeat the request until it is 0."""
 
     moved: int
+
+
+class RestoreMessages(msgspec.Struct, forbid_unknown_fields=True):
+    """Which purged and cancelled messages to restore; without `since`, all that the archive has."""
+
+    since: (
+        Annotated[DateTime, msgspec.Meta(description="Only messages that were removed at this time or later.")] | None
+    ) = None
+    filter: Filter | None = None
+    limit: MaxMessages | None = None
+    dry_run: DryRun = False
+
+
+class Restored(PlanView, omit_defaults=True, kw_only=True):
+    """The number of messages restored. Without a `limit`, repeat the request until it is 0."""
+
+    restored: int
 
 
 def settings_body(settings: QueueSettings) -> QueueSettingsBody:

@@ -27,6 +27,7 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("DELETE", "/v1/queues/{queue}/messages/{sequence_number}"): "manage",
     ("POST", "/v1/queues/{queue}/dead-letter/redrive"): "manage",
     ("POST", "/v1/queues/{queue}/purge"): "manage",
+    ("POST", "/v1/queues/{queue}/restore"): "manage",
     ("PUT", "/v1/queues/{queue}"): "manage",
     ("PATCH", "/v1/queues/{queue}"): "manage",
     ("DELETE", "/v1/queues/{queue}"): "manage",

@@ -15,6 +15,7 @@ FILTERED = [
     ("POST", "/queues/orders/messages/receive", "/filter"),
     ("POST", "/queues/orders/purge", "/filter"),
     ("POST", "/queues/orders/dead-letter/redrive", "/filter"),
+    ("POST", "/queues/orders/restore", "/filter"),
 ]
 FIRST_MESSAGE = "/queues/orders/messages/1"
 

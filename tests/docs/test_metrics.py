@@ -19,7 +19,10 @@ CODE = "\n".join(file.read_text() for file in sorted((ROOT / "app").rglob("*.py"
 PATIENCE_SECONDS = 30.0
 
 ORDERS = "/v1/queues/orders"
-EVENTS = ("locks_expired", "locks_taken", "messages_awoken", "messages_expired", "messages_purged", "messages_redriven")
+EVENTS = (
+    "locks_expired", "locks_taken", "messages_awoken", "messages_expired", "messages_purged", "messages_redriven",
+    "messages_restored",
+)  # fmt: skip
 """Those that the traffic below brings about."""
 
 
@@ -123,6 +126,7 @@ def bring_traffic(client: httpx.Client) -> None:
     client.post(
         f"{ORDERS}/purge", json={"states": ["scheduled"], "filter": "message.available_at.getFullYear() == 2100"}
     )
+    client.post(f"{ORDERS}/restore")
     client.post("/v1/queues/bad/messages", json={})
     token = receive(client, "/v1/queues/bad")
     client.post(f"/v1/queues/bad/locks/{token}/dead-letter")

@@ -15,9 +15,10 @@ from app.api.http.request import Request, invalid_cursor, invalid_path
 from app.api.http.response import JSON, MERGE_PATCH, OCTET_STREAM, Response
 from app.broker.browse import browse, read_message
 from app.broker.edit import cancel, edit
-from app.broker.plan import plan_redrive
+from app.broker.plan import plan_redrive, plan_restore
 from app.broker.ports import Edit
 from app.broker.redrive import redrive
+from app.broker.restore import restore
 from app.broker.select_messages import MessageSelection
 from app.domain.access import Right
 from app.domain.instant import Duration, Instant, from_seconds
@@ -28,7 +29,8 @@ from app.wire.field_types import MAX_INT64, PropertyValue
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, message_view
 from app.wire.plans import plan_fields
 from app.wire.properties import decode_properties, encode_properties
-from app.wire.queues import RedriveDeadLetters, Redriven, parse_states
+from app.wire.queues import RedriveDeadLetters, Redriven, Restored, RestoreMessages, parse_states
+from app.wire.times import from_wire
 from app.wire.values import due_time
 
 MESSAGES = "/v1/queues/{queue}/messages"
@@ -134,6 +136,36 @@ async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response
     if body.dry_run:
         return Response(Redriven(moved=0, **plan_fields(await plan_redrive(request.broker.planning, *how))))
     return Response(Redriven(moved=await redrive(request.broker.redriving, *how)))
+
+
+@operation(
+    "POST", "/v1/queues/{queue}/restore", right=Right.MANAGE, tag="messages",
+    body=RestoreMessages, responses={200: Restored}, refusals=(404, 422, 507),
+    example={"since": "2026-11-22T12:00:00Z", "filter": "message.subject == 'invoice'"},
+)  # fmt: skip
+async def restore_messages(request: Request[RestoreMessages]) -> Response:
+    """Bring purged and cancelled messages of this queue's name back from the archive, each once.
+
+    A restored message is a new one: it has a new sequence number, and is due now. It has the content, the
+    properties, the priority and the message id of the old one, and counts of 0. Duplicate detection ignores it. Its
+    time to live begins again, unless it had ended before the message was removed: then the message does not expire. The
+    archive keeps the old message.
+
+    The queue accepts messages until it has `max_messages`; if it is full at the start, the request is refused as a send
+    would be. Messages larger than its `max_message_bytes` stay in the archive. A filter reads the archived messages;
+    their `state` is `available`. Once a message was restored, the answer takes no longer than that of a long poll, so a
+    large restore takes several requests: repeat it until it restores nothing. With `dry_run`, nothing is restored, and
+    the answer has the number that this request and its repeats would restore.
+    """
+    queue = await request.queue()
+    body = request.body
+    selection = MessageSelection(
+        (), parse_filter(body.filter), body.limit, max_message_bytes=queue.settings.max_message_bytes
+    )
+    how = (queue, selection, from_wire(body.since) if body.since else 0, request.context.long_poll_cap_seconds)
+    if body.dry_run:
+        return Response(Restored(restored=0, **plan_fields(await plan_restore(request.broker.planning, *how))))
+    return Response(Restored(restored=await restore(request.broker.restoring, *how)))
 
 
 async def _target_queue(request: Request[RedriveDeadLetters], name: str) -> Queue:

@@ -35,6 +35,7 @@ OPERATIONS: tuple[Operation, ...] = (
     messages.edit_message,
     messages.cancel_message,
     messages.redrive_dead_letters,
+    messages.restore_messages,
     queues.put_queue,
     queues.get_queue,
     explanations.explain_queue,
