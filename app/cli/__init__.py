@@ -7,7 +7,7 @@ from app.cli.capabilities import capabilities
 from app.cli.explain import explain
 from app.cli.keys import key
 from app.cli.messages import browse, receive, recover, send
-from app.cli.queues import dead_letter, queue
+from app.cli.queues import dead_letter, queue, restore
 from app.cli.server_commands import ServeCommand, bench, migrate, openapi, serve
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command()(receive)
 app.command()(recover)
 app.command()(browse)
 app.command()(explain)
+app.command()(restore)
 app.add_typer(dead_letter, name="dead-letter")
 app.add_typer(archive, name="archive")
 app.add_typer(key, name="key")

@@ -117,6 +117,23 @@ def purge_queue(
     _change_messages(connect(url, key, as_json), queue_path(name, "purge"), request_body, "removed", limit, dry_run)
 
 
+def restore(
+    name: QueueName,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only messages removed at this time (RFC 3339) or later.")
+    ] = None,
+    filter_: FilterText = None,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bring purged and cancelled messages of a queue back from the archive, each once."""
+    request_body = _without_none(since=since, filter=filter_)
+    _change_messages(connect(url, key, as_json), queue_path(name, "restore"), request_body, "restored", limit, dry_run)
+
+
 @dead_letter.command("list")
 def list_dead_letters(
     name: QueueName,

@@ -127,6 +127,17 @@ def test_a_plan_counts_with_filter_and_limit(command_line: CommandLine) -> None:
     assert command_line.read_json("queue", "purge", "chosen", *one, "--dry-run")[0]["count"] == 2
 
 
+def test_purged_messages_are_restored(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "undone", "--lines", stdin=b"a\nbb\nc\n")
+    command_line.run_ok("queue", "purge", "undone")
+    assert command_line.read_json("restore", "undone", "--since", "2100-01-01T00:00:00Z") == [{"restored": 0}]
+    (plan,) = command_line.read_json("restore", "undone", "--filter", "message.body_bytes == 1", "--dry-run")
+    assert (plan["count"], plan["bytes"]) == (2, 2)
+    assert command_line.run_ok("restore", "undone", "--filter", "message.body_bytes == 2") == "1 restored\n"
+    assert command_line.read_json("restore", "undone", "--limit", "1") == [{"restored": 1}]
+    assert command_line.run_ok("receive", "undone", "--max", "9") == "bb\na\n"
+
+
 def test_a_list_continues_beyond_its_first_page(command_line: CommandLine) -> None:
     command_line.run_ok("send", "many", "--lines", stdin=b"x\n" * 1001)
     with httpx.Client(base_url=f"{command_line.url}/v1/queues/many") as queue:

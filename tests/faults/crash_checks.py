@@ -24,7 +24,7 @@ from tests.faults.retrying_client import RetryingClient
 MOMENTS = ("before", "commit", "after")
 AROUND_CALL = ("before", "after")
 
-METHODS_WITH_COMMIT = frozenset({"send_once", "claim_once", "edit", "cancel", "withdraw", "redrive"})
+METHODS_WITH_COMMIT = frozenset({"send_once", "claim_once", "edit", "cancel", "withdraw", "redrive", "restore"})
 """What has a COMMIT of its own on a server; of other methods it is part of their one statement."""
 
 
