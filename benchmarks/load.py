@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any, Protocol
 
 BODY = {"text": "x" * 1000}
@@ -99,9 +100,7 @@ async def send_one(connection: Connection, target: Target) -> int:
 async def lifecycle(connection: Connection, target: Target) -> int:
     """Send, receive, complete: one message each. A caller that finds the queue empty receives again."""
     await send_one(connection, target)
-    token = await _receive(connection, target)
-    status, answer = await connection.call("POST", target.path(f"locks/{token}/complete"))
-    expect_status(status, 200, answer)
+    await _receive_and_complete(connection, target)
     return 1
 
 
@@ -126,6 +125,20 @@ async def batch_lifecycle(connection: Connection, target: Target) -> int:
     status, answer = await connection.call("POST", target.path("settle"), json.dumps(settle).encode())
     expect_status(status, 200, answer)
     return len(tokens)
+
+
+class GroupedLifecycle:
+    """The same lifecycle with messages of groups, in turn. A caller may receive the message of another one."""
+
+    def __init__(self, groups: int) -> None:
+        self._bodies = cycle([json.dumps({"body": BODY, "group_id": f"g{n}"}).encode() for n in range(groups)])
+
+    async def __call__(self, connection: Connection, target: Target) -> int:
+        """Send a message of the next group, receive one, and complete it."""
+        status, answer = await connection.call("POST", target.path("messages"), next(self._bodies))
+        expect_status(status, 201, answer)
+        await _receive_and_complete(connection, target)
+        return 1
 
 
 class TwoRequests:
@@ -166,6 +179,12 @@ async def drive(target: Connectable, work_unit: WorkUnit, callers: int, units: i
         for connection in connections:
             await target.release(connection)
     return done
+
+
+async def _receive_and_complete(connection: Connection, target: Target) -> None:
+    token = await _receive(connection, target)
+    status, answer = await connection.call("POST", target.path(f"locks/{token}/complete"))
+    expect_status(status, 200, answer)
 
 
 async def _receive(connection: Connection, target: Target) -> str:
