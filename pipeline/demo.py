@@ -141,7 +141,9 @@ class Traffic:
             await asyncio.sleep(0.5)
             page = await _expect(client.get("/v1/queues"))
             left = sum(
-                queue["counts"][state] for queue in page["items"] for state in ("available", "scheduled", "locked")
+                queue["counts"][state]
+                for queue in page["items"]
+                for state in ("available", "blocked", "scheduled", "locked")
             )
             self.open = total - self.sent + left
             progress.update(bar, completed=total - self.open)

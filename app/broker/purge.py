@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from msgspec.structs import replace
+
 from app.broker.ports import Counters, LockStore, Notifier, PurgeStore, UnlockedRow, Withdrawal
 from app.broker.queue_cache import QueueCache
 from app.broker.search_state import SearchRegistry
@@ -38,7 +40,8 @@ async def purge(ports: PurgePorts, queue: Queue, selection: MessageSelection, ti
     removed = 0
     deadline = ports.clock.monotonic() + timeout_seconds
     async for batch in select_batches(ports.messages, ports.searches, queue, selection):
-        removed += await _purge_unlocked(ports, queue, [m for m in batch if m.state is not MessageState.LOCKED])
+        unlocked = [message for message in batch if message.state is not MessageState.LOCKED]
+        removed += await _purge_unlocked(ports, queue, unlocked, selection.states)
         removed += await _purge_locked(ports, queue, [m for m in batch if m.state is MessageState.LOCKED])
         if removed and ports.clock.monotonic() >= deadline:
             break
@@ -46,9 +49,19 @@ async def purge(ports: PurgePorts, queue: Queue, selection: MessageSelection, ti
     return removed
 
 
-async def _purge_unlocked(ports: PurgePorts, queue: Queue, messages: Sequence[SelectedMessage]) -> int:
-    withdrawals = [_withdrawal(queue, message) for message in messages]
-    return sum(await ports.messages.withdraw(withdrawals)) if withdrawals else 0
+async def _purge_unlocked(
+    ports: PurgePorts, queue: Queue, messages: Sequence[SelectedMessage], states: Sequence[MessageState]
+) -> int:
+    """Remove messages as they were read. A blocked one that has become available since is removed as available."""
+    if not messages:
+        return 0
+    removed = await ports.messages.withdraw([_withdrawal(queue, message) for message in messages])
+    admitted = [
+        replace(message, state=MessageState.AVAILABLE)
+        for message, is_removed in zip(messages, removed, strict=True)
+        if not is_removed and message.state is MessageState.BLOCKED and MessageState.AVAILABLE in states
+    ]
+    return sum(removed) + await _purge_unlocked(ports, queue, admitted, states)
 
 
 async def _purge_locked(ports: PurgePorts, queue: Queue, messages: Sequence[SelectedMessage]) -> int:

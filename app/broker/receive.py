@@ -22,7 +22,7 @@ from app.broker.settle import SettlePorts, settle
 from app.broker.wait import WaitPorts, wait_for_wake_up
 from app.domain.delivery import Claim, wait_key_of
 from app.domain.instant import Duration
-from app.domain.message import Message, MessageState
+from app.domain.message import MAX_RECEIVE_COUNT, Message, MessageState
 from app.domain.queue import Queue, check_receive_enabled, check_receiver, lock_duration_of
 from app.domain.refusals import MessageBusy, Refusal, StoreUnavailable, invalid_at
 from app.domain.settlement import Outcome, Removal, Settled, token_of
@@ -219,7 +219,8 @@ async def _poll(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> l
 
 
 async def _claim_from_group(ports: ReceivePorts, claim: Claim, group_id: str) -> list[Message]:
-    numbers = await ports.messages.available_in_group(claim.queue_id, group_id, claim.max_messages)
+    # More than are wanted, because another request may hold the first ones.
+    numbers = await ports.messages.available_in_group(claim.queue_id, group_id, MAX_RECEIVE_COUNT)
     return await ports.messages.claim_by_number(claim, numbers) if numbers else []
 
 

@@ -7,7 +7,7 @@ from app.domain.delivery import time_to_live
 from app.domain.instant import Duration, Instant
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Draft, Durability, Envelope
 from app.domain.queue import Queue
-from app.domain.refusals import MessageTooLarge
+from app.domain.refusals import MessageTooLarge, invalid_at
 
 
 class NewMessage(msgspec.Struct, frozen=True):
@@ -26,7 +26,8 @@ class NewMessage(msgspec.Struct, frozen=True):
 def create_draft(new_message: NewMessage, queue: Queue, default_id: str) -> Draft:
     """Return the draft of a message, with the queue's defaults applied.
 
-    Refuses with `MessageTooLarge` if body and properties together exceed the queue's limit.
+    Refuses with `MessageTooLarge` if body and properties together exceed the queue's limit. Refuses with
+    `InvalidRequest` a blank at the end of a group in a queue with groups: MariaDB compares ids without it.
     """
     settings = queue.settings
     size = len(new_message.body) + len(new_message.envelope.properties)
@@ -35,6 +36,8 @@ def create_draft(new_message: NewMessage, queue: Queue, default_id: str) -> Draf
             f"The message has {size} bytes; max_message_bytes of queue {queue.name} is {settings.max_message_bytes}."
         )
     envelope = new_message.envelope
+    if queue.has_groups and envelope.group_id is not None and envelope.group_id.endswith(" "):
+        raise invalid_at("/group_id", "In a queue with groups, a group_id does not end with a blank.")
     return Draft(
         queue_id=queue.id,
         envelope=envelope if envelope.message_id else replace(envelope, message_id=default_id),

@@ -53,6 +53,7 @@ def add_index(name: str, table: str, *columns: str) -> None:
 
 
 def downgrade() -> None:
+    op.execute("UPDATE message SET state = 1 WHERE state = 7")
     op.drop_table("group_lock")
     op.drop_index("queue_admit_after", "queue")
     op.drop_index("message_group", "message")

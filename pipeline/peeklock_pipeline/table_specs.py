@@ -186,7 +186,7 @@ REPLAYS = TableSpec(
 
 CODES = {
     "body_kind": ("none", "json", "bytes"),
-    "state": ("", "available", "locked", "scheduled", "deferred", "dead_lettered"),
+    "state": ("", "available", "locked", "scheduled", "deferred", "dead_lettered", "uncommitted", "blocked"),
 }
 """The names of the codes in these columns."""
 

@@ -1,11 +1,17 @@
 """Groups over HTTP: the state `blocked`, and receives from one group."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.broker.filters import MatchAll
+from app.broker.purge import purge
+from app.broker.select_messages import MessageSelection
+from app.domain.message import MessageState
 from tests.api.api_server import ApiServer
+from tests.brokers import ChangedStore
 
 
 @pytest.fixture(autouse=True)
@@ -107,6 +113,31 @@ async def test_a_limit_out_of_range_is_refused(api: ApiServer, limit: Any) -> No
     answer = await api.request("PATCH", "/queues/orders", {"group_in_flight": limit})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/group_in_flight")
     assert (await api.request_json("GET", "/queues/orders"))["group_in_flight"] == 1
+
+
+async def test_a_group_with_a_blank_at_its_end_is_refused(api: ApiServer) -> None:
+    answer = await api.request("POST", "/queues/orders/messages", {"group_id": "a "})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/group_id")
+    await api.request_json("PUT", "/queues/plain")
+    assert (await api.request("POST", "/queues/plain/messages", {"group_id": "a "})).status_code == 201
+
+
+async def test_a_purge_removes_messages_that_follow_while_it_reads(api: ApiServer) -> None:
+    for message_id in ("a1", "a2"):
+        await api.send(message_id=message_id, group_id="a")
+    (first,) = await api.receive()
+    store = api.broker.store
+
+    async def read_then_complete(*arguments: Any) -> Any:
+        found = await store.browse_metadata(*arguments)
+        if await api.counts() == {"locked": 1, "blocked": 1}:
+            await api.settle(first, "complete")
+        return found
+
+    purging = replace(api.broker.purging, messages=ChangedStore(store, browse_metadata=read_then_complete))
+    selection = MessageSelection([MessageState.AVAILABLE, MessageState.BLOCKED], MatchAll())
+    queue = await api.broker.queue_cache.by_name("orders")
+    assert await purge(purging, queue, selection) == 1
 
 
 async def test_a_purge_removes_blocked_messages_too(api: ApiServer) -> None:

@@ -397,6 +397,15 @@ async def test_without_a_limit_nothing_is_blocked(store_fixture: StoreFixture, f
     assert bodies(await store_fixture.claim(fifo)) == [b"1", b"2", b"3"]
 
 
+async def test_without_a_limit_no_message_of_a_large_group_is_blocked(store_fixture: StoreFixture, fifo: Queue) -> None:
+    await store_fixture.store.send([grouped(fifo, "a") for _ in range(1002)])
+    changed = await store_fixture.store.queues.change(fifo, QueueSettings())
+    assert changed is not None
+    while not await store_fixture.store.admit_after_changes(600):
+        pass
+    assert await counts(store_fixture, fifo) == (1002, 0, 0)
+
+
 async def test_a_draft_of_a_group_is_free_after_the_limit_was_removed(store_fixture: StoreFixture, fifo: Queue) -> None:
     await send(store_fixture, fifo, "a", b"1")
     await change(store_fixture, fifo, None)
@@ -451,6 +460,18 @@ async def test_a_duplicate_takes_no_place(store_fixture: StoreFixture) -> None:
     )
     assert [receipt.duplicate for receipt in receipts] == [True, False, False]
     assert bodies(await store_fixture.claim(queue)) == [b"1", b"2"]
+
+
+async def test_the_listener_is_told_of_a_message_that_the_same_batch_repeats(store_fixture: StoreFixture) -> None:
+    settings = QueueSettings(group_in_flight=1, duplicate_detection_window=MINUTE)
+    queue = await store_fixture.queue(settings)
+    one, two, three = (grouped(queue, "a", message_id=name, duplicate_window=MINUTE) for name in ("1", "2", "3"))
+    _, second = await store_fixture.store.send([one, two])
+    await store_fixture.store.queues.change(queue, QueueSettings(group_in_flight=2, duplicate_detection_window=MINUTE))
+    told: list[Admitted] = []
+    store_fixture.store.on_admitted = told.extend
+    await store_fixture.store.send([two, three])
+    assert [admitted.sequence_number for admitted in told] == [second.sequence_number]
 
 
 async def test_blocked_messages_can_be_browsed(store_fixture: StoreFixture, fifo: Queue) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from app.broker.ports import Attempt
 from app.store.mysql.session import MysqlSession
 from app.store.records.attempts import stored_answer
+from app.store.records.database import LockWaitTimeout
 from app.store.records.rows import Row
-from app.store.server.pool import AttemptInUse, LockWaitTimeout
+from app.store.server.pool import AttemptInUse
 
 
 async def begin(session: MysqlSession, attempt: Attempt) -> str | None:

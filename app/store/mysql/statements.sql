@@ -315,8 +315,9 @@ SELECT m.sequence_number, m.queue_id, m.group_id, m.priority, head.room, @now
 FROM (
     SELECT
         (
-            SELECT MIN(b.sequence_number) FROM message AS b FORCE INDEX (message_group)
+            SELECT b.sequence_number FROM message AS b FORCE INDEX (message_group)
             WHERE b.in_group = 2 AND b.queue_id = entry.queue_id AND b.group_id = entry.group_id
+            ORDER BY b.sequence_number LIMIT 1
         ) AS sequence_number,
         COALESCE((SELECT group_in_flight FROM queue WHERE id = entry.queue_id), :limit) - (
             SELECT COUNT(*) FROM message AS p FORCE INDEX (message_group)
@@ -335,6 +336,31 @@ UPDATE message FORCE INDEX (PRIMARY)
 SET state = 1,
     in_group = 1,
     available_at = :available_at
+WHERE sequence_number @in(:numbers)
+  AND in_group = 2; -- or it was taken away since it was found
+
+-- supersede: leave the tombstones of deliveries that the same receiver gets again
+INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
+SELECT sequence_number, lock_token, queue_id, :outcome, state, :settled_at, :remove_at
+FROM message FORCE INDEX (PRIMARY)
+WHERE sequence_number @in(:numbers);
+
+-- placed_messages: those of these messages that have a place
+SELECT sequence_number FROM message FORCE INDEX (PRIMARY) WHERE sequence_number @in(:numbers) AND in_group = 1;
+
+-- blocked_in_queue: the first blocked messages of a queue
+SELECT sequence_number
+FROM message FORCE INDEX (message_group)
+WHERE in_group = 2
+  AND queue_id = :queue_id
+ORDER BY group_id, sequence_number
+LIMIT :limit;
+
+-- release_blocked: make blocked messages available that no group limits any more
+UPDATE message FORCE INDEX (PRIMARY)
+SET state = 1,
+    in_group = NULL,
+    available_at = @now
 WHERE sequence_number @in(:numbers)
   AND in_group = 2; -- or it was taken away since it was found
 

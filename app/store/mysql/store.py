@@ -15,7 +15,7 @@ from app.store.mysql.connect import Connector
 from app.store.mysql.dialect import DIALECT
 from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import MysqlSession
-from app.store.records.database import BatchObserver
+from app.store.records.database import BatchObserver, unavailable_when_closed
 from app.store.records.json_columns import read_receipts, read_tokens, write_receipts, write_tokens
 from app.store.records.restoring import take_restorable
 from app.store.server.advisory_lock import AdvisoryLock
@@ -120,7 +120,8 @@ class MysqlStore(ServerStore[MysqlSession]):
 
             return await settling.remove(session, removals, afterwards)
 
-        return await self._settle(work)
+        with unavailable_when_closed:
+            return await self._settle(work)
 
     async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
         """See `RestoreStore`."""

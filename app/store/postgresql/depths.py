@@ -8,7 +8,9 @@ from app.store.records.rows import Row
 
 Result = TypeVar("Result")
 
-MOVING_STATEMENTS = frozenset({"dead_letter", "redrive", "promote", "reschedule", "delete_messages", "block"})
+MOVING_STATEMENTS = frozenset(
+    {"dead_letter", "redrive", "promote", "reschedule", "delete_messages", "block", "release_blocked"}
+)
 """The cold statements that change the state or queue of messages. Their transactions have locked the rows."""
 
 

@@ -10,10 +10,10 @@ from app.broker.ports import Admitted, QueueGone
 from app.domain.message import Draft, Receipt
 from app.store.postgresql.entries import entry_columns, fetch_entries
 from app.store.records import message_rows, rows
-from app.store.records.database import SqlSession
+from app.store.records.database import LockWaitTimeout, SqlSession
 from app.store.records.groups import admit, entered_groups, with_admitted
 from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
-from app.store.server.pool import LockWaitTimeout, MessageIdInUse
+from app.store.server.pool import MessageIdInUse
 
 
 async def send_into_groups(session: SqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:

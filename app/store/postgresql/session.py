@@ -11,9 +11,10 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] (it has none, so `DriverConnection` below declares them)
 
 from app.domain.refusals import StoreUnavailable
+from app.store.records.database import LockWaitTimeout
 from app.store.records.rows import Row
 from app.store.records.statements import Statement
-from app.store.server.pool import LockWaitTimeout, TransactionConflict
+from app.store.server.pool import TransactionConflict
 from app.store.url import BadStoreUrl
 
 CONNECT_SECONDS = 5.0

@@ -634,6 +634,19 @@ RETURNING live.entry_index, m.lock_generation, m.locked_until, live.now, live.pr
 
 -- ---- groups ----------------------------------------------------------------------------------------------------------
 
+-- lock_groups: lock groups, each by its row, until the transaction ends
+--
+-- A send that checks for duplicates has shortened the wait of its transaction for message ids.
+SELECT locked.bucket
+FROM (SELECT set_config('lock_timeout', '1s', true) AS lock_timeout) AS patience
+CROSS JOIN LATERAL (
+    SELECT bucket FROM group_lock
+    WHERE bucket @in(:buckets)
+      AND patience.lock_timeout IS NOT NULL
+    ORDER BY bucket
+    FOR UPDATE
+) AS locked;
+
 -- admissible: the first blocked messages of these groups, as many as they have free places, and that number of places
 SELECT head.sequence_number, entry.queue_id, entry.group_id, head.priority, free.room, clock.now
 FROM (SELECT @now AS now) AS clock
@@ -665,7 +678,7 @@ WITH admitted AS (
         in_group = 1,
         available_at = :available_at
     WHERE sequence_number @in(:numbers)
-      AND in_group = 2  -- or it was taken away since it was found
+      AND COALESCE(in_group, 0) = 2  -- or it was taken away since it was found
     RETURNING queue_id
 )
 INSERT INTO depth (queue_id, blocked)

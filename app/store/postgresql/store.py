@@ -16,7 +16,7 @@ from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloors
 from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement, connect, parse_address
 from app.store.postgresql.settling import AnySettlement, Settlement
-from app.store.records.database import BatchObserver
+from app.store.records.database import BatchObserver, unavailable_when_closed
 from app.store.records.groups import any_in_group
 from app.store.records.restoring import take_restorable
 from app.store.records.rows import Row
@@ -105,7 +105,8 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
                 await session.change("count_lock_purge", id=queue_id)
             return removed, admitted
 
-        removed, admitted = await self._pool.transaction(work)
+        with unavailable_when_closed:
+            removed, admitted = await self._pool.transaction(work)
         self._announce(admitted)
         return removed
 

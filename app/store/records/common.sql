@@ -406,6 +406,8 @@ ORDER BY available_at
 LIMIT 1;
 
 -- ---- groups ----------------------------------------------------------------------------------------------------------
+--
+-- COALESCE keeps a condition from choosing an index: a plan made early would read every blocked message by `in_group`.
 
 -- lock_groups: lock groups, each by its row, until the transaction ends
 SELECT bucket FROM group_lock WHERE bucket @in(:buckets) ORDER BY bucket @for_update;
@@ -416,10 +418,10 @@ SET state = 1,
     in_group = 1,
     available_at = :available_at
 WHERE sequence_number @in(:numbers)
-  AND in_group = 2;  -- or it was taken away since it was found
+  AND COALESCE(in_group, 0) = 2;  -- or it was taken away since it was found
 
 -- placed_messages: those of these messages that have a place
-SELECT sequence_number FROM message WHERE sequence_number @in(:numbers) AND in_group = 1;
+SELECT sequence_number FROM message WHERE sequence_number @in(:numbers) AND COALESCE(in_group, 0) = 1;
 
 -- block: let messages that have just become available enter their groups, blocked
 UPDATE message
@@ -430,7 +432,7 @@ WHERE sequence_number @in(:numbers)
   AND queue_id IN (SELECT id FROM queue WHERE group_in_flight IS NOT NULL);
 
 -- blocked_messages: those of these messages that are blocked, and their groups
-SELECT sequence_number, queue_id, group_id FROM message WHERE sequence_number @in(:numbers) AND in_group = 2;
+SELECT sequence_number, queue_id, group_id FROM message WHERE sequence_number @in(:numbers) AND COALESCE(in_group, 0) = 2;
 
 -- available_in_group: available messages with a place in a group, in order of delivery
 SELECT sequence_number
@@ -438,15 +440,15 @@ FROM message
 WHERE in_group = 1
   AND queue_id = :queue_id
   AND group_id = :group_id
-  AND state = 1
+  AND COALESCE(state, 0) = 1
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :limit;
 
 -- groups_of: the groups in which these messages have places
-SELECT DISTINCT queue_id, group_id FROM message WHERE sequence_number @in(:numbers) AND in_group = 1;
+SELECT DISTINCT queue_id, group_id FROM message WHERE sequence_number @in(:numbers) AND COALESCE(in_group, 0) = 1;
 
 -- queues_to_admit: queues whose setting of groups has changed, and the group after which to go on
-SELECT id, admit_after
+SELECT id, admit_after, version, group_in_flight IS NULL
 FROM queue
 WHERE admit_after IS NOT NULL
   AND feature_level <= @feature_level;  -- fence: level
@@ -476,7 +478,24 @@ SELECT group_id FROM blocked WHERE group_id IS NOT NULL;
 UPDATE queue
 SET admit_after = :admit_after
 WHERE id = :id
-  AND admit_after = :after;
+  AND admit_after = :after
+  AND version = :version;  -- or the setting has changed again
+
+-- blocked_in_queue: the first blocked messages of a queue
+SELECT sequence_number
+FROM message
+WHERE in_group = 2
+  AND queue_id = :queue_id
+ORDER BY group_id, sequence_number
+LIMIT :limit;
+
+-- release_blocked: make blocked messages available that no group limits any more
+UPDATE message
+SET state = 1,
+    in_group = NULL,
+    available_at = @now
+WHERE sequence_number @in(:numbers)
+  AND COALESCE(in_group, 0) = 2;  -- or it was taken away since it was found
 
 -- ---- deletion of expired rows ---------------------------------------------------------------------------------------
 

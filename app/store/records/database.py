@@ -14,6 +14,17 @@ BatchObserver: TypeAlias = Callable[[str, int], None]
 """Receives the name of each statement that ran and the number of callers it served."""
 
 
+class LockWaitTimeout(StoreUnavailable):
+    """Another transaction has held a row for longer than a statement waits."""
+
+
+class GroupInUse(Exception):
+    """Another transaction has held a group for longer than a statement waits. This one had no effect.
+
+    It is no `StoreUnavailable`, so that callers that share a transaction are tried alone: the others need other groups.
+    """
+
+
 class SqlSession(Protocol):
     """Runs named statements, each with its parameters by name."""
 
@@ -43,8 +54,12 @@ class Database(SqlSession, Protocol):
         ...
 
 
+GROUP_IN_USE = "Another request holds the group of this message at present. This request had no effect."
+
+
 class UnavailableWhenClosed:
-    """A context that raises `StoreUnavailable` when a coalescer is used while the store closes or after it has closed.
+    """A context that raises `StoreUnavailable` when a coalescer is used while the store closes or after it has closed,
+    and when a group is in use.
 
     Every verb enters it. A generator would cost ten times as many calls.
     """
@@ -56,6 +71,8 @@ class UnavailableWhenClosed:
     ) -> None:
         if isinstance(error, CoalescerClosedError):
             raise StoreUnavailable("The store is closed.") from error
+        if isinstance(error, GroupInUse):
+            raise StoreUnavailable(GROUP_IN_USE) from error
         if isinstance(error, BatchInterruptedError):
             raise StoreUnavailable("The store was closed in the middle of a transaction.") from error
 

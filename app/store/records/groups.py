@@ -23,7 +23,7 @@ from app.domain.instant import Instant
 from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import Move, Removal
-from app.store.records.database import SqlSession
+from app.store.records.database import GroupInUse, LockWaitTimeout, SqlSession
 
 GroupKey: TypeAlias = tuple[int, str]
 """A group: the id of its queue, and its `group_id`."""
@@ -53,14 +53,12 @@ async def admit(session: SqlSession, groups: Iterable[GroupKey]) -> list[Admitte
 
     The transaction holds the groups until it ends. It sees every message that earlier holders let in or out, because
     each statement sees what was committed before it. A message that another transaction has just taken away is passed
-    over.
+    over. Raises `GroupInUse`.
     """
     waiting = sorted(set(groups))
     if not waiting:
         return []
-    buckets = sorted(set(map(_bucket, waiting)))
-    if len(await session.fetch("lock_groups", buckets=buckets)) < len(buckets):
-        raise StoreUnavailable("Rows of the table group_lock are missing, so groups cannot be locked.")
+    await _lock(session, sorted(set(map(bucket_of, waiting))))
     admitted: list[Admitted] = []
     available_at: Instant | None = None
     while waiting:
@@ -108,7 +106,7 @@ def entered_groups(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list
 def with_admitted(receipts: Sequence[Receipt], admitted: Sequence[Admitted]) -> tuple[list[Receipt], list[Admitted]]:
     """Return the receipts with the states after an admission, and the admitted messages that have no receipt here."""
     numbers = {message.sequence_number for message in admitted}
-    own = {receipt.sequence_number for receipt in receipts}
+    own = {receipt.sequence_number for receipt in receipts if not receipt.duplicate}
     return (
         [
             replace(receipt, state=MessageState.AVAILABLE) if receipt.sequence_number in numbers else receipt
@@ -128,9 +126,19 @@ def any_in_group(entries: Iterable[Draft | Move | Removal]) -> bool:
     return any(entry.is_in_group for entry in entries)
 
 
-def _bucket(group: GroupKey) -> int:
+def bucket_of(group: GroupKey) -> int:
+    """Return the row of `group_lock` that stands for this group on every server."""
     queue_id, group_id = group
     return crc32(f"{queue_id}:{group_id}".encode()) % BUCKETS
+
+
+async def _lock(session: SqlSession, buckets: Sequence[int]) -> None:
+    try:
+        locked = await session.fetch("lock_groups", buckets=buckets)
+    except LockWaitTimeout as error:
+        raise GroupInUse from error
+    if len(locked) < len(buckets):
+        raise StoreUnavailable("Rows of the table group_lock are missing, so groups cannot be locked.")
 
 
 def _json(groups: Iterable[GroupKey]) -> str:

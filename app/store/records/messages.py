@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import compress
@@ -16,7 +17,7 @@ from app.domain.queue import FEATURE_LEVEL, Queue
 from app.domain.settlement import RESTORABLE_OUTCOMES, Move, Outcome
 from app.domain.weight import count_that_fit
 from app.store.records import rows
-from app.store.records.database import Database, SqlSession
+from app.store.records.database import Database, GroupInUse, SqlSession, unavailable_when_closed
 from app.store.records.explanation_reads import ExplanationReads
 from app.store.records.groups import admit, enter, left_groups
 from app.store.records.json_columns import write_properties
@@ -80,13 +81,23 @@ class MessageRecords(MessageReads, ExplanationReads):
         effective = [False] * len(rows)
         for is_blocked in (True, False):
             indexes = [index for index, row in enumerate(rows) if (row.state is MessageState.BLOCKED) is is_blocked]
-            if indexes:
-                work = partial(_end_some, statement=statement, rows=rows, indexes=indexes, change=change)
-                locked, admitted = await self._database.transaction(work)
-                for index in locked:
-                    effective[index] = True
-                self._announce(admitted)
+            for index in await self._end_some(statement, rows, indexes, change) if indexes else ():
+                effective[index] = True
         return effective
+
+    async def _end_some(
+        self, statement: str, rows: Sequence[UnlockedRow], indexes: Sequence[int], change: Change
+    ) -> list[int]:
+        """End the rows with these indexes in one transaction, or each alone if a group is in use. Return which ended."""
+        try:
+            work = partial(_end_rows, statement=statement, rows=rows, indexes=indexes, change=change)
+            ended, admitted = await self._database.transaction(work)
+        except GroupInUse:
+            if len(indexes) == 1:
+                return []
+            return [one for index in indexes for one in await self._end_some(statement, rows, [index], change)]
+        self._announce(admitted)
+        return ended
 
     def _announce(self, admitted: Sequence[Admitted]) -> None:
         """Tell the listener about messages that were admitted, after the commit."""
@@ -124,7 +135,8 @@ class MessageRecords(MessageReads, ExplanationReads):
             ]
             return effective, (await enter(session, entering))[1] if entering else []
 
-        effective, admitted = await self._database.transaction(work)
+        with unavailable_when_closed:
+            effective, admitted = await self._database.transaction(work)
         self._announce(admitted)
         return effective
 
@@ -138,7 +150,8 @@ class MessageRecords(MessageReads, ExplanationReads):
             admitted = await _edit(session, edit, now)
             return await read_message(session, edit.expected.queue_id, edit.expected.sequence_number), admitted
 
-        edited, admitted = await self._database.transaction(work)
+        with unavailable_when_closed:
+            edited, admitted = await self._database.transaction(work)
         self._announce(admitted)
         return edited
 
@@ -154,7 +167,8 @@ class MessageRecords(MessageReads, ExplanationReads):
             await _withdraw(session, [withdrawal])
             return True, await admit(session, groups)
 
-        is_cancelled, admitted = await self._database.transaction(work)
+        with unavailable_when_closed:
+            is_cancelled, admitted = await self._database.transaction(work)
         self._announce(admitted)
         return is_cancelled
 
@@ -165,8 +179,9 @@ class MessageRecords(MessageReads, ExplanationReads):
     async def promote(self, limit: int) -> Promoted:
         """See `MaintenanceStore`."""
 
-        async def work(session: SqlSession) -> tuple[Promoted, list[Admitted]]:
-            due = await session.fetch("due", limit=limit)
+        async def work(session: SqlSession, *, with_groups: bool) -> tuple[Promoted, list[Admitted]]:
+            found_rows = await session.fetch("due", limit=limit)
+            due = [row for row in found_rows if with_groups or row[2] is None]
             if due:
                 await session.change("promote", numbers=[number for number, *_ in due])
             entering = [number for number, _, group_id in due if group_id is not None]
@@ -178,18 +193,24 @@ class MessageRecords(MessageReads, ExplanationReads):
                     by_queue[queue_id].append(number)
             return Promoted(by_queue, max(0, next_due[0][0]) if next_due else None), admitted
 
-        promoted, admitted = await self._database.transaction(work)
+        try:
+            promoted, admitted = await self._database.transaction(partial(work, with_groups=True))
+        except GroupInUse:
+            # The others need not wait until the group is free.
+            promoted, admitted = await self._database.transaction(partial(work, with_groups=False))
         self._announce(admitted)
         return promoted
 
     async def admit_after_changes(self, limit: int) -> bool:
         """See `MaintenanceStore`."""
         is_done = True
-        for queue_id, after in await self._database.fetch("queues_to_admit"):
-            work = partial(_admit_after, queue_id=queue_id, after=after, limit=limit)
-            admitted, is_last = await self._database.transaction(work)
-            self._announce(admitted)
-            is_done = is_done and is_last
+        for queue_id, after, version, is_unlimited in await self._database.fetch("queues_to_admit"):
+            run = _release_blocked if is_unlimited else _admit_after
+            work = partial(run, queue_id=queue_id, after=after, version=version, limit=limit)
+            with suppress(GroupInUse):
+                admitted, is_last = await self._database.transaction(work)
+                self._announce(admitted)
+                is_done = is_done and is_last
         return is_done
 
     async def delete_expired(self, limit: int) -> int:
@@ -225,7 +246,7 @@ def _no_admission_listener(_admitted: Sequence[Admitted]) -> None:
     """Do nothing: no listener is set."""
 
 
-async def _end_some(
+async def _end_rows(
     session: SqlSession, statement: str, rows: Sequence[UnlockedRow], indexes: Sequence[int], change: Change
 ) -> tuple[list[int], list[Admitted]]:
     """Lock the rows with these indexes that pass the fences of the statement, and change them. Return their indexes."""
@@ -238,14 +259,34 @@ async def _end_some(
     return locked, await admit(session, groups)
 
 
-async def _admit_after(session: SqlSession, queue_id: int, after: str, limit: int) -> tuple[list[Admitted], bool]:
+async def _admit_after(
+    session: SqlSession, queue_id: int, after: str, version: int, limit: int
+) -> tuple[list[Admitted], bool]:
     """Admit blocked messages of the groups of a queue that follow a group. Return whether no group is left."""
     found_rows = await session.fetch("blocked_groups", queue_id=queue_id, after=after, limit=limit)
     groups = [group_id for (group_id,) in found_rows]
     is_last = len(groups) < limit
     admitted = await admit(session, [(queue_id, group_id) for group_id in groups])
-    await session.change("continue_after", id=queue_id, after=after, admit_after=None if is_last else groups[-1])
+    last = None if is_last else groups[-1]
+    await session.change("continue_after", id=queue_id, after=after, version=version, admit_after=last)
     return admitted, is_last
+
+
+async def _release_blocked(
+    session: SqlSession, queue_id: int, after: str, version: int, limit: int
+) -> tuple[list[Admitted], bool]:
+    """Make blocked messages of a queue without a limit available. Return whether none is left.
+
+    They enter no group. Receivers find them when they poll.
+    """
+    found_rows = await session.fetch("blocked_in_queue", queue_id=queue_id, limit=limit)
+    numbers = [number for (number,) in found_rows]
+    if numbers:
+        await session.change("release_blocked", numbers=numbers)
+    is_last = len(numbers) < limit
+    last = None if is_last else after
+    await session.change("continue_after", id=queue_id, after=after, version=version, admit_after=last)
+    return [], is_last
 
 
 def _no_listener(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:

@@ -18,7 +18,7 @@ from app.domain.weight import weight_of
 from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
 from app.store.records.archive import ArchiveRecords
-from app.store.records.database import BatchObserver, Database, unavailable_when_closed
+from app.store.records.database import BatchObserver, Database, GroupInUse, unavailable_when_closed
 from app.store.records.groups import any_in_group
 from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
@@ -102,6 +102,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self._group_sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
         # A batch of its own, because a message id that another transaction has locked fails a whole statement.
         self._deduplicated_sends = Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
+        self._deduplicated_group_sends = Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
         claim = self._observed("claim", self._claim)
         self._claims = Coalescer(
             claim, limits=CLAIM_LIMITS, batch_errors=SHARED_ERRORS, on_orphaned=self._release_orphaned
@@ -159,7 +160,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         """See `MessageStore`."""
         if any(draft.duplicate_window for draft in drafts):
             # Only an id that is checked for duplicates can be in use.
-            sends = self._group_sends if any_in_group(drafts) else self._deduplicated_sends
+            sends = self._deduplicated_group_sends if any_in_group(drafts) else self._deduplicated_sends
             return await self._retry_while_in_use(partial(self._submit, sends, drafts))
         return await self._submit(self._group_sends if any_in_group(drafts) else self._sends, drafts)
 
@@ -174,11 +175,13 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         """Run the work. If another transaction uses the same id or attempt, pause without a connection and retry."""
         for pause in IN_USE_DELAYS:
             try:
-                return await work()
+                with unavailable_when_closed:
+                    return await work()
             except InUse:
                 await self._clock.sleep(pause)
         try:
-            return await work()
+            with unavailable_when_closed:
+                return await work()
         except MessageIdInUse as error:
             raise StoreUnavailable("Another request is sending a message with this id.") from error
         except AttemptInUse as error:
@@ -256,7 +259,18 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     async def release(self, moves: Sequence[Move]) -> list[bool]:
         """See `MessageStore`."""
         with unavailable_when_closed:
-            return await (self._group_releases if any_in_group(moves) else self._releases).submit_all(moves)
+            if not any_in_group(moves):
+                return await self._releases.submit_all(moves)
+            # Apart, because a group that is in use must not keep the locks of others from ending.
+            return list(await asyncio.gather(*map(self._release_alone, moves)))
+
+    async def _release_alone(self, move: Move) -> bool:
+        if not move.is_in_group:
+            return await self._releases.submit(move)
+        try:
+            return await self._group_releases.submit(move)
+        except GroupInUse:
+            return False
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
         """See `MessageStore`."""
@@ -286,7 +300,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     async def close(self) -> None:
         """See `Store`."""
         claims = (self._claims, self._dead_letter_claims, self._claims_by_number)
-        sends = (self._sends, self._group_sends, self._deduplicated_sends)
+        sends = (self._sends, self._group_sends, self._deduplicated_sends, self._deduplicated_group_sends)
         for coalescer in (*sends, *claims, self._lock_reads, self._tombstone_reads):
             await coalescer.close()
         while self._release_tasks:

@@ -24,10 +24,6 @@ class TransactionConflict(Exception):
     """
 
 
-class LockWaitTimeout(StoreUnavailable):
-    """Another transaction has held a row for longer than a statement waits."""
-
-
 class InUse(Exception):
     """Another transaction is about to use the same id or key. The statement had no effect: try again later."""
 

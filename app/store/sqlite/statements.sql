@@ -184,8 +184,9 @@ SELECT m.sequence_number, m.queue_id, m.group_id, m.priority, head.room, @now
 FROM (
     SELECT
         (
-            SELECT MIN(b.sequence_number) FROM message AS b
+            SELECT b.sequence_number FROM message AS b
             WHERE b.in_group = 2 AND b.queue_id = entry.queue_id AND b.group_id = entry.group_id
+            ORDER BY b.sequence_number LIMIT 1
         ) AS sequence_number,
         COALESCE((SELECT group_in_flight FROM queue WHERE id = entry.queue_id), :limit) - (
             SELECT COUNT(*) FROM message AS p

@@ -1,0 +1,131 @@
+"""A transaction that holds a group, or stops while it does, delays the messages of this group and no others."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager, suppress
+
+import pytest
+
+from app.broker.ports import Attempt
+from app.domain.instant import MINUTE
+from app.domain.message import MessageState
+from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import StoreUnavailable
+from app.store.records.groups import bucket_of
+from tests.contract.store_fixture import ServerFixture, bodies, completion, expiry
+from tests.contract.test_groups import complete, counts, grouped, send
+
+pytestmark = pytest.mark.parametrize("store_fixture", ["postgresql", "mariadb"], indirect=True)
+
+
+@pytest.fixture
+async def fifo(store_fixture: ServerFixture) -> Queue:
+    """An empty queue with one message of a group in flight."""
+    return await store_fixture.queue(QueueSettings(group_in_flight=1))
+
+
+def hold(store_fixture: ServerFixture, queue: Queue, group_id: str) -> AbstractAsyncContextManager[None]:
+    """Hold a group, as a transaction does whose process has stopped."""
+    bucket = bucket_of((queue.id, group_id))
+    return store_fixture.open_transaction(f"SELECT bucket FROM group_lock WHERE bucket = {bucket} FOR UPDATE")
+
+
+async def test_a_sender_waits_for_another_transaction_in_its_group(store_fixture: ServerFixture, fifo: Queue) -> None:
+    async with hold(store_fixture, fifo, "a"):
+        sending = asyncio.ensure_future(send(store_fixture, fifo, "a", b"1"))
+        await asyncio.wait([sending], timeout=0.2)
+        assert not sending.done()
+    await sending
+    assert bodies(await store_fixture.claim(fifo)) == [b"1"]
+
+
+@pytest.mark.parametrize("is_once", [False, True], ids=["send", "send once"])
+async def test_a_send_that_is_checked_for_duplicates_waits_as_long(store_fixture: ServerFixture, is_once: bool) -> None:
+    settings = QueueSettings(group_in_flight=1, duplicate_detection_window=MINUTE)
+    queue = await store_fixture.queue(settings)
+    checked = grouped(queue, "a", duplicate_window=MINUTE)
+    attempt = Attempt(b"k" * 32, b"f" * 32, MINUTE)
+    store = store_fixture.store
+    async with hold(store_fixture, queue, "a"):
+        sending = asyncio.ensure_future(store.send_once([checked], attempt) if is_once else store.send([checked]))
+        await asyncio.wait([sending], timeout=0.2)
+    await sending
+    assert await counts(store_fixture, queue) == (1, 0, 0)
+
+
+async def test_a_held_group_fails_no_send_to_another_one(store_fixture: ServerFixture, fifo: Queue) -> None:
+    async with hold(store_fixture, fifo, "a"):
+        sends = [asyncio.ensure_future(send(store_fixture, fifo, group, b"1")) for group in "ab"]
+        held, other = await asyncio.gather(*sends, return_exceptions=True)
+    assert isinstance(held, StoreUnavailable)
+    assert isinstance(other, list)
+
+
+async def test_a_held_group_fails_no_settlement_in_another_one(store_fixture: ServerFixture, fifo: Queue) -> None:
+    for group in "ab":
+        await send(store_fixture, fifo, group, b"1", b"2")
+    of_a, of_b = await store_fixture.claim(fifo)
+    async with hold(store_fixture, fifo, "a"):
+        requests = [asyncio.ensure_future(complete(store_fixture, fifo, message)) for message in (of_a, of_b)]
+        held, other = await asyncio.gather(*requests, return_exceptions=True)
+    assert isinstance(held, StoreUnavailable)
+    assert other == [True]
+
+
+async def test_a_held_group_keeps_no_other_lock_from_ending(store_fixture: ServerFixture, fifo: Queue) -> None:
+    plain = await store_fixture.queue()
+    await send(store_fixture, fifo, "a", b"1", b"2")
+    await store_fixture.send(plain, b"1")
+    (of_a,), (of_plain,) = await store_fixture.claim(fifo), await store_fixture.claim(plain)
+    await store_fixture.advance_time(60)
+    delayed = expiry(of_a, state=MessageState.SCHEDULED, delay=MINUTE, is_in_group=True)
+    async with hold(store_fixture, fifo, "a"):
+        assert await store_fixture.store.release([delayed, expiry(of_plain)]) == [False, True]
+    assert await store_fixture.store.release([delayed]) == [True]
+
+
+async def test_a_held_group_keeps_no_other_message_from_falling_due(store_fixture: ServerFixture, fifo: Queue) -> None:
+    plain = await store_fixture.queue()
+    await send(store_fixture, fifo, "a", b"1", delay=MINUTE)
+    await store_fixture.send(plain, b"1", delay=MINUTE)
+    await store_fixture.advance_time(61)
+    async with hold(store_fixture, fifo, "a"):
+        await store_fixture.store.promote(10)
+        assert len(await store_fixture.claim(plain)) == 1
+    await store_fixture.store.promote(10)
+    assert len(await store_fixture.claim(fifo)) == 1
+
+
+async def test_a_held_group_keeps_no_other_message_from_expiring(store_fixture: ServerFixture, fifo: Queue) -> None:
+    plain = await store_fixture.queue()
+    await send(store_fixture, fifo, "a", b"1", ttl=MINUTE)
+    await store_fixture.send(plain, b"1", ttl=MINUTE)
+    await store_fixture.advance_time(61)
+    expired = await store_fixture.store.expired_messages(10)
+    async with hold(store_fixture, fifo, "a"):
+        ended = await store_fixture.store.dead_letter(expired, "ttl_expired")
+    assert {row.queue_id for row, is_ended in zip(expired, ended, strict=True) if is_ended} == {plain.id}
+
+
+async def test_a_purge_of_a_held_group_is_refused(store_fixture: ServerFixture, fifo: Queue) -> None:
+    await send(store_fixture, fifo, "a", b"1", b"2")
+    (message,) = await store_fixture.claim(fifo)
+    removal = completion(fifo, message, is_in_group=True)
+    async with hold(store_fixture, fifo, "a"):
+        with pytest.raises(StoreUnavailable):
+            await store_fixture.store.remove_locked(fifo.id, [removal])
+    assert await store_fixture.store.remove_locked(fifo.id, [removal]) == [True]
+
+
+async def test_a_second_change_during_an_admission_is_not_lost(store_fixture: ServerFixture, fifo: Queue) -> None:
+    await send(store_fixture, fifo, "a", b"1", b"2", b"3", b"4")
+    two = await store_fixture.store.queues.change(fifo, QueueSettings(group_in_flight=2))
+    assert two is not None
+    async with hold(store_fixture, fifo, "a"):
+        admitting = asyncio.ensure_future(store_fixture.store.admit_after_changes(100))
+        await asyncio.wait([admitting], timeout=0.2)
+        assert await store_fixture.store.queues.change(two, QueueSettings(group_in_flight=3)) is not None
+    with suppress(StoreUnavailable):
+        await admitting
+    while not await store_fixture.store.admit_after_changes(100):
+        pass
+    assert await counts(store_fixture, fifo) == (3, 0, 1)
