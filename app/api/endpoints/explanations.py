@@ -44,19 +44,20 @@ async def explain_message(request: Request[None]) -> Response:
     "GET", QUEUE + "/explain", right=Right.BROWSE, tag="queues",
     responses={200: QueueExplanationView}, refusals=(404, 422),
     response_example={
-        "reason": "all_scheduled",
-        "text": "No message is available or locked, and 2 messages are scheduled. The next message can be received at "
-        "2026-11-22T13:00:00.000000Z at the latest.",
+        "reason": "all_locked",
+        "text": "No message is available, and 2 messages are locked by 1 receiver with an id; the first lock ends at "
+        "2026-11-22T12:30:00.000000Z at the latest. The next message can be received at 2026-11-22T12:30:00.000000Z at "
+        "the latest.",
         "status": "active",
         "sends": "accepted",
         "counts": {
-            "available": 0, "scheduled": 2, "locked": 0, "deferred": 0, "dead_lettered": 0, "blocked": 0, "uncommitted": 0,
+            "available": 0, "scheduled": 1, "locked": 2, "deferred": 0, "dead_lettered": 0, "blocked": 0, "uncommitted": 0,
         },
         "receivers_waiting": True,
-        "receivers_holding_locks": 0,
-        "next_lock_ends_at": None,
+        "receivers_holding_locks": 1,
+        "next_lock_ends_at": "2026-11-22T12:30:00.000000Z",
         "next_due_at": "2026-11-22T13:00:00.000000Z",
-        "next_deliverable_at": "2026-11-22T13:00:00.000000Z",
+        "next_deliverable_at": "2026-11-22T12:30:00.000000Z",
     },
 )  # fmt: skip
 async def explain_queue(request: Request[None]) -> Response:
