@@ -89,6 +89,36 @@ async def enter(session: SqlSession, numbers: Sequence[int]) -> tuple[set[int], 
     return {number for number, *_ in blocked} - {message.sequence_number for message in admitted}, admitted
 
 
+async def admit_after(
+    session: SqlSession, queue_id: int, after: str, version: int, limit: int
+) -> tuple[list[Admitted], bool]:
+    """Admit blocked messages of the groups of a queue that follow a group. Return whether no group is left."""
+    found_rows = await session.fetch("blocked_groups", queue_id=queue_id, after=after, limit=limit)
+    groups = [group_id for (group_id,) in found_rows]
+    is_last = len(groups) < limit
+    admitted = await admit(session, [(queue_id, group_id) for group_id in groups])
+    last = None if is_last else groups[-1]
+    await session.change("continue_after", id=queue_id, after=after, version=version, admit_after=last)
+    return admitted, is_last
+
+
+async def release_blocked(
+    session: SqlSession, queue_id: int, after: str, version: int, limit: int
+) -> tuple[list[Admitted], bool]:
+    """Make blocked messages of a queue without a limit available. Return whether none is left.
+
+    They enter no group. Receivers find them when they poll.
+    """
+    found_rows = await session.fetch("blocked_in_queue", queue_id=queue_id, limit=limit)
+    numbers = [number for (number,) in found_rows]
+    if numbers:
+        await session.change("release_blocked", numbers=numbers)
+    is_last = len(numbers) < limit
+    last = None if is_last else after
+    await session.change("continue_after", id=queue_id, after=after, version=version, admit_after=last)
+    return [], is_last
+
+
 async def left_groups(session: SqlSession, numbers: Sequence[int]) -> list[GroupKey]:
     """Return the groups in which these messages, which this transaction has locked, have places."""
     return [(queue_id, group_id) for queue_id, group_id in await session.fetch("groups_of", numbers=list(numbers))]

@@ -1,26 +1,33 @@
 """The statements of background loops and administrators that change messages, the same for every store."""
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import compress
-from typing import TypeAlias
 
 from app.broker.ports import Admitted, Edit, Promoted, QueueGone, Recovered, Redrive, UnlockedRow, Withdrawal
 from app.domain.archive import DEFAULT_BATCH_LIMITS
 from app.domain.delivery import Recovery
-from app.domain.instant import DAY, Duration, Instant
+from app.domain.instant import DAY, Duration
 from app.domain.message import Message, MessageState
 from app.domain.queue import FEATURE_LEVEL, Queue
-from app.domain.settlement import RESTORABLE_OUTCOMES, Move, Outcome
+from app.domain.settlement import Move, Outcome
 from app.domain.weight import count_that_fit
 from app.store.records import rows
 from app.store.records.database import Database, GroupInUse, SqlSession, unavailable_when_closed
 from app.store.records.explanation_reads import ExplanationReads
-from app.store.records.groups import admit, enter, left_groups
-from app.store.records.json_columns import write_properties
+from app.store.records.groups import admit, admit_after, enter, left_groups, release_blocked
+from app.store.records.message_changes import (
+    Change,
+    archive_and_delete,
+    edit_message,
+    end_rows,
+    lock_rows,
+    lock_unchanged,
+    withdraw,
+)
 from app.store.records.message_reads import MessageReads, read_message
 from app.store.records.queues import last_known
 from app.store.records.recovery import recover
@@ -28,9 +35,6 @@ from app.store.records.recovery import recover
 DELETED_QUEUE_KEEP: Duration = DAY
 """How long the record of a deleted queue is kept at least: longer than any statement that still stores into it."""
 
-
-Change: TypeAlias = Callable[[SqlSession, Sequence[int]], Awaitable[None]]
-"""Changes the rows with these indexes, which the transaction has locked."""
 
 DELETIONS = (
     "delete_expired_settlements",
@@ -59,7 +63,7 @@ class MessageRecords(MessageReads, ExplanationReads):
 
     async def _withdraw_with(self, statement: str, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         async def change(session: SqlSession, locked: Sequence[int]) -> None:
-            await _withdraw(session, [withdrawals[index] for index in locked])
+            await withdraw(session, [withdrawals[index] for index in locked])
 
         return await self._end(statement, [withdrawal.row for withdrawal in withdrawals], change)
 
@@ -90,7 +94,7 @@ class MessageRecords(MessageReads, ExplanationReads):
     ) -> list[int]:
         """End the rows with these indexes in one transaction, or each alone if a group is in use. Return which ended."""
         try:
-            work = partial(_end_rows, statement=statement, rows=rows, indexes=indexes, change=change)
+            work = partial(end_rows, statement=statement, rows=rows, indexes=indexes, change=change)
             ended, admitted = await self._database.transaction(work)
         except GroupInUse:
             if len(indexes) == 1:
@@ -114,7 +118,7 @@ class MessageRecords(MessageReads, ExplanationReads):
             )
             if not all(redrive.to_queue_id in queues for redrive in redrives):
                 raise QueueGone
-            locked = await _lock_rows(session, "unlocked_for_update", expected)
+            locked = await lock_rows(session, "unlocked_for_update", expected)
             effective = [
                 is_locked and redrive.row.queue_id in queues
                 for redrive, is_locked in zip(redrives, locked, strict=True)
@@ -144,10 +148,10 @@ class MessageRecords(MessageReads, ExplanationReads):
         """See `MaintenanceStore`."""
 
         async def work(session: SqlSession) -> tuple[Message | None, list[Admitted]]:
-            now = await _lock_unchanged(session, edit.expected)
+            now = await lock_unchanged(session, edit.expected)
             if now is None:
                 return None, []
-            admitted = await _edit(session, edit, now)
+            admitted = await edit_message(session, edit, now)
             return await read_message(session, edit.expected.queue_id, edit.expected.sequence_number), admitted
 
         with unavailable_when_closed:
@@ -161,10 +165,10 @@ class MessageRecords(MessageReads, ExplanationReads):
         withdrawal = Withdrawal(row, queue.name, Outcome.CANCELLED, queue.settings.archive_retention)
 
         async def work(session: SqlSession) -> tuple[bool, list[Admitted]]:
-            if await _lock_unchanged(session, expected) is None:
+            if await lock_unchanged(session, expected) is None:
                 return False, []
             groups = await left_groups(session, [expected.sequence_number])
-            await _withdraw(session, [withdrawal])
+            await withdraw(session, [withdrawal])
             return True, await admit(session, groups)
 
         with unavailable_when_closed:
@@ -205,7 +209,7 @@ class MessageRecords(MessageReads, ExplanationReads):
         """See `MaintenanceStore`."""
         is_done = True
         for queue_id, after, version, is_unlimited in await self._database.fetch("queues_to_admit"):
-            run = _release_blocked if is_unlimited else _admit_after
+            run = release_blocked if is_unlimited else admit_after
             work = partial(run, queue_id=queue_id, after=after, version=version, limit=limit)
             with suppress(GroupInUse):
                 admitted, is_last = await self._database.transaction(work)
@@ -234,7 +238,7 @@ class MessageRecords(MessageReads, ExplanationReads):
             if count:
                 deleted_queue = await last_known(session, queue_id)
                 numbers = [number for number, _ in found_rows[:count]]
-                await _archive_and_delete(
+                await archive_and_delete(
                     session, numbers, deleted_queue.name, Outcome.PURGED, deleted_queue.archive_retention
                 )
             return count
@@ -246,49 +250,6 @@ def _no_admission_listener(_admitted: Sequence[Admitted]) -> None:
     """Do nothing: no listener is set."""
 
 
-async def _end_rows(
-    session: SqlSession, statement: str, rows: Sequence[UnlockedRow], indexes: Sequence[int], change: Change
-) -> tuple[list[int], list[Admitted]]:
-    """Lock the rows with these indexes that pass the fences of the statement, and change them. Return their indexes."""
-    effective = await _lock_rows(session, statement, [rows[index] for index in indexes])
-    locked = list(compress(indexes, effective))
-    if not locked:
-        return [], []
-    groups = await left_groups(session, [rows[index].sequence_number for index in locked])
-    await change(session, locked)
-    return locked, await admit(session, groups)
-
-
-async def _admit_after(
-    session: SqlSession, queue_id: int, after: str, version: int, limit: int
-) -> tuple[list[Admitted], bool]:
-    """Admit blocked messages of the groups of a queue that follow a group. Return whether no group is left."""
-    found_rows = await session.fetch("blocked_groups", queue_id=queue_id, after=after, limit=limit)
-    groups = [group_id for (group_id,) in found_rows]
-    is_last = len(groups) < limit
-    admitted = await admit(session, [(queue_id, group_id) for group_id in groups])
-    last = None if is_last else groups[-1]
-    await session.change("continue_after", id=queue_id, after=after, version=version, admit_after=last)
-    return admitted, is_last
-
-
-async def _release_blocked(
-    session: SqlSession, queue_id: int, after: str, version: int, limit: int
-) -> tuple[list[Admitted], bool]:
-    """Make blocked messages of a queue without a limit available. Return whether none is left.
-
-    They enter no group. Receivers find them when they poll.
-    """
-    found_rows = await session.fetch("blocked_in_queue", queue_id=queue_id, limit=limit)
-    numbers = [number for (number,) in found_rows]
-    if numbers:
-        await session.change("release_blocked", numbers=numbers)
-    is_last = len(numbers) < limit
-    last = None if is_last else after
-    await session.change("continue_after", id=queue_id, after=after, version=version, admit_after=last)
-    return [], is_last
-
-
 def _no_listener(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
     """Do nothing: no listener is set."""
 
@@ -297,94 +258,3 @@ async def _served_queues(session: SqlSession, queue_ids: Iterable[int]) -> Mappi
     """Return the queues that exist and that this version knows, by id."""
     found_rows = [row for queue_id in queue_ids for row in await session.fetch("queue_by_id", id=queue_id)]
     return {queue.id: queue for queue in map(rows.queue, found_rows) if queue.feature_level <= FEATURE_LEVEL}
-
-
-async def _lock_rows(session: SqlSession, statement: str, expected: Sequence[UnlockedRow]) -> list[bool]:
-    """Lock the rows that pass the fences of this statement. Return for each entry whether it was locked; of two equal
-    entries, only the first is."""
-    groups: defaultdict[tuple[int, MessageState], list[int]] = defaultdict(list)
-    for row in expected:
-        groups[row.queue_id, row.state].append(row.sequence_number)
-    locked: set[UnlockedRow] = set()
-    for (queue_id, state), numbers in groups.items():
-        found_rows = await session.fetch(statement, numbers=numbers, queue_id=queue_id, state=state.value)
-        locked.update(UnlockedRow(number, queue_id, state) for (number,) in found_rows)
-    effective: list[bool] = []
-    for row in expected:
-        effective.append(row in locked)
-        locked.discard(row)
-    return effective
-
-
-async def _lock_unchanged(session: SqlSession, expected: Message) -> Instant | None:
-    """Lock the message if it is unlocked and still as `expected`. Return the store's clock, or None if it changed."""
-    locked = await session.fetch(
-        "unchanged_for_update",
-        sequence_number=expected.sequence_number,
-        queue_id=expected.queue_id,
-        state=expected.state.value,
-        priority=expected.priority,
-        available_at=expected.available_at,
-        delivery_count=expected.delivery_count,
-        failure_count=expected.failure_count,
-        lock_generation=expected.lock_generation,
-        properties=expected.envelope.properties.decode(),
-    )
-    return locked[0][0] if locked else None
-
-
-async def _withdraw(session: SqlSession, withdrawals: Sequence[Withdrawal]) -> None:
-    """Archive and delete rows that this transaction has locked."""
-    groups: defaultdict[tuple[str, Outcome, Duration], list[int]] = defaultdict(list)
-    for withdrawal in withdrawals:
-        groups[withdrawal.queue, withdrawal.outcome, withdrawal.retention].append(withdrawal.row.sequence_number)
-    for (queue, outcome, retention), numbers in groups.items():
-        await _archive_and_delete(session, numbers, queue, outcome, retention)
-
-
-async def _archive_and_delete(
-    session: SqlSession, numbers: Sequence[int], queue: str, outcome: Outcome, retention: Duration
-) -> None:
-    """Archive rows that this transaction has locked, or count them if the queue keeps no archive. Then delete them."""
-    if retention:
-        await session.change(
-            "archive_messages", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
-        )
-        await session.change("add_unsealed", numbers=numbers)
-        if outcome in RESTORABLE_OUTCOMES:
-            await session.change("add_restorable", numbers=numbers)
-    else:
-        await session.change("count_unarchived", numbers=numbers, queue=queue)
-    await session.change("delete_messages", numbers=numbers)
-
-
-async def _edit(session: SqlSession, edit: Edit, now: Instant) -> list[Admitted]:
-    """Change a row that this transaction has locked. Return the messages of its group that were admitted."""
-    number = edit.expected.sequence_number
-    due = edit.available_at if edit.delay is None else now + edit.delay
-    admitted = await _reschedule(session, edit.expected, due, now) if due is not None else []
-    if edit.priority is not None:
-        await session.change("change_priority", sequence_number=number, priority=edit.priority)
-    if edit.properties is not None:
-        await session.change("change_properties", sequence_number=number, properties=write_properties(edit.properties))
-    return admitted
-
-
-async def _reschedule(session: SqlSession, expected: Message, due: Instant, now: Instant) -> list[Admitted]:
-    """Set the due time of a row that this transaction has locked. Return the messages of its group that were admitted.
-
-    A due time in the future makes it scheduled, and its group goes on without it. Otherwise a scheduled message becomes
-    available or enters its group. An available or blocked message stays what it is.
-    """
-    number = expected.sequence_number
-    groups = await left_groups(session, [number]) if due > now else []
-    is_unscheduled = expected.state is MessageState.SCHEDULED and due <= now
-    due_state = MessageState.AVAILABLE if is_unscheduled else expected.state
-    await session.change(
-        "reschedule",
-        sequence_number=number,
-        state=MessageState.SCHEDULED.value if due > now else due_state.value,
-        is_scheduled=int(due > now),
-        available_at=max(due, now),
-    )
-    return (await enter(session, [number]))[1] if is_unscheduled else await admit(session, groups)
