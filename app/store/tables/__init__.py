@@ -1,0 +1,38 @@
+"""The tables, as SQLModel classes. A test compares the migrations with them.
+
+Times are microseconds since 1970 UTC. States are the numbers of `MessageState`. There are no foreign keys: every
+message would pay for them. A background loop removes what a deleted queue leaves.
+"""
+
+from sqlmodel import SQLModel
+
+from app.store.tables.archive import ArchiveRow, ArchiveSealRow, ExportBatchRow, RestorableRow
+from app.store.tables.messages import (
+    DEPTH,
+    GROUP_LOCK,
+    AcceptedCountRow,
+    AttemptRow,
+    MessageRow,
+    RecentIdRow,
+    SettlementRow,
+)
+from app.store.tables.queues import ApiKeyRow, BrokerRow, DeletedQueueRow, QueueRow
+
+__all__ = [
+    "DEPTH",
+    "GROUP_LOCK",
+    "AcceptedCountRow",
+    "ApiKeyRow",
+    "ArchiveRow",
+    "ArchiveSealRow",
+    "AttemptRow",
+    "BrokerRow",
+    "DeletedQueueRow",
+    "ExportBatchRow",
+    "MessageRow",
+    "QueueRow",
+    "RecentIdRow",
+    "RestorableRow",
+    "SQLModel",
+    "SettlementRow",
+]
