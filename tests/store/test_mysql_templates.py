@@ -6,8 +6,9 @@ from asyncmy import errors
 from app.domain.refusals import StoreUnavailable
 from app.store.mysql.session import NullViolation, StatementFailed, as_store_error, translate_errors
 from app.store.mysql.templates import literal, template, templates
+from app.store.records.database import LockWaitTimeout
 from app.store.records.statements import Statement
-from app.store.server.pool import LockWaitTimeout, TransactionConflict
+from app.store.server.pool import TransactionConflict
 
 
 @pytest.mark.parametrize(

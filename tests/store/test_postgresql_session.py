@@ -5,7 +5,8 @@ import pytest
 
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.session import MAX_PREPARED, connect, parse_address, translate_errors
-from app.store.server.pool import LockWaitTimeout, TransactionConflict
+from app.store.records.database import LockWaitTimeout
+from app.store.server.pool import TransactionConflict
 from app.store.url import BadStoreUrl
 
 
