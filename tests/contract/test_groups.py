@@ -57,6 +57,7 @@ async def counts(store_fixture: StoreFixture, queue: Queue) -> tuple[int, int, i
 # ---- in order --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("S1.87")
 async def test_the_next_message_of_a_group_follows_when_the_first_is_completed(
     store_fixture: StoreFixture, fifo: Queue
 ) -> None:
