@@ -371,6 +371,8 @@ async def change(store_fixture: StoreFixture, queue: Queue, group_in_flight: int
     assert changed is not None
     while not await store_fixture.store.admit_after_changes(2):
         pass
+    # Else every later pass would look at the queue again.
+    assert await store_fixture.execute(f"SELECT admit_after FROM queue WHERE id = {queue.id}") == [(None,)]
     return changed
 
 
