@@ -116,6 +116,27 @@ async def test_a_purge_of_a_held_group_is_refused(store_fixture: ServerFixture, 
     assert await store_fixture.store.remove_locked(fifo.id, [removal]) == [True]
 
 
+async def test_a_cancellation_in_a_held_group_is_refused(store_fixture: ServerFixture, fifo: Queue) -> None:
+    (number,) = await send(store_fixture, fifo, "a", b"1")
+    message = await store_fixture.store.read(fifo.id, number)
+    assert message is not None
+    async with hold(store_fixture, fifo, "a"):
+        with pytest.raises(StoreUnavailable):
+            await store_fixture.store.cancel(message, fifo)
+    assert await store_fixture.store.cancel(message, fifo)
+
+
+async def test_a_restore_into_a_held_group_is_refused(store_fixture: ServerFixture, fifo: Queue) -> None:
+    (number,) = await send(store_fixture, fifo, "a", b"1")
+    message = await store_fixture.store.read(fifo.id, number)
+    assert message is not None
+    assert await store_fixture.store.cancel(message, fifo)
+    async with hold(store_fixture, fifo, "a"):
+        with pytest.raises(StoreUnavailable):
+            await store_fixture.store.restore(fifo, [number])
+    assert len(await store_fixture.store.restore(fifo, [number])) == 1
+
+
 async def test_a_second_change_during_an_admission_is_not_lost(store_fixture: ServerFixture, fifo: Queue) -> None:
     await send(store_fixture, fifo, "a", b"1", b"2", b"3", b"4")
     two = await store_fixture.store.queues.change(fifo, QueueSettings(group_in_flight=2))

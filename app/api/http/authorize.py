@@ -17,8 +17,8 @@ DEFAULT_RIGHT = Right.MANAGE
 class Authorization:
     """The access check of one operation.
 
-    `right` None means that every client may call it, `ANY_RIGHT` every client with a key. `authenticator` None means that the server needs no API key;
-    `local_access_policy` then decides which requests are accepted.
+    `right` None means that every client may call it, `ANY_RIGHT` every client with a key. `authenticator` None
+    means that the server needs no API key; `local_access_policy` then decides which requests are accepted.
     """
 
     authenticator: Authenticator | None

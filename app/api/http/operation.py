@@ -19,8 +19,8 @@ Endpoint: TypeAlias = Callable[[Request[Any]], Awaitable[Response]]
 class Operation:
     """The declaration of one operation: it drives the requests to it and its part of the OpenAPI document.
 
-    `right` None means that no API key is needed, `ANY_RIGHT` that any API key is enough. `responses` maps a status to the struct of its body: None for no body,
-    `bytes` for bytes of any type. `body` None means that the operation has no body, `bytes` that it accepts any content
+    `right` None means that no API key is needed, `ANY_RIGHT` that any API key is enough. `responses` maps
+    a status to the struct of its body: None for no body, `bytes` for bytes of any type. `body` None means that the operation has no body, `bytes` that it accepts any content
     type. `query` is the struct of its query parameters. `headers` are the request headers that it reads.
     `etag_statuses` are the statuses whose answers have an ETag. `request_media_type` and `response_media_type` are
     the media types of the body and of the answers. `example` is one of the body, `response_example` one of the answers.

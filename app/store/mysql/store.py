@@ -129,7 +129,8 @@ class MysqlStore(ServerStore[MysqlSession]):
         async def work(session: MysqlSession) -> tuple[list[Receipt], list[Admitted]]:
             return await sending.send_into_groups(session, await take_restorable(session, queue, numbers))
 
-        receipts, admitted = await self._pool.transaction(work)
+        with unavailable_when_closed:
+            receipts, admitted = await self._pool.transaction(work)
         self._announce(admitted)
         return receipts
 

@@ -167,7 +167,8 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
             drafts = await take_restorable(session, queue, numbers)
             return await sending.send_into_groups(session, drafts) if drafts else ([], [])
 
-        receipts, admitted = await self._pool.transaction(work)
+        with unavailable_when_closed:
+            receipts, admitted = await self._pool.transaction(work)
         self._discard_floors([queue.id])
         self._announce(admitted)
         return receipts
