@@ -40,12 +40,12 @@ from app.domain.settlement import (
     Outcome,
     Removal,
     Settled,
+    Settlement,
     fence_above,
     loss_cause,
+    settled_by,
 )
 from app.runtime.clock import Clock
-
-Settlement: TypeAlias = Removal | Move
 
 MAX_TRIES = 10
 """How often a settlement is tried. Each failed try means that another request holds the row or has just changed it."""
@@ -83,7 +83,7 @@ class SettlePorts:
 
 async def settle(ports: SettlePorts, queue: Queue, requests: Sequence[SettlementRequest]) -> list[SettleResult]:
     """Settle these deliveries; return a result for each, in order."""
-    built = await _build_all(ports, queue, requests)
+    built = await build_settlements(ports, queue, requests)
     settled = iter(
         await _settle_all(ports, queue, [settlement for settlement in built if isinstance(settlement, Removal | Move)])
     )
@@ -106,7 +106,7 @@ async def settle_one(ports: SettlePorts, queue: Queue, request: SettlementReques
     return answer
 
 
-async def _build_all(
+async def build_settlements(
     ports: SettlePorts, queue: Queue, requests: Sequence[SettlementRequest]
 ) -> list[Settlement | Refusal | None]:
     """Build the settlements, from the locked rows if needed; None where the token no longer holds a message."""
@@ -138,12 +138,12 @@ async def _settle_all(ports: SettlePorts, queue: Queue, settlements: Sequence[Se
         settlements = [replace(settlement, is_in_group=True) for settlement in settlements]
     applied = await _apply(ports, settlements)
     failed = [index for index, effective in enumerate(applied) if not effective]
-    answers: list[SettleResult] = [_settled(settlement) for settlement in settlements]
+    answers: list[SettleResult] = [settled_by(settlement) for settlement in settlements]
     if failed:
         retried = await asyncio.gather(*(_settle_again(ports, queue, settlements[index]) for index in failed))
         for index, answer in zip(failed, retried, strict=True):
             answers[index] = answer
-    _notify_moves(ports, settlements, answers)
+    notify_moves(ports, settlements, answers)
     return answers
 
 
@@ -196,35 +196,42 @@ async def pause_before_retry(clock: Clock, try_number: int) -> None:
 
 
 async def _settle_again(ports: SettlePorts, queue: Queue, settlement: Settlement) -> SettleResult:
-    """Find out why the settlement had no effect; retry while another request holds or changes the row.
-
-    Only the tombstone decides what happened. It is read after the row no longer carries the token.
-    """
+    """Find out why the settlement had no effect; retry while another request holds or changes the row."""
     for try_number in range(MAX_TRIES):
         if try_number:
             await pause_before_retry(ports.clock, try_number - 1)
-        (locked,) = await ports.messages.locked_messages([settlement.token])
-        if locked is None or locked.queue_id != queue.id:
-            return await resolve_late(ports, queue, settlement.token, settlement.outcome)
-        expired_generation = NO_EXPIRED_GENERATION
-        if locked.is_live:
-            (expired_generation,) = await ports.lock_store.expired_generations([settlement.token])
-            retried = replace(settlement, fence=fence_above(expired_generation), is_in_group=locked.is_in_group)
-            (effective,) = await _apply(ports, [retried])
+        current = await with_current_fence(ports, queue, settlement)
+        if isinstance(current, Settled | Refusal):
+            return current
+        if current is not None:
+            (effective,) = await _apply(ports, [current])
             if effective:
                 await ports.lock_store.delete_records([(settlement.token, MAX_GENERATION)])
-                return _settled(settlement)
-        if lost := await release_lost(ports.releasing, locked, expired_generation):
-            return lost
+                return settled_by(settlement)
     return MessageBusy()
 
 
-def _settled(settlement: Settlement) -> Settled:
-    state = settlement.state if isinstance(settlement, Move) else None
-    return Settled(settlement.token.sequence_number, settlement.outcome, state)
+async def with_current_fence(
+    ports: SettlePorts, queue: Queue, settlement: Settlement
+) -> Settlement | Settled | Refusal | None:
+    """Return a settlement that had no effect with the fence of its row as it is now, or the result of its delivery.
+
+    Returns None if another request holds or changes the row: try again later. Only the tombstone decides what
+    happened. It is read after the row no longer carries the token.
+    """
+    (locked,) = await ports.messages.locked_messages([settlement.token])
+    if locked is None or locked.queue_id != queue.id:
+        return await resolve_late(ports, queue, settlement.token, settlement.outcome)
+    expired_generation = NO_EXPIRED_GENERATION
+    if locked.is_live:
+        (expired_generation,) = await ports.lock_store.expired_generations([settlement.token])
+        if locked.lock_generation != expired_generation:
+            return replace(settlement, fence=fence_above(expired_generation), is_in_group=locked.is_in_group)
+    return await release_lost(ports.releasing, locked, expired_generation)
 
 
-def _notify_moves(ports: SettlePorts, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
+def notify_moves(ports: SettlePorts, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
+    """Notify receivers of the messages that these settlements have moved."""
     moves: list[Move] = []
     effective: list[bool] = []
     for settlement, answer in zip(settlements, answers, strict=True):

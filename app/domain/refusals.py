@@ -36,6 +36,13 @@ class Refusal(Exception):
         """The sentence for the caller."""
         return str(self.args[0])
 
+    def located_at(self, pointer: str) -> Self:
+        """Return this refusal as that of the entry at this JSON pointer. Its own pointers are within the entry."""
+        self.field_errors = tuple(FieldError(pointer + fault.pointer, fault.detail) for fault in self.field_errors) or (
+            FieldError(pointer, self.detail),
+        )
+        return self
+
     def as_result(self) -> Self:
         """Return this refusal as the result of one entry, without the frames in which it was raised.
 

@@ -7,7 +7,7 @@ only if the fence still holds.
 
 import re
 from enum import StrEnum
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 import msgspec
 from msgspec.structs import replace
@@ -179,6 +179,8 @@ class Move(msgspec.Struct, frozen=True):
     is_in_group: bool = False
 
 
+Settlement: TypeAlias = Removal | Move
+
 TOMBSTONE_RETENTION: Duration = HOUR
 """How long a tombstone in `settlement` is kept: longer than any client repeats a request."""
 
@@ -200,6 +202,12 @@ class Settled(msgspec.Struct, frozen=True):
     outcome: Outcome
     state: MessageState | None
     replayed: bool = False
+
+
+def settled_by(settlement: Settlement) -> Settled:
+    """Return the result of a settlement that took effect."""
+    state = settlement.state if isinstance(settlement, Move) else None
+    return Settled(settlement.token.sequence_number, settlement.outcome, state)
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -52,7 +52,9 @@ from app.broker.ports.message_store import (
     RenewStore,
     SearchStore,
     SendStore,
+    SettlementsFailed,
     SettleStore,
+    WorkUnitStore,
 )
 from app.broker.ports.notifier import Counters, Notifier
 from app.broker.ports.queue_store import (
@@ -116,10 +118,12 @@ __all__ = [
     "SelectStore",
     "SendStore",
     "SettleStore",
+    "SettlementsFailed",
     "Store",
     "StoreClock",
     "StoreDescription",
     "SweepStore",
     "UnlockedRow",
     "Withdrawal",
+    "WorkUnitStore",
 ]

@@ -10,6 +10,7 @@ from app.domain.delivery import Claim, DeliveryPosition, Recovery
 from app.domain.instant import Duration, Instant
 from app.domain.message import Draft, Message, MessageMetadata, MessageState, Receipt
 from app.domain.settlement import LockedMessage, LockToken, Move, Removal, Tombstone
+from app.domain.work_unit import WorkUnit, WorkUnitResult
 
 Result = TypeVar("Result")
 
@@ -19,6 +20,14 @@ class QueueGone(Exception):
 
     A new queue may have its name.
     """
+
+
+class SettlementsFailed(Exception):
+    """The fences of these settlements did not hold, or other statements hold the rows. The work unit had no effect."""
+
+    def __init__(self, tokens: frozenset[LockToken]) -> None:
+        super().__init__(f"{len(tokens)} settlements had no effect")
+        self.tokens = tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +195,19 @@ class MoveStore(Protocol):
         ...
 
 
-class SettleStore(LockedMessageStore, MoveStore, Protocol):
+class TombstoneStore(Protocol):
+    """What is remembered of deliveries that have ended."""
+
+    async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
+        """Return the tombstones of these deliveries, from the archive or the settlement table."""
+        ...
+
+    async def delivered_since(self, tombstone: Tombstone) -> bool:
+        """Return whether the message was delivered again after this delivery ended, in any state or the archive."""
+        ...
+
+
+class SettleStore(LockedMessageStore, MoveStore, TombstoneStore, Protocol):
     """What settlements do in the store."""
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
@@ -196,12 +217,20 @@ class SettleStore(LockedMessageStore, MoveStore, Protocol):
         """
         ...
 
-    async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
-        """Return the tombstones of these deliveries, from the archive or the settlement table."""
+
+class WorkUnitStore(LockedMessageStore, Protocol):
+    """Work units in the store."""
+
+    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+        """Carry out the unit in one transaction, and store the result under the attempt if one is given.
+
+        Raises `SettlementsFailed` if a settlement has no effect, and `QueueGone` as `send` does. Then nothing has
+        changed. A draft that repeats a message id is not stored, as in `send`. Refuses as `send_once` does.
+        """
         ...
 
-    async def delivered_since(self, tombstone: Tombstone) -> bool:
-        """Return whether the message was delivered again after this delivery ended, in any state or the archive."""
+    async def find_execution_result(self, attempt: Attempt) -> WorkUnitResult | None:
+        """Return the stored result of `execute`, or None. Refuses with `KeyReused`. Changes nothing."""
         ...
 
 
@@ -238,5 +267,7 @@ class RecoverStore(Protocol):
         ...
 
 
-class MessageStore(SendStore, ClaimStore, SearchStore, SettleStore, RenewStore, ReleaseStore, RecoverStore, Protocol):
+class MessageStore(
+    SendStore, ClaimStore, SearchStore, SettleStore, WorkUnitStore, RenewStore, ReleaseStore, RecoverStore, Protocol
+):
     """The operations of senders and receivers."""

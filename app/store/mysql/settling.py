@@ -12,6 +12,7 @@ from app.store.mysql.session import MysqlSession
 from app.store.mysql.templates import numbers_json, rows_json
 from app.store.records.groups import GroupKey, admit, leaves_group
 from app.store.records.settlement_params import move_params, tombstone_params
+from app.store.records.unit_effects import check_effective
 
 Settled: TypeAlias = tuple[list[bool], list[Admitted]]
 """Whether each settlement took effect, and the messages of their groups that were admitted."""
@@ -30,21 +31,10 @@ async def remove(
     The statements that `afterwards` returns for the removals that took effect run in the same transaction.
     """
     effective, left = await _lock_rows(session, "fence_holds", removals)
-    admitted: list[Admitted] = []
     if removed := list(compress(removals, effective)):
-        numbers = [removal.token.sequence_number for removal in removed]
         run = session.execute if left else session.commit
-        await run(
-            *_archive_statements(session, [removal for removal in removed if removal.retention]),
-            *_unarchived_statements(session, [removal for removal in removed if not removal.retention]),
-            *_tombstone_statements(
-                session, [removal for removal in removed if removal.retention < TOMBSTONE_RETENTION]
-            ),
-            session.render("delete_settled", numbers=numbers_json(numbers)),
-            *afterwards(numbers),
-        )
-        admitted = await admit(session, left)
-    return effective, admitted
+        await run(*_removal_statements(session, removed), *afterwards(_numbers(removed)))
+    return effective, await admit(session, left)
 
 
 async def move(session: MysqlSession, moves: Sequence[Move]) -> Settled:
@@ -85,17 +75,47 @@ async def extend(session: MysqlSession, clock: Clock, extensions: Sequence[Exten
     return answers
 
 
+async def settle_locked(session: MysqlSession, settlements: Sequence[Move | Removal]) -> list[GroupKey]:
+    """Settle rows, if all pass their fences. Return the groups that messages have left. Raises `SettlementsFailed`."""
+    if not settlements:
+        return []
+    effective, left = await _lock_rows(session, "fence_holds", settlements)
+    check_effective(settlements, effective)
+    removals = [settlement for settlement in settlements if isinstance(settlement, Removal)]
+    moves = [settlement for settlement in settlements if isinstance(settlement, Move)]
+    await session.execute(
+        *(_removal_statements(session, removals) if removals else ()),
+        *(_move_statements(session, moves) if moves else ()),
+    )
+    return left
+
+
 async def _move(session: MysqlSession, name: str, moves: Sequence[Move]) -> Settled:
     effective, left = await _lock_rows(session, name, moves)
-    admitted: list[Admitted] = []
     if moved := list(compress(moves, effective)):
         run = session.execute if left else session.commit
-        # Tombstones first: they read when the locks ended, and the next statement clears that.
-        await run(
-            *_tombstone_statements(session, moved), session.render("move", rows=rows_json(map(move_params, moved)))
-        )
-        admitted = await admit(session, left)
-    return effective, admitted
+        await run(*_move_statements(session, moved))
+    return effective, await admit(session, left)
+
+
+def _removal_statements(session: MysqlSession, removals: Sequence[Removal]) -> list[bytes]:
+    """Return the statements that end these messages, whose rows are locked."""
+    return [
+        *_archive_statements(session, [removal for removal in removals if removal.retention]),
+        *_unarchived_statements(session, [removal for removal in removals if not removal.retention]),
+        *_tombstone_statements(session, [removal for removal in removals if removal.retention < TOMBSTONE_RETENTION]),
+        session.render("delete_settled", numbers=numbers_json(_numbers(removals))),
+    ]
+
+
+def _move_statements(session: MysqlSession, moves: Sequence[Move]) -> list[bytes]:
+    """Return the statements that give these messages, whose rows are locked, their next state."""
+    # Tombstones first: they read when the locks ended, and the next statement clears that.
+    return [*_tombstone_statements(session, moves), session.render("move", rows=rows_json(map(move_params, moves)))]
+
+
+def _numbers(settlements: Sequence[Move | Removal]) -> list[int]:
+    return [settlement.token.sequence_number for settlement in settlements]
 
 
 async def _lock_rows(
@@ -159,10 +179,9 @@ def _archive_statements(session: MysqlSession, removals: Sequence[Removal]) -> l
     """Return the statements that copy messages into the archive, to be sealed later."""
     if not removals:
         return []
-    numbers = [removal.token.sequence_number for removal in removals]
     return [
         session.render("archive_settled", rows=rows_json(map(_archive_row, removals))),
-        session.render("add_unsealed", numbers=numbers),
+        session.render("add_unsealed", numbers=_numbers(removals)),
     ]
 
 

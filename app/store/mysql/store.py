@@ -8,15 +8,23 @@ from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.domain.queue import Queue
 from app.domain.settlement import Move, Removal
+from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.mysql import accepted_counts as counts
-from app.store.mysql import attempts, receiving, sending, settling
+from app.store.mysql import attempts, receiving, sending, settling, work_unit
 from app.store.mysql.connect import Connector
 from app.store.mysql.dialect import DIALECT
 from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import MysqlSession
 from app.store.records.database import BatchObserver, unavailable_when_closed
-from app.store.records.json_columns import read_receipts, read_tokens, write_receipts, write_tokens
+from app.store.records.json_columns import (
+    read_receipts,
+    read_tokens,
+    read_unit_result,
+    write_receipts,
+    write_tokens,
+    write_unit_result,
+)
 from app.store.records.restoring import take_restorable
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
@@ -133,6 +141,23 @@ class MysqlStore(ServerStore[MysqlSession]):
             receipts, admitted = await self._pool.transaction(work)
         self._announce(admitted)
         return receipts
+
+    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+        """See `MessageStore`."""
+
+        async def work(session: MysqlSession) -> tuple[AttemptResult[WorkUnitResult], Sequence[Admitted]]:
+            earlier = None if attempt is None else await attempts.begin(session, attempt)
+            if earlier is not None:
+                return AttemptResult(read_unit_result(earlier), replayed=True), ()
+            effects = await work_unit.execute(session, unit)
+            result = effects.result(unit)
+            if attempt is not None:
+                await session.commit(attempts.answer_statement(session, attempt, write_unit_result(result)))
+            return AttemptResult(result, replayed=False), effects.admitted
+
+        result, admitted = await self._retry_while_in_use(partial(self._pool.transaction, work))
+        self._announce(admitted)
+        return result
 
     async def _move(self, moves: list[Move]) -> list[bool]:
         return await self._settle(partial(settling.move, moves=moves))

@@ -5,12 +5,21 @@ from collections.abc import Sequence
 from app.broker.ports import Admitted, Attempt, AttemptResult
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
+from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
-from app.store.postgresql import receiving, sending
+from app.store.postgresql import receiving, sending, work_unit
 from app.store.postgresql.scan_floors import ScanFloors
 from app.store.postgresql.session import PostgresqlSession
 from app.store.records.attempts import stored_answer
-from app.store.records.json_columns import read_receipts, read_tokens, write_receipts, write_tokens
+from app.store.records.json_columns import (
+    read_receipts,
+    read_tokens,
+    read_unit_result,
+    write_receipts,
+    write_tokens,
+    write_unit_result,
+)
+from app.store.records.unit_effects import UnitEffects
 from app.store.server.pool import AttemptInUse
 
 
@@ -24,6 +33,20 @@ async def send(
     receipts, admitted = await sending.send_into_groups(session, drafts)
     await session.change("answer_attempt", attempt_key=attempt.key, answer=write_receipts(receipts))
     return AttemptResult(receipts, replayed=False), admitted
+
+
+async def execute(
+    session: PostgresqlSession, unit: WorkUnit, attempt: Attempt | None
+) -> tuple[AttemptResult[WorkUnitResult], UnitEffects | None]:
+    """Within a transaction: carry out the unit, or return the result of the first try."""
+    earlier = None if attempt is None else await begin(session, attempt)
+    if earlier is not None:
+        return AttemptResult(read_unit_result(earlier), replayed=True), None
+    effects = await work_unit.execute(session, unit)
+    result = effects.result(unit)
+    if attempt is not None:
+        await session.change("answer_attempt", attempt_key=attempt.key, answer=write_unit_result(result))
+    return AttemptResult(result, replayed=False), effects
 
 
 async def receive(

@@ -8,7 +8,7 @@ from app.broker.ports import Admitted, Extension
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.store.postgresql.entries import fetch_entries
 from app.store.records.database import SqlSession
-from app.store.records.groups import admit
+from app.store.records.groups import GroupKey, admit
 from app.store.records.json_columns import write_properties_change
 from app.store.records.rows import Row
 
@@ -61,13 +61,20 @@ async def settle_in_groups(
     session: SqlSession, settlement: Settlement[AnySettlement], entries: Sequence[AnySettlement]
 ) -> tuple[list[Row | None], list[Admitted]]:
     """Within a transaction: settle, and admit the next messages of the groups that messages have left."""
-    settled = await settle(session, settlement, entries, tombstone_retention=TOMBSTONE_RETENTION, admits=True)
-    left = [(row[1], row[2]) for row in settled if row is not None and row[2] is not None]
-    return settled, await admit(session, left)
+    settled = await settle(session, settlement, entries, **IN_GROUPS)
+    return settled, await admit(session, left_groups(settled))
+
+
+def left_groups(settled: Sequence[Row | None]) -> list[GroupKey]:
+    """Return the groups that messages have left, from the rows that report their settlements."""
+    return [(row[1], row[2]) for row in settled if row is not None and row[2] is not None]
 
 
 WITHOUT_GROUPS = {"tombstone_retention": TOMBSTONE_RETENTION, "admits": False}
 """What settlements have in common that have no effect on messages in groups."""
+
+IN_GROUPS = {"tombstone_retention": TOMBSTONE_RETENTION, "admits": True}
+"""What settlements have in common after which the transaction admits the next messages of the groups."""
 
 
 def _rounds(numbers: Sequence[int]) -> list[list[int]]:

@@ -9,6 +9,7 @@ from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.queue import Queue
 from app.domain.settlement import Move, Removal
+from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.postgresql import attempts, receiving, sending, settling
 from app.store.postgresql.depths import DepthCountingDatabase
@@ -135,11 +136,24 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         self._announce(admitted)
         return settled
 
+    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+        """See `MessageStore`."""
+        work = partial(attempts.execute, unit=unit, attempt=attempt)
+        result, effects = await self._retry_while_in_use(partial(self._pool.transaction, work))
+        if effects is not None:
+            self._lower_floors(unit.drafts, effects.receipts)
+            self._lower_floors_for(effects.returned)
+            self._announce(effects.admitted)
+        return result
+
     def _announce(self, admitted: Sequence[Admitted]) -> None:
-        for message in admitted:
+        self._lower_floors_for(admitted)
+        super()._announce(admitted)
+
+    def _lower_floors_for(self, messages: Sequence[Admitted]) -> None:
+        for message in messages:
             position = (message.available_at, message.sequence_number)
             self._scan_floors.lower(message.queue_id, message.priority, position)
-        super()._announce(admitted)
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
         read_started_at = self._clock.monotonic()

@@ -11,7 +11,8 @@ from app.domain.instant import Instant
 from app.domain.message import Envelope, Message, MessageState, Receipt
 from app.domain.queue import QueueSettings, QueueStatus, Redelivery
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
-from app.domain.settlement import LockToken
+from app.domain.settlement import LockToken, Outcome, Settled
+from app.domain.work_unit import WorkUnitResult
 
 _encode = msgspec.json.Encoder().encode
 
@@ -75,18 +76,25 @@ _decode_tokens = msgspec.json.Decoder(list[tuple[int, str]]).decode
 
 def write_receipts(receipts: Iterable[Receipt]) -> str:
     """Return the value of column `answer` for an attempt to send."""
-    stored: list[StoredReceipt] = [
-        (receipt.sequence_number, receipt.message_id, receipt.enqueued_at, receipt.state.value, receipt.duplicate)
-        for receipt in receipts
-    ]
-    return _encode(stored).decode()
+    return _encode(_stored_receipts(receipts)).decode()
 
 
 def read_receipts(answer: str) -> list[Receipt]:
     """Read what `write_receipts` wrote."""
+    return _receipts(_decode_receipts(answer))
+
+
+def _stored_receipts(receipts: Iterable[Receipt]) -> list[StoredReceipt]:
+    return [
+        (receipt.sequence_number, receipt.message_id, receipt.enqueued_at, receipt.state.value, receipt.duplicate)
+        for receipt in receipts
+    ]
+
+
+def _receipts(stored: Iterable[StoredReceipt]) -> list[Receipt]:
     return [
         Receipt(number, message_id, enqueued_at, MessageState(state), duplicate)
-        for number, message_id, enqueued_at, state, duplicate in _decode_receipts(answer)
+        for number, message_id, enqueued_at, state, duplicate in stored
     ]
 
 
@@ -99,6 +107,36 @@ def write_tokens(messages: Iterable[Message]) -> str:
 def read_tokens(answer: str) -> list[LockToken]:
     """Read what `write_tokens` wrote."""
     return [LockToken(number, bytes.fromhex(secret)) for number, secret in _decode_tokens(answer)]
+
+
+class StoredUnit(msgspec.Struct):
+    """The result of a work unit as column `answer` stores it: number, outcome and state of each settlement."""
+
+    settled: list[tuple[int, Outcome, int | None]]
+    receipts: list[StoredReceipt]
+
+
+_decode_unit = msgspec.json.Decoder(StoredUnit).decode
+
+
+def write_unit_result(result: WorkUnitResult) -> str:
+    """Return the value of column `answer` for an attempt to carry out a work unit."""
+    settled = [
+        (one.sequence_number, one.outcome, None if one.state is None else one.state.value) for one in result.settled
+    ]
+    return _encode(StoredUnit(settled, _stored_receipts(result.receipts))).decode()
+
+
+def read_unit_result(answer: str) -> WorkUnitResult:
+    """Read what `write_unit_result` wrote."""
+    stored = _decode_unit(answer)
+    return WorkUnitResult(
+        [
+            Settled(number, outcome, None if state is None else MessageState(state))
+            for number, outcome, state in stored.settled
+        ],
+        _receipts(stored.receipts),
+    )
 
 
 # ---- queues ----------------------------------------------------------------------------------------------------------

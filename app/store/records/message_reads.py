@@ -7,10 +7,11 @@ from app.domain.delivery import DeliveryPosition
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageMetadata, MessageState, Receipt
 from app.domain.settlement import LockedMessage, LockToken, Tombstone
+from app.domain.work_unit import WorkUnitResult
 from app.store.records import message_rows, rows
 from app.store.records.attempts import stored_answer
 from app.store.records.database import Database, SqlSession
-from app.store.records.json_columns import read_receipts
+from app.store.records.json_columns import read_receipts, read_unit_result
 from app.store.records.rows import Row
 
 NO_STATE = 0
@@ -161,6 +162,11 @@ class MessageReads:
         """See `MessageStore`."""
         answer = await self._stored_answer(attempt)
         return None if answer is None else read_receipts(answer)
+
+    async def find_execution_result(self, attempt: Attempt) -> WorkUnitResult | None:
+        """See `MessageStore`."""
+        answer = await self._stored_answer(attempt)
+        return None if answer is None else read_unit_result(answer)
 
     async def _stored_answer(self, attempt: Attempt) -> str | None:
         return stored_answer(await self._database.fetch("answered_attempt", attempt_key=attempt.key), attempt)

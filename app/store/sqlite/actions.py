@@ -7,7 +7,7 @@ from functools import partial
 from app.broker.ports import Admitted, Attempt, Extended, Extension, QueueGone
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
-from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
+from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal, Settlement
 from app.domain.weight import count_that_fit
 from app.store.records import message_rows, rows
 from app.store.records.attempts import stored_answer
@@ -100,13 +100,7 @@ def still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[
 
 def remove(transaction: Transaction, removal: Removal) -> bool:
     """Remove a locked message into the archive or leave a tombstone. Return whether the fence held."""
-    left = _groups_behind_fence(
-        transaction,
-        "fence_holds",
-        removal,
-        generation_above=removal.fence.generation_above,
-        max_generation=removal.fence.max_generation,
-    )
+    left = _groups_behind_own_fence(transaction, removal)
     if left is None:
         return False
     numbers = [removal.token.sequence_number]
@@ -130,14 +124,13 @@ def remove(transaction: Transaction, removal: Removal) -> bool:
 
 def move(transaction: Transaction, settlement: Move) -> bool:
     """End a lock and move its message. Return whether the fence held."""
-    left = _groups_behind_fence(
-        transaction,
-        "fence_holds",
-        settlement,
-        generation_above=settlement.fence.generation_above,
-        max_generation=settlement.fence.max_generation,
-    )
+    left = _groups_behind_own_fence(transaction, settlement)
     return left is not None and _end_lock(transaction, settlement, left)
+
+
+def is_effective(transaction: Transaction, settlement: Settlement) -> bool:
+    """Return whether the fence of a settlement holds now. Changes nothing."""
+    return _groups_behind_own_fence(transaction, settlement) is not None
 
 
 def release(transaction: Transaction, settlement: Move) -> bool:
@@ -148,8 +141,19 @@ def release(transaction: Transaction, settlement: Move) -> bool:
     return left is not None and _end_lock(transaction, settlement, left)
 
 
+def _groups_behind_own_fence(transaction: Transaction, settlement: Settlement) -> list[GroupKey] | None:
+    """Return what `_groups_behind_fence` does, for the fence that the settlement carries."""
+    return _groups_behind_fence(
+        transaction,
+        "fence_holds",
+        settlement,
+        generation_above=settlement.fence.generation_above,
+        max_generation=settlement.fence.max_generation,
+    )
+
+
 def _groups_behind_fence(
-    transaction: Transaction, fence: str, settlement: Move | Removal, **generations: int
+    transaction: Transaction, fence: str, settlement: Settlement, **generations: int
 ) -> list[GroupKey] | None:
     """Return the group in which the message has a place, if it has one, or None if the fence does not hold."""
     token = settlement.token

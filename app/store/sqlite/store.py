@@ -7,21 +7,29 @@ from itertools import compress
 from pathlib import Path
 from typing import TypeVar
 
-from app.broker.ports import Attempt, AttemptResult, Extended, Extension
+from app.broker.ports import Attempt, AttemptResult, Extended, Extension, SettlementsFailed
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.domain.queue import Queue
 from app.domain.settlement import Move, Removal, undelivered_release
 from app.domain.weight import weight_of
+from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.records.archive import ArchiveRecords
 from app.store.records.database import BatchObserver
-from app.store.records.json_columns import read_receipts, read_tokens, write_receipts, write_tokens
+from app.store.records.json_columns import (
+    read_receipts,
+    read_tokens,
+    read_unit_result,
+    write_receipts,
+    write_tokens,
+    write_unit_result,
+)
 from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
 from app.store.records.restoring import take_restorable
-from app.store.sqlite import actions
+from app.store.sqlite import actions, work_unit
 from app.store.sqlite.database import SqliteDatabase, Step, Transaction
 from app.store.sqlite.dialect import DIALECT
 
@@ -111,6 +119,24 @@ class SqliteStore(MessageRecords):
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
         """See `MessageStore`."""
         return await self.database.write(Step(_for_each(actions.remove, removals)))
+
+    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+        """See `MessageStore`."""
+
+        def do(transaction: Transaction) -> AttemptResult[WorkUnitResult] | SettlementsFailed:
+            if attempt and (answer := actions.earlier_answer(transaction, attempt)) is not None:
+                return AttemptResult(read_unit_result(answer), replayed=True)
+            if failure := work_unit.failure(transaction, unit):
+                return failure
+            result = work_unit.execute(transaction, unit).result(unit)
+            if attempt:
+                actions.save_answer(transaction, attempt, write_unit_result(result))
+            return AttemptResult(result, replayed=False)
+
+        result = await self.database.write(Step(do, weight=_weight(unit.drafts)))
+        if isinstance(result, SettlementsFailed):
+            raise result
+        return result
 
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
         """See `MaintenanceStore`."""

@@ -1,0 +1,36 @@
+"""Work units on PostgreSQL: the statements of settlements and sends, in one transaction."""
+
+from collections.abc import Sequence
+
+from app.broker.ports import Admitted
+from app.domain.message import MessageState
+from app.domain.settlement import Move
+from app.domain.work_unit import WorkUnit
+from app.store.postgresql import sending
+from app.store.postgresql.settling import IN_GROUPS, MOVE, REMOVE, left_groups, settle
+from app.store.records.database import SqlSession
+from app.store.records.groups import admit, entered_groups, with_admitted
+from app.store.records.rows import Row
+from app.store.records.unit_effects import UnitEffects, check_effective
+
+
+async def execute(session: SqlSession, unit: WorkUnit) -> UnitEffects:
+    """Within a transaction: carry out the unit. Raises `SettlementsFailed`; then the transaction must be undone."""
+    removals, moves = unit.removals, unit.moves
+    removed = await settle(session, REMOVE, removals, **IN_GROUPS)
+    moved = await settle(session, MOVE, moves, **IN_GROUPS)
+    check_effective([*removals, *moves], (row is not None for row in (*removed, *moved)))
+    receipts = await sending.send(session, unit.drafts) if unit.drafts else []
+    groups = [*left_groups(removed), *left_groups(moved), *entered_groups(unit.drafts, receipts)]
+    receipts, admitted = with_admitted(receipts, await admit(session, groups))
+    return UnitEffects(receipts, admitted, _returned(moves, moved))
+
+
+def _returned(moves: Sequence[Move], moved: Sequence[Row | None]) -> list[Admitted]:
+    """Return the messages that moves have made available, from the rows that report them."""
+    returned: list[Admitted] = []
+    for move, row in zip(moves, moved, strict=True):
+        if row is not None and move.state is MessageState.AVAILABLE:
+            *_, priority, available_at = row
+            returned.append(Admitted(move.queue_id, move.token.sequence_number, priority, available_at))
+    return returned
