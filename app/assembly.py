@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from app.broker.broker import Broker
 from app.broker.browse import BrowsePorts, PageLimits
 from app.broker.edit import EditPorts
+from app.broker.execute import ExecutePorts
 from app.broker.expire import ExpirePorts
 from app.broker.explain import ExplainPorts
 from app.broker.notify_receivers import ReceiverNotifier
@@ -78,12 +79,14 @@ def assemble_verbs(parts: Components) -> Broker:
     )
     renewing = RenewPorts(parts.store, parts.lock_store, settling, parts.counters, parts.clock)
     browsing = BrowsePorts(parts.store, parts.searches, parts.response_limits, parts.page_limits, parts.clock)
+    sending = _send_ports(parts, shared.receivers)
     return Broker(
-        sending=_send_ports(parts, shared.receivers),
+        sending=sending,
         receiving=_receive_ports(parts, settling, renewing),
         recovering=_recover_ports(parts),
         settling=settling,
         renewing=renewing,
+        executing=ExecutePorts(parts.store, sending, settling),
         browsing=browsing,
         explaining=ExplainPorts(parts.store, parts.store.queues, parts.store, parts.lock_store, parts.wait_queue),
         editing=EditPorts(parts.store, browsing, shared.receivers),

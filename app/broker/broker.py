@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from app.broker.browse import BrowsePorts
 from app.broker.edit import EditPorts
+from app.broker.execute import ExecutePorts
 from app.broker.explain import ExplainPorts
 from app.broker.plan import PlanPorts
 from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StoreClock, StoreDescription
@@ -35,6 +36,7 @@ class Broker:
     recovering: RecoverPorts
     settling: SettlePorts
     renewing: RenewPorts
+    executing: ExecutePorts
     browsing: BrowsePorts
     explaining: ExplainPorts
     editing: EditPorts

@@ -5,8 +5,17 @@ from typing import Annotated, Literal, TypeAlias, assert_never
 import msgspec
 
 from app.domain.message import MAX_BATCH_COUNT
-from app.domain.settlement import Outcome
-from app.wire.field_types import DelaySeconds, Description, LockSeconds, LockTokenText, Reason, StateName, Timestamp
+from app.domain.settlement import Outcome, Settled
+from app.wire.field_types import (
+    STATE_NAMES,
+    DelaySeconds,
+    Description,
+    LockSeconds,
+    LockTokenText,
+    Reason,
+    StateName,
+    Timestamp,
+)
 from app.wire.problems import Problem
 from app.wire.properties import RawProperties
 
@@ -146,6 +155,12 @@ class SettlementResults(msgspec.Struct):
     """The result of each settlement, in order."""
 
     results: list[SettlementResult]
+
+
+def settlement_done(settled: Settled) -> SettlementDone:
+    """Build the JSON of a settlement that took effect."""
+    state = None if settled.state is None else STATE_NAMES[settled.state]
+    return SettlementDone(outcome_name(settled.outcome), settled.sequence_number, settled.replayed, state)
 
 
 def outcome_name(outcome: Outcome) -> SettledOutcome:

@@ -13,6 +13,7 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/queues/{queue}/messages/raw"): "send",
     ("POST", "/v1/queues/{queue}/messages/receive"): "listen",
     ("POST", "/v1/queues/{queue}/settle"): "listen",
+    ("POST", "/v1/transactions/execute"): ANY,
     ("POST", "/v1/queues/{queue}/recover"): "listen",
     ("POST", "/v1/queues/{queue}/locks/{lock_token}/complete"): "listen",
     ("POST", "/v1/queues/{queue}/locks/{lock_token}/abandon"): "listen",

@@ -51,7 +51,7 @@ def test_the_document_names_the_right_of_each_operation() -> None:
             assert f"Needs the right `{RIGHTS[method, path]}` on {where}." in promise["description"]
 
 
-@pytest.mark.parametrize("path", [path for (_, path), right in RIGHTS.items() if right == ANY])
+@pytest.mark.parametrize("path", [path for (method, path), right in RIGHTS.items() if (method, right) == ("GET", ANY)])
 async def test_any_key_is_enough_for_these_paths(api_with_keys: ApiServer, path: str) -> None:
     problem(await api_with_keys.http.get(path), 401, "unauthenticated")
     for right in Right:

@@ -157,6 +157,6 @@ def _parameters() -> Iterator[tuple[str, str, str]]:
 
 
 def _shortened(schemas: list[str]) -> list[str]:
-    """Without the schemas of settlements and patches, where the same member stands in another one."""
-    others = [name for name in schemas if not name.endswith(("Settlement", "Patch"))]
+    """Without the schemas of settlements, patches and entries, where the same member stands in another one."""
+    others = [name for name in schemas if not name.endswith(("Settlement", "Patch", "Entry"))]
     return others or schemas

@@ -3,6 +3,7 @@
 from app.api.endpoints import (
     archive,
     capabilities,
+    execution,
     explanations,
     health,
     index,
@@ -26,6 +27,7 @@ OPERATIONS: tuple[Operation, ...] = (
     settling.dead_letter_lock,
     settling.defer_lock,
     settling.settle_messages,
+    execution.execute_unit,
     sending.send_batch,
     sending.send_raw,
     messages.browse_messages,

@@ -23,7 +23,6 @@ from app.domain.instant import to_milliseconds
 from app.domain.queue import Queue
 from app.domain.refusals import MessageBusy, Refusal
 from app.domain.settlement import LockToken, Settled
-from app.wire.field_types import STATE_NAMES
 from app.wire.settlements import (
     AbandonLock,
     CompleteLock,
@@ -39,7 +38,7 @@ from app.wire.settlements import (
     SettlementResult,
     SettlementResults,
     SettleMessages,
-    outcome_name,
+    settlement_done,
 )
 from app.wire.times import to_wire
 
@@ -158,7 +157,7 @@ def results_of(
 async def _settle_lock(request: Request[Any], body: SettleLock) -> Response:
     queue = await request.queue()
     settlement = settlement_request(queue, _token(request), body)
-    return Response(_settlement_done(await settle_one(request.broker.settling, queue, settlement)))
+    return Response(settlement_done(await settle_one(request.broker.settling, queue, settlement)))
 
 
 async def _renew(ports: RenewPorts, queue: Queue, renewal: LockRenewal) -> RenewalResult:
@@ -175,7 +174,7 @@ def _token(request: Request[Any]) -> LockToken:
 def _result(token: str, result: SettleResult | RenewedLock, tracking_id: str, now: float) -> SettlementResult:
     match result:
         case Settled():
-            done = _settlement_done(result)
+            done = settlement_done(result)
             return SettledResult(done.outcome, done.sequence_number, done.replayed, done.state, lock_token=token)
         case RenewedLock():
             left = to_milliseconds(result.remaining(now))
@@ -186,8 +185,3 @@ def _result(token: str, result: SettleResult | RenewedLock, tracking_id: str, no
 
 def _refused_result(token: str | None, refusal: Refusal | MessageBusy, tracking_id: str) -> RefusedResult:
     return RefusedResult(token, problem_of(refusal, tracking_id))
-
-
-def _settlement_done(settled: Settled) -> SettlementDone:
-    state = None if settled.state is None else STATE_NAMES[settled.state]
-    return SettlementDone(outcome_name(settled.outcome), settled.sequence_number, settled.replayed, state)

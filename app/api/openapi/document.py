@@ -48,6 +48,7 @@ INFO: Mapping[str, Any] = {
     "tags": [
         {"name": "messages", "description": "Send, receive and administer messages."},
         {"name": "locks", "description": "Settle or renew a delivery by its lock token."},
+        {"name": "transactions", "description": "Settle and send together, or not at all."},
         {"name": "queues", "description": "Queues and their settings."},
         {"name": "archive", "description": "Messages that have ended, in batches to copy."},
         {"name": "keys", "description": "API keys and their rights."},

@@ -1,0 +1,205 @@
+"""Settlements and sends in one request take effect together, or not at all."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from app.domain.access import Right
+from tests.api.api_server import ApiServer, pointers, problem
+from tests.virtual_clock import run_ready_tasks
+
+LOCK_SECONDS = 30
+
+
+async def execute(api: ApiServer, settlements: Any = (), sends: Any = (), key: str | None = None) -> httpx.Response:
+    """Settle and send in one request."""
+    body = {"settlements": list(settlements), "sends": list(sends)}
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return await api.request("POST", "/transactions/execute", body, headers=headers)
+
+
+async def locked(api: ApiServer, *bodies: str, queue: str = "orders") -> list[Any]:
+    """Send messages and receive them."""
+    for body in bodies:
+        await api.send(queue, body=body)
+    return await api.receive(queue, max_messages=len(bodies))
+
+
+def settlement(message: Any, action: str = "complete", queue: str = "orders", **fields: Any) -> dict[str, Any]:
+    return {"queue": queue, "lock_token": message["lock_token"], "action": action, **fields}
+
+
+async def bodies(api: ApiServer, queue: str) -> list[Any]:
+    """Receive all messages of a queue."""
+    return [message["body"] for message in await api.receive(queue, max_messages=100)]
+
+
+@pytest.mark.behaviour("S0.2", "S1.11")
+async def test_a_message_is_completed_with_the_messages_that_it_leads_to(api: ApiServer) -> None:
+    (order,) = await locked(api, "order")
+    answer = await execute(
+        api, [settlement(order)], [{"queue": "invoices", "body": "invoice"}, {"queue": "letters", "body": "letter"}]
+    )
+    assert answer.status_code == 200
+    assert answer.json()["settlements"] == [
+        {"outcome": "completed", "sequence_number": order["sequence_number"], "replayed": False}
+    ]
+    assert [sent["state"] for sent in answer.json()["sends"]] == ["available", "available"]
+    assert await api.counts("orders") == {}
+    assert (await bodies(api, "invoices"), await bodies(api, "letters")) == (["invoice"], ["letter"])
+
+
+async def test_each_action_ends_its_delivery_as_it_does_alone(api: ApiServer) -> None:
+    first, second, third, fourth = await locked(api, "1", "2", "3", "4")
+    settlements = [
+        settlement(first),
+        settlement(second, "abandon", delay_seconds=60, reason="later"),
+        settlement(third, "dead_letter", reason="broken", properties={"by": "me"}),
+        settlement(fourth, "defer"),
+    ]
+    answer = (await execute(api, settlements)).json()
+    assert [(one["outcome"], one.get("state")) for one in answer["settlements"]] == [
+        ("completed", None),
+        ("abandoned", "scheduled"),
+        ("dead_lettered", "dead_lettered"),
+        ("deferred", "deferred"),
+    ]
+    assert await api.counts() == {"scheduled": 1, "dead_lettered": 1, "deferred": 1}
+
+
+@pytest.mark.behaviour("S0.8")
+async def test_a_delivery_that_has_ended_refuses_the_request(api: ApiServer) -> None:
+    first, second = await locked(api, "1", "2")
+    await api.settle(second, "abandon")
+    answer = await execute(api, [settlement(first), settlement(second)], [{"queue": "invoices"}])
+    problem(answer, 409, "already-settled")
+    assert answer.json()["errors"][0]["pointer"] == "/settlements/1"
+    assert await api.counts() == {"locked": 1, "available": 1}
+    assert await bodies(api, "invoices") == []
+
+
+async def test_a_lock_that_has_expired_refuses_the_request(api: ApiServer) -> None:
+    (message,) = await locked(api, "1")
+    await api.clock.advance(LOCK_SECONDS + 1)
+    answer = await execute(api, [settlement(message)], [{"queue": "orders", "body": "2"}])
+    problem(answer, 410, "lock-lost")
+    assert answer.json()["errors"][0]["pointer"] == "/settlements/0"
+    assert await api.counts() == {"available": 1}
+
+
+async def test_a_renewed_lock_is_settled(api: ApiServer) -> None:
+    first, second = await locked(api, "1", "2")
+    await api.settle(first, "renew")
+    answer = await execute(api, [settlement(first), settlement(second, "defer")])
+    assert answer.status_code == 200, answer.text
+    assert await api.counts() == {"deferred": 1}
+
+
+async def test_a_repeat_without_an_idempotency_key_is_refused(api: ApiServer) -> None:
+    (message,) = await locked(api, "1")
+    sends = [{"queue": "invoices", "body": "once"}]
+    await execute(api, [settlement(message)], sends)
+    problem(await execute(api, [settlement(message)], sends), 409, "already-settled")
+    assert await bodies(api, "invoices") == ["once"]
+
+
+@pytest.mark.parametrize("action", ["complete", "abandon"])
+async def test_a_repeat_with_an_idempotency_key_gets_the_first_answer(api: ApiServer, action: str) -> None:
+    (message,) = await locked(api, "1")
+    request = ([settlement(message, action)], [{"queue": "invoices", "body": "once"}], "key")
+    first, repeat = await execute(api, *request), await execute(api, *request)
+    assert first.status_code == repeat.status_code == 200
+    assert repeat.json() == first.json()
+    assert (first.headers.get("Idempotency-Replayed"), repeat.headers["Idempotency-Replayed"]) == (None, "true")
+    assert await bodies(api, "invoices") == ["once"]
+
+
+async def test_another_request_under_the_same_key_is_refused(api: ApiServer) -> None:
+    await execute(api, sends=[{"queue": "orders", "body": 1}], key="key")
+    answer = await execute(api, sends=[{"queue": "orders", "body": 2}], key="key")
+    problem(answer, 422, "idempotency-key-reused")
+
+
+async def test_a_full_queue_refuses_the_request(api: ApiServer) -> None:
+    await api.request("PUT", "/queues/small", {"max_messages": 1})
+    (message,) = await locked(api, "1")
+    answer = await execute(api, [settlement(message)], [{"queue": "small"}, {"queue": "orders"}, {"queue": "small"}])
+    problem(answer, 507, "queue-full")
+    assert await api.counts() == {"locked": 1}
+
+
+async def test_a_queue_that_was_deleted_and_made_again_gets_the_message(api: ApiServer) -> None:
+    await api.send("invoices")
+    await api.broker.store.queues.delete(await api.broker.queue_cache.by_name("invoices"))
+    answer = await execute(api, sends=[{"queue": "invoices", "body": "new"}])
+    assert answer.status_code == 200, answer.text
+    assert await bodies(api, "invoices") == ["new"]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({}, ""),
+        ({"sends": [{"queue": "orders"}] * 1001}, "/sends"),
+        ({"sends": [{"body": 1}]}, "/sends/0/queue"),
+        ({"sends": [{"queue": "not a name"}]}, "/sends/0/queue"),
+        ({"sends": [{"queue": "orders"}, {"queue": "orders", "durability": "volatile"}]}, "/sends/1/durability"),
+        ({"sends": [{"queue": "orders", "body": 1, "body_base64": "eA=="}]}, "/sends/0/body_base64"),
+        ({"settlements": [{"queue": "orders", "lock_token": "1.2", "action": "renew"}]}, "/settlements/0/action"),
+        ({"settlements": [{"lock_token": "1.2", "action": "complete"}]}, "/settlements/0/queue"),
+        ({"renewals": []}, "/renewals"),
+    ],
+)
+async def test_a_malformed_request_is_refused_with_a_pointer(api: ApiServer, body: Any, pointer: str) -> None:
+    await api.send()
+    answer = await api.request("POST", "/transactions/execute", body)
+    assert answer.status_code == 422
+    assert pointers(answer) == [pointer]
+    assert await api.counts() == {"available": 1}
+
+
+async def test_two_settlements_of_one_lock_are_refused(api: ApiServer) -> None:
+    (message,) = await locked(api, "1")
+    answer = await execute(api, [settlement(message), settlement(message, "abandon")])
+    assert pointers(answer) == ["/settlements/1/lock_token"]
+    assert await api.counts() == {"locked": 1}
+
+
+async def test_a_token_of_another_queue_is_refused(api: ApiServer) -> None:
+    (message,) = await locked(api, "1")
+    await api.send("other")
+    for action in ("complete", "abandon"):
+        answer = await execute(api, [settlement(message, action, queue="other")])
+        problem(answer, 404, "message-not-found")
+    assert await api.counts() == {"locked": 1}
+
+
+async def test_a_key_needs_the_right_of_each_entry(api_with_keys: ApiServer) -> None:
+    api = api_with_keys
+    admin = {"Authorization": f"Bearer {await api.new_key(*Right)}"}
+    sender = {"Authorization": f"Bearer {await api.new_key(Right.SEND, patterns=('in*',), principal='sender')}"}
+    listener = {"Authorization": f"Bearer {await api.new_key(Right.LISTEN, principal='listener')}"}
+    for queue in ("invoices", "orders"):
+        await api.request("PUT", f"/queues/{queue}", {}, headers=admin)
+    send = {"sends": [{"queue": "invoices"}]}
+    settle = {"settlements": [{"queue": "orders", "lock_token": f"1.{'0' * 32}", "action": "complete"}]}
+    for headers, body, status in (
+        (sender, send, 200),
+        (sender, {"sends": [{"queue": "invoices"}, {"queue": "orders"}]}, 403),
+        (sender, send | settle, 403),
+        (listener, settle, 404),
+        (listener, send, 403),
+        ({}, send, 401),
+    ):
+        answer = await api.request("POST", "/transactions/execute", body, headers=headers)
+        assert answer.status_code == status, answer.text
+
+
+async def test_a_receiver_that_waits_gets_the_message_that_a_request_sends(api: ApiServer) -> None:
+    await api.request("PUT", "/queues/orders", {})
+    waiting = asyncio.create_task(api.receive(wait_seconds=20))
+    await run_ready_tasks()
+    await execute(api, sends=[{"queue": "orders", "body": "sent"}])
+    assert [message["body"] for message in await waiting] == ["sent"]
