@@ -22,7 +22,8 @@ WAIT_SECONDS = 2
 MAX_BODY_BYTES = 3000
 
 ACTIONS = {
-    "complete": 50,
+    "complete": 42,
+    "complete and send": 8,
     "complete twice": 6,
     "renew and complete": 10,
     "renew while completing": 6,
@@ -33,6 +34,9 @@ ACTIONS = {
     "renew and forget": 5,
 }
 """The actions of a receiver with a delivery, and their share in percent."""
+
+FOLLOWING = "-next"
+"""The end of the message id of a message that was sent together with the completion of another one."""
 
 MAX_LEAD_SECONDS = 600
 """The lock store alone grants no renewal of that length, so every renewal writes SQL."""
@@ -55,7 +59,8 @@ class ActionChooser(random.Random):
 
 @dataclass(frozen=True, slots=True)
 class ClientLoad:
-    """What one process is to do, and which habits its receivers do `without`."""
+    """What one process is to do, and which habits its receivers do `without`. `groups` is the number of groups to which
+    its messages belong; 0 for none."""
 
     name: str
     urls: Sequence[str]
@@ -67,6 +72,7 @@ class ClientLoad:
     limit_seconds: float = 4 * TIMEOUT_SECONDS
     keep_alive: bool = True
     without: Sequence[str] = ()
+    groups: int = 0
 
 
 @dataclass(slots=True)
@@ -91,7 +97,7 @@ async def run(load: ClientLoad) -> None:
         try:
             async with asyncio.timeout(load.limit_seconds), asyncio.TaskGroup() as tasks:
                 for _ in range(load.senders):
-                    tasks.create_task(_send(client, progress, random.Random(rng.random())))
+                    tasks.create_task(_send(client, progress, random.Random(rng.random()), load.groups))
                 for _ in range(load.receivers):
                     tasks.create_task(_receive(client, progress, ActionChooser(rng.random(), load.without)))
         except TimeoutError:
@@ -101,10 +107,12 @@ async def run(load: ClientLoad) -> None:
             raise
 
 
-async def _send(client: RetryingClient, progress: Progress, rng: random.Random) -> None:
+async def _send(client: RetryingClient, progress: Progress, rng: random.Random, groups: int) -> None:
     while progress.to_send:
         message_id = progress.to_send.pop()
-        await client.send(message_id, rng.randbytes(rng.randrange(MAX_BODY_BYTES)), with_key=rng.random() < 0.5)
+        group = {"group_id": f"g{rng.randrange(groups)}"} if groups else {}
+        body = rng.randbytes(rng.randrange(MAX_BODY_BYTES))
+        await client.send(message_id, body, with_key=rng.random() < 0.5, **group)
 
 
 async def _receive(client: RetryingClient, progress: Progress, rng: ActionChooser) -> None:
@@ -113,14 +121,19 @@ async def _receive(client: RetryingClient, progress: Progress, rng: ActionChoose
         for message in await client.receive(
             with_key=rng.random() < 0.5, max_messages=max_messages, wait_seconds=WAIT_SECONDS
         ):
-            if await _handle(client, message, rng):
+            if await _handle(client, message, rng, progress):
                 progress.open.discard(message["message_id"])
 
 
-async def _handle(client: RetryingClient, message: dict[str, Any], rng: ActionChooser) -> bool:
+async def _handle(client: RetryingClient, message: dict[str, Any], rng: ActionChooser, progress: Progress) -> bool:
     """Do a random action with a delivery; return whether the message has ended."""
     token = message["lock_token"]
     match rng.next_action():
+        case "complete and send" if not message["message_id"].endswith(FOLLOWING):
+            following = message["message_id"] + FOLLOWING
+            is_done = await client.complete_and_send(token, following, rng.randbytes(100)) == OK
+            progress.open.update([following] if is_done else [])
+            return is_done
         case "complete twice":
             await client.settle("complete", token)
         case "renew and complete":

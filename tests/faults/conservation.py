@@ -9,114 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
+from tests.faults.history import FINAL, Finding, History, RemainingMessage
 from tests.faults.journal import RecordedCall
-
-SETTLEMENTS = frozenset({"complete", "abandon", "dead_letter", "defer"})
-FINAL = {"complete": "completed", "dead_letter": "dead_lettered"}
-"""Settlements after which a load client never sees the message again, and what the service then calls it."""
 
 UNAVAILABLE = 503
 """The only failure that a client may receive."""
 
 EARLY = frozenset({"early redelivery", "early loss"})
 """Findings that are excused if a test or a fault has made a clock jump."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemainingMessage:
-    """A message in the database after a run; `token` is the one that ended it."""
-
-    sequence_number: int
-    message_id: str
-    digest: str
-    state: str
-    token: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A message as a receiver got it. `claimed` counts how often it had been handed out, this time included."""
-
-    message_id: str
-    sequence_number: int
-    digest: str
-    token: str
-    claimed: int
-    remaining: float
-    asked_at: float
-    heard_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A promise that was not kept, and the message it was about."""
-
-    kind: str
-    message_id: str
-    details: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.message_id}: {self.details}"
-
-
-class History:
-    """The logs of all clients of one run, and the remaining messages, by message and by token."""
-
-    def __init__(self, calls: Sequence[RecordedCall], remaining_messages: Sequence[RemainingMessage]) -> None:
-        self.calls = calls
-        self.remaining = remaining_messages
-        self.sends = [call for call in calls if call.verb == "send"]
-        self.deliveries = [delivery for call in calls if call.verb == "receive" for delivery in _deliveries(call)]
-
-    @cached_property
-    def remaining_by_id(self) -> dict[int, RemainingMessage]:
-        """What is left, by sequence number."""
-        return {remaining_message.sequence_number: remaining_message for remaining_message in self.remaining}
-
-    @cached_property
-    def digests(self) -> dict[str, str]:
-        """What was sent, by message id."""
-        return {call.asked["message_id"]: call.asked["digest"] for call in self.sends}
-
-    @cached_property
-    def by_message(self) -> dict[str, list[Delivery]]:
-        """The deliveries of each message, first one first."""
-        groups: defaultdict[str, list[Delivery]] = defaultdict(list)
-        for delivery in sorted(self.deliveries, key=lambda delivery: (delivery.claimed, delivery.heard_at)):
-            groups[delivery.message_id].append(delivery)
-        return groups
-
-    @cached_property
-    def by_token(self) -> dict[str, list[RecordedCall]]:
-        """The requests about each delivery."""
-        groups: defaultdict[str, list[RecordedCall]] = defaultdict(list)
-        for call in self.calls:
-            if token := call.asked.get("token"):
-                groups[token].append(call)
-        return groups
-
-    @cached_property
-    def message_of(self) -> dict[str, str]:
-        """The message id behind each token."""
-        return {delivery.token: delivery.message_id for delivery in self.deliveries}
-
-    def effects(self, token: str) -> list[RecordedCall]:
-        """The settlements of a delivery that were acknowledged, also as replayed."""
-        return [call for call in self.by_token.get(token, ()) if call.verb in SETTLEMENTS and call.is_acknowledged]
-
-    def promised_until(self, delivery: Delivery) -> float:
-        """The time until which its holder could rely on the lock, counted from the earliest moment of the claim."""
-        renewals = [call for call in self.by_token.get(delivery.token, ()) if call.verb == "renew"]
-        promises = [call.at + call.answer["remaining"] for call in renewals if call.is_acknowledged]
-        return max([delivery.asked_at + delivery.remaining, *promises])
-
-    def may_have_ended(self, token: str, before: float) -> bool:
-        """Whether its holder may have given the delivery up by then."""
-        asked = [call for call in self.by_token.get(token, ()) if call.verb in SETTLEMENTS]
-        return any(call.at < before and call.may_have_effect for call in asked)
 
 
 def check(calls: Sequence[RecordedCall], remaining_messages: Sequence[RemainingMessage]) -> list[Finding]:
@@ -193,12 +94,54 @@ def _two_effects(history: History) -> Iterator[Finding]:
             yield Finding("two effects", message_id, f"it was ended by {sorted(tokens)}")
 
 
+def _halves(history: History) -> Iterator[Finding]:
+    """A completion and the message that was sent together with it are both there, or neither is."""
+    there = {remaining_message.message_id for remaining_message in history.remaining}
+    completed = {remaining_message.token for remaining_message in history.remaining if remaining_message.token}
+    tokens: defaultdict[str, set[str]] = defaultdict(set)
+    for call in history.calls:
+        if call.verb == "execute":
+            tokens[call.asked["message_id"]].add(call.asked["token"])
+    for message_id, asked in tokens.items():
+        if (message_id in there) != bool(asked & completed):
+            half = "it was sent, and no completion took effect" if message_id in there else "only the completion did"
+            yield Finding("half of a transaction", message_id, half)
+
+
+def _two_of_a_group(history: History) -> Iterator[Finding]:
+    """While a promise lasts that its holder has not given up, no other message of its group is delivered."""
+    for deliveries in history.by_group.values():
+        for first in deliveries:
+            end = history.promised_until(first)
+            for later in deliveries:
+                if later.message_id == first.message_id or later.asked_at < first.heard_at or later.heard_at >= end:
+                    continue
+                if not history.may_have_ended(first.token, before=later.heard_at):
+                    details = f"{first.token} was promised {end - later.heard_at:.3f} s more when {later.token} came"
+                    yield Finding("two of a group", first.message_id, details)
+
+
+def _out_of_order(history: History) -> Iterator[Finding]:
+    """A message of a group is not delivered after one whose send began when its own had been acknowledged."""
+    sent = {call.asked["message_id"]: call for call in history.sends if call.is_acknowledged}
+    for deliveries in history.by_group.values():
+        for first in deliveries:
+            for later in deliveries:
+                if (
+                    later.asked_at > first.heard_at
+                    and later.message_id in sent
+                    and first.message_id in sent
+                    and sent[later.message_id].done < history.first_asked_at[first.message_id]
+                ):
+                    yield Finding("out of order", later.message_id, f"{first.message_id} of its group came first")
+
+
 def _after_completion(history: History) -> Iterator[Finding]:
     """No delivery starts after a completion was acknowledged."""
     ended: dict[str, float] = {}
     for token, message_id in history.message_of.items():
         for call in history.effects(token):
-            if call.verb == "complete":
+            if FINAL.get(call.verb) == "completed":
                 ended[message_id] = min(call.done, ended.get(message_id, call.done))
     for delivery in history.deliveries:
         if delivery.asked_at > ended.get(delivery.message_id, float("inf")):
@@ -261,6 +204,9 @@ RULES: Sequence[Callable[[History], Iterable[Finding]]] = (
     _duplicates,
     _in_two_places,
     _two_effects,
+    _halves,
+    _two_of_a_group,
+    _out_of_order,
     _after_completion,
     _after_ending,
     _early,
@@ -268,8 +214,3 @@ RULES: Sequence[Callable[[History], Iterable[Finding]]] = (
     _unclear_failures,
     _changed_bodies,
 )
-
-
-def _deliveries(call: RecordedCall) -> Iterator[Delivery]:
-    for message in call.answer.get("messages", ()):
-        yield Delivery(**message, asked_at=call.at, heard_at=call.done)

@@ -24,7 +24,9 @@ from tests.faults.retrying_client import RetryingClient
 MOMENTS = ("before", "commit", "after")
 AROUND_CALL = ("before", "after")
 
-METHODS_WITH_COMMIT = frozenset({"send_once", "claim_once", "edit", "cancel", "withdraw", "redrive", "restore"})
+METHODS_WITH_COMMIT = frozenset(
+    {"send_once", "claim_once", "edit", "cancel", "withdraw", "redrive", "restore", "execute"}
+)
 """What has a COMMIT of its own on a server; of other methods it is part of their one statement."""
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from app.domain.instant import Duration
 from app.domain.message import MessageState
 from app.store.migrate import run_on_connection
-from tests.faults.conservation import RemainingMessage
+from tests.faults.history import RemainingMessage
 from tests.server_drivers import run_in_thread
 
 TIME_COLUMNS = {

@@ -17,8 +17,9 @@ from typing import Any
 import app
 from tests.faults import journal
 from tests.faults.client_process import ClientLoad
-from tests.faults.conservation import Finding, check
+from tests.faults.conservation import check
 from tests.faults.database_access import remaining_messages
+from tests.faults.history import Finding
 from tests.faults.polling import wait_until
 from tests.faults.retrying_client import ANSWER_TIMEOUT_SECONDS, RetryingClient
 from tests.servers import ServerProcess

@@ -60,7 +60,7 @@ class RetryingClient:
         """Send until acknowledged; returns the sequence number. Without a key the queue must detect duplicates."""
         payload = {"message_id": message_id, "body_base64": base64.b64encode(body).decode(), **more}
         headers = {"Idempotency-Key": f"send-{message_id}"} if with_key else {}
-        asked = {"message_id": message_id, "digest": digest(body)}
+        asked = {"message_id": message_id, "digest": digest(body), "group": more.get("group_id")}
         status, answer = await self._repeat_until_answered("send", "/messages", payload, asked, headers)
         assert status == 201, answer
         return answer["sequence_number"]
@@ -85,6 +85,17 @@ class RetryingClient:
         """Complete, abandon, dead-letter, defer or renew, repeating until it is answered or refused."""
         path = f"/locks/{token}/{verb.replace('_', '-')}"
         return await self._repeat_until_answered(verb, path, more, {"token": token})
+
+    async def complete_and_send(self, token: str, message_id: str, body: bytes) -> int:
+        """Complete a delivery and send another message in one request, until it is answered; returns the status."""
+        payload = {
+            "settlements": [{"queue": self.queue, "lock_token": token, "action": "complete"}],
+            "sends": [{"queue": self.queue, "message_id": message_id, "body_base64": base64.b64encode(body).decode()}],
+        }
+        asked = {"token": token, "message_id": message_id, "digest": digest(body)}
+        headers = {"Idempotency-Key": f"execute-{token}"}
+        path = "/v1/transactions/execute"
+        return (await self._repeat_until_answered("execute", path, payload, asked, headers))[0]
 
     async def request(
         self, verb: str, method: str, path: str, payload: Any = None, headers: Any = None
@@ -131,6 +142,8 @@ def _logged_answer(verb: str, answer: dict[str, Any]) -> dict[str, Any]:
             return {"messages": [_delivery(message) for message in answer["messages"]]}
         case "renew":
             return {"remaining": answer["lock_remaining_ms"] / 1000}
+        case "execute":
+            return {"sequence_number": answer["sends"][0]["sequence_number"]}
         case _:
             return answer
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.conservation import Finding, RemainingMessage, check
+from tests.faults.conservation import check
+from tests.faults.history import Finding, RemainingMessage
 from tests.faults.journal import NO_ANSWER, Journal, RecordedCall, read
 
 DIGEST = "d1"
@@ -66,8 +67,72 @@ def history() -> HistoryBuilder:
     return history
 
 
+def kinds(history: HistoryBuilder) -> set[tuple[str, str]]:
+    """The kind of each finding, and its message."""
+    return {(finding.kind, finding.message_id) for finding in history.findings()}
+
+
 def test_a_clean_log_passes(history: HistoryBuilder) -> None:
     assert history.findings() == []
+
+
+def add_group(history: HistoryBuilder, *, second_at: float) -> None:
+    """Two messages of a group, the second of which was sent after the first and received at this time."""
+    for message_id, number in (("g1", 7), ("g2", 8)):
+        answer = {"sequence_number": number}
+        history.add_call("send", number - 7.0, 201, answer, message_id=message_id, digest=DIGEST, group="g")
+        history.add_remaining(number, message_id, "available")
+    history.add_delivery("g1", 7, at=5, secret="a")
+    history.add_delivery("g2", 8, at=second_at, secret="b")
+
+
+def test_messages_of_a_group_that_follow_each_other_are_no_fault(history: HistoryBuilder) -> None:
+    add_group(history, second_at=16)
+    assert history.findings() == []
+
+
+def test_two_messages_of_a_group_at_once_are_found(history: HistoryBuilder) -> None:
+    add_group(history, second_at=6)
+    assert kinds(history) == {("two of a group", "g1")}
+
+
+def test_a_message_that_its_group_has_passed_is_found(history: HistoryBuilder) -> None:
+    add_group(history, second_at=16)
+    history.add_delivery("g1", 7, at=30, secret="c", claimed=2)
+    assert kinds(history) == {("out of order", "g1")}
+
+
+def add_execution(history: HistoryBuilder, status: int) -> None:
+    """Message `m2` is received, and completed together with the send of `m2-next`."""
+    history.add_delivery("m2", 2, at=5, secret="b")
+    answer = {"sequence_number": 9} if status == 200 else {}
+    history.add_call("execute", 6, status, answer, token="2.b", message_id="m2-next", digest=DIGEST)
+
+
+@pytest.mark.parametrize("status", [200, NO_ANSWER, 503])
+def test_both_parts_of_a_transaction_are_no_fault(history: HistoryBuilder, status: int) -> None:
+    add_execution(history, status)
+    history.remnants[1] = RemainingMessage(2, "m2", DIGEST, "completed", "2.b")
+    history.add_remaining(9, "m2-next", "available")
+    assert history.findings() == []
+
+
+@pytest.mark.parametrize("status", [NO_ANSWER, 403])
+def test_no_part_of_a_transaction_is_no_fault_unless_it_was_acknowledged(history: HistoryBuilder, status: int) -> None:
+    add_execution(history, status)
+    assert history.findings() == []
+
+
+def test_a_transaction_without_its_send_is_found(history: HistoryBuilder) -> None:
+    add_execution(history, NO_ANSWER)
+    history.remnants[1] = RemainingMessage(2, "m2", DIGEST, "completed", "2.b")
+    assert kinds(history) == {("half of a transaction", "m2-next")}
+
+
+def test_a_transaction_without_its_completion_is_found(history: HistoryBuilder) -> None:
+    add_execution(history, NO_ANSWER)
+    history.add_remaining(9, "m2-next", "available")
+    assert kinds(history) == {("half of a transaction", "m2-next")}
 
 
 def test_a_send_in_doubt_may_have_been_stored(history: HistoryBuilder) -> None:

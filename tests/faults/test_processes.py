@@ -36,6 +36,21 @@ async def test_a_server_is_killed(fleet: Fleet) -> None:
     assert fleet.broken_promises() == []
 
 
+@pytest.mark.behaviour("S1.87")
+@pytest.mark.faults("short")
+async def test_a_server_is_killed_while_groups_are_in_order(fleet: Fleet) -> None:
+    first, second = await asyncio.gather(fleet.serve(), fleet.serve())
+    await fleet.create_queue(first.url, group_in_flight=1)
+    # A deferred message leaves its group, and comes back later.
+    clients = await fleet.start_clients(first.url, second.url, messages=120, groups=8, without=["defer"])
+    for sent, server in ((30, first), (70, second)):
+        await clients.until_sent(sent)
+        server.kill()
+        await asyncio.to_thread(server.start)
+    await clients.end()
+    assert fleet.broken_promises() == []
+
+
 @pytest.mark.faults("all")
 async def test_one_of_two_workers_is_killed(fleet: Fleet) -> None:
     server = await fleet.serve(PEEKLOCK_WORKERS="2")
