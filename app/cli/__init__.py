@@ -4,6 +4,7 @@ import typer
 
 from app.cli.archive import archive
 from app.cli.capabilities import capabilities
+from app.cli.execute import execute
 from app.cli.explain import explain
 from app.cli.keys import key
 from app.cli.messages import browse, receive, recover, send
@@ -26,6 +27,7 @@ app.add_typer(queue, name="queue")
 app.command()(send)
 app.command()(receive)
 app.command()(recover)
+app.command()(execute)
 app.command()(browse)
 app.command()(explain)
 app.command()(restore)
