@@ -82,6 +82,17 @@ async def test_a_lock_that_was_renewed_meanwhile_is_settled(broker: OpenBroker, 
     assert await depth(broker) == 1
 
 
+@pytest.mark.parametrize("is_renewed", [False, True])
+async def test_a_message_of_a_group_is_settled_and_the_next_one_follows(broker: OpenBroker, is_renewed: bool) -> None:
+    fifo, _ = await broker.store.queues.create("fifo", QueueSettings(group_in_flight=1))
+    await send(broker.sending, fifo, [NewMessage(Envelope("", group_id="a"))] * 2)
+    (message,) = await receive(broker.receiving, fifo, ReceiveRequest(max_messages=2))
+    if is_renewed:
+        await renew(broker.renewing, fifo, token_of(message))
+    await execute(broker.executing, unit(fifo, token_of(message)), None)
+    assert len(await receive(broker.receiving, fifo, ReceiveRequest(max_messages=2))) == 1
+
+
 async def test_the_records_of_renewed_locks_are_deleted(broker: OpenBroker, queue: Queue) -> None:
     renewed, other = await held(broker, queue, 2)
     await renew(broker.renewing, queue, renewed)
