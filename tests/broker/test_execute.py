@@ -1,4 +1,4 @@
-"""A work unit takes effect as a whole, whatever happens between its tries."""
+"""A work unit takes effect as a whole, even if rows change between its tries."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
