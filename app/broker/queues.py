@@ -7,16 +7,17 @@ Crash window: the process may die after the commit of the change. The queue reco
 process revokes the rest.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Notifier, QueueStore
+from app.broker.precondition import UNCONDITIONAL, Precondition
 from app.broker.queue_cache import QueueCache
 from app.broker.revoke_locks import RevokePorts, revoke_locks
 from app.domain.queue import Queue, QueueCounts, QueueSettings, check_known, is_receive_enabled, revokes_locks
-from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
+from app.domain.refusals import QueueNotFound, StoreUnavailable
 
 MAX_TRIES = 100
 """How often a change is retried after a concurrent change. Each time, another request has made progress."""
@@ -24,28 +25,6 @@ MAX_TRIES = 100
 TOO_MANY_CHANGES_DETAIL = "Too many concurrent changes to this queue; this request changed nothing."
 
 SettingsChange: TypeAlias = Callable[[QueueSettings], QueueSettings]
-
-
-@dataclass(frozen=True, slots=True)
-class Precondition:
-    """What the queue's ETag must satisfy: it is in `if_match` (None: any ETag) and not in `if_none_match`."""
-
-    if_match: Container[str] | None = None
-    if_none_match: Container[str] = ()
-
-    def check(self, queue: Queue) -> None:
-        """Refuse with `PreconditionFailed` if the queue does not satisfy it."""
-        if self.if_match is not None and queue.etag not in self.if_match:
-            raise PreconditionFailed(
-                f'Queue {queue.name} was changed or made again: its ETag is now "{queue.etag}", in quotes.'
-            )
-        if queue.etag in self.if_none_match:
-            raise PreconditionFailed(
-                f'There is a queue named {queue.name} already: its ETag is now "{queue.etag}", in quotes.'
-            )
-
-
-UNCONDITIONAL = Precondition()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +61,8 @@ async def put_queue(
         try:
             queue = await reload_queue(ports, name)
         except QueueNotFound:
-            raise PreconditionFailed(f"There is no queue named {name}.") from None
+            precondition.check_absent("queue", name)
+            raise
     try:
         return await change_queue(ports, queue, lambda _: settings, precondition), False
     except QueueNotFound:
@@ -100,7 +80,7 @@ async def change_queue(
     meanwhile.
     """
     for _ in range(MAX_TRIES):
-        precondition.check(queue)
+        precondition.check("queue", queue.name, queue.etag)
         settings = change(queue.settings)
         if settings == queue.settings:
             return queue
@@ -119,12 +99,13 @@ async def change_queue(
 
 
 async def delete_queue(ports: QueuePorts, queue: Queue, precondition: Precondition = UNCONDITIONAL) -> None:
-    """Delete the queue. Its messages move to the archive as purged. Refuses as `change_queue` does.
+    """Delete the queue. Its messages move to the archive as purged. Refuses as `change_queue` does, and with
+    `QueueIsTarget` the target of a subscription.
 
     Crash window: a background loop of any process moves the messages of a deleted queue.
     """
     for _ in range(MAX_TRIES):
-        precondition.check(queue)
+        precondition.check("queue", queue.name, queue.etag)
         deleted = await ports.queues.delete(queue)
         ports.queue_cache.forget(queue)
         if deleted:

@@ -178,7 +178,7 @@ def is_send_enabled(settings: QueueSettings) -> bool:
 def check_send_enabled(queue: Queue) -> None:
     """Refuse with `SendDisabled` if the queue accepts no sends."""
     if not is_send_enabled(queue.settings):
-        raise SendDisabled
+        raise SendDisabled(f"Queue {queue.name} does not accept sends at present.")
 
 
 def is_receive_enabled(settings: QueueSettings) -> bool:

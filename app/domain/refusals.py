@@ -75,6 +75,18 @@ class QueueNotFound(NotFound):
     code = "queue-not-found"
 
 
+class TopicNotFound(NotFound):
+    """No topic has this name."""
+
+    code = "topic-not-found"
+
+
+class SubscriptionNotFound(NotFound):
+    """The topic has no subscription of this name."""
+
+    code = "subscription-not-found"
+
+
 class MessageNotFound(NotFound):
     """This queue does not hold this message."""
 
@@ -127,6 +139,30 @@ class TooManyQueues(Conflict):
     """This server has reached its limit of queues (PEEKLOCK_MAX_QUEUES)."""
 
     code = "too-many-queues"
+
+
+class TooManyTopics(Conflict):
+    """The server has as many topics as it can have."""
+
+    code = "too-many-topics"
+
+
+class TooManySubscriptions(Conflict):
+    """The topic has as many subscriptions as it can have."""
+
+    code = "too-many-subscriptions"
+
+
+class TargetQueueTaken(Conflict):
+    """Another subscription of the topic has this target queue."""
+
+    code = "target-queue-taken"
+
+
+class QueueIsTarget(Conflict):
+    """A subscription sends to this queue; delete the subscription first."""
+
+    code = "queue-is-target"
 
 
 class LossCause(StrEnum):

@@ -1,8 +1,9 @@
 """Message weights: the bytes that bound responses, statements and buffers."""
 
 from collections.abc import Iterable
+from typing import Protocol
 
-from app.domain.message import Draft, Message, MessageMetadata, SelectedMessage
+from app.domain.message import Envelope, MessageMetadata, SelectedMessage
 
 MESSAGE_OVERHEAD_BYTES = 2 << 10
 """Bytes of a message besides its body and properties: its other fields, and the objects that hold them."""
@@ -11,7 +12,17 @@ MAX_RESPONSE_BYTES = 8 << 20
 """The largest weight of the messages in one response, and in one claiming statement: a thousand of 6 KiB fit."""
 
 
-def weight_of(message: Draft | Message) -> int:
+class _Content(Protocol):
+    """A message before or after it is stored."""
+
+    @property
+    def envelope(self) -> Envelope: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+
+def weight_of(message: _Content) -> int:
     """Return the bytes that a message counts for."""
     return MESSAGE_OVERHEAD_BYTES + len(message.body) + len(message.envelope.properties)
 

@@ -270,7 +270,7 @@ def test_a_downgrade_returns_the_batches_to_the_archived_rows(empty: str) -> Non
 
 def add_unknown_objects(connection: Connection) -> None:
     """What a newer version's migration may do while this one still serves: add."""
-    connection.execute(text("CREATE TABLE topic (id INTEGER)"))
+    connection.execute(text("CREATE TABLE later_table (id INTEGER)"))
     connection.execute(text("ALTER TABLE queue ADD COLUMN colour INTEGER"))
     connection.execute(text("UPDATE alembic_version SET version_num = 'ffff'"))
     connection.commit()

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from app.broker.ports import LockStore, QueueStore, Store
+from app.broker.precondition import Precondition
 from app.broker.queues import (
     MAX_TRIES,
-    Precondition,
     change_queue,
     delete_queue,
     get_queue,

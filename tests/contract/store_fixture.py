@@ -249,7 +249,8 @@ class MariadbFixture(ServerFixture):
 
     blocked_query = (
         "SELECT 1 FROM information_schema.processlist "
-        "WHERE (state LIKE 'Waiting for table%' OR state = 'Updating') AND db = DATABASE()"
+        "WHERE (state LIKE 'Waiting for table%' OR state = 'Updating' OR (state = 'Statistics' AND info LIKE '%FOR UPDATE'))"
+        " AND db = DATABASE()"
     )
 
     def __init__(self, url: str, opener: StoreOpener = open_as_server) -> None:

@@ -13,6 +13,7 @@ from app.api.http.response import MERGE_PATCH, Response
 from app.broker import queues as verbs
 from app.broker.filters import MatchAll
 from app.broker.plan import plan_selection
+from app.broker.precondition import Precondition
 from app.broker.purge import purge
 from app.broker.select_messages import MessageSelection
 from app.domain.access import Right
@@ -52,7 +53,7 @@ async def put_queue(request: Request[QueueSettingsBody]) -> Response:
     the delivery limit or the status revokes the locks of receivers.
     """
     name = request.path["queue"]
-    condition = verbs.Precondition(request.if_match(), request.if_none_match() or ())
+    condition = Precondition(request.if_match(), request.if_none_match() or ())
     queue, is_created = await verbs.put_queue(request.broker.queues, name, request.body.settings(), condition)
     return Response(queue_view(queue), 201 if is_created else 200, headers=_etag_header(queue))
 
@@ -90,25 +91,25 @@ async def patch_queue(request: Request[QueuePatch]) -> Response:
     """Change some settings of a queue, by a merge patch (RFC 7396). Null restores a default."""
     queue = await verbs.reload_queue(request.broker.queues, request.path["queue"])
     change = partial(_apply_patch, patch=request.body)
-    changed = await verbs.change_queue(request.broker.queues, queue, change, verbs.Precondition(request.if_match()))
+    changed = await verbs.change_queue(request.broker.queues, queue, change, Precondition(request.if_match()))
     return Response(queue_view(changed), headers=_etag_header(changed))
 
 
 @operation(
     "DELETE", QUEUE, right=Right.MANAGE, tag="queues",
-    responses={200: PlanView, 204: None}, refusals=(404, 412, 422), query=DeleteQueue, headers=("If-Match",),
+    responses={200: PlanView, 204: None}, refusals=(404, 409, 412, 422), query=DeleteQueue, headers=("If-Match",),
 )  # fmt: skip
 async def delete_queue(request: Request[None]) -> Response:
     """Delete a queue.
 
-    A background pass moves its messages to the archive as `purged`, unless the queue keeps no archive. With `dry_run`,
-    the queue stays, and the answer has the number of its messages.
+    A background pass moves its messages to the archive as `purged`, unless the queue keeps no archive. The target queue
+    of a subscription is refused. With `dry_run`, the queue stays, and the answer has the number of its messages.
     """
     query: DeleteQueue = request.query
     queue = await verbs.reload_queue(request.broker.queues, request.path["queue"])
-    precondition = verbs.Precondition(request.if_match())
+    precondition = Precondition(request.if_match())
     if query.dry_run:
-        precondition.check(queue)
+        precondition.check("queue", queue.name, queue.etag)
         return Response(PlanView(**await _plan(request, queue, MessageSelection(list(MessageState), MatchAll()))))
     await verbs.delete_queue(request.broker.queues, queue, precondition)
     return Response(status=204)

@@ -67,6 +67,7 @@ from app.broker.ports.queue_store import (
     QueueTotals,
 )
 from app.broker.ports.store import Store, StoreClock, StoreDescription
+from app.broker.ports.topic_store import EntityStore, SubscriptionStore, TopicStore
 
 __all__ = [
     "Admitted",
@@ -81,6 +82,7 @@ __all__ = [
     "DeletedQueues",
     "Edit",
     "EditStore",
+    "EntityStore",
     "ExpireStore",
     "ExplainStore",
     "Extended",
@@ -122,7 +124,9 @@ __all__ = [
     "Store",
     "StoreClock",
     "StoreDescription",
+    "SubscriptionStore",
     "SweepStore",
+    "TopicStore",
     "UnlockedRow",
     "Withdrawal",
     "WorkUnitStore",

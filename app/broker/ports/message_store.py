@@ -109,7 +109,7 @@ class SendStore(Protocol):
         ...
 
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
-        """Send and store the result under the attempt, in one transaction.
+        """Send and store the result under the attempt, in one transaction. Without drafts, an empty result is stored.
 
         Refuses with `KeyReused` if the fingerprint differs. Refuses with `RequestInProgress` if the first try holds the
         attempt for longer than a caller should wait.

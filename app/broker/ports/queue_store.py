@@ -88,7 +88,10 @@ class QueueStore(QueueTotals, DeletedQueues, LockRevocations, Protocol):
         ...
 
     async def delete(self, queue: Queue) -> bool:
-        """Delete the queue; return False if its version has changed. Its messages move to the archive later."""
+        """Delete the queue; return False if its version has changed. Its messages move to the archive later.
+
+        Refuses with `QueueIsTarget` the target of a subscription.
+        """
         ...
 
     async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:

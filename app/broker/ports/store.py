@@ -1,4 +1,4 @@
-"""The complete store: messages, archive, queues and keys."""
+"""The complete store: messages, archive, queues, topics and keys."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -8,6 +8,7 @@ from app.broker.ports.explain_store import ExplainStore
 from app.broker.ports.maintenance_store import MaintenanceStore
 from app.broker.ports.message_store import Admitted, MessageStore
 from app.broker.ports.queue_store import ApiKeyStore, QueueStore
+from app.broker.ports.topic_store import TopicStore
 from app.domain.instant import Instant
 from app.domain.settlement import Move
 
@@ -38,7 +39,7 @@ class StoreDescription(Protocol):
 
 
 class Store(MessageStore, MaintenanceStore, ExplainStore, StoreClock, StoreDescription, Protocol):
-    """An open message store. `archive`, `queues` and `keys` share its connections.
+    """An open message store. `archive`, `queues`, `topics` and `keys` share its connections.
 
     When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with
     whether each took effect. When messages become available because others have left their group, it calls
@@ -61,6 +62,11 @@ class Store(MessageStore, MaintenanceStore, ExplainStore, StoreClock, StoreDescr
     @property
     def keys(self) -> ApiKeyStore:
         """The API keys."""
+        ...
+
+    @property
+    def topics(self) -> TopicStore:
+        """The topics and their subscriptions."""
         ...
 
     async def database_id(self) -> str:

@@ -42,6 +42,8 @@ async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
 
 
 async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
+    if not drafts:
+        return []
     entries = [message_rows.draft_row(draft) for draft in drafts]
     queue_ids = _distinct_queue_ids(drafts)
     stored = await fetch_entries(session, "send", message_rows.DRAFT_COLUMNS, entries, distinct_queue_ids=queue_ids)

@@ -798,6 +798,16 @@ DELETE FROM queue
 WHERE id = :id
   AND version = :version;  -- fence: version
 
+-- queue_for_update: lock a queue by name, so that it is not deleted while a subscription begins to target it
+SELECT id FROM queue WHERE name = :name @for_update;
+
+-- subscription_of_queue: a subscription whose target is this queue, and its topic
+SELECT subscription.name, topic.name
+FROM subscription
+JOIN topic ON topic.id = subscription.topic_id
+WHERE subscription.target_queue = :target_queue
+LIMIT 1;
+
 -- add_deleted_queue: keep what the messages of a deleted queue need
 INSERT INTO deleted_queue (id, name, archive_retention, deleted_at)
 VALUES (:id, :name, :archive_retention, @now);
@@ -861,3 +871,78 @@ FROM api_key
 WHERE revoked_at IS NULL
   AND (expires_at IS NULL OR expires_at > @now)
 LIMIT 1;
+
+-- ---- topics ----------------------------------------------------------------------------------------------------------
+
+-- count_topics: the number of topics
+SELECT COUNT(*) FROM topic;
+
+-- create_topic: create a topic; the transaction has checked that none has this name
+INSERT INTO topic (name, description, version, created_at, updated_at)
+VALUES (:name, :description, 1, @now, @now);
+
+-- find_topic: a topic by name
+SELECT @topic FROM topic WHERE name = :name;
+
+-- page_of_topics: topics by name, after a name
+SELECT @topic FROM topic WHERE name > :after ORDER BY name LIMIT :limit;
+
+-- change_topic: change the settings of an unchanged topic
+UPDATE topic
+SET description = :description,
+    version = version + 1,
+    updated_at = @now
+WHERE id = :id
+  AND version = :version;  -- fence: version
+
+-- topic_for_update: lock a topic, so that its subscriptions are counted and added one at a time
+SELECT id FROM topic WHERE id = :id @for_update;
+
+-- delete_topic: delete an unchanged topic
+DELETE FROM topic
+WHERE id = :id
+  AND version = :version;  -- fence: version
+
+-- delete_subscriptions: delete the subscriptions of a topic
+DELETE FROM subscription WHERE topic_id = :topic_id;
+
+-- count_subscriptions: the number of subscriptions of a topic
+SELECT COUNT(*) FROM subscription WHERE topic_id = :topic_id;
+
+-- add_subscription: add a subscription; the transaction holds its topic and has checked that none has this name
+INSERT INTO subscription (
+    topic_id, name, target_queue, filter, set_properties, remove_properties, version, created_at, updated_at
+)
+VALUES (:topic_id, :name, :target_queue, :filter, :set_properties, :remove_properties, 1, @now, @now);
+
+-- find_subscription: a subscription of a topic by name
+SELECT @subscription FROM subscription WHERE topic_id = :topic_id AND name = :name;
+
+-- subscription_with_target: the name of the subscription of a topic that has this target queue
+SELECT name FROM subscription WHERE topic_id = :topic_id AND target_queue = :target_queue;
+
+-- page_of_subscriptions: subscriptions of a topic by name, after a name
+SELECT @subscription FROM subscription WHERE topic_id = :topic_id AND name > :after ORDER BY name LIMIT :limit;
+
+-- routes: the subscriptions of a topic by name, each with its target queue, or nulls if that does not exist
+SELECT @s.subscription, @q.queue
+FROM subscription AS s
+LEFT JOIN queue AS q ON q.name = s.target_queue
+WHERE s.topic_id = :topic_id
+ORDER BY s.name;
+
+-- change_subscription: change an unchanged subscription
+UPDATE subscription
+SET target_queue = :target_queue,
+    filter = :filter,
+    set_properties = :set_properties,
+    remove_properties = :remove_properties,
+    version = version + 1,
+    updated_at = @now
+WHERE id = :id
+  AND version = :version;  -- fence: version
+
+-- delete_subscription: delete an unchanged subscription
+DELETE FROM subscription
+WHERE id = :id
+  AND version = :version;  -- fence: version

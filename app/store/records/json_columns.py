@@ -179,6 +179,21 @@ def read_settings(text: str) -> QueueSettings:
     return QueueSettings(**stored)
 
 
+# ---- topics ----------------------------------------------------------------------------------------------------------
+
+_decode_names = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def read_names(stored: str) -> tuple[str, ...]:
+    """Read what `write_names` wrote."""
+    return _decode_names(stored)
+
+
+def write_names(names: Iterable[str]) -> str:
+    """Return names of properties as a JSON list."""
+    return _encode(list(names)).decode()
+
+
 # ---- API keys --------------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from app.domain.queue import (
     required_level,
     revokes_locks,
 )
-from app.domain.refusals import InvalidRequest, TooManyQueues
+from app.domain.refusals import InvalidRequest, QueueIsTarget, TooManyQueues
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
 from app.store.records.json_columns import write_settings
@@ -104,6 +104,7 @@ class QueueRecords:
         """See `Queues`. Its messages can no longer be reached. A background loop archives them."""
 
         async def work(session: SqlSession) -> bool:
+            await _check_no_subscription(session, queue.name)
             if not await session.change("delete_queue", id=queue.id, version=queue.version):
                 return False
             retention = queue.settings.archive_retention
@@ -149,6 +150,13 @@ async def last_known(session: SqlSession, queue_id: int) -> DeletedQueue:
     for (name,) in await session.fetch("queue_name_from_counts", id=queue_id):
         return DeletedQueue(name, DEFAULT_ARCHIVE_RETENTION)
     return DeletedQueue("", DEFAULT_ARCHIVE_RETENTION)
+
+
+async def _check_no_subscription(session: SqlSession, name: str) -> None:
+    """Refuse with `QueueIsTarget` the target of a subscription. Lock the queue first, so that no other one begins."""
+    await session.fetch("queue_for_update", name=name)
+    for subscription, topic in await session.fetch("subscription_of_queue", target_queue=name):
+        raise QueueIsTarget(f"Subscription {subscription} of topic {topic} sends to queue {name}; delete it first.")
 
 
 async def _check_queue_limit(session: SqlSession, limit: int) -> None:

@@ -1,4 +1,4 @@
-"""Converts rows of deliveries, explanations, batches, queues and API keys to domain values. Messages are in `message_rows.py`.
+"""Converts rows of deliveries, explanations, batches, queues, topics and API keys to domain values. Messages are in `message_rows.py`.
 
 A row is read by position, in the order of its `*_COLUMNS`. Statements name those columns as `@tombstone` and so on.
 """
@@ -13,7 +13,8 @@ from app.domain.explanation import EndedMessage, MessageFacts
 from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
-from app.store.records.json_columns import read_properties, read_rights, read_settings
+from app.domain.topic import Route, Subscription, SubscriptionSettings, Topic, TopicSettings
+from app.store.records.json_columns import read_names, read_properties, read_rights, read_settings
 
 Row: TypeAlias = Sequence[Any]
 """One row as a driver returns it, read by position."""
@@ -104,6 +105,46 @@ def queue(row: Row) -> Queue:
     """Convert a row of `QUEUE_COLUMNS`."""
     queue_id, name, settings, version, created_at, updated_at, lock_purges, feature_level = row
     return Queue(queue_id, name, read_settings(settings), version, created_at, updated_at, lock_purges, feature_level)
+
+
+# ---- topics ----------------------------------------------------------------------------------------------------------
+
+TOPIC_COLUMNS = ("id", "name", "description", "version", "created_at", "updated_at")
+
+
+def topic(row: Row) -> Topic:
+    """Convert a row of `TOPIC_COLUMNS`."""
+    topic_id, name, description, version, created_at, updated_at = row
+    return Topic(topic_id, name, TopicSettings(description), version, created_at, updated_at)
+
+
+SUBSCRIPTION_COLUMNS = (
+    "id",
+    "topic_id",
+    "name",
+    "target_queue",
+    "filter",
+    "set_properties",
+    "remove_properties",
+    "version",
+    "created_at",
+    "updated_at",
+)
+
+
+def subscription(row: Row) -> Subscription:
+    """Convert a row of `SUBSCRIPTION_COLUMNS`."""
+    number, topic_id, name, target_queue, source, set_properties, remove_properties, version, created_at, updated_at = (
+        row
+    )
+    settings = SubscriptionSettings(target_queue, source, set_properties.encode(), read_names(remove_properties))
+    return Subscription(number, topic_id, name, settings, version, created_at, updated_at)
+
+
+def route(row: Row) -> Route:
+    """Convert a row of a subscription and its target queue, which is null if it does not exist."""
+    end = len(SUBSCRIPTION_COLUMNS)
+    return Route(subscription(row[:end]), None if row[end] is None else queue(row[end:]))
 
 
 # ---- API keys --------------------------------------------------------------------------------------------------------

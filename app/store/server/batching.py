@@ -23,6 +23,7 @@ from app.store.records.groups import any_in_group
 from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
+from app.store.records.topics import TopicRecords
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.pool import AnySession, AttemptInUse, InUse, MessageIdInUse, Pool
 
@@ -96,6 +97,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self.archive = ArchiveRecords(pool)
         self.queues = QueueRecords(pool)
         self.keys = KeyRecords(pool)
+        self.topics = TopicRecords(pool)
         self._release_tasks: set[asyncio.Task[None]] = set()
         send = self._observed("send", self._send)
         self._sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)

@@ -29,6 +29,7 @@ from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
 from app.store.records.restoring import take_restorable
+from app.store.records.topics import TopicRecords
 from app.store.sqlite import actions, work_unit
 from app.store.sqlite.database import SqliteDatabase, Step, Transaction
 from app.store.sqlite.dialect import DIALECT
@@ -54,6 +55,7 @@ class SqliteStore(MessageRecords):
         self.archive = ArchiveRecords(database)
         self.queues = QueueRecords(database)
         self.keys = KeyRecords(database)
+        self.topics = TopicRecords(database)
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from app.store.tables.messages import (
     SettlementRow,
 )
 from app.store.tables.queues import ApiKeyRow, BrokerRow, DeletedQueueRow, QueueRow
+from app.store.tables.topics import SubscriptionRow, TopicRow
 
 __all__ = [
     "DEPTH",
@@ -35,4 +36,6 @@ __all__ = [
     "RestorableRow",
     "SQLModel",
     "SettlementRow",
+    "SubscriptionRow",
+    "TopicRow",
 ]

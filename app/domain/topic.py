@@ -1,0 +1,148 @@
+"""Topics: a topic holds no messages; each of its subscriptions copies the messages that it matches to a queue."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from app.domain.instant import Instant
+from app.domain.message import check_properties
+from app.domain.queue import Queue
+from app.domain.refusals import InvalidRequest, invalid_at
+from app.domain.sending import NewMessage
+
+MAX_TOPICS = 10_000
+MAX_SUBSCRIPTIONS = 1_000
+"""Subscriptions of a topic. A publish evaluates all their filters, of about 15 µs each."""
+
+MAX_SET_PROPERTIES_BYTES = 4 << 10
+"""Bytes of JSON of the properties that a subscription sets. Every process holds those of a topic in use."""
+
+MAX_PUBLISHED_BYTES = 16 << 20
+"""The largest weight of all copies of one publish, which one statement stores. A publish of more bytes may still store
+one copy of each message."""
+
+SENT_FIELDS = frozenset(
+    {
+        "message_id", "content_type", "correlation_id", "subject", "reply_to", "to", "group_id", "traceparent", "priority",
+        "body_bytes", "properties",
+    }
+)  # fmt: skip
+"""The fields of a message that its sender decides. The filter of a subscription reads only these, because it is
+evaluated before the message is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The settings of a topic."""
+
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A stored topic. `version` grows by one at every change of its settings."""
+
+    id: int
+    name: str
+    settings: TopicSettings
+    version: int
+    created_at: Instant
+    updated_at: Instant
+
+    @property
+    def etag(self) -> str:
+        """The ETag of this version of the topic; no other topic of this name ever has the same."""
+        return f"{self.id}-{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSettings:
+    """Which messages a subscription copies (`filter` None: all), to which queue, and with which properties.
+
+    `set_properties` is a JSON object as bytes, or empty. Properties are removed before others are set.
+    """
+
+    target_queue: str
+    filter: str | None = None
+    set_properties: bytes = b""
+    remove_properties: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A stored subscription of a topic."""
+
+    id: int
+    topic_id: int
+    name: str
+    settings: SubscriptionSettings
+    version: int
+    created_at: Instant
+    updated_at: Instant
+
+    @property
+    def etag(self) -> str:
+        """The ETag of this version of the subscription; no other subscription ever has the same."""
+        return f"{self.id}-{self.version}"
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A subscription and its target queue, None if an older server has deleted that queue."""
+
+    subscription: Subscription
+    queue: Queue | None
+
+
+class Published(msgspec.Struct, frozen=True):
+    """How many subscriptions a message matched, and how many of its copies were duplicates of earlier ones."""
+
+    message_id: str
+    matched: int
+    duplicates: int
+
+
+def default_target(topic_name: str, subscription_name: str) -> str:
+    """Return the name of the queue that is made for a subscription without a target queue."""
+    return f"{topic_name}.{subscription_name}"
+
+
+def check_set_properties(encoded: bytes) -> None:
+    """Refuse with `InvalidRequest` properties that are too large for a subscription."""
+    if len(encoded) > MAX_SET_PROPERTIES_BYTES:
+        raise invalid_at(
+            "/set_properties", f"A subscription sets at most {MAX_SET_PROPERTIES_BYTES} bytes of JSON of properties."
+        )
+
+
+def copy_for(subscription: Subscription, new_message: NewMessage) -> NewMessage:
+    """Return the copy of a message that a subscription stores, with the changes of its properties.
+
+    Refuses with `InvalidRequest` if the copy has more properties than a message may have.
+    """
+    settings = subscription.settings
+    if not settings.set_properties and not settings.remove_properties:
+        return new_message
+    envelope = new_message.envelope
+    properties = _changed_properties(envelope.properties, settings)
+    if properties == envelope.properties:
+        return new_message
+    try:
+        check_properties(len(_decode(properties)) if properties else 0, len(properties), "/properties")
+    except InvalidRequest as refusal:
+        detail = f"With the properties that subscription {subscription.name} sets: {refusal.detail}"
+        raise invalid_at("/properties", detail) from None
+    return msgspec.structs.replace(new_message, envelope=msgspec.structs.replace(envelope, properties=properties))
+
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def _changed_properties(properties: bytes, settings: SubscriptionSettings) -> bytes:
+    before: Mapping[str, Any] = _decode(properties) if properties else {}
+    after = {name: value for name, value in before.items() if name not in settings.remove_properties}
+    if settings.set_properties:
+        after |= _decode(settings.set_properties)
+    return msgspec.json.encode(after) if after else b""
