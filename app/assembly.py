@@ -12,6 +12,7 @@ from app.broker.explain import ExplainPorts
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.plan import PlanPorts
 from app.broker.ports import Counters, LockStore, Notifier, Store
+from app.broker.publish import PublishPorts
 from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
 from app.broker.queues import QueuePorts
@@ -27,6 +28,8 @@ from app.broker.revoke_locks import RevokePorts
 from app.broker.search_state import SearchRegistry
 from app.broker.send import SendPorts
 from app.broker.settle import SettlePorts
+from app.broker.topic_cache import TopicCache
+from app.broker.topics import TopicPorts
 from app.broker.trim import TrimPorts
 from app.broker.volatile_buffer import VolatileBuffer
 from app.broker.wait import WaitPorts
@@ -54,6 +57,7 @@ class Components:
     wait_queue: WaitQueue[int]
     searches: SearchRegistry
     queue_cache: QueueCache
+    topic_cache: TopicCache
     volatile_buffer: VolatileBuffer
     response_limits: ResponseLimits
     random_fraction: Callable[[], float]
@@ -82,6 +86,7 @@ def assemble_verbs(parts: Components) -> Broker:
     sending = _send_ports(parts, shared.receivers)
     return Broker(
         sending=sending,
+        publishing=PublishPorts(sending, parts.topic_cache),
         receiving=_receive_ports(parts, settling, renewing),
         recovering=_recover_ports(parts),
         settling=settling,
@@ -95,6 +100,7 @@ def assemble_verbs(parts: Components) -> Broker:
         restoring=_restore_ports(parts, shared.receivers),
         planning=PlanPorts(parts.store, parts.store, parts.searches, parts.store.queues, parts.clock),
         queues=QueuePorts(parts.store.queues, parts.queue_cache, parts.notifier, shared.receivers, shared.revoking),
+        topics=TopicPorts(parts.store.topics, parts.topic_cache, parts.queue_cache, parts.notifier),
         trimming=TrimPorts(parts.store.archive, parts.counters, parts.clock),
         queue_cache=parts.queue_cache,
         keys=parts.store.keys,
@@ -123,7 +129,11 @@ def assemble_loops(parts: Components) -> MaintenancePorts:
 
 
 def connect_notifications(parts: Components) -> None:
-    """Also notify receivers of volatile messages once they are stored, and of messages that the store releases."""
+    """Also notify receivers of volatile messages once they are stored, and of messages that the store releases.
+
+    Topics are read again when a queue changes, because they are cached with their queues.
+    """
+    parts.queue_cache.on_changed = parts.topic_cache.clear
     receivers = ReceiverNotifier(parts.notifier, parts.searches)
     parts.volatile_buffer.on_stored = receivers.notify_sent
     parts.store.on_moved = receivers.notify_moved

@@ -29,6 +29,7 @@ from app.broker.ports import Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
+from app.broker.topic_cache import TopicCache
 from app.broker.volatile_buffer import VolatileBuffer
 from app.domain.message import MAX_BATCH_COUNT
 from app.domain.refusals import Overloaded
@@ -90,6 +91,7 @@ async def open_services(
         stack.push_async_callback(locks.close)
         await locks.start()
         components = _components(settings, store, locks, wait_queue, metrics, clock)
+        stack.push_async_callback(components.topic_cache.close)
         stack.push_async_callback(components.queue_cache.close)
         stack.push_async_callback(_flush, components.volatile_buffer, settings.shutdown_grace_seconds)
         authenticator = None
@@ -183,6 +185,7 @@ def _components(
         store=store,
         lock_store=locks.locks,
         queue_cache=queue_cache,
+        topic_cache=TopicCache(store.topics, clock),
         wait_queue=wait_queue,
         notifier=locks.notifier,
         volatile_buffer=VolatileBuffer(

@@ -11,6 +11,7 @@ from app.broker.ports import Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
+from app.broker.topic_cache import TopicCache
 from app.broker.volatile_buffer import VolatileBuffer
 from app.domain.delivery import Claim
 from app.domain.instant import MINUTE
@@ -57,6 +58,7 @@ def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True)
         store=store,
         lock_store=lock_backend.locks,
         queue_cache=queue_cache,
+        topic_cache=TopicCache(store.topics, clock),
         wait_queue=wait_queue,
         notifier=lock_backend.notifier,
         volatile_buffer=VolatileBuffer(
@@ -93,6 +95,7 @@ async def sqlite_broker(url: str, clock: VirtualClock, *, auto_create: bool = Tr
         yield broker
     finally:
         await broker.volatile_buffer.close()
+        await broker.topic_cache.close()
         await broker.queue_cache.close()
         await store.close()
 

@@ -8,6 +8,7 @@ from app.broker.execute import ExecutePorts
 from app.broker.explain import ExplainPorts
 from app.broker.plan import PlanPorts
 from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StoreClock, StoreDescription
+from app.broker.publish import PublishPorts
 from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
 from app.broker.queues import QueuePorts
@@ -19,6 +20,7 @@ from app.broker.response_limits import ResponseLimits
 from app.broker.restore import RestorePorts
 from app.broker.send import SendPorts
 from app.broker.settle import SettlePorts
+from app.broker.topics import TopicPorts
 from app.broker.trim import TrimPorts
 from app.runtime.clock import Clock
 
@@ -32,6 +34,7 @@ class Broker:
     """
 
     sending: SendPorts
+    publishing: PublishPorts
     receiving: ReceivePorts
     recovering: RecoverPorts
     settling: SettlePorts
@@ -45,6 +48,7 @@ class Broker:
     restoring: RestorePorts
     planning: PlanPorts
     queues: QueuePorts
+    topics: TopicPorts
     trimming: TrimPorts
     queue_cache: QueueCache
     keys: ApiKeyStore

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from app.domain.delivery import is_redelivered
-from app.domain.filter_expression import parse_expression
+from app.domain.filter_expression import Expression, parse_expression
 from app.domain.instant import Instant
 from app.domain.message import MAX_FILTER_BYTES, MessageMetadata
 from app.domain.refusals import invalid_at
@@ -32,6 +32,10 @@ MAX_ERROR_LENGTH = 500
 """Characters of the library's error message. It repeats the whole expression for each of up to 30 errors."""
 
 
+Predicate: TypeAlias = Callable[[MessageMetadata], bool]
+"""Returns whether a message matches."""
+
+
 class Filter(Protocol):
     """Selects messages without reading their bodies."""
 
@@ -44,8 +48,7 @@ class CelFilter:
     """A compiled CEL expression. Refuses with `InvalidRequest` text that is not one, or may cost too much."""
 
     def __init__(self, source: str, pointer: str = "/filter") -> None:
-        if len(source.encode()) > MAX_FILTER_BYTES:
-            raise invalid_at(pointer, f"A filter has at most {MAX_FILTER_BYTES} bytes.")
+        check_length(source, pointer)
         self._source = source
         try:
             self._matches = _compiled(source)
@@ -79,10 +82,19 @@ class MatchAll:
         return list(messages)
 
 
+def check_length(source: str, pointer: str) -> None:
+    """Refuse with `InvalidRequest` a filter with too many bytes."""
+    if len(source.encode()) > MAX_FILTER_BYTES:
+        raise invalid_at(pointer, f"A filter has at most {MAX_FILTER_BYTES} bytes.")
+
+
 @lru_cache(MAX_COMPILED)
-def _compiled(source: str) -> Callable[[MessageMetadata], bool]:
-    """Compile the filter to a predicate. Raises `ValueError`; its message is a full sentence."""
-    expression = parse_expression(source)
+def _compiled(source: str) -> Predicate:
+    return compile_expression(parse_expression(source))
+
+
+def compile_expression(expression: Expression) -> Predicate:
+    """Compile a filter to a predicate. Raises `ValueError`; its message is a full sentence."""
     try:
         program = _cel().compile(expression.text)
     except ValueError as error:

@@ -1,6 +1,6 @@
 """The queues by name and id, cached briefly so that not every message looks up its queue in the store."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from app.broker.ports import QueueStore
 from app.domain.queue import Queue, QueueSettings, check_known
@@ -26,6 +26,8 @@ class QueueCache:
         self._queues = queues
         self.max_queues = max_queues
         self._auto_create = auto_create
+        self.on_changed: Callable[[], None] = _do_nothing
+        """Called when a queue was created, changed or deleted, here or in another process."""
         self._by_name = Cache(queues.by_name, clock, ttl_seconds=CACHE_SECONDS, max_size=MAX_ENTRIES)
         self._by_id = Cache(queues.by_id, clock, ttl_seconds=CACHE_SECONDS, max_size=MAX_ENTRIES)
 
@@ -82,13 +84,19 @@ class QueueCache:
         """Remove this queue from the cache."""
         self._by_name.forget(queue.name)
         self._by_id.forget(queue.id)
+        self.on_changed()
 
     def clear(self) -> None:
         """Clear the cache after another process has changed a queue."""
         self._by_name.clear()
         self._by_id.clear()
+        self.on_changed()
 
     async def close(self) -> None:
         """Stop the lookups in progress."""
         await self._by_name.close()
         await self._by_id.close()
+
+
+def _do_nothing() -> None:
+    """Ignore a change: no other cache depends on queues."""
