@@ -35,6 +35,20 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("GET", "/v1/queues/{queue}"): "browse",
     ("GET", "/v1/queues/{queue}/explain"): "browse",
     ("GET", "/v1/queues"): "browse",
+    ("POST", "/v1/topics/{topic}/messages"): "send",
+    ("POST", "/v1/topics/{topic}/messages/batch"): "send",
+    ("POST", "/v1/topics/{topic}/messages/raw"): "send",
+    ("PUT", "/v1/topics/{topic}"): "manage",
+    ("GET", "/v1/topics/{topic}"): "browse",
+    ("PATCH", "/v1/topics/{topic}"): "manage",
+    ("DELETE", "/v1/topics/{topic}"): "manage",
+    ("GET", "/v1/topics"): "browse",
+    ("PUT", "/v1/topics/{topic}/subscriptions/{subscription}"): "manage",
+    ("GET", "/v1/topics/{topic}/subscriptions/{subscription}"): "browse",
+    ("PATCH", "/v1/topics/{topic}/subscriptions/{subscription}"): "manage",
+    ("DELETE", "/v1/topics/{topic}/subscriptions/{subscription}"): "manage",
+    ("GET", "/v1/topics/{topic}/subscriptions"): "browse",
+    ("POST", "/v1/topics/{topic}/subscriptions/{subscription}/test"): "browse",
     ("GET", "/v1/archive/batches"): "browse",
     ("POST", "/v1/archive/trim"): "manage",
     ("POST", "/v1/keys"): "manage",
@@ -52,13 +66,20 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("GET", "/docs/swagger-ui.css"): PUBLIC,
     ("GET", "/docs/favicon-32x32.png"): PUBLIC,
 }
-"""The right for each method and path. For a path without `{queue}`, it is the right on all queues."""
+"""The right for each method and path. For a path without `{queue}` or `{topic}`, it is the right on all queues."""
 
 PAGES = ("/openapi.json", "/docs")
 """The paths, and beginnings of paths, that the document does not describe."""
 
 GUARDED = {route: right for route, right in RIGHTS.items() if right not in (PUBLIC, ANY)}
-PATH_VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
+PATH_VALUES = {
+    "queue": "orders",
+    "topic": "orders",
+    "subscription": "s",
+    "sequence_number": "1",
+    "lock_token": f"1.{'0' * 32}",
+    "key_id": "x",
+}
 
 
 def path_of(operation: Operation) -> str:

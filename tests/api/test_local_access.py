@@ -27,6 +27,7 @@ from app.api.http.request_id import RequestIdMiddleware
 from app.broker.keys import Authenticator
 from app.domain.access import Right
 from tests.api.api_server import ApiServer, open_api_server, problem
+from tests.api.expected_rights import PATH_VALUES
 
 LOCAL = ["localhost", "localhost:8080", "localhost:", "127.0.0.1", "127.0.0.1:1", "127.255.3.9", "[::1]", "[::1]:8080"]
 NOT_LOCAL = [
@@ -155,7 +156,6 @@ async def loopback() -> AsyncIterator[httpx.AsyncClient]:
 
 
 GUARDED = [operation for operation in OPERATIONS if operation.right is not None]
-PATH_VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
 
 
 @pytest.mark.parametrize("operation", GUARDED, ids=lambda operation: operation.name)

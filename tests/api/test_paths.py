@@ -11,9 +11,9 @@ from app.api.endpoints.routes import OPERATIONS
 from app.api.http.operation import Operation
 from app.api.openapi.document import openapi_document
 from tests.api.api_server import ApiServer, pointers, problem
+from tests.api.expected_rights import PATH_VALUES
 
 DOCUMENT = openapi_document()
-PATH_VALUES = {"queue": "orders", "sequence_number": "1", "lock_token": f"1.{'0' * 32}", "key_id": "x"}
 
 each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
 

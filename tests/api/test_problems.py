@@ -315,7 +315,7 @@ class TestPaths:
             "/v1/queues/orders/messages/1/body/more",
             "/V1/queues",
             "/redoc",
-            "/v1/topics/orders",
+            "/v1/exchanges/orders",
         ],
     )
     async def test_an_unknown_path_is_not_found(self, api: ApiServer, path: str) -> None:

@@ -38,6 +38,7 @@ IN_OTHER_TABLES = frozenset((
     "queue.DEFAULT_MAX_MESSAGE_BYTES", "queue.MAX_QUEUE_DESCRIPTION_LENGTH", "queue.MAX_DUPLICATE_WINDOW", "queue.MAX_GROUP_IN_FLIGHT", "queue.MAX_LOCK_DURATION",
     "queue.MAX_NAME_LENGTH", "queue.MAX_ARCHIVE_RETENTION", "queue.MAX_TTL", "queue.MAX_DELIVERY_LIMIT", "queue.MIN_LOCK_DURATION",
     "retry.MAX_DELAY", "retry.MAX_DELAY_SECONDS", "retry.MAX_LISTED_DELAYS", "field_types.MAX_INT64", "field_types.MIN_INT64",
+    "topics.MAX_TESTED",
     # The defaults of settings.
     "queue.DEFAULT_ARCHIVE_RETENTION", "volatile_buffer.MAX_BYTES", "weight.MAX_RESPONSE_BYTES",
     # docs/metrics.md.
@@ -54,7 +55,7 @@ INSIDE = frozenset((
     "volatile_buffer.BATCH_SIZE", "volatile_buffer.RETRY_SECONDS", "queue.MAX_LEAD_TIME", "queue.MIN_LEAD_TIME",
     "revoke_locks.MAX_REVOCATIONS", "queues.MAX_TRIES", "receive_filtered.MIN_COUNTED_MESSAGES", "receive_filtered.BATCH_BYTES", "search_state.MAX_BATCH_SIZE",
     "search_state.MAX_IDLE_SEARCHES", "search_state.MAX_MISSED", "search_state.RESCAN_SECONDS", "settlement.MAX_GENERATION",
-    "settlement.SECRET_BYTES", "queue_explanation.MAX_DUE_TIMES_READ", "settle.FIRST_PAUSE_SECONDS", "settle.MAX_TRIES",
+    "subscription_filter.MAX_COMPILED", "topic_cache.MAX_ENTRIES", "publish.MAX_TRIES", "settlement.SECRET_BYTES", "queue_explanation.MAX_DUE_TIMES_READ", "settle.FIRST_PAUSE_SECONDS", "settle.MAX_TRIES",
 ))  # fmt: skip
 
 FIXED = {
@@ -77,6 +78,10 @@ FIXED = {
     "Name of a CloudEvents attribute": "{cloudevents.MAX_ATTRIBUTE_NAME_LENGTH} characters",
     "Operators, brackets and commas of a filter": "{filter_expression.MAX_SYMBOLS}",
     "Additions of a filter": "{filter_expression.MAX_ADDITIONS}",
+    "Topics of a server": "{topic.MAX_TOPICS}",
+    "Subscriptions of a topic": "{topic.MAX_SUBSCRIPTIONS}",
+    "Properties that a subscription sets": "{topic.MAX_SET_PROPERTIES_BYTES:size} of JSON",
+    "All copies of one publish": "{topic.MAX_PUBLISHED_BYTES:size}",
     "Messages that a plan shows": "{plan.MAX_SAMPLE_SIZE}",
     "Messages that a receive with a filter reads": "{receive_filtered.MAX_MESSAGES} messages, {receive_filtered.MAX_BYTES:size}",
     "Time of a receive with a filter that does not wait": "{receive_filtered.MIN_SECONDS:g} s",

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
+from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.cloudevents import event_message, is_event
 from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message
 from app.api.http.asgi import Headers
-from app.api.http.decoding import entry_decoder
 from app.api.http.operation import operation
 from app.api.http.problems import problem_of
 from app.api.http.request import Request, invalid_header
@@ -16,7 +16,7 @@ from app.broker.send import send, send_each, send_once, send_volatile
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import FieldError, InvalidRequest, Refusal, invalid_at
+from app.domain.refusals import InvalidRequest, Refusal
 from app.domain.sending import NewMessage
 from app.wire.sending import (
     AcceptedMessage,
@@ -31,7 +31,6 @@ from app.wire.sending import (
 )
 
 SEND_REFUSALS = (404, 409, 413, 422, 429, 507)
-_decode_message = entry_decoder(SendMessage)
 SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
 
 
@@ -84,9 +83,9 @@ async def send_batch(request: Request[SendBatch]) -> Response:
     With `atomic: false`, an invalid message gets the problem that a single send of it would get, with pointers into
     that message. The whole request is refused only if `messages` is not a list of 1 to 1000 entries.
     """
-    entries = _read_entries(request)
+    entries = read_entries(request.body.messages, request.traceparent())
     if request.body.atomic:
-        new_messages = _all_messages(entries)
+        new_messages = all_messages(entries)
         attempt = request.idempotent_attempt("send_batch")
         receipts, headers = await _store(request, new_messages, attempt)
         return Response(SendResults([sent_result(receipt) for receipt in receipts]), 201, headers=headers)
@@ -94,39 +93,6 @@ async def send_batch(request: Request[SendBatch]) -> Response:
         raise invalid_header("Idempotency-Key", "An Idempotency-Key is only accepted with an atomic batch.")
     outcomes = await _send_each(request, entries)
     return Response(SendResults([_result(outcome, request.request_id) for outcome in outcomes]), 201)
-
-
-def _read_entries(request: Request[SendBatch]) -> list[NewMessage | InvalidRequest]:
-    """Return the message of each entry, or its refusal."""
-    traceparent = request.traceparent()
-    return [_read_entry(bytes(raw), traceparent) for raw in request.body.messages]
-
-
-def _read_entry(raw: bytes, traceparent: str | None) -> NewMessage | InvalidRequest:
-    try:
-        message: SendMessage = _decode_message(raw)
-        new_message = message.new_message(traceparent)
-    except InvalidRequest as refusal:
-        return refusal.as_result()
-    return (
-        new_message
-        if new_message.durability is Durability.DURABLE
-        else invalid_at("/durability", "A batch is always durable.")
-    )
-
-
-def _all_messages(entries: Sequence[NewMessage | InvalidRequest]) -> list[NewMessage]:
-    """Return the messages. Refuses with `InvalidRequest` if an entry is invalid, with the faults of the first one."""
-    new_messages: list[NewMessage] = []
-    for index, entry in enumerate(entries):
-        if isinstance(entry, InvalidRequest):
-            raise InvalidRequest(
-                field_errors=[
-                    FieldError(f"/messages/{index}{fault.pointer}", fault.detail) for fault in entry.field_errors
-                ]
-            )
-        new_messages.append(entry)
-    return new_messages
 
 
 async def _send_each(

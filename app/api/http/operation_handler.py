@@ -27,7 +27,9 @@ from app.domain.queue import is_valid_name
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 
-INVALID_QUEUE_NAME = "A queue's name has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
+INVALID_NAME = (
+    "A {}'s name has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
+)
 log = structlog.get_logger("peeklock.api")
 
 
@@ -85,10 +87,11 @@ class OperationHandler:
     async def _handle(self, scope: Scope, receive: Receive) -> Response:
         headers: Headers = scope["headers"]
         path: dict[str, str] = scope["path_params"]
-        name = path.get("queue")
+        kind = "topic" if "topic" in path else "queue"
+        name = path.get(kind)
         principal = await self._authorization.check(name, headers)
         if name is not None and not is_valid_name(name):
-            raise invalid_path("queue", INVALID_QUEUE_NAME)
+            raise invalid_path(kind, INVALID_NAME.format(kind))
         max_bytes = self._context.max_request_bytes
         length = self._check_headers(headers, max_bytes)
         with BodyReservation(self._context.request_budget) as reservation:

@@ -82,7 +82,8 @@ class Request(msgspec.Struct, Generic[Body]):
             raise invalid_header(
                 "Idempotency-Key", f"An Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters."
             )
-        scope = "\0".join((self.principal.name, verb, self.path.get("queue", ""), key))
+        entity = self.path.get("queue") or self.path.get("topic", "")
+        scope = "\0".join((self.principal.name, verb, entity, key))
         return Attempt(
             _sha256(scope.encode()), _sha256(self.raw_body if payload is None else payload), ATTEMPT_RETENTION
         )

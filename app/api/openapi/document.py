@@ -50,6 +50,7 @@ INFO: Mapping[str, Any] = {
         {"name": "locks", "description": "Settle or renew a delivery by its lock token."},
         {"name": "transactions", "description": "Settle and send together, or not at all."},
         {"name": "queues", "description": "Queues and their settings."},
+        {"name": "topics", "description": "Publish messages to the queues of all subscriptions that match."},
         {"name": "archive", "description": "Messages that have ended, in batches to copy."},
         {"name": "keys", "description": "API keys and their rights."},
         {"name": "index", "description": "The start page of a server, and what it offers."},
@@ -68,8 +69,16 @@ SECURITY = {
         """),
     }
 }
+NAME_SCHEMA: Schema = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": MAX_NAME_LENGTH,
+    "pattern": f"^{NAME_PATTERN.pattern}$",
+}
 PATH_SCHEMAS: Mapping[str, Schema] = {
-    "queue": {"type": "string", "minLength": 1, "maxLength": MAX_NAME_LENGTH, "pattern": f"^{NAME_PATTERN.pattern}$"},
+    "queue": NAME_SCHEMA,
+    "topic": NAME_SCHEMA,
+    "subscription": NAME_SCHEMA,
     "sequence_number": {"type": "integer", "format": "int64", "minimum": 1},
     "lock_token": {"type": "string", "minLength": 1},
     "key_id": {"type": "string", "minLength": 1},
@@ -206,7 +215,7 @@ def _required_right(operation: Operation) -> str:
         return "Needs no API key."
     if operation.right == ANY_RIGHT:
         return "Needs an API key with any right."
-    where = "the queue" if "{queue}" in operation.path else "all queues"
+    where = next((f"the {kind}" for kind in ("queue", "topic") if f"{{{kind}}}" in operation.path), "all queues")
     return f"Needs the right `{operation.right}` on {where}."
 
 

@@ -1,0 +1,85 @@
+"""Publishing over HTTP: one message, a batch, or a raw body, for the queues of all subscriptions that match."""
+
+from typing import Any
+
+from app.api.endpoints.batch_entries import all_messages, read_entries
+from app.api.endpoints.cloudevents import event_message, is_event
+from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message
+from app.api.endpoints.sending import SEND_HEADER_NAMES
+from app.api.http.asgi import Headers
+from app.api.http.operation import operation
+from app.api.http.request import Request
+from app.api.http.response import REPLAYED_HEADERS, Response
+from app.broker.ports import Attempt
+from app.broker.publish import publish, publish_once
+from app.domain.access import Right
+from app.domain.message import Durability
+from app.domain.refusals import invalid_at
+from app.domain.sending import NewMessage
+from app.domain.topic import Published
+from app.wire.sending import SendMessage
+from app.wire.topics import PublishBatch, PublishedMessage, PublishResults, published_message
+
+MESSAGES = "/v1/topics/{topic}/messages"
+PUBLISH_REFUSALS = (404, 409, 413, 422, 429, 507)
+
+
+@operation(
+    "POST", MESSAGES, right=Right.SEND, tag="topics",
+    body=SendMessage, responses={200: PublishedMessage, 201: PublishedMessage}, refusals=PUBLISH_REFUSALS,
+    headers=SEND_HEADER_NAMES, example={"body": {"order": 17}, "properties": {"region": "eu"}},
+)  # fmt: skip
+async def publish_message(request: Request[SendMessage]) -> Response:
+    """Publish a message: store a copy in the queue of each subscription that matches it, in all of them or in none.
+
+    The copies have one message id. Each is subject to the settings of its queue. If one queue is full, disabled or
+    refuses the message, nothing is stored, and the refusal names the queue. A message that no subscription matches is
+    answered with 200 and `stored: false`. Publishing needs no right on the queues.
+    """
+    new_message = request.body.new_message(request.traceparent())
+    return await _publish_one(request, new_message, request.idempotent_attempt("publish"))
+
+
+@operation(
+    "POST", MESSAGES + "/raw", right=Right.SEND, tag="topics",
+    body=bytes, responses={200: PublishedMessage, 201: PublishedMessage}, refusals=PUBLISH_REFUSALS,
+    headers=(*SEND_HEADER_NAMES, *FIELD_HEADERS),
+)  # fmt: skip
+async def publish_raw(request: Request[bytes]) -> Response:
+    """Publish the request body as it is, with the headers of `send_raw`. CloudEvents are accepted as there."""
+    new_message = event_message(request) if is_event(request) else raw_message(request)
+    attempt = request.idempotent_attempt("publish", idempotency_payload(request))
+    return await _publish_one(request, new_message, attempt)
+
+
+@operation(
+    "POST", MESSAGES + "/batch", right=Right.SEND, tag="topics",
+    body=PublishBatch, responses={200: PublishResults, 201: PublishResults}, refusals=PUBLISH_REFUSALS,
+    headers=SEND_HEADER_NAMES, example={"messages": [{"body": "first"}, {"body": "second"}]},
+)  # fmt: skip
+async def publish_batch(request: Request[PublishBatch]) -> Response:
+    """Publish many messages in one request: the copies of all of them are stored, or none.
+
+    The messages have different ids. The answer is 200 if no subscription matches any of them.
+    """
+    new_messages = all_messages(read_entries(request.body.messages, request.traceparent()))
+    published, headers = await _publish(request, new_messages, request.idempotent_attempt("publish_batch"))
+    status = 201 if any(one.matched for one in published) else 200
+    return Response(PublishResults([published_message(one) for one in published]), status, headers=headers)
+
+
+async def _publish_one(request: Request[Any], new_message: NewMessage, attempt: Attempt | None) -> Response:
+    if new_message.durability is Durability.VOLATILE:
+        raise invalid_at("/durability", "A published message is always durable.")
+    (published,), headers = await _publish(request, [new_message], attempt)
+    return Response(published_message(published), 201 if published.matched else 200, headers=headers)
+
+
+async def _publish(
+    request: Request[Any], new_messages: list[NewMessage], attempt: Attempt | None
+) -> tuple[list[Published], Headers]:
+    ports, topic = request.broker.publishing, request.path["topic"]
+    if attempt is None:
+        return await publish(ports, topic, new_messages), ()
+    once = await publish_once(ports, topic, new_messages, attempt)
+    return once.result, REPLAYED_HEADERS if once.replayed else ()

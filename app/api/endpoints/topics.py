@@ -1,0 +1,243 @@
+"""Topics and subscriptions over HTTP: create, read, change, delete and test them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.api.endpoints.batch_entries import all_messages, read_entries
+from app.api.http.asgi import Headers
+from app.api.http.authorize import authorize
+from app.api.http.operation import operation
+from app.api.http.request import Request, invalid_cursor, invalid_path
+from app.api.http.response import MERGE_PATCH, Response
+from app.broker import topics as verbs
+from app.broker.precondition import Precondition
+from app.broker.subscription_filter import check_filter, compiled, view_of
+from app.domain.access import Right
+from app.domain.queue import is_valid_name
+from app.domain.topic import Subscription, Topic
+from app.wire.field_types import Page
+from app.wire.topics import (
+    SubscriptionPage,
+    SubscriptionPatch,
+    SubscriptionSettingsBody,
+    SubscriptionTest,
+    SubscriptionTestResults,
+    SubscriptionView,
+    TopicPage,
+    TopicPatch,
+    TopicSettingsBody,
+    TopicView,
+    subscription_view,
+    topic_view,
+)
+
+TOPIC = "/v1/topics/{topic}"
+SUBSCRIPTIONS = TOPIC + "/subscriptions"
+SUBSCRIPTION = SUBSCRIPTIONS + "/{subscription}"
+INVALID_NAME = "A subscription's name has the form of a queue's name."
+
+
+@operation(
+    "PUT", TOPIC, right=Right.MANAGE, tag="topics",
+    body=TopicSettingsBody, responses={200: TopicView, 201: TopicView}, refusals=(409, 412, 422),
+    headers=("If-Match", "If-None-Match"), etag_statuses=(200, 201), example={"description": "Everything about orders."},
+)  # fmt: skip
+async def put_topic(request: Request[TopicSettingsBody]) -> Response:
+    """Create a topic, or replace its settings with these. Equal settings change nothing."""
+    topics = verbs.all_topics(request.broker.topics)
+    topic, is_created = await verbs.put(
+        topics, request.path["topic"], request.body.settings(), _precondition_of_put(request)
+    )
+    return _topic_response(topic, 201 if is_created else 200)
+
+
+@operation(
+    "GET", "/v1/topics", right=Right.BROWSE, tag="topics", responses={200: TopicPage}, refusals=(422,), query=Page,
+)  # fmt: skip
+async def list_topics(request: Request[None]) -> Response:
+    """List the topics by name."""
+    page: Page = request.query
+    listed = await request.broker.topics.topics.page(_after(page), page.limit + 1)
+    items = listed[: page.limit]
+    return Response(TopicPage([topic_view(topic) for topic in items], _next_cursor(listed, page)))
+
+
+@operation(
+    "GET", TOPIC, right=Right.BROWSE, tag="topics", responses={200: TopicView}, refusals=(404, 422), etag_statuses=(200,),
+)  # fmt: skip
+async def get_topic(request: Request[None]) -> Response:
+    """Get a topic."""
+    return _topic_response(await _topic(request))
+
+
+@operation(
+    "PATCH", TOPIC, right=Right.MANAGE, tag="topics",
+    body=TopicPatch, responses={200: TopicView}, refusals=(404, 412, 422), headers=("If-Match",), etag_statuses=(200,),
+    request_media_type=MERGE_PATCH, example={"description": None},
+)  # fmt: skip
+async def patch_topic(request: Request[TopicPatch]) -> Response:
+    """Change some settings of a topic, by a merge patch (RFC 7396). Null restores a default."""
+    topics = verbs.all_topics(request.broker.topics)
+    precondition = Precondition(request.if_match())
+    return _topic_response(await verbs.change(topics, request.path["topic"], request.body.merged, precondition))
+
+
+@operation(
+    "DELETE", TOPIC, right=Right.MANAGE, tag="topics", responses={204: None}, refusals=(404, 412, 422), headers=("If-Match",),
+)  # fmt: skip
+async def delete_topic(request: Request[None]) -> Response:
+    """Delete a topic and its subscriptions. Their queues stay, with their messages."""
+    topics = verbs.all_topics(request.broker.topics)
+    await verbs.delete(topics, request.path["topic"], Precondition(request.if_match()))
+    return Response(status=204)
+
+
+@operation(
+    "PUT", SUBSCRIPTION, right=Right.MANAGE, tag="topics",
+    body=SubscriptionSettingsBody, responses={200: SubscriptionView, 201: SubscriptionView}, refusals=(404, 409, 412, 422),
+    headers=("If-Match", "If-None-Match"), etag_statuses=(200, 201),
+    example={"filter": "message.properties.region == 'eu'", "set_properties": {"from": "orders"}},
+)  # fmt: skip
+async def put_subscription(request: Request[SubscriptionSettingsBody]) -> Response:
+    """Create a subscription of a topic, or replace its settings with these.
+
+    It copies the messages that are published from now on. A target queue needs the right to send to it. Without one,
+    `{topic}.{subscription}` is the target. It is made if it does not exist, and needs the right to manage it. Two
+    subscriptions of a topic have different target queues.
+    """
+    topic = await _topic(request)
+    name = _subscription_name(request)
+    settings = request.body.settings(topic.name, name)
+    check_filter(settings.filter)
+    precondition = _precondition_of_put(request)
+    await _prepare_target(request, settings.target_queue, is_given=request.body.target_queue is not None)
+    subscriptions = verbs.subscriptions_of(request.broker.topics, topic)
+    subscription, is_created = await verbs.put(subscriptions, name, settings, precondition)
+    return _subscription_response(topic, subscription, 201 if is_created else 200)
+
+
+@operation(
+    "GET", SUBSCRIPTIONS, right=Right.BROWSE, tag="topics",
+    responses={200: SubscriptionPage}, refusals=(404, 422), query=Page,
+)  # fmt: skip
+async def list_subscriptions(request: Request[None]) -> Response:
+    """List the subscriptions of a topic by name."""
+    page: Page = request.query
+    topic = await _topic(request)
+    listed = await request.broker.topics.topics.subscriptions(topic).page(_after(page), page.limit + 1)
+    views = [subscription_view(topic, subscription) for subscription in listed[: page.limit]]
+    return Response(SubscriptionPage(views, _next_cursor(listed, page)))
+
+
+@operation(
+    "GET", SUBSCRIPTION, right=Right.BROWSE, tag="topics",
+    responses={200: SubscriptionView}, refusals=(404, 422), etag_statuses=(200,),
+)  # fmt: skip
+async def get_subscription(request: Request[None]) -> Response:
+    """Get a subscription of a topic."""
+    topic = await _topic(request)
+    return _subscription_response(topic, await _subscription(request, topic))
+
+
+@operation(
+    "PATCH", SUBSCRIPTION, right=Right.MANAGE, tag="topics",
+    body=SubscriptionPatch, responses={200: SubscriptionView}, refusals=(404, 409, 412, 422), headers=("If-Match",),
+    etag_statuses=(200,), request_media_type=MERGE_PATCH, example={"filter": None},
+)  # fmt: skip
+async def patch_subscription(request: Request[SubscriptionPatch]) -> Response:
+    """Change some settings of a subscription, by a merge patch (RFC 7396). Null restores a default.
+
+    Another target queue needs the rights that `put_subscription` names.
+    """
+    topic = await _topic(request)
+    subscription = await _subscription(request, topic)
+    body = request.body
+    settings = body.merged(topic.name, subscription)
+    check_filter(settings.filter)
+    if settings.target_queue != subscription.settings.target_queue:
+        await _prepare_target(request, settings.target_queue, is_given=isinstance(body.target_queue, str))
+    changed = await verbs.change(
+        verbs.subscriptions_of(request.broker.topics, topic),
+        subscription.name,
+        lambda current: body.merged(topic.name, current),
+        Precondition(request.if_match()),
+    )
+    return _subscription_response(topic, changed)
+
+
+@operation(
+    "DELETE", SUBSCRIPTION, right=Right.MANAGE, tag="topics", responses={204: None}, refusals=(404, 412, 422), headers=("If-Match",),
+)  # fmt: skip
+async def delete_subscription(request: Request[None]) -> Response:
+    """Delete a subscription of a topic. Its queue stays, with its messages."""
+    subscriptions = verbs.subscriptions_of(request.broker.topics, await _topic(request))
+    await verbs.delete(subscriptions, _subscription_name(request), Precondition(request.if_match()))
+    return Response(status=204)
+
+
+@operation(
+    "POST", SUBSCRIPTION + "/test", right=Right.BROWSE, tag="topics",
+    body=SubscriptionTest, responses={200: SubscriptionTestResults}, refusals=(404, 422),
+    example={"messages": [{"properties": {"region": "eu"}}, {"properties": {"region": "us"}}]},
+)  # fmt: skip
+async def check_subscription(request: Request[SubscriptionTest]) -> Response:
+    """Answer which of these messages the subscription would copy. Nothing is stored."""
+    subscription = await _subscription(request, await _topic(request))
+    messages = all_messages(read_entries(request.body.messages, None))
+    matches = compiled(subscription.settings.filter)
+    return Response(SubscriptionTestResults([matches(view_of(message)) for message in messages]))
+
+
+async def _topic(request: Request[Any]) -> Topic:
+    """Return the topic in the path, from the store. Refuses with `TopicNotFound`."""
+    return await verbs.read(verbs.all_topics(request.broker.topics), request.path["topic"])
+
+
+async def _subscription(request: Request[Any], topic: Topic) -> Subscription:
+    """Return the subscription in the path, from the store. Refuses with `SubscriptionNotFound`."""
+    return await verbs.read(verbs.subscriptions_of(request.broker.topics, topic), _subscription_name(request))
+
+
+def _subscription_name(request: Request[Any]) -> str:
+    name = request.path["subscription"]
+    if not is_valid_name(name):
+        raise invalid_path("subscription", INVALID_NAME)
+    return name
+
+
+async def _prepare_target(request: Request[Any], name: str, *, is_given: bool) -> None:
+    """Check the right on the target queue, and make it if the request does not name one.
+
+    A topic would otherwise let its manager send to every queue.
+    """
+    authorize(request.principal, Right.SEND if is_given else Right.MANAGE, name)
+    if not is_given:
+        await verbs.create_target(request.broker.topics, name)
+
+
+def _precondition_of_put(request: Request[Any]) -> Precondition:
+    return Precondition(request.if_match(), request.if_none_match() or ())
+
+
+def _after(page: Page) -> str:
+    """Return the name after which the page begins. Refuses with `InvalidRequest`."""
+    after = page.cursor or ""
+    if after and not is_valid_name(after):
+        raise invalid_cursor()
+    return after
+
+
+def _next_cursor(listed: Sequence[Topic] | Sequence[Subscription], page: Page) -> str | None:
+    return listed[page.limit - 1].name if len(listed) > page.limit else None
+
+
+def _topic_response(topic: Topic, status: int = 200) -> Response:
+    return Response(topic_view(topic), status, headers=_etag_header(topic.etag))
+
+
+def _subscription_response(topic: Topic, subscription: Subscription, status: int = 200) -> Response:
+    return Response(subscription_view(topic, subscription), status, headers=_etag_header(subscription.etag))
+
+
+def _etag_header(etag: str) -> Headers:
+    return ((b"etag", b'"%s"' % etag.encode()),)

@@ -1,0 +1,233 @@
+"""Topics, subscriptions and publishes in requests and responses."""
+
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from app.domain.message import MAX_BATCH_COUNT, MAX_PROPERTIES
+from app.domain.queue import is_valid_name
+from app.domain.refusals import invalid_at
+from app.domain.topic import (
+    Published,
+    Subscription,
+    SubscriptionSettings,
+    Topic,
+    TopicSettings,
+    check_set_properties,
+    default_target,
+)
+from app.wire.field_types import Filter, PropertyKey, PropertyValue, QueueName, Timestamp
+from app.wire.properties import RawProperties, StoredProperties, decode_properties, encode_properties
+from app.wire.queues import QueueDescription
+from app.wire.sending import RawMessage
+from app.wire.times import to_wire
+
+MAX_TESTED = 100
+"""Messages in one test of a filter. Each may cost as much as 3 ms."""
+
+EMPTY_OBJECT = b"{}"
+
+RemovedProperties: TypeAlias = Annotated[
+    list[PropertyKey],
+    msgspec.Meta(max_length=MAX_PROPERTIES, description="Names of properties that the copies do not have."),
+]
+
+
+class TopicSettingsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The settings of a topic; omitted settings have their defaults."""
+
+    description: QueueDescription = ""
+
+    def settings(self) -> TopicSettings:
+        """Convert to the settings of the broker."""
+        return TopicSettings(self.description)
+
+
+class TopicPatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Changes to a topic: omitted fields stay unchanged, null restores the default."""
+
+    description: QueueDescription | UnsetType | None = UNSET
+
+    def merged(self, topic: Topic) -> TopicSettings:
+        """Return the settings with these changes."""
+        return topic.settings if self.description is UNSET else TopicSettings(self.description or "")
+
+
+class TopicView(msgspec.Struct, kw_only=True):
+    """A topic."""
+
+    name: str
+    description: str
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class TopicPage(msgspec.Struct):
+    """Topics by name; `next_cursor` is null on the last page."""
+
+    items: list[TopicView]
+    next_cursor: str | None
+
+
+class SubscriptionSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The settings of a subscription: which messages it copies to which queue, and with which properties.
+
+    Without `filter` it copies every message. Without `target_queue` its queue is `{topic}.{subscription}`, which is made
+    if it does not exist. Properties are removed before others are set.
+    """
+
+    target_queue: QueueName | None = None
+    filter: Filter | None = None
+    set_properties: RawProperties | UnsetType = UNSET
+    remove_properties: RemovedProperties = []
+
+    def settings(self, topic: str, name: str) -> SubscriptionSettings:
+        """Convert to the settings of the broker. Refuses with `InvalidRequest`."""
+        return SubscriptionSettings(
+            self.target_queue or _default_target(topic, name),
+            self.filter,
+            _encoded(decode_properties(self.set_properties, _locate) or {}),
+            tuple(dict.fromkeys(self.remove_properties)),
+        )
+
+
+class SubscriptionPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Changes to a subscription: omitted fields stay unchanged, null restores the default.
+
+    Members of `set_properties` are merged; null removes a member.
+    """
+
+    target_queue: QueueName | UnsetType | None = UNSET
+    filter: Filter | UnsetType | None = UNSET
+    set_properties: RawProperties | UnsetType = UNSET
+    remove_properties: RemovedProperties | UnsetType | None = UNSET
+
+    def merged(self, topic: str, subscription: Subscription) -> SubscriptionSettings:
+        """Return the settings with these changes. Refuses with `InvalidRequest`."""
+        before = subscription.settings
+        removed = before.remove_properties if self.remove_properties is UNSET else self.remove_properties or ()
+        target = before.target_queue
+        if self.target_queue is not UNSET:
+            target = self.target_queue or _default_target(topic, subscription.name)
+        return SubscriptionSettings(
+            target,
+            before.filter if self.filter is UNSET else self.filter,
+            self._merged_properties(before.set_properties),
+            tuple(dict.fromkeys(removed)),
+        )
+
+    def _merged_properties(self, before: bytes) -> bytes:
+        if self.set_properties is UNSET:
+            return before
+        changes = decode_properties(self.set_properties, _locate)
+        if changes is None:
+            return b""
+        members: dict[str, PropertyValue] = msgspec.json.decode(before or EMPTY_OBJECT)
+        return _encoded({name: value for name, value in (members | changes).items() if value is not None})
+
+
+class SubscriptionView(msgspec.Struct, kw_only=True):
+    """A subscription of a topic."""
+
+    topic: str
+    name: str
+    target_queue: str
+    filter: str | None
+    set_properties: StoredProperties
+    remove_properties: list[str]
+    created_at: Timestamp
+    updated_at: Timestamp
+
+
+class SubscriptionPage(msgspec.Struct):
+    """Subscriptions by name; `next_cursor` is null on the last page."""
+
+    items: list[SubscriptionView]
+    next_cursor: str | None
+
+
+class PublishBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages published in one request: all or none."""
+
+    messages: Annotated[list[RawMessage], msgspec.Meta(min_length=1, max_length=MAX_BATCH_COUNT)]
+
+
+class PublishedMessage(msgspec.Struct):
+    """What became of a published message.
+
+    `matched` is the number of subscriptions that it matched, and of its copies. `stored` is false if that is 0: no queue
+    has the message. `duplicates` is the number of copies that an earlier publish or send had stored.
+    """
+
+    message_id: str
+    matched: int
+    duplicates: int
+    stored: bool
+
+
+class PublishResults(msgspec.Struct):
+    """What became of each message, in order."""
+
+    results: list[PublishedMessage]
+
+
+class SubscriptionTest(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages on which to try the filter of a subscription."""
+
+    messages: Annotated[list[RawMessage], msgspec.Meta(min_length=1, max_length=MAX_TESTED)]
+
+
+class SubscriptionTestResults(msgspec.Struct):
+    """Whether the subscription would copy each message, in order."""
+
+    matches: list[bool]
+
+
+def topic_view(topic: Topic) -> TopicView:
+    """Build the JSON of a topic."""
+    return TopicView(
+        name=topic.name,
+        description=topic.settings.description,
+        created_at=to_wire(topic.created_at),
+        updated_at=to_wire(topic.updated_at),
+    )
+
+
+def subscription_view(topic: Topic, subscription: Subscription) -> SubscriptionView:
+    """Build the JSON of a subscription."""
+    settings = subscription.settings
+    return SubscriptionView(
+        topic=topic.name,
+        name=subscription.name,
+        target_queue=settings.target_queue,
+        filter=settings.filter,
+        set_properties=msgspec.Raw(settings.set_properties or EMPTY_OBJECT),
+        remove_properties=list(settings.remove_properties),
+        created_at=to_wire(subscription.created_at),
+        updated_at=to_wire(subscription.updated_at),
+    )
+
+
+def published_message(published: Published) -> PublishedMessage:
+    """Build the JSON of a published message."""
+    return PublishedMessage(published.message_id, published.matched, published.duplicates, published.matched > 0)
+
+
+def _default_target(topic: str, name: str) -> str:
+    """Return the name of the queue of a subscription. Refuses with `InvalidRequest` if no queue can have that name."""
+    target = default_target(topic, name)
+    if not is_valid_name(target):
+        raise invalid_at("/target_queue", f"{target} is too long for the name of a queue; give a target_queue.")
+    return target
+
+
+def _encoded(properties: dict[str, PropertyValue]) -> bytes:
+    encoded = encode_properties(properties, "/set_properties")
+    check_set_properties(encoded)
+    return encoded
+
+
+def _locate(pointer: str) -> str:
+    """Convert a pointer into the properties of a message to one into those that a subscription sets."""
+    return "/set_" + pointer.removeprefix("/")
