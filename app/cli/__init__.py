@@ -10,6 +10,7 @@ from app.cli.keys import key
 from app.cli.messages import browse, receive, recover, send
 from app.cli.queues import dead_letter, queue, restore
 from app.cli.server_commands import ServeCommand, bench, migrate, openapi, serve
+from app.cli.topics import publish, subscription, topic
 
 app = typer.Typer(
     name="peeklock",
@@ -24,7 +25,10 @@ app.command()(openapi)
 app.command(add_help_option=False, context_settings={"ignore_unknown_options": True})(bench)
 app.command()(capabilities)
 app.add_typer(queue, name="queue")
+app.add_typer(topic, name="topic")
+app.add_typer(subscription, name="subscription")
 app.command()(send)
+app.command()(publish)
 app.command()(receive)
 app.command()(recover)
 app.command()(execute)

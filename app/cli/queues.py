@@ -1,6 +1,5 @@
 """`peeklock queue ...` and `peeklock dead-letter ...`: queues and their messages."""
 
-import json
 from itertools import islice
 from typing import Annotated, Any
 
@@ -19,14 +18,11 @@ from app.cli.client import (
     show,
     show_table,
 )
+from app.cli.entity_settings import Setting, send_settings
 
 queue = typer.Typer(no_args_is_help=True, help="Create, change, show and delete queues.")
 dead_letter = typer.Typer(no_args_is_help=True, help="List and redrive dead-lettered messages.")
 
-Setting = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="A setting; may be repeated. VALUE is JSON or plain text."),
-]
 FilterText = Annotated[
     str | None, typer.Option("--filter", help="Filter in CEL over `message`: only messages that match.")
 ]
@@ -68,7 +64,7 @@ def create_queue(
     name: QueueName, settings: Setting = None, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
 ) -> None:
     """Create a queue, or replace its settings by these."""
-    _send_settings(connect(url, key, as_json), "PUT", name, settings)
+    send_settings(connect(url, key, as_json), "PUT", queue_path(name), settings)
 
 
 @queue.command("update")
@@ -76,7 +72,7 @@ def update_queue(
     name: QueueName, settings: Setting = None, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
 ) -> None:
     """Change these settings of a queue and keep the others."""
-    _send_settings(connect(url, key, as_json), "PATCH", name, settings)
+    send_settings(connect(url, key, as_json), "PATCH", queue_path(name), settings)
 
 
 @queue.command("delete")
@@ -206,27 +202,6 @@ def _in_batches(client: ApiClient, path: str, request_body: dict[str, Any], fiel
             if affected == 0:
                 break
     return done
-
-
-def _send_settings(client: ApiClient, method: str, name: str, settings: list[str] | None) -> None:
-    answer = client.call(method, queue_path(name), _settings(settings))
-    if client.as_json:
-        show(answer)
-    else:
-        show_table(("setting", "value"), list(answer.items()))
-
-
-def _settings(assignments: list[str] | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for assignment in assignments or ():
-        name, equals, value = assignment.partition("=")
-        if not equals:
-            raise typer.BadParameter(f"{assignment} is not NAME=VALUE")
-        try:
-            settings[name] = json.loads(value)
-        except ValueError:
-            settings[name] = value
-    return settings
 
 
 def _without_none(**values: Any) -> dict[str, Any]:
