@@ -131,7 +131,7 @@ async def _build_settlements(ports: SettlePorts, entries: Sequence[UnitSettlemen
                 ended = settlement or _refusal(await resolve_late(ports, queue, entries[index].request.token, None))
                 raise ended.located_at(f"/settlements/{index}")
             # A unit always admits the next messages of the groups that it leaves.
-            built[index] = replace(settlement, is_in_group=True)
+            built[index] = replace(settlement, is_in_group=True, keeps_history=queue.keeps_history)
     return [built[index] for index in range(len(entries))]
 
 

@@ -84,5 +84,13 @@ def _withdrawal(queue: Queue, message: SelectedMessage) -> Withdrawal:
 
 def _removal(queue: Queue, message: SelectedMessage) -> Removal:
     # The queue may have had groups before, so any message may be in one.
-    retention = queue.settings.archive_retention
-    return Removal(token_of(message), queue.id, queue.name, Outcome.PURGED, retention, ANY_LOCK, is_in_group=True)
+    return Removal(
+        token_of(message),
+        queue.id,
+        queue.name,
+        Outcome.PURGED,
+        queue.settings.archive_retention,
+        ANY_LOCK,
+        is_in_group=True,
+        keeps_history=queue.keeps_history,
+    )

@@ -56,4 +56,4 @@ async def _release_move(ports: ReleasePorts, locked: LockedMessage, expired_gene
     is_failure = settings.redelivery is Redelivery.AUTOMATIC
     failure = Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED_REASON if is_failure else None, is_failure)
     move = release(locked, settings, failure, ports.random_fraction())
-    return replace(move, fence=fence_above(expired_generation))
+    return replace(move, fence=fence_above(expired_generation), keeps_history=settings.history)

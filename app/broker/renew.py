@@ -97,7 +97,8 @@ async def renew(ports: RenewPorts, queue: Queue, token: LockToken, duration: Dur
         if locked is None or locked.queue_id != queue.id:
             raise await _refusal(ports.settling, queue, token)
         extension = lead_time(duration, shared_locks=ports.lock_store.is_shared and answer.asked_at is not None)
-        (extended,) = await ports.messages.extend([Extension(token, queue.id, extension, answer.expired_generation)])
+        lengthening = Extension(token, queue.id, extension, answer.expired_generation, queue.keeps_history)
+        (extended,) = await ports.messages.extend([lengthening])
         if extended is not None:
             until = await _record_renewal(ports.lock_store, renewal, answer, extended, extension)
             return RenewedLock(until, duration, extended.read_started_at if answer.asked_at is None else started_at)

@@ -47,7 +47,11 @@ async def revoke_locks(ports: RevokePorts) -> int:
 
 async def _revoke_batch(ports: RevokePorts, rows: Sequence[LockedMessage]) -> int:
     """Revoke these locks; return how many were still held."""
-    moves = [Move(row.token, row.queue_id, Outcome.ENTITY_CHANGED, row.home_state, fence=ANY_LOCK) for row in rows]
+    # The store knows whether the queue keeps a history.
+    moves = [
+        Move(row.token, row.queue_id, Outcome.ENTITY_CHANGED, row.home_state, fence=ANY_LOCK, keeps_history=True)
+        for row in rows
+    ]
     moved = await ports.messages.move(moves)
     # A record left behind would let its holder renew a lock that is gone.
     await ports.lock_store.delete_records([(row.token, MAX_GENERATION) for row in rows])

@@ -136,6 +136,8 @@ def _build(
 async def _settle_all(ports: SettlePorts, queue: Queue, settlements: Sequence[Settlement]) -> list[SettleResult]:
     if queue.has_groups:
         settlements = [replace(settlement, is_in_group=True) for settlement in settlements]
+    if queue.keeps_history:
+        settlements = [replace(settlement, keeps_history=True) for settlement in settlements]
     applied = await _apply(ports, settlements)
     failed = [index for index, effective in enumerate(applied) if not effective]
     answers: list[SettleResult] = [settled_by(settlement) for settlement in settlements]

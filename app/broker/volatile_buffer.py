@@ -105,7 +105,8 @@ class VolatileBuffer:
             except Exception as error:  # noqa: BLE001  # as below
                 return error
             else:
-                return await self._store([replace(draft, queue_id=current_queue.id)])
+                kept = current_queue.keeps_history
+                return await self._store([replace(draft, queue_id=current_queue.id, keeps_history=kept)])
 
     async def _store(self, drafts: Sequence[Draft]) -> Exception | None:
         """Store these drafts as soon as the store is available; return the error if it refuses them."""

@@ -16,6 +16,7 @@ class Claim(msgspec.Struct, frozen=True):
     Together they weigh at most `max_bytes`, unless it is a single message.
 
     `source` is the state to claim from: available (the queue), dead_lettered (its dead-letter queue) or deferred.
+    `keeps_history` if the queue may record its deliveries.
     """
 
     queue_id: int
@@ -24,6 +25,7 @@ class Claim(msgspec.Struct, frozen=True):
     receiver_id: str | None = None
     source: MessageState = MessageState.AVAILABLE
     max_bytes: int = MAX_RESPONSE_BYTES
+    keeps_history: bool = False
 
 
 class Recovery(msgspec.Struct, frozen=True):

@@ -88,7 +88,7 @@ class Draft(msgspec.Struct, frozen=True):
     At most one of `available_at` and `delay` is set. A message due later than the store's now is scheduled. A message
     that is already due gets its position as if neither was set. `duplicate_window` is the queue's window for
     recognising a repeated `message_id`, or 0. `is_in_group` if the queue limits how many messages of its group are in
-    flight.
+    flight. `keeps_history` if the queue records what happens to its messages.
     """
 
     queue_id: int
@@ -101,6 +101,7 @@ class Draft(msgspec.Struct, frozen=True):
     ttl: Duration | None = None
     duplicate_window: Duration = 0
     is_in_group: bool = False
+    keeps_history: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True):

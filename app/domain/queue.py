@@ -29,6 +29,8 @@ MAX_DUPLICATE_WINDOW: Duration = 7 * DAY
 MAX_TTL: Duration = 3650 * DAY
 DEFAULT_ARCHIVE_RETENTION: Duration = 7 * DAY
 MAX_ARCHIVE_RETENTION: Duration = 3650 * DAY
+MIN_HISTORY_RETENTION: Duration = HOUR
+"""How long events are kept at least: as long as the tombstones of deliveries, also in a queue without an archive."""
 
 MAX_QUEUE_DESCRIPTION_LENGTH = 1024
 MAX_GROUP_IN_FLIGHT = 1000
@@ -80,12 +82,15 @@ class QueueSettings:
     description: str = ""
     group_in_flight: int | None = None
     """How many messages of a group are available or locked at the same time. None: groups have no effect."""
+    history: bool = False
+    """Whether each transition of a message is recorded."""
 
 
-LEVEL_OF_SETTING: Mapping[str, int] = {"group_in_flight": 1, "redelivery": 2}
+LEVEL_OF_SETTING: Mapping[str, int] = {"group_in_flight": 1, "redelivery": 2, "history": 3}
 """The feature level of each setting that servers of the first release do not know. Its default changes nothing for them.
 
-Level 0 has the settings of version 0.1. Level 1 adds groups, level 2 redelivery on request.
+Level 0 has the settings of version 0.1. Level 1 adds groups, level 2 redelivery on request, level 3
+histories, in which the transitions that an older server makes would be missing.
 """
 
 FEATURE_LEVEL = max(LEVEL_OF_SETTING.values(), default=0)
@@ -118,6 +123,11 @@ class Queue:
     def has_groups(self) -> bool:
         """Whether the queue limits how many messages of a group are in flight."""
         return self.settings.group_in_flight is not None
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether the transitions of its messages are recorded."""
+        return self.settings.history
 
     @property
     def etag(self) -> str:
@@ -162,6 +172,11 @@ def required_level(settings: QueueSettings, level_of_setting: Mapping[str, int] 
     defaults = QueueSettings()
     used = (name for name in level_of_setting if getattr(settings, name) != getattr(defaults, name))
     return max((level_of_setting[name] for name in used), default=0)
+
+
+def history_retention(settings: QueueSettings) -> Duration | None:
+    """Return how long an event is kept at least, None if the queue records none."""
+    return max(settings.archive_retention, MIN_HISTORY_RETENTION) if settings.history else None
 
 
 def check_known(queue: Queue) -> None:

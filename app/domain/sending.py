@@ -49,4 +49,5 @@ def create_draft(new_message: NewMessage, queue: Queue, default_id: str) -> Draf
         ttl=time_to_live(new_message.ttl, settings),
         duplicate_window=settings.duplicate_detection_window or 0,
         is_in_group=queue.has_groups and envelope.group_id is not None,
+        keeps_history=queue.keeps_history,
     )

@@ -145,7 +145,7 @@ class Removal(msgspec.Struct, frozen=True):
     """A settlement that moves a locked message from the queue to the archive, or leaves a tombstone.
 
     `is_in_group` says that the message may be in a group. Otherwise the settlement has no effect on one that is, because
-    the next message of the group would not follow.
+    the next message of the group would not follow. `keeps_history` says that the queue may record the settlement.
     """
 
     token: LockToken
@@ -155,14 +155,15 @@ class Removal(msgspec.Struct, frozen=True):
     retention: Duration
     fence: Fence = NEVER_RENEWED
     is_in_group: bool = False
+    keeps_history: bool = False
 
 
 class Move(msgspec.Struct, frozen=True):
     """A settlement that keeps the message in the queue: its new state and the fields to set.
 
     With `delay` None the message keeps its position; otherwise it is due after that delay. `failures` is added to the
-    failure count. `properties` None leaves them unchanged. `is_in_group` is as in `Removal`; a message that stays
-    available needs none.
+    failure count. `properties` None leaves them unchanged. `is_in_group` and `keeps_history` are as in
+    `Removal`; a message that stays available needs no `is_in_group`.
     """
 
     token: LockToken
@@ -177,6 +178,7 @@ class Move(msgspec.Struct, frozen=True):
     properties: bytes | None = None
     fence: Fence = NEVER_RENEWED
     is_in_group: bool = False
+    keeps_history: bool = False
 
 
 Settlement: TypeAlias = Removal | Move
@@ -262,6 +264,7 @@ def token_of(message: Message | SelectedMessage) -> LockToken:
     return LockToken(message.sequence_number, message.lock_token)
 
 
-def undelivered_release(message: Message) -> Move:
+def undelivered_release(message: Message, *, keeps_history: bool = False) -> Move:
     """Return the release of a message that never reached its receiver: uncounted, in its old position."""
-    return Move(token_of(message), message.queue_id, Outcome.RELEASED, message.home_state)
+    token = token_of(message)
+    return Move(token, message.queue_id, Outcome.RELEASED, message.home_state, keeps_history=keeps_history)

@@ -74,6 +74,9 @@ GroupLimit: TypeAlias = Annotated[
         "1: first in, first out in each group, one receiver at a time; null: groups have no effect.",
     ),
 ]
+RecordsHistory: TypeAlias = Annotated[
+    bool, msgspec.Meta(description="Whether each transition of a message is recorded, from then on.")
+]
 QueueDescription: TypeAlias = Annotated[
     str, text_of(NO_NUL, "Text for operators.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)
 ]
@@ -114,6 +117,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     redelivery: Redelivery = Redelivery.AUTOMATIC
     description: QueueDescription = ""
     group_in_flight: GroupLimit | None = None
+    history: RecordsHistory = False
 
     def settings(self) -> QueueSettings:
         """Convert to the settings of the broker."""

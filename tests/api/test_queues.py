@@ -24,6 +24,7 @@ DEFAULTS = {
     "redelivery": "automatic",
     "description": "",
     "group_in_flight": None,
+    "history": False,
 }
 OTHER = {
     "lock_duration_seconds": 60.5,
@@ -39,6 +40,7 @@ OTHER = {
     "redelivery": "on_request",
     "description": "Orders of the shop.",
     "group_in_flight": 5,
+    "history": True,
 }
 
 

@@ -39,6 +39,7 @@ SETTINGS = QueueSettings(
     redelivery=Redelivery.ON_REQUEST,
     description="nine",
     group_in_flight=10,
+    history=True,
 )
 GRANT = Grant(frozenset({Right.SEND, Right.BROWSE}), ("a*", "b"))
 
@@ -137,7 +138,11 @@ def test_a_draft_keeps_every_field_that_is_stored() -> None:
     assert values == asked | ENVELOPE_COLUMNS | digest | group
     # The window is looked at, not stored; everything else of a draft is either a column or in the envelope.
     computed = set(digest) | set(group)
-    columns = names_of(Draft) - {"envelope", "duplicate_window", "is_in_group"} | set(ENVELOPE_COLUMNS) | computed
+    columns = (
+        names_of(Draft) - {"envelope", "duplicate_window", "is_in_group", "keeps_history"}
+        | set(ENVELOPE_COLUMNS)
+        | computed
+    )
     assert columns == set(message_rows.DRAFT_COLUMNS)
 
 
@@ -158,7 +163,11 @@ def test_an_envelope_without_headers_has_none_stored() -> None:
             {"first_delivered_at", "content_digest", "in_group"},
         ),  # for the archive only; for the groups only
         # For the sweeper only; for statements, and in the settings; for the schedule only.
-        (rows.QUEUE_COLUMNS, tables.QueueRow, {"take_locks_until", "group_in_flight", "admit_after"}),
+        (
+            rows.QUEUE_COLUMNS,
+            tables.QueueRow,
+            {"take_locks_until", "group_in_flight", "admit_after", "history_retention"},
+        ),
         (rows.API_KEY_COLUMNS, tables.ApiKeyRow, set()),
         (rows.TOMBSTONE_COLUMNS, tables.SettlementRow, {"remove_at"}),
         (
@@ -166,6 +175,7 @@ def test_an_envelope_without_headers_has_none_stored() -> None:
             tables.ArchiveRow,
             {"queue", "outcome", "settled_at", "remove_at", "export_batch"},
         ),
+        (rows.EVENT_COLUMNS, tables.MessageEventRow, {"sequence_number", "queue_id", "lock_token", "remove_at"}),
         (rows.BATCH_COLUMNS, tables.ExportBatchRow, {"rows_until"}),  # for the removal only
     ],
 )

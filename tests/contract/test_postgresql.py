@@ -42,7 +42,17 @@ from tests.contract.store_fixture import (
 
 Result = TypeVar("Result")
 
-GROWING = ("message", "archive", "archive_seal", "restorable", "export_batch", "settlement", "attempt", "recent_id")
+GROWING = (
+    "message",
+    "archive",
+    "archive_seal",
+    "restorable",
+    "export_batch",
+    "settlement",
+    "attempt",
+    "recent_id",
+    "message_event",
+)
 """Tables that may become large."""
 
 LONG_WAITS = f"""

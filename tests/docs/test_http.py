@@ -56,6 +56,8 @@ INSIDE = frozenset((
     "revoke_locks.MAX_REVOCATIONS", "queues.MAX_TRIES", "receive_filtered.MIN_COUNTED_MESSAGES", "receive_filtered.BATCH_BYTES", "search_state.MAX_BATCH_SIZE",
     "search_state.MAX_IDLE_SEARCHES", "search_state.MAX_MISSED", "search_state.RESCAN_SECONDS", "settlement.MAX_GENERATION",
     "subscription_filter.MAX_COMPILED", "topic_cache.MAX_ENTRIES", "publish.MAX_TRIES", "settlement.SECRET_BYTES", "queue_explanation.MAX_DUE_TIMES_READ", "settle.FIRST_PAUSE_SECONDS", "settle.MAX_TRIES",
+    # "History" in docs/http.md.
+    "queue.MIN_HISTORY_RETENTION",
 ))  # fmt: skip
 
 FIXED = {

@@ -7,6 +7,7 @@ method in one process share statements; each call gets its own result.
 
 from app.broker.ports.archive_store import ArchiveStore
 from app.broker.ports.explain_store import ExplainStore
+from app.broker.ports.history_store import HistoryStore
 from app.broker.ports.lock_store import (
     LockRecord,
     LockStore,
@@ -87,6 +88,7 @@ __all__ = [
     "ExplainStore",
     "Extended",
     "Extension",
+    "HistoryStore",
     "LockRecord",
     "LockRevocation",
     "LockRevocations",

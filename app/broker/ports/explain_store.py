@@ -7,8 +7,8 @@ from app.domain.explanation import EndedMessage, MessageFacts
 from app.domain.instant import Instant
 
 
-class ExplainStore(Protocol):
-    """The message store as explanations read it."""
+class TraceStore(Protocol):
+    """Reads of what is left of one message."""
 
     async def read_facts(self, queue_id: int, sequence_number: int) -> MessageFacts | None:
         """Return a message of the queue in any state, without its body."""
@@ -17,6 +17,10 @@ class ExplainStore(Protocol):
     async def read_end(self, queue_id: int, sequence_number: int) -> EndedMessage | None:
         """Return how a message left the queue, from the archive or, where the queue keeps none, from its tombstone."""
         ...
+
+
+class ExplainStore(TraceStore, Protocol):
+    """The message store as explanations read it."""
 
     async def locked_facts(self, queue_id: int, limit: int) -> list[MessageFacts]:
         """Return the first locked messages of the queue, by sequence number, without their bodies."""

@@ -55,12 +55,14 @@ class Extension:
     """A request to extend a lock in SQL to at least now + `duration`, unless its generation has expired.
 
     Takes effect if the token matches, `locked_until` is in the future and the generation is above `expired_generation`.
+    `keeps_history` if the queue may record the renewal.
     """
 
     token: LockToken
     queue_id: int
     duration: Duration
     expired_generation: int
+    keeps_history: bool = False
 
 
 @dataclass(frozen=True, slots=True)

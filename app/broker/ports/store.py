@@ -5,6 +5,7 @@ from typing import Protocol
 
 from app.broker.ports.archive_store import ArchiveStore
 from app.broker.ports.explain_store import ExplainStore
+from app.broker.ports.history_store import HistoryStore
 from app.broker.ports.maintenance_store import MaintenanceStore
 from app.broker.ports.message_store import Admitted, MessageStore
 from app.broker.ports.queue_store import ApiKeyStore, QueueStore
@@ -38,7 +39,7 @@ class StoreDescription(Protocol):
         ...
 
 
-class Store(MessageStore, MaintenanceStore, ExplainStore, StoreClock, StoreDescription, Protocol):
+class Store(MessageStore, MaintenanceStore, ExplainStore, HistoryStore, StoreClock, StoreDescription, Protocol):
     """An open message store. `archive`, `queues`, `topics` and `keys` share its connections.
 
     When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with

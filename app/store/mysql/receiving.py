@@ -18,6 +18,7 @@ from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import Execute, MysqlSession
 from app.store.mysql.templates import numbers_json, rows_json
 from app.store.records import message_rows
+from app.store.records.history import any_keeps_history, record_delivered
 from app.store.records.message_rows import MESSAGE_COLUMNS
 from app.store.records.rows import Row
 
@@ -109,7 +110,8 @@ async def claim(
     for source_key, fitted in truncated.items():
         if fitted:
             scan_limits.shrink(source_key, fitted)
-    delivered = await _deliver(session, allocations, execute)
+    delivered = await _deliver(session, allocations, session.execute if any_keeps_history(claims) else execute)
+    await record_delivered(session, claims, delivered)
     return [
         RequeueEntryError() if not messages and (wanted_claim.queue_id, wanted_claim.source) in truncated else messages
         for wanted_claim, messages in zip(claims, delivered, strict=True)
@@ -147,7 +149,9 @@ async def claim_by_number(
         wanted_claim.max_bytes,
         read_started_at,
     )
-    (messages,) = await _deliver(session, allocations, session.commit)
+    run = session.execute if wanted_claim.keeps_history else session.commit
+    (messages,) = await _deliver(session, allocations, run)
+    await record_delivered(session, [wanted_claim], [messages])
     return messages
 
 

@@ -15,6 +15,7 @@ from app.store.mysql.session import Execute, MysqlSession, NullViolation, Statem
 from app.store.mysql.templates import rows_json
 from app.store.records.database import LockWaitTimeout
 from app.store.records.groups import admit, any_in_group, entered_groups, with_admitted
+from app.store.records.history import any_keeps_history, record_sent
 from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
 from app.store.records.message_rows import DRAFT_COLUMNS, draft_row
 from app.store.records.rows import STATES
@@ -23,15 +24,17 @@ from app.store.server.pool import MessageIdInUse
 
 async def send(session: MysqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:
     """Store the drafts and commit. Return the receipts, and other messages that were admitted."""
-    if any_in_group(drafts):
+    if any_in_group(drafts) or any_keeps_history(drafts):
         return await send_into_groups(session, drafts)
     return await store(session, drafts, session.commit), []
 
 
 async def send_into_groups(session: MysqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:
-    """Store the drafts, and admit those whose groups have free places. Return what `send` does."""
+    """Store the drafts, admit those whose groups have free places, and record it. Return what `send` does."""
     receipts = await store(session, drafts, session.execute)
-    return with_admitted(receipts, await admit(session, entered_groups(drafts, receipts)))
+    receipts, others = with_admitted(receipts, await admit(session, entered_groups(drafts, receipts)))
+    await record_sent(session, drafts, receipts, others)
+    return receipts, others
 
 
 async def store(session: MysqlSession, drafts: Sequence[Draft], execute: Execute) -> list[Receipt]:

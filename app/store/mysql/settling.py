@@ -11,6 +11,7 @@ from app.runtime.clock import Clock
 from app.store.mysql.session import MysqlSession
 from app.store.mysql.templates import numbers_json, rows_json
 from app.store.records.groups import GroupKey, admit, leaves_group
+from app.store.records.history import any_keeps_history, record_renewed, record_settled
 from app.store.records.settlement_params import move_params, tombstone_params
 from app.store.records.unit_effects import check_effective
 
@@ -32,9 +33,11 @@ async def remove(
     """
     effective, left = await _lock_rows(session, "fence_holds", removals)
     if removed := list(compress(removals, effective)):
-        run = session.execute if left else session.commit
+        run = session.execute if left or any_keeps_history(removed) else session.commit
         await run(*_removal_statements(session, removed), *afterwards(_numbers(removed)))
-    return effective, await admit(session, left)
+    admitted = await admit(session, left)
+    await record_settled(session, removals, effective, admitted)
+    return effective, admitted
 
 
 async def move(session: MysqlSession, moves: Sequence[Move]) -> Settled:
@@ -71,7 +74,9 @@ async def extend(session: MysqlSession, clock: Clock, extensions: Sequence[Exten
         if after is not None:
             latest[extension.token] = after
     if latest:
-        await session.commit(session.render("extend", rows=rows_json(_extension_row(*item) for item in latest.items())))
+        run = session.execute if any_keeps_history(extensions) else session.commit
+        await run(session.render("extend", rows=rows_json(_extension_row(*item) for item in latest.items())))
+        await record_renewed(session, extensions, [answer is not None for answer in answers])
     return answers
 
 
@@ -93,9 +98,11 @@ async def settle_locked(session: MysqlSession, settlements: Sequence[Move | Remo
 async def _move(session: MysqlSession, name: str, moves: Sequence[Move]) -> Settled:
     effective, left = await _lock_rows(session, name, moves)
     if moved := list(compress(moves, effective)):
-        run = session.execute if left else session.commit
+        run = session.execute if left or any_keeps_history(moved) else session.commit
         await run(*_move_statements(session, moved))
-    return effective, await admit(session, left)
+    admitted = await admit(session, left)
+    await record_settled(session, moves, effective, admitted)
+    return effective, admitted
 
 
 def _removal_statements(session: MysqlSession, removals: Sequence[Removal]) -> list[bytes]:

@@ -455,6 +455,50 @@ FROM JSON_TABLE(@changes, '$[*]' COLUMNS (
 STRAIGHT_JOIN accepted_count AS c FORCE INDEX (PRIMARY)
     ON c.first_number = entry.first_number AND c.queue_id = entry.queue_id AND c.day = entry.day;
 
+-- ---- histories -------------------------------------------------------------------------------------------------------
+
+-- record_ends: record how deliveries or messages ended, each with the receiver of the delivery, if their queues keep a history
+INSERT INTO message_event (
+    sequence_number, queue_id, happened_at, event, state, outcome, receiver_id, reason, delivery_count, remove_at
+)
+SELECT
+    entry.sequence_number, q.id, @now, entry.event, entry.state, entry.outcome,
+    (
+        SELECT receiver_id FROM message_event AS e FORCE INDEX (message_event_message)
+        WHERE e.sequence_number = entry.sequence_number AND e.lock_token = UNHEX(entry.lock_token)
+        ORDER BY e.id DESC LIMIT 1
+    ),
+    entry.reason,
+    (
+        SELECT delivery_count FROM message_event AS e FORCE INDEX (message_event_message)
+        WHERE e.sequence_number = entry.sequence_number AND e.lock_token = UNHEX(entry.lock_token)
+        ORDER BY e.id DESC LIMIT 1
+    ),
+    @now + q.history_retention
+FROM JSON_TABLE(:entries, '$[*]' COLUMNS (
+    sequence_number BIGINT PATH '$.sequence_number',
+    queue_id INT PATH '$.queue_id',
+    lock_token VARCHAR(32) CHARACTER SET utf8mb4 PATH '$.lock_token',
+    event VARCHAR(64) CHARACTER SET utf8mb4 PATH '$.event',
+    state SMALLINT PATH '$.state',
+    outcome VARCHAR(64) CHARACTER SET utf8mb4 PATH '$.outcome',
+    reason TEXT CHARACTER SET utf8mb4 PATH '$.reason'
+)) AS entry
+STRAIGHT_JOIN queue AS q FORCE INDEX (PRIMARY) ON q.id = entry.queue_id
+WHERE q.history_retention IS NOT NULL;
+
+-- record_events: record one event of each of these messages, as they are now, if their queues keep a history
+INSERT INTO message_event (
+    sequence_number, queue_id, happened_at, event, state, lock_token, receiver_id, reason, delivery_count, remove_at
+)
+SELECT
+    m.sequence_number, m.queue_id, @now, :event, m.state, m.lock_token, m.receiver_id, :reason,
+    CASE WHEN m.state = 2 THEN m.delivery_count END, @now + q.history_retention
+FROM message AS m FORCE INDEX (PRIMARY)
+STRAIGHT_JOIN queue AS q FORCE INDEX (PRIMARY) ON q.id = m.queue_id
+WHERE m.sequence_number @in(:numbers)
+  AND q.history_retention IS NOT NULL;
+
 -- ---- attempts ---------------------------------------------------------------------------------------------------------
 
 -- attempt_for_update: fail if another transaction makes the same attempt at this moment
@@ -693,8 +737,8 @@ WHERE sequence_number @in(:numbers)
 FOR UPDATE SKIP LOCKED;
 
 -- create_queue: create a queue, unless one of this name exists
-INSERT INTO queue (name, settings, feature_level, group_in_flight, version, created_at, updated_at)
-SELECT :name, :settings, :feature_level, :group_in_flight, 1, clock.now, clock.now
+INSERT INTO queue (name, settings, feature_level, group_in_flight, history_retention, version, created_at, updated_at)
+SELECT :name, :settings, :feature_level, :group_in_flight, :history_retention, 1, clock.now, clock.now
 FROM (SELECT @now AS now) AS clock
 WHERE NOT EXISTS (SELECT 1 FROM queue WHERE name = :name);
 

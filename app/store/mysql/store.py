@@ -17,6 +17,7 @@ from app.store.mysql.dialect import DIALECT
 from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import MysqlSession
 from app.store.records.database import BatchObserver, unavailable_when_closed
+from app.store.records.history import record_restored
 from app.store.records.json_columns import (
     read_receipts,
     read_tokens,
@@ -135,7 +136,10 @@ class MysqlStore(ServerStore[MysqlSession]):
         """See `RestoreStore`."""
 
         async def work(session: MysqlSession) -> tuple[list[Receipt], list[Admitted]]:
-            return await sending.send_into_groups(session, await take_restorable(session, queue, numbers))
+            drafts = await take_restorable(session, queue, numbers)
+            receipts, admitted = await sending.send_into_groups(session, drafts)
+            await record_restored(session, receipts, admitted)
+            return receipts, admitted
 
         with unavailable_when_closed:
             receipts, admitted = await self._pool.transaction(work)

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from app.broker.ports import Admitted, Attempt, AttemptResult
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
+from app.domain.settlement import LockToken
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.postgresql import receiving, sending, work_unit
 from app.store.postgresql.scan_floors import ScanFloors
 from app.store.postgresql.session import PostgresqlSession
+from app.store.records import message_rows
 from app.store.records.attempts import stored_answer
+from app.store.records.database import SqlSession
 from app.store.records.json_columns import (
     read_receipts,
     read_tokens,
@@ -55,13 +58,20 @@ async def receive(
     """Within a transaction: claim messages, or return those of the first try that its locks still hold."""
     earlier = await begin(session, attempt)
     if earlier is not None:
-        return AttemptResult(await receiving.still_locked(session, clock, read_tokens(earlier)), replayed=True)
+        return AttemptResult(await still_locked(session, clock, read_tokens(earlier)), replayed=True)
     messages = await receiving.claim_one(session, floors, clock, claim)
     if messages:
         await session.change("answer_attempt", attempt_key=attempt.key, answer=write_tokens(messages))
     else:
         await session.rollback()
     return AttemptResult(messages, replayed=False)
+
+
+async def still_locked(session: SqlSession, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
+    """Return the messages that these tokens still lock, in the order of the tokens."""
+    read_started_at = clock.monotonic()
+    found_rows = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
+    return message_rows.messages_locked_by(tokens, found_rows, read_started_at)
 
 
 async def begin(session: PostgresqlSession, attempt: Attempt) -> str | None:

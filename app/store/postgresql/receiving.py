@@ -8,7 +8,7 @@ from secrets import token_bytes
 from app.domain.delivery import Claim, delivery_position
 from app.domain.message import Message, MessageState
 from app.domain.refusals import StoreUnavailable
-from app.domain.settlement import SECRET_BYTES, LockToken
+from app.domain.settlement import SECRET_BYTES
 from app.domain.weight import weight_of
 from app.runtime.clock import Clock
 from app.runtime.coalescer import RequeueEntryError
@@ -16,6 +16,7 @@ from app.store.postgresql.entries import short_array
 from app.store.postgresql.scan_floors import Scan, ScanFloors, ScanPosition, ScanResult
 from app.store.records import message_rows
 from app.store.records.database import SqlSession
+from app.store.records.history import record_delivered
 from app.store.records.rows import Row
 
 MESSAGE_WIDTH = len(message_rows.MESSAGE_COLUMNS)
@@ -48,11 +49,20 @@ async def claim(
     return batch.results()
 
 
-async def claim_one(session: SqlSession, floors: ScanFloors, clock: Clock, wanted_claim: Claim) -> list[Message]:
-    """Return the next messages for one claim. Serves nothing if the transaction failed."""
-    batch = ClaimBatch([wanted_claim], clock)
+async def claim_and_record(
+    session: SqlSession, floors: ScanFloors, clock: Clock, claims: Sequence[Claim]
+) -> list[list[Message] | Exception]:
+    """Within a transaction: claim as `claim` does, and record what it got. Serves nothing if the transaction failed."""
+    batch = ClaimBatch(claims, clock)
     await _serve_all(session, floors, batch)
-    (answer,) = batch.results()
+    results = batch.results()
+    await record_delivered(session, claims, results)
+    return results
+
+
+async def claim_one(session: SqlSession, floors: ScanFloors, clock: Clock, wanted_claim: Claim) -> list[Message]:
+    """Within a transaction: return the next messages for one claim. Serves nothing if the transaction failed."""
+    (answer,) = await claim_and_record(session, floors, clock, [wanted_claim])
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -260,7 +270,10 @@ async def _serve_dead_letters(session: SqlSession, batch: ClaimBatch) -> None:
 
 
 async def claim_by_number(session: SqlSession, clock: Clock, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-    """Return those of these messages that are in the claim's source state, in this order."""
+    """Return those of these messages that are in the claim's source state, in this order.
+
+    The session is a transaction if the claim is recorded.
+    """
     distinct_numbers = list(dict.fromkeys(numbers))
     read_started_at = clock.monotonic()
     found_rows = await session.fetch(
@@ -274,14 +287,9 @@ async def claim_by_number(session: SqlSession, clock: Clock, claim: Claim, numbe
         receiver_id=claim.receiver_id,
         budget=claim.max_bytes,
     )
-    return _in_slot_order(found_rows, read_started_at)
-
-
-async def still_locked(session: SqlSession, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
-    """Return the messages that these tokens still lock, in the order of the tokens."""
-    read_started_at = clock.monotonic()
-    found_rows = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return message_rows.messages_locked_by(tokens, found_rows, read_started_at)
+    messages = _in_slot_order(found_rows, read_started_at)
+    await record_delivered(session, [claim], [messages])
+    return messages
 
 
 def _in_slot_order(found_rows: Iterable[Row], read_started_at: float) -> list[Message]:

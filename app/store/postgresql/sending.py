@@ -12,17 +12,20 @@ from app.store.postgresql.entries import entry_columns, fetch_entries
 from app.store.records import message_rows, rows
 from app.store.records.database import LockWaitTimeout, SqlSession
 from app.store.records.groups import admit, entered_groups, with_admitted
+from app.store.records.history import record_sent
 from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
 from app.store.server.pool import MessageIdInUse
 
 
 async def send_into_groups(session: SqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:
-    """Within a transaction: send as `send` does, and admit the drafts whose groups have free places.
+    """Within a transaction: send as `send` does, admit the drafts whose groups have free places, and record it.
 
     Return the receipts, and other messages that were admitted.
     """
     receipts = await send(session, drafts)
-    return with_admitted(receipts, await admit(session, entered_groups(drafts, receipts)))
+    receipts, others = with_admitted(receipts, await admit(session, entered_groups(drafts, receipts)))
+    await record_sent(session, drafts, receipts, others)
+    return receipts, others
 
 
 async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:

@@ -9,6 +9,7 @@ from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.store.postgresql.entries import fetch_entries
 from app.store.records.database import SqlSession
 from app.store.records.groups import GroupKey, admit
+from app.store.records.history import record_renewed, record_settled
 from app.store.records.json_columns import write_properties_change
 from app.store.records.rows import Row
 
@@ -60,14 +61,28 @@ async def settle(
 async def settle_in_groups(
     session: SqlSession, settlement: Settlement[AnySettlement], entries: Sequence[AnySettlement]
 ) -> tuple[list[Row | None], list[Admitted]]:
-    """Within a transaction: settle, and admit the next messages of the groups that messages have left."""
+    """Within a transaction: settle, admit the next messages of the groups that messages have left, and record it."""
     settled = await settle(session, settlement, entries, **IN_GROUPS)
-    return settled, await admit(session, left_groups(settled))
+    admitted = await admit(session, left_groups(settled))
+    await record_settled(session, entries, [row is not None for row in settled], admitted)
+    return settled, admitted
 
 
 def left_groups(settled: Sequence[Row | None]) -> list[GroupKey]:
     """Return the groups that messages have left, from the rows that report their settlements."""
     return [(row[1], row[2]) for row in settled if row is not None and row[2] is not None]
+
+
+async def extend(session: SqlSession, extensions: Sequence[Extension]) -> list[Row | None]:
+    """Extend locks. Return the row of each lock that was extended."""
+    return await settle(session, EXTEND, extensions)
+
+
+async def extend_and_record(session: SqlSession, extensions: Sequence[Extension]) -> list[Row | None]:
+    """Within a transaction: extend locks, and record it."""
+    extended = await extend(session, extensions)
+    await record_renewed(session, extensions, [row is not None for row in extended])
+    return extended
 
 
 WITHOUT_GROUPS = {"tombstone_retention": TOMBSTONE_RETENTION, "admits": False}

@@ -684,6 +684,45 @@ WITH admitted AS (
 INSERT INTO depth (queue_id, blocked)
 SELECT queue_id, -1 FROM admitted;
 
+-- ---- histories -------------------------------------------------------------------------------------------------------
+
+-- record_ends: record how deliveries or messages ended, each with the receiver of the delivery, if their queues keep a history
+INSERT INTO message_event (
+    sequence_number, queue_id, happened_at, event, state, outcome, receiver_id, reason, delivery_count, remove_at
+)
+SELECT
+    entry.sequence_number, entry.queue_id, clock.now, entry.event, entry.state, entry.outcome, delivery.receiver_id,
+    entry.reason, delivery.delivery_count, clock.now + q.history_retention
+FROM (SELECT @now AS now) AS clock
+CROSS JOIN json_to_recordset(:entries::json) AS entry (
+    sequence_number bigint, queue_id int, lock_token text, event text, state smallint, outcome text, reason text
+)
+CROSS JOIN LATERAL (
+    SELECT history_retention FROM queue WHERE id = entry.queue_id AND history_retention IS NOT NULL LIMIT 1
+) AS q
+LEFT JOIN LATERAL (
+    SELECT e.receiver_id, e.delivery_count FROM message_event AS e
+    WHERE e.sequence_number = entry.sequence_number
+      AND e.queue_id > 0
+      AND (e.lock_token = decode(entry.lock_token, 'hex')) IS TRUE
+    ORDER BY e.id DESC
+    LIMIT 1
+) AS delivery ON true;
+
+-- record_events: record one event of each of these messages, as they are now, if their queues keep a history
+INSERT INTO message_event (
+    sequence_number, queue_id, happened_at, event, state, lock_token, receiver_id, reason, delivery_count, remove_at
+)
+SELECT
+    m.sequence_number, m.queue_id, clock.now, :event, m.state, m.lock_token, m.receiver_id, :reason,
+    CASE WHEN m.state = 2 THEN m.delivery_count END, clock.now + q.history_retention
+FROM (SELECT @now AS now) AS clock
+CROSS JOIN unnest(:numbers::bigint[]) AS requested (sequence_number)
+CROSS JOIN LATERAL (SELECT * FROM message WHERE sequence_number = requested.sequence_number LIMIT 1) AS m
+CROSS JOIN LATERAL (
+    SELECT history_retention FROM queue WHERE id = m.queue_id AND history_retention IS NOT NULL LIMIT 1
+) AS q;
+
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 
 -- begin_attempt: record an attempt that is the first of its key; returns a row if it is

@@ -19,6 +19,7 @@ from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, Pre
 from app.store.postgresql.settling import AnySettlement, Settlement
 from app.store.records.database import BatchObserver, unavailable_when_closed
 from app.store.records.groups import any_in_group
+from app.store.records.history import any_keeps_history, record_restored
 from app.store.records.restoring import take_restorable
 from app.store.records.rows import Row
 from app.store.server.advisory_lock import AdvisoryLock
@@ -54,7 +55,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
     async def _send(self, drafts: list[Draft]) -> list[Receipt]:
         admitted: list[Admitted] = []
-        if any_in_group(drafts):
+        if any_in_group(drafts) or any_keeps_history(drafts):
             work = partial(sending.send_into_groups, drafts=drafts)
             receipts, admitted = await self._pool.transaction(work)
         else:
@@ -84,10 +85,19 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
             raise
 
     async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
-        return await receiving.claim(self._pool, self._scan_floors, self._clock, claims)
+        if not any_keeps_history(claims):
+            return await receiving.claim(self._pool, self._scan_floors, self._clock, claims)
+        work = partial(receiving.claim_and_record, floors=self._scan_floors, clock=self._clock, claims=claims)
+        try:
+            return await self._pool.transaction(work)
+        except BaseException:
+            # As in `claim_once`.
+            self._discard_floors({claim.queue_id for claim in claims})
+            raise
 
     async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-        return await receiving.claim_by_number(self._pool, self._clock, claim, numbers)
+        work = partial(receiving.claim_by_number, clock=self._clock, claim=claim, numbers=numbers)
+        return await (self._pool.transaction(work) if claim.keeps_history else work(self._pool))
 
     # ---- settling ----------------------------------------------------------------------------------------------------
 
@@ -128,8 +138,8 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     async def _settle(
         self, settlement: Settlement[AnySettlement], entries: Sequence[AnySettlement]
     ) -> Sequence[Row | None]:
-        """Run a settlement. If a message may be in a group, the same transaction admits the next ones."""
-        if not any_in_group(entries):
+        """Run a settlement. The same transaction admits messages of groups and records it, if entries may need that."""
+        if not (any_in_group(entries) or any_keeps_history(entries)):
             return await settling.settle(self._pool, settlement, entries, **settling.WITHOUT_GROUPS)
         work = partial(settling.settle_in_groups, settlement=settlement, entries=entries)
         settled, admitted = await self._pool.transaction(work)
@@ -157,7 +167,10 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
         read_started_at = self._clock.monotonic()
-        extended = await settling.settle(self._pool, settling.EXTEND, extensions)
+        if any_keeps_history(extensions):
+            extended = await self._pool.transaction(partial(settling.extend_and_record, extensions=extensions))
+        else:
+            extended = await settling.extend(self._pool, extensions)
         return [None if row is None else Extended(*row[1:], read_started_at=read_started_at) for row in extended]
 
     # ---- other verbs that store messages below a `ScanFloor` ---------------------------------------------------------
@@ -179,7 +192,9 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
         async def work(session: PostgresqlSession) -> tuple[list[Receipt], list[Admitted]]:
             drafts = await take_restorable(session, queue, numbers)
-            return await sending.send_into_groups(session, drafts) if drafts else ([], [])
+            receipts, admitted = await sending.send_into_groups(session, drafts) if drafts else ([], [])
+            await record_restored(session, receipts, admitted)
+            return receipts, admitted
 
         with unavailable_when_closed:
             receipts, admitted = await self._pool.transaction(work)

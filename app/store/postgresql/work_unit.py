@@ -10,12 +10,13 @@ from app.store.postgresql import sending
 from app.store.postgresql.settling import IN_GROUPS, MOVE, REMOVE, left_groups, settle
 from app.store.records.database import SqlSession
 from app.store.records.groups import admit, entered_groups, with_admitted
+from app.store.records.history import record_unit
 from app.store.records.rows import Row
 from app.store.records.unit_effects import UnitEffects, check_effective
 
 
 async def execute(session: SqlSession, unit: WorkUnit) -> UnitEffects:
-    """Within a transaction: carry out the unit. Raises `SettlementsFailed`; then the transaction must be undone."""
+    """Within a transaction: carry out the unit, and record it. Raises `SettlementsFailed`; then the transaction must be undone."""
     removals, moves = unit.removals, unit.moves
     removed = await settle(session, REMOVE, removals, **IN_GROUPS)
     moved = await settle(session, MOVE, moves, **IN_GROUPS)
@@ -23,6 +24,7 @@ async def execute(session: SqlSession, unit: WorkUnit) -> UnitEffects:
     receipts = await sending.send(session, unit.drafts) if unit.drafts else []
     groups = [*left_groups(removed), *left_groups(moved), *entered_groups(unit.drafts, receipts)]
     receipts, admitted = with_admitted(receipts, await admit(session, groups))
+    await record_unit(session, unit, receipts, admitted)
     return UnitEffects(receipts, admitted, _returned(moves, moved))
 
 

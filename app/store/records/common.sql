@@ -497,6 +497,63 @@ SET state = 1,
 WHERE sequence_number @in(:numbers)
   AND COALESCE(in_group, 0) = 2;  -- or it was taken away since it was found
 
+-- ---- histories -------------------------------------------------------------------------------------------------------
+
+-- record_events: record one event of each of these messages, as they are now, if their queues keep a history
+INSERT INTO message_event (
+    sequence_number, queue_id, happened_at, event, state, lock_token, receiver_id, reason, delivery_count, remove_at
+)
+SELECT
+    m.sequence_number, m.queue_id, clock.now, :event, m.state, m.lock_token, m.receiver_id, :reason,
+    CASE WHEN m.state = 2 THEN m.delivery_count END, clock.now + q.history_retention
+FROM (SELECT @now AS now) AS clock
+CROSS JOIN message AS m
+JOIN queue AS q ON q.id = m.queue_id
+WHERE m.sequence_number @in(:numbers)
+  AND q.history_retention IS NOT NULL;
+
+-- history: events of a message, after an event, if the message was in this queue last
+SELECT @event
+FROM message_event
+WHERE sequence_number = :sequence_number
+  AND queue_id > 0
+  AND id > :after
+  AND (
+      SELECT last.queue_id FROM message_event AS last
+      WHERE last.sequence_number = :sequence_number AND last.queue_id > 0
+      ORDER BY last.id DESC
+      LIMIT 1
+  ) = :queue_id
+ORDER BY id
+LIMIT :limit;
+
+-- expired_events: events past their time, and whether each is kept because its message is in a queue or has later events
+SELECT
+    id,
+    CASE
+        WHEN (SELECT 1 FROM message WHERE message.sequence_number = expired.sequence_number) IS NOT NULL THEN 1
+        WHEN (
+            SELECT remove_at FROM message_event
+            WHERE message_event.sequence_number = expired.sequence_number AND queue_id > 0
+            ORDER BY id DESC
+            LIMIT 1
+        ) > expired.now THEN 1
+        ELSE 0
+    END
+FROM (
+    SELECT id, sequence_number, @now AS now
+    FROM message_event
+    WHERE remove_at <= @now  -- fence: time
+    ORDER BY remove_at
+    LIMIT :limit
+) AS expired;
+
+-- keep_events: look at these events again later
+UPDATE message_event SET remove_at = @now + :period WHERE id @in(:ids);
+
+-- delete_events: delete these events
+DELETE FROM message_event WHERE id @in(:ids);
+
 -- ---- deletion of expired rows ---------------------------------------------------------------------------------------
 
 -- delete_expired_settlements: delete tombstones past their time
@@ -723,8 +780,8 @@ WHERE number IN (
 -- ---- queues ----------------------------------------------------------------------------------------------------------
 
 -- create_queue: create a queue, unless one of this name exists
-INSERT INTO queue (name, settings, feature_level, group_in_flight, version, created_at, updated_at)
-SELECT :name, :settings, :feature_level, :group_in_flight, 1, clock.now, clock.now
+INSERT INTO queue (name, settings, feature_level, group_in_flight, history_retention, version, created_at, updated_at)
+SELECT :name, :settings, :feature_level, :group_in_flight, :history_retention, 1, clock.now, clock.now
 FROM (SELECT @now AS now) AS clock
 WHERE 1 = 1  -- or SQLite would read the next word as the condition of a join
 ON CONFLICT DO NOTHING;
@@ -753,6 +810,7 @@ UPDATE queue
 SET settings = :settings,
     feature_level = :feature_level,
     group_in_flight = :group_in_flight,
+    history_retention = :history_retention,
     admit_after = CASE WHEN :admits_groups = 1 THEN '' ELSE admit_after END,
     version = version + 1,
     updated_at = @now,

@@ -19,11 +19,13 @@ import msgspec
 from msgspec.structs import replace
 
 from app.broker.ports import Admitted
+from app.domain.history import Event
 from app.domain.instant import Instant
 from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import Move, Removal
 from app.store.records.database import GroupInUse, LockWaitTimeout, SqlSession
+from app.store.records.history import record, record_admitted
 
 GroupKey: TypeAlias = tuple[int, str]
 """A group: the id of its queue, and its `group_id`."""
@@ -97,6 +99,7 @@ async def admit_after(
     groups = [group_id for (group_id,) in found_rows]
     is_last = len(groups) < limit
     admitted = await admit(session, [(queue_id, group_id) for group_id in groups])
+    await record_admitted(session, admitted)
     last = None if is_last else groups[-1]
     await session.change("continue_after", id=queue_id, after=after, version=version, admit_after=last)
     return admitted, is_last
@@ -113,6 +116,7 @@ async def release_blocked(
     numbers = [number for (number,) in found_rows]
     if numbers:
         await session.change("release_blocked", numbers=numbers)
+        await record(session, Event.ADMITTED, numbers)
     is_last = len(numbers) < limit
     last = None if is_last else after
     await session.change("continue_after", id=queue_id, after=after, version=version, admit_after=last)

@@ -11,6 +11,7 @@ from app.domain.message import Message, MessageState
 from app.domain.settlement import RESTORABLE_OUTCOMES, Outcome
 from app.store.records.database import SqlSession
 from app.store.records.groups import admit, enter, left_groups
+from app.store.records.history import record_admitted, record_withdrawn
 from app.store.records.json_columns import write_properties
 
 Change: TypeAlias = Callable[[SqlSession, Sequence[int]], Awaitable[None]]
@@ -27,7 +28,9 @@ async def end_rows(
         return [], []
     groups = await left_groups(session, [rows[index].sequence_number for index in locked])
     await change(session, locked)
-    return locked, await admit(session, groups)
+    admitted = await admit(session, groups)
+    await record_admitted(session, admitted)
+    return locked, admitted
 
 
 async def lock_rows(session: SqlSession, statement: str, expected: Sequence[UnlockedRow]) -> list[bool]:
@@ -65,12 +68,13 @@ async def lock_unchanged(session: SqlSession, expected: Message) -> Instant | No
 
 
 async def withdraw(session: SqlSession, withdrawals: Sequence[Withdrawal]) -> None:
-    """Archive and delete rows that this transaction has locked."""
+    """Archive, delete and record rows that this transaction has locked."""
     groups: defaultdict[tuple[str, Outcome, Duration], list[int]] = defaultdict(list)
     for withdrawal in withdrawals:
         groups[withdrawal.queue, withdrawal.outcome, withdrawal.retention].append(withdrawal.row.sequence_number)
     for (queue, outcome, retention), numbers in groups.items():
         await archive_and_delete(session, numbers, queue, outcome, retention)
+    await record_withdrawn(session, withdrawals)
 
 
 async def archive_and_delete(

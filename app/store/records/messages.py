@@ -10,6 +10,7 @@ from itertools import compress
 from app.broker.ports import Admitted, Edit, Promoted, QueueGone, Recovered, Redrive, UnlockedRow, Withdrawal
 from app.domain.archive import DEFAULT_BATCH_LIMITS
 from app.domain.delivery import Recovery
+from app.domain.history import Event
 from app.domain.instant import DAY, Duration
 from app.domain.message import Message, MessageState
 from app.domain.queue import FEATURE_LEVEL, Queue
@@ -19,6 +20,7 @@ from app.store.records import rows
 from app.store.records.database import Database, GroupInUse, SqlSession, unavailable_when_closed
 from app.store.records.explanation_reads import ExplanationReads
 from app.store.records.groups import admit, admit_after, enter, left_groups, release_blocked
+from app.store.records.history import HistoryReads, delete_expired_events, record, record_admitted
 from app.store.records.message_changes import (
     Change,
     archive_and_delete,
@@ -45,7 +47,7 @@ DELETIONS = (
 """The statements that delete rows past their time."""
 
 
-class MessageRecords(MessageReads, ExplanationReads):
+class MessageRecords(MessageReads, ExplanationReads, HistoryReads):
     """`MaintenanceStore`. A store adds the verbs that run per message."""
 
     def __init__(self, database: Database) -> None:
@@ -73,6 +75,7 @@ class MessageRecords(MessageReads, ExplanationReads):
         async def change(session: SqlSession, locked: Sequence[int]) -> None:
             numbers = [rows[index].sequence_number for index in locked]
             await session.change("dead_letter", numbers=numbers, reason=reason)
+            await record(session, Event.EXPIRED, numbers, reason)
 
         return await self._end("expired_for_update", rows, change)
 
@@ -137,7 +140,11 @@ class MessageRecords(MessageReads, ExplanationReads):
                 if queues[to_queue_id].has_groups
                 for number in numbers
             ]
-            return effective, (await enter(session, entering))[1] if entering else []
+            admitted = (await enter(session, entering))[1] if entering else []
+            redriven = [redrive.row.sequence_number for redrive in compress(redrives, effective)]
+            await record(session, Event.REDRIVEN, redriven)
+            await record_admitted(session, admitted, entering)
+            return effective, admitted
 
         with unavailable_when_closed:
             effective, admitted = await self._database.transaction(work)
@@ -152,6 +159,8 @@ class MessageRecords(MessageReads, ExplanationReads):
             if now is None:
                 return None, []
             admitted = await edit_message(session, edit, now)
+            await record(session, Event.EDITED, [edit.expected.sequence_number])
+            await record_admitted(session, admitted, [edit.expected.sequence_number])
             return await read_message(session, edit.expected.queue_id, edit.expected.sequence_number), admitted
 
         with unavailable_when_closed:
@@ -169,7 +178,9 @@ class MessageRecords(MessageReads, ExplanationReads):
                 return False, []
             groups = await left_groups(session, [expected.sequence_number])
             await withdraw(session, [withdrawal])
-            return True, await admit(session, groups)
+            admitted = await admit(session, groups)
+            await record_admitted(session, admitted)
+            return True, admitted
 
         with unavailable_when_closed:
             is_cancelled, admitted = await self._database.transaction(work)
@@ -190,6 +201,8 @@ class MessageRecords(MessageReads, ExplanationReads):
                 await session.change("promote", numbers=[number for number, *_ in due])
             entering = [number for number, _, group_id in due if group_id is not None]
             blocked, admitted = await enter(session, entering) if entering else (set[int](), [])
+            await record(session, Event.DUE, [number for number, *_ in due])
+            await record_admitted(session, admitted, entering)
             next_due = await session.fetch("until_next_due")
             by_queue: defaultdict[int, list[int]] = defaultdict(list)
             for number, queue_id, _ in due:
@@ -222,6 +235,7 @@ class MessageRecords(MessageReads, ExplanationReads):
         removed = 0
         for name in DELETIONS:
             removed += await self._database.change(name, limit=limit)
+        removed += await delete_expired_events(self._database, limit)
         for (queue_id,) in await self._database.fetch("orphaned_queues"):
             removed += await self._purge_orphans(queue_id, limit)
         await self._database.change("delete_expired_deleted_queues", retention=DELETED_QUEUE_KEEP)

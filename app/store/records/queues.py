@@ -11,6 +11,7 @@ from app.domain.queue import (
     Queue,
     QueueCounts,
     QueueSettings,
+    history_retention,
     is_valid_name,
     required_level,
     revokes_locks,
@@ -49,6 +50,7 @@ class QueueRecords:
                 "settings": write_settings(settings),
                 "feature_level": required_level(settings),
                 "group_in_flight": settings.group_in_flight,
+                "history_retention": history_retention(settings),
             }
             return bool(await session.change("create_queue", name=name, **values))
 
@@ -81,6 +83,7 @@ class QueueRecords:
                 settings=write_settings(settings),
                 feature_level=required_level(settings),
                 group_in_flight=settings.group_in_flight,
+                history_retention=history_retention(settings),
                 admits_groups=int(queue.settings.group_in_flight != settings.group_in_flight),
                 revokes_locks=int(is_revoking),
                 newest_lock=newest_lock[0][0],

@@ -4,10 +4,12 @@ from secrets import token_bytes
 
 from app.broker.ports import Recovered
 from app.domain.delivery import Recovery, delivery_position, lock_end
+from app.domain.history import Event
 from app.domain.settlement import SECRET_BYTES, TOMBSTONE_RETENTION, LockToken, Outcome
 from app.domain.weight import count_that_fit
 from app.store.records import message_rows, rows
 from app.store.records.database import SqlSession
+from app.store.records.history import record
 
 
 async def recover(session: SqlSession, recovery: Recovery) -> Recovered:
@@ -41,6 +43,7 @@ async def recover(session: SqlSession, recovery: Recovery) -> Recovered:
             locked_at=now,
             locked_until=lock_end(now, recovery.lock_duration, expires_at, rows.STATES[home_state]),
         )
+    await record(session, Event.DELIVERED, numbers)
     renewed = [LockToken(number, secret) for number, secret, generation, *_ in held if generation]
     if renewed:
         await session.change("count_lock_purge", id=recovery.queue_id)

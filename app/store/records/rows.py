@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from app.domain.access import ApiKey
 from app.domain.archive import ArchiveBatch, RemovalCause
 from app.domain.explanation import EndedMessage, MessageFacts
+from app.domain.history import Event, MessageEvent
 from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
@@ -82,6 +83,26 @@ def ended_message(row: Row) -> EndedMessage:
     """Convert a row of the outcome, the time and the receiver."""
     outcome, settled_at, receiver_id = row
     return EndedMessage(OUTCOMES[outcome], settled_at, receiver_id)
+
+
+# ---- histories -------------------------------------------------------------------------------------------------------
+
+EVENT_COLUMNS = ("id", "happened_at", "event", "state", "outcome", "receiver_id", "reason", "delivery_count")
+
+
+def message_event(row: Row) -> MessageEvent:
+    """Convert a row of `EVENT_COLUMNS`."""
+    number, happened_at, event, state, outcome, receiver_id, reason, delivery_count = row
+    return MessageEvent(
+        number,
+        happened_at,
+        Event(event),
+        None if state is None else STATES[state],
+        None if outcome is None else OUTCOMES[outcome],
+        receiver_id,
+        reason,
+        delivery_count,
+    )
 
 
 # ---- archive batches -------------------------------------------------------------------------------------------------

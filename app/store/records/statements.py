@@ -10,7 +10,7 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
 `@in(:numbers)`       a test for membership in a list of integers, passed as a Python list that is not empty
 `@for_update`         lock the rows that are read; empty on SQLite, where only one writer runs at a time
 `@skip_locked`        the same, but skip rows that another transaction has locked
-`@message`, `@metadata`, `@locked_message`, `@facts`, `@tombstone`, `@batch`, `@queue`, `@topic`,
+`@message`, `@metadata`, `@locked_message`, `@facts`, `@event`, `@tombstone`, `@batch`, `@queue`, `@topic`,
 `@subscription`, `@api_key`
                       the columns from which `message_rows.py` and `rows.py` make these values, in the order of their
                       `*_COLUMNS`; `@m.message` is those of table `m`
@@ -78,6 +78,7 @@ COLUMNS = {
     "archived": message_rows.ARCHIVED_COLUMNS,
     "locked_message": rows.LOCKED_COLUMNS,
     "facts": rows.FACTS_COLUMNS,
+    "event": rows.EVENT_COLUMNS,
     "tombstone": rows.TOMBSTONE_COLUMNS,
     "batch": rows.BATCH_COLUMNS,
     "queue": rows.QUEUE_COLUMNS,

@@ -20,11 +20,13 @@ from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
 from app.store.records.archive import ArchiveRecords
 from app.store.records.database import BatchObserver, Database, GroupInUse, unavailable_when_closed
 from app.store.records.groups import any_in_group
+from app.store.records.history import any_keeps_history
 from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
 from app.store.records.topics import TopicRecords
 from app.store.server.advisory_lock import AdvisoryLock
+from app.store.server.lanes import Lanes
 from app.store.server.pool import AnySession, AttemptInUse, InUse, MessageIdInUse, Pool
 
 Entry = TypeVar("Entry")
@@ -100,14 +102,15 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self.topics = TopicRecords(pool)
         self._release_tasks: set[asyncio.Task[None]] = set()
         send = self._observed("send", self._send)
-        self._sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
-        self._group_sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
+        self._sends = Lanes(lambda: Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS))
         # A batch of its own, because a message id that another transaction has locked fails a whole statement.
-        self._deduplicated_sends = Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
-        self._deduplicated_group_sends = Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
+        self._deduplicated_sends = Lanes(
+            lambda: Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
+        )
         claim = self._observed("claim", self._claim)
-        self._claims = Coalescer(
-            claim, limits=CLAIM_LIMITS, batch_errors=SHARED_ERRORS, on_orphaned=self._release_orphaned
+        self._claims, self._recorded_claims = (
+            Coalescer(claim, limits=CLAIM_LIMITS, batch_errors=SHARED_ERRORS, on_orphaned=self._release_orphaned)
+            for _ in range(2)
         )
         # Dead letters are received rarely, and each claim of them is a statement of its own.
         self._dead_letter_claims = Coalescer(
@@ -124,14 +127,11 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self._tombstone_reads = Coalescer(self._observed("tombstones", super().tombstones), batch_errors=SHARED_ERRORS)
         remove, move = self._observed("remove", self._remove), self._observed("move", self._move)
         release = self._observed("release", self._release)
-        self._removals = Coalescer(remove, batch_errors=SHARED_ERRORS)
-        self._moves = Coalescer(move, batch_errors=SHARED_ERRORS)
-        self._releases = Coalescer(release, batch_errors=SHARED_ERRORS)
-        # A group that another transaction holds makes the whole batch wait.
-        self._group_removals = Coalescer(remove, batch_errors=SHARED_ERRORS)
-        self._group_moves = Coalescer(move, batch_errors=SHARED_ERRORS)
-        self._group_releases = Coalescer(release, batch_errors=SHARED_ERRORS)
-        self._extensions = Coalescer(self._observed("extend", self._extend), batch_errors=SHARED_ERRORS)
+        self._removals = Lanes(lambda: Coalescer(remove, batch_errors=SHARED_ERRORS))
+        self._moves = Lanes(lambda: Coalescer(move, batch_errors=SHARED_ERRORS))
+        self._releases = Lanes(lambda: Coalescer(release, batch_errors=SHARED_ERRORS))
+        extend = self._observed("extend", self._extend)
+        self._extensions, self._recorded_extensions = (Coalescer(extend, batch_errors=SHARED_ERRORS) for _ in range(2))
 
     # ---- implemented by each engine ----------------------------------------------------------------------------------
 
@@ -162,14 +162,13 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         """See `MessageStore`."""
         if any(draft.duplicate_window for draft in drafts):
             # Only an id that is checked for duplicates can be in use.
-            sends = self._deduplicated_group_sends if any_in_group(drafts) else self._deduplicated_sends
-            return await self._retry_while_in_use(partial(self._submit, sends, drafts))
-        return await self._submit(self._group_sends if any_in_group(drafts) else self._sends, drafts)
+            return await self._retry_while_in_use(partial(self._submit, self._deduplicated_sends, drafts))
+        return await self._submit(self._sends, drafts)
 
-    async def _submit(self, sends: Coalescer[Draft, Receipt], drafts: Sequence[Draft]) -> list[Receipt]:
+    async def _submit(self, sends: Lanes[Draft, Receipt], drafts: Sequence[Draft]) -> list[Receipt]:
         try:
             with unavailable_when_closed:
-                return await sends.submit_all(drafts)
+                return await sends.of(drafts).submit_all(drafts)
         except CoalescerFullError as error:
             raise Overloaded from error
 
@@ -191,7 +190,9 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
 
     async def claim(self, claim: Claim) -> list[Message]:
         """See `MessageStore`."""
-        claims = self._dead_letter_claims if claim.source is MessageState.DEAD_LETTERED else self._claims
+        claims = self._recorded_claims if claim.keeps_history else self._claims
+        if claim.source is MessageState.DEAD_LETTERED:
+            claims = self._dead_letter_claims
         with unavailable_when_closed:
             return await claims.submit(claim)
 
@@ -209,14 +210,15 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     def _release_orphaned(self, claim: Claim, messages: list[Message]) -> None:
         """Release messages that were claimed for a cancelled caller."""
         if messages:
-            task = asyncio.create_task(self._release_unclaimed(messages), name=f"release to queue {claim.queue_id}")
+            moves = [undelivered_release(message, keeps_history=claim.keeps_history) for message in messages]
+            task = asyncio.create_task(self._release_unclaimed(moves), name=f"release to queue {claim.queue_id}")
             self._release_tasks.add(task)
             task.add_done_callback(self._release_tasks.discard)
 
-    async def _release_unclaimed(self, messages: Sequence[Message]) -> None:
-        remaining: Sequence[Move] = [undelivered_release(message) for message in messages]
+    async def _release_unclaimed(self, moves: Sequence[Move]) -> None:
+        remaining = moves
         try:
-            remaining = await self._try_release(remaining)
+            remaining = await self._try_release(moves)
             for pause in RELEASE_DELAYS:
                 if not remaining:
                     return
@@ -251,33 +253,32 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
         """See `MessageStore`."""
         with unavailable_when_closed:
-            return await (self._group_removals if any_in_group(removals) else self._removals).submit_all(removals)
+            return await self._removals.of(removals).submit_all(removals)
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
         """See `MessageStore`."""
         with unavailable_when_closed:
-            return await (self._group_moves if any_in_group(moves) else self._moves).submit_all(moves)
+            return await self._moves.of(moves).submit_all(moves)
 
     async def release(self, moves: Sequence[Move]) -> list[bool]:
         """See `MessageStore`."""
         with unavailable_when_closed:
             if not any_in_group(moves):
-                return await self._releases.submit_all(moves)
+                return await self._releases.of(moves).submit_all(moves)
             # Apart, because a group that is in use must not keep the locks of others from ending.
             return list(await asyncio.gather(*map(self._release_alone, moves)))
 
     async def _release_alone(self, move: Move) -> bool:
-        if not move.is_in_group:
-            return await self._releases.submit(move)
         try:
-            return await self._group_releases.submit(move)
+            return await self._releases.of([move]).submit(move)
         except GroupInUse:
             return False
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
         """See `MessageStore`."""
         with unavailable_when_closed:
-            return await self._extensions.submit_all(extensions)
+            recorded = any_keeps_history(extensions)
+            return await (self._recorded_extensions if recorded else self._extensions).submit_all(extensions)
 
     # ---- store -------------------------------------------------------------------------------------------------------
 
@@ -301,14 +302,14 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
 
     async def close(self) -> None:
         """See `Store`."""
-        claims = (self._claims, self._dead_letter_claims, self._claims_by_number)
-        sends = (self._sends, self._group_sends, self._deduplicated_sends, self._deduplicated_group_sends)
+        claims = (self._claims, self._recorded_claims, self._dead_letter_claims, self._claims_by_number)
+        sends = (self._sends, self._deduplicated_sends)
         for coalescer in (*sends, *claims, self._lock_reads, self._tombstone_reads):
             await coalescer.close()
         while self._release_tasks:
             await asyncio.wait(self._release_tasks)
-        group_settlements = (self._group_removals, self._group_moves, self._group_releases)
-        for coalescer in (self._removals, self._moves, self._releases, *group_settlements, self._extensions):
+        extensions = (self._extensions, self._recorded_extensions)
+        for coalescer in (self._removals, self._moves, self._releases, *extensions):
             await coalescer.close()
         if self._advisory_lock is not None:
             await self._advisory_lock.release()

@@ -12,6 +12,13 @@ from app.domain.weight import count_that_fit
 from app.store.records import message_rows, rows
 from app.store.records.attempts import stored_answer
 from app.store.records.groups import GroupKey, admit, entered_groups, leaves_group, with_admitted
+from app.store.records.history import (
+    any_keeps_history,
+    record_delivered,
+    record_renewed,
+    record_sent,
+    record_settled,
+)
 from app.store.records.rows import Row
 from app.store.records.settlement_params import move_params, tombstone_params
 from app.store.sqlite.database import Transaction, run_to_completion
@@ -33,6 +40,8 @@ def send(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
         transaction.execute("count_accepted", queue_id=queue_id, accepted=accepted)
     receipts, others = with_admitted(receipts, _admit(transaction, entered_groups(drafts, receipts)))
     transaction.admitted += others
+    if any_keeps_history(drafts):
+        run_to_completion(partial(record_sent, drafts=drafts, receipts=receipts, admitted=others), transaction)
     return receipts
 
 
@@ -89,7 +98,10 @@ def _lock(transaction: Transaction, claim: Claim, found_rows: Sequence[Row]) -> 
     locked = transaction.rows("lock", numbers=numbers, lock_duration=claim.lock_duration, receiver_id=claim.receiver_id)
     received = (message_rows.message(row, transaction.started_at) for row in locked)
     by_number = {message.sequence_number: message for message in received}
-    return [by_number[number] for number in numbers]
+    messages = [by_number[number] for number in numbers]
+    if claim.keeps_history:
+        run_to_completion(partial(record_delivered, claims=[claim], served=[messages]), transaction)
+    return messages
 
 
 def still_locked(transaction: Transaction, tokens: Sequence[LockToken]) -> list[Message]:
@@ -118,7 +130,9 @@ def remove(transaction: Transaction, removal: Removal) -> bool:
     if removal.retention < TOMBSTONE_RETENTION:
         transaction.execute("add_tombstones", **tombstone_params(removal))
     transaction.execute("delete_messages", numbers=numbers)
-    transaction.admitted += _admit(transaction, left)
+    admitted = _admit(transaction, left)
+    transaction.admitted += admitted
+    _record_settled(transaction, removal, admitted)
     return True
 
 
@@ -174,13 +188,20 @@ def _end_lock(transaction: Transaction, move: Move, left: list[GroupKey]) -> boo
     """End the lock by this move. This transaction has checked its fence."""
     transaction.execute("add_tombstones", **tombstone_params(move))
     transaction.execute("end_lock", **move_params(move))
-    if leaves_group(move):
-        transaction.admitted += _admit(transaction, left)
+    admitted = _admit(transaction, left) if leaves_group(move) else []
+    transaction.admitted += admitted
+    _record_settled(transaction, move, admitted)
     return True
 
 
 def _admit(transaction: Transaction, groups: list[GroupKey]) -> list[Admitted]:
     return run_to_completion(partial(admit, groups=groups), transaction) if groups else []
+
+
+def _record_settled(transaction: Transaction, settlement: Move | Removal, admitted: Sequence[Admitted]) -> None:
+    if settlement.keeps_history:
+        work = partial(record_settled, settlements=[settlement], effective=[True], admitted=admitted)
+        run_to_completion(work, transaction)
 
 
 def extend(transaction: Transaction, extension: Extension) -> Extended | None:
@@ -195,6 +216,8 @@ def extend(transaction: Transaction, extension: Extension) -> Extended | None:
         duration=extension.duration,
         expired_generation=extension.expired_generation,
     )
+    if extended and extension.keeps_history:
+        run_to_completion(partial(record_renewed, extensions=[extension], effective=[True]), transaction)
     return Extended(*extended[0], *before[0], read_started_at=transaction.started_at) if extended else None
 
 

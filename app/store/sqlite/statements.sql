@@ -200,6 +200,40 @@ FROM (
 JOIN message AS m ON m.sequence_number = head.sequence_number
 WHERE head.room > 0;
 
+-- ---- histories -------------------------------------------------------------------------------------------------------
+
+-- record_ends: record how deliveries or messages ended, each with the receiver of the delivery, if their queues keep a history
+INSERT INTO message_event (
+    sequence_number, queue_id, happened_at, event, state, outcome, receiver_id, reason, delivery_count, remove_at
+)
+SELECT
+    entry.sequence_number, q.id, @now, entry.event, entry.state, entry.outcome,
+    (
+        SELECT receiver_id FROM message_event AS e
+        WHERE e.sequence_number = entry.sequence_number AND hex(e.lock_token) = entry.lock_token
+        ORDER BY e.id DESC LIMIT 1
+    ),
+    entry.reason,
+    (
+        SELECT delivery_count FROM message_event AS e
+        WHERE e.sequence_number = entry.sequence_number AND hex(e.lock_token) = entry.lock_token
+        ORDER BY e.id DESC LIMIT 1
+    ),
+    @now + q.history_retention
+FROM (
+    SELECT
+        json_extract(value, '$.sequence_number') AS sequence_number,
+        json_extract(value, '$.queue_id') AS queue_id,
+        json_extract(value, '$.lock_token') AS lock_token,
+        json_extract(value, '$.event') AS event,
+        json_extract(value, '$.state') AS state,
+        json_extract(value, '$.outcome') AS outcome,
+        json_extract(value, '$.reason') AS reason
+    FROM json_each(:entries)
+) AS entry
+JOIN queue AS q ON q.id = entry.queue_id
+WHERE q.history_retention IS NOT NULL;
+
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 
 -- earlier_attempt: the answer of the first attempt with this key

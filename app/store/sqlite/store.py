@@ -17,6 +17,7 @@ from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.records.archive import ArchiveRecords
 from app.store.records.database import BatchObserver
+from app.store.records.history import record_restored
 from app.store.records.json_columns import (
     read_receipts,
     read_tokens,
@@ -82,7 +83,7 @@ class SqliteStore(MessageRecords):
         return await self.database.write(
             Step(
                 partial(actions.claim, wanted_claim=claim),
-                self._release_orphaned_step,
+                partial(self._release_orphaned_step, claim),
                 CLAIM_WEIGHT * claim.max_messages,
             )
         )
@@ -91,16 +92,16 @@ class SqliteStore(MessageRecords):
         """See `MessageStore`."""
         step = Step(
             partial(actions.claim_by_number, claim=claim, numbers=list(numbers)),
-            self._release_orphaned_step,
+            partial(self._release_orphaned_step, claim),
             CLAIM_WEIGHT * claim.max_messages,
         )
         return await self.database.write(step)
 
-    def _release_orphaned_step(self, messages: Sequence[Message]) -> Step[list[bool]] | None:
+    def _release_orphaned_step(self, claim: Claim, messages: Sequence[Message]) -> Step[list[bool]] | None:
         """Release messages that were claimed for a cancelled caller."""
         if not messages:
             return None
-        moves = [undelivered_release(message) for message in messages]
+        moves = [undelivered_release(message, keeps_history=claim.keeps_history) for message in messages]
         return Step(_for_each(actions.move, moves), on_committed=partial(self.on_moved, moves))
 
     async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
@@ -156,7 +157,9 @@ class SqliteStore(MessageRecords):
         """See `RestoreStore`."""
 
         async def work(transaction: Transaction) -> list[Receipt]:
-            return actions.send(transaction, await take_restorable(transaction, queue, numbers))
+            receipts = actions.send(transaction, await take_restorable(transaction, queue, numbers))
+            await record_restored(transaction, receipts, transaction.admitted)
+            return receipts
 
         return await self.database.transaction(work)
 

@@ -7,6 +7,7 @@ message would pay for them. A background loop removes what a deleted queue leave
 from sqlmodel import SQLModel
 
 from app.store.tables.archive import ArchiveRow, ArchiveSealRow, ExportBatchRow, RestorableRow
+from app.store.tables.histories import MessageEventRow
 from app.store.tables.messages import (
     DEPTH,
     GROUP_LOCK,
@@ -30,6 +31,7 @@ __all__ = [
     "BrokerRow",
     "DeletedQueueRow",
     "ExportBatchRow",
+    "MessageEventRow",
     "MessageRow",
     "QueueRow",
     "RecentIdRow",

@@ -30,7 +30,8 @@ class QueueRow(SQLModel, table=True):
     After a change that ends locks, the locks granted until `take_locks_until` are to be revoked. Then it is null.
     `lock_purges` counts the purges that revoked locks. Only servers that know `feature_level` serve the queue.
     `group_in_flight` repeats the setting for statements. After a change of it, blocked messages of the groups after
-    `admit_after` are to be admitted. Then it is null.
+    `admit_after` are to be admitted. Then it is null. `history_retention` is how long events are kept at least, null if
+    the queue keeps no history.
     """
 
     __tablename__: ClassVar[TableName] = "queue"
@@ -67,6 +68,7 @@ class QueueRow(SQLModel, table=True):
     feature_level: int = Field(sa_column=Column(SmallInteger, nullable=False, server_default=text("0")))
     group_in_flight: int | None = Field(sa_column=Column(Integer))
     admit_after: str | None = Field(sa_column=Column(IdType))
+    history_retention: int | None = Field(sa_column=Column(BigInteger))
 
 
 class DeletedQueueRow(SQLModel, table=True):
