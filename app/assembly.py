@@ -9,6 +9,7 @@ from app.broker.edit import EditPorts
 from app.broker.execute import ExecutePorts
 from app.broker.expire import ExpirePorts
 from app.broker.explain import ExplainPorts
+from app.broker.history import HistoryPorts
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.plan import PlanPorts
 from app.broker.ports import Counters, LockStore, Notifier, Store
@@ -94,6 +95,7 @@ def assemble_verbs(parts: Components) -> Broker:
         executing=ExecutePorts(parts.store, sending, settling),
         browsing=browsing,
         explaining=ExplainPorts(parts.store, parts.store.queues, parts.store, parts.lock_store, parts.wait_queue),
+        recounting=HistoryPorts(parts.store),
         editing=EditPorts(parts.store, browsing, shared.receivers),
         purging=_purge_ports(parts),
         redriving=_redrive_ports(parts, shared.receivers),

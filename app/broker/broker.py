@@ -6,6 +6,7 @@ from app.broker.browse import BrowsePorts
 from app.broker.edit import EditPorts
 from app.broker.execute import ExecutePorts
 from app.broker.explain import ExplainPorts
+from app.broker.history import HistoryPorts
 from app.broker.plan import PlanPorts
 from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StoreClock, StoreDescription
 from app.broker.publish import PublishPorts
@@ -42,6 +43,7 @@ class Broker:
     executing: ExecutePorts
     browsing: BrowsePorts
     explaining: ExplainPorts
+    recounting: HistoryPorts
     editing: EditPorts
     purging: PurgePorts
     redriving: RedrivePorts

@@ -6,6 +6,7 @@ from app.cli.archive import archive
 from app.cli.capabilities import capabilities
 from app.cli.execute import execute
 from app.cli.explain import explain
+from app.cli.history import history
 from app.cli.keys import key
 from app.cli.messages import browse, receive, recover, send
 from app.cli.queues import dead_letter, queue, restore
@@ -34,6 +35,7 @@ app.command()(recover)
 app.command()(execute)
 app.command()(browse)
 app.command()(explain)
+app.command()(history)
 app.command()(restore)
 app.add_typer(dead_letter, name="dead-letter")
 app.add_typer(archive, name="archive")

@@ -24,6 +24,7 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("GET", "/v1/queues/{queue}/messages/{sequence_number}"): "browse",
     ("GET", "/v1/queues/{queue}/messages/{sequence_number}/body"): "browse",
     ("GET", "/v1/queues/{queue}/messages/{sequence_number}/explain"): "browse",
+    ("GET", "/v1/queues/{queue}/messages/{sequence_number}/history"): "browse",
     ("PATCH", "/v1/queues/{queue}/messages/{sequence_number}"): "manage",
     ("DELETE", "/v1/queues/{queue}/messages/{sequence_number}"): "manage",
     ("POST", "/v1/queues/{queue}/dead-letter/redrive"): "manage",

@@ -25,7 +25,7 @@ from app.domain.instant import Duration, Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import FieldError, QueueNotFound, invalid_at
-from app.wire.field_types import MAX_INT64, PropertyValue
+from app.wire.field_types import MAX_INT64, Page, PropertyValue
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, message_view
 from app.wire.plans import plan_fields
 from app.wire.properties import decode_properties, encode_properties
@@ -53,9 +53,7 @@ async def browse_messages(request: Request[None]) -> Response:
     """List messages in any state by sequence number. They are not locked, counted as delivered or changed."""
     query: BrowseMessages = request.query
     queue = await request.queue()
-    after = _parse_number(query.cursor) if query.cursor is not None else 0
-    if after is None:
-        raise invalid_cursor()
+    after = cursor_of(query)
     chosen = parse_states(query.state) or list(MessageState)
     found, more = await browse(
         request.broker.browsing, queue, chosen, parse_filter(query.filter, "#/query/filter"), after, query.limit
@@ -220,6 +218,14 @@ def sequence_number_of(request: Request[None] | Request[EditMessage]) -> int:
     if not number:
         raise invalid_path("sequence_number", "A sequence number is a whole number from 1.")
     return number
+
+
+def cursor_of(page: Page) -> int:
+    """Return the number after which a page begins. Refuses with `InvalidRequest`."""
+    after = _parse_number(page.cursor) if page.cursor is not None else 0
+    if after is None:
+        raise invalid_cursor()
+    return after
 
 
 def _parse_number(text: str) -> int | None:

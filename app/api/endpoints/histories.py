@@ -1,0 +1,46 @@
+"""Histories over HTTP: what happened to a message."""
+
+from app.api.endpoints.messages import MESSAGE, cursor_of, sequence_number_of
+from app.api.http.operation import operation
+from app.api.http.request import Request
+from app.api.http.response import Response
+from app.broker.history import read_history
+from app.domain.access import Right
+from app.wire.field_types import Page
+from app.wire.history import HistoryPage, history_page
+
+
+@operation(
+    "GET", MESSAGE + "/history", right=Right.BROWSE, tag="messages",
+    responses={200: HistoryPage}, refusals=(404, 422), query=Page,
+    response_example={
+        "items": [
+            {"at": "2026-11-22T12:18:18.033196Z", "event": "sent", "state": "available"},
+            {
+                "at": "2026-11-22T12:18:19.120554Z", "event": "delivered", "state": "locked",
+                "receiver_id": "worker-3", "delivery_count": 1,
+            },
+            {
+                "at": "2026-11-22T12:18:20.701243Z", "event": "settled", "outcome": "completed",
+                "receiver_id": "worker-3", "delivery_count": 1,
+            },
+        ],
+        "next_cursor": None,
+    },
+)  # fmt: skip
+async def read_message_history(request: Request[None]) -> Response:
+    """List what happened to a message, in order, also after it has ended. Nothing is locked, counted or changed.
+
+    Only a queue with the setting `history` records events. A message that was redriven to another queue has its history
+    there. Events are kept for `archive_retention_seconds` after the last one, at least for an hour, and as long as the
+    message is in a queue. A message without recorded events has an empty list.
+    """
+    query: Page = request.query
+    found, more = await read_history(
+        request.broker.recounting,
+        await request.queue(),
+        sequence_number_of(request),
+        cursor_of(query),
+        query.limit,
+    )
+    return Response(history_page(found, more))

@@ -1,0 +1,36 @@
+"""History: what happened to a message, event by event. Nothing is locked, counted or changed."""
+
+from dataclasses import dataclass
+
+from app.broker.ports import HistoryStore
+from app.domain.history import MessageEvent
+from app.domain.queue import Queue
+from app.domain.refusals import MessageNotFound
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPorts:
+    """What histories read."""
+
+    messages: HistoryStore
+
+
+async def read_history(
+    ports: HistoryPorts, queue: Queue, sequence_number: int, after: int, limit: int
+) -> tuple[list[MessageEvent], int | None]:
+    """Return at most `limit` events above event number `after`, and the `after` of the next page, None on the last one.
+
+    A message that was never recorded has none. Refuses with `MessageNotFound` if no trace of the message is left.
+    """
+    events = await ports.messages.history(queue.id, sequence_number, after, limit + 1)
+    if not events and not await _has_trace(ports, queue, sequence_number):
+        raise MessageNotFound(f"Queue {queue.name} holds no message {sequence_number}, and no trace of one that ended.")
+    page = events[:limit]
+    return page, page[-1].number if len(events) > limit else None
+
+
+async def _has_trace(ports: HistoryPorts, queue: Queue, sequence_number: int) -> bool:
+    """Return whether the queue holds the message, or has a record of its end."""
+    # In this order, because a message that ends between the two reads is found by the second.
+    facts = await ports.messages.read_facts(queue.id, sequence_number)
+    return facts is not None or await ports.messages.read_end(queue.id, sequence_number) is not None
