@@ -461,7 +461,9 @@ async def test_a_history_is_read_in_pages(store_fixture: StoreFixture, recorded:
     assert [*first, *rest] == whole
 
 
-async def test_a_history_is_read_in_its_own_queue(store_fixture: StoreFixture, recorded: Queue) -> None:
+@pytest.mark.fence("queue")
+async def test_a_history_is_read_in_its_own_queue(store_fixture: StoreFixture) -> None:
+    recorded = await store_fixture.queue(QueueSettings(history=True))
     (number,) = await send(store_fixture, recorded)
     other = await store_fixture.queue(QueueSettings(history=True))
     assert await history(store_fixture, other, number) == []
@@ -490,6 +492,17 @@ async def test_a_history_is_kept_as_long_as_the_archive(store_fixture: StoreFixt
     await store_fixture.advance_time(2 * DAY // SECOND)
     await store_fixture.store.delete_expired(500)
     assert await count_rows(store_fixture) == 0
+
+
+@pytest.mark.fence("time")
+async def test_events_within_their_time_stay_as_they_are(store_fixture: StoreFixture) -> None:
+    recorded = await store_fixture.queue(QueueSettings(history=True))
+    number = await ended(store_fixture, recorded)
+    for _ in range(2):
+        await store_fixture.store.delete_expired(500)
+        await store_fixture.advance_time(2 * DAY // SECOND)
+    await store_fixture.store.delete_expired(500)
+    assert len(await history(store_fixture, recorded, number)) == 3
 
 
 async def test_the_history_of_a_message_in_a_queue_is_kept(store_fixture: StoreFixture, recorded: Queue) -> None:
@@ -521,7 +534,6 @@ async def test_a_history_that_was_switched_off_is_deleted_too(store_fixture: Sto
     assert await count_rows(store_fixture) == 0
 
 
-@pytest.mark.fence("time")
 async def test_deletion_is_done_in_small_steps(store_fixture: StoreFixture, recorded: Queue) -> None:
     for _ in range(3):
         await ended(store_fixture, recorded)

@@ -518,12 +518,8 @@ FROM message_event
 WHERE sequence_number = :sequence_number
   AND queue_id > 0
   AND id > :after
-  AND (
-      SELECT last.queue_id FROM message_event AS last
-      WHERE last.sequence_number = :sequence_number AND last.queue_id > 0
-      ORDER BY last.id DESC
-      LIMIT 1
-  ) = :queue_id
+  -- The queue of its last event.
+  AND (SELECT e.queue_id FROM message_event AS e WHERE e.sequence_number = :sequence_number AND e.queue_id > 0 ORDER BY e.id DESC LIMIT 1) = :queue_id  -- fence: queue
 ORDER BY id
 LIMIT :limit;
 
