@@ -27,7 +27,7 @@ async def with_current_queue(
     try:
         return await operation(queue)
     except QueueGone:
-        queue_cache.forget(queue)
+        queue_cache.forget_chain(queue)
     try:
         return await operation(await look_up(queue.name))
     except QueueGone:

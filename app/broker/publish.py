@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar
 from msgspec.structs import replace
 
 from app.broker.filters import BATCH_SIZE
+from app.broker.forwarding import last_queue
 from app.broker.ports import Attempt, AttemptResult, QueueGone
 from app.broker.queue_capacity import check_capacity
 from app.broker.send import SendPorts
@@ -56,7 +57,7 @@ async def publish(ports: PublishPorts, topic: str, new_messages: Sequence[NewMes
         ports.sending.receivers.notify_sent(drafts, receipts)
         return _results(identified, receipts)
 
-    return await _with_current_routes(ports, topic, store)
+    return await _with_current_routes(ports, store)
 
 
 async def publish_once(
@@ -76,7 +77,7 @@ async def publish_once(
         return AttemptResult(_results(identified, once.result), once.replayed)
 
     try:
-        return await _with_current_routes(ports, topic, store)
+        return await _with_current_routes(ports, store)
     except Refusal:
         receipts = await ports.sending.messages.find_send_result(attempt)
         if receipts is None:
@@ -87,8 +88,8 @@ async def publish_once(
 async def route(ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage]) -> list[RoutedMessage]:
     """Return a copy of each message for each subscription that matches it, in the order of messages.
 
-    Refuses with `TopicNotFound`, with `QueueNotFound` if a target queue no longer exists, and with `InvalidRequest` a
-    copy with too many properties, or two messages with one id. Refuses with `MessageTooLarge` copies that have more
+    Refuses with `TopicNotFound`, with `QueueNotFound` if a target queue no longer exists, as `last_queue` does if one
+    forwards, and with `InvalidRequest` a copy with too many properties, or two messages with one id. Refuses with `MessageTooLarge` copies that have more
     bytes together than one statement stores.
     """
     routes = (await ports.topic_cache.by_name(topic)).routes
@@ -107,7 +108,7 @@ async def route(ports: PublishPorts, topic: str, new_messages: Sequence[NewMessa
             weight += weight_of(copy)
             if weight > limit:
                 raise MessageTooLarge(f"The copies of this publish have more than {limit} bytes together.")
-            routed.append((route_.queue, copy))
+            routed.append((await last_queue(ports.sending.queue_cache, route_.queue), copy))
     return routed
 
 
@@ -158,13 +159,14 @@ async def _create_drafts(ports: PublishPorts, topic: str, identified: Sequence[N
     return await draft_all(ports.sending, await route(ports, topic, identified))
 
 
-async def _with_current_routes(ports: PublishPorts, topic: str, store: Callable[[], Awaitable[Result]]) -> Result:
-    """Run `store`; if a target queue is gone, forget the cached topic and run it again."""
+async def _with_current_routes(ports: PublishPorts, store: Callable[[], Awaitable[Result]]) -> Result:
+    """Run `store`; if a queue is gone, clear the caches and run it again."""
     for _ in range(MAX_TRIES):
         try:
             return await store()
         except QueueGone:
-            ports.topic_cache.forget(topic)
+            # Also the topics, because they are cached with their queues. One of those to which they forward may be gone.
+            ports.sending.queue_cache.clear()
     raise StoreUnavailable("Target queues of this topic are being deleted; this request had no effect.")
 
 

@@ -86,6 +86,12 @@ class QueueCache:
         self._by_id.forget(queue.id)
         self.on_changed()
 
+    def forget_chain(self, queue: Queue) -> None:
+        """Remove this queue from the cache, and any to which it forwards."""
+        self.forget(queue)
+        if queue.settings.forward_to is not None:
+            self.clear()
+
     def clear(self) -> None:
         """Clear the cache after another process has changed a queue."""
         self._by_name.clear()

@@ -11,13 +11,14 @@ from functools import partial
 from itertools import chain, repeat
 
 from app.broker.current_queue import with_current_queue
+from app.broker.forwarding import last_queue
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Attempt, AttemptResult, QueueTotals, SendStore
 from app.broker.queue_cache import QueueCache
 from app.broker.queue_capacity import check_capacity, free_capacity, queue_full
 from app.broker.volatile_buffer import VolatileBuffer
 from app.domain.message import Draft, Receipt
-from app.domain.queue import Queue, check_send_enabled
+from app.domain.queue import Queue
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage, create_draft
 
@@ -76,17 +77,17 @@ async def send_once(
 async def send_each(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt | Refusal]:
     """Store each message that is accepted; return a receipt or refusal for each.
 
-    If the queue has room for only some, it takes the first ones. Refuses with `SendDisabled`.
+    If the queue has room for only some, it takes the first ones. Refuses as `last_queue` does.
     """
 
     async def store(current_queue: Queue) -> list[Receipt | Refusal]:
-        check_send_enabled(current_queue)
-        accepted = [_draft_or_refusal(ports, current_queue, new_message) for new_message in new_messages]
+        last = await last_queue(ports.queue_cache, current_queue)
+        accepted = [_draft_or_refusal(ports, last, new_message) for new_message in new_messages]
         drafts = [entry for entry in accepted if isinstance(entry, Draft)]
-        fitting = drafts[: await free_capacity(ports.queue_totals, current_queue, len(drafts))]
+        fitting = drafts[: await free_capacity(ports.queue_totals, last, len(drafts))]
         receipts = await ports.messages.send(fitting) if fitting else []
         ports.receivers.notify_sent(fitting, receipts)
-        answers = chain(receipts, repeat(queue_full(current_queue)))
+        answers = chain(receipts, repeat(queue_full(last)))
         return [next(answers) if isinstance(entry, Draft) else entry for entry in accepted]
 
     return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.by_name_for_send)
@@ -94,19 +95,20 @@ async def send_each(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMe
 
 async def send_volatile(ports: SendPorts, queue: Queue, new_message: NewMessage) -> str:
     """Accept a volatile message before it is stored (S1.8); return its message id."""
-    (draft,) = await create_drafts(ports, queue, [new_message])
-    ports.volatile_buffer.put(draft, queue.name)
+    last = await last_queue(ports.queue_cache, queue)
+    (draft,) = await create_drafts(ports, last, [new_message])
+    ports.volatile_buffer.put(draft, last.name)
     return draft.envelope.message_id
 
 
 async def create_drafts(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
-    """Build drafts of messages that the queue accepts now.
+    """Build drafts of messages that the queue accepts now, or the last queue to which it forwards.
 
-    Refuses with `SendDisabled`, `MessageTooLarge` or `QueueFull`.
+    Refuses with `SendDisabled`, `MessageTooLarge` or `QueueFull`, and as `last_queue` does.
     """
-    check_send_enabled(queue)
-    drafts = [_create_draft(ports, queue, new_message) for new_message in new_messages]
-    await check_capacity(ports.queue_totals, queue, len(drafts))
+    last = await last_queue(ports.queue_cache, queue)
+    drafts = [_create_draft(ports, last, new_message) for new_message in new_messages]
+    await check_capacity(ports.queue_totals, last, len(drafts))
     return drafts
 
 

@@ -35,6 +35,9 @@ MIN_HISTORY_RETENTION: Duration = HOUR
 MAX_QUEUE_DESCRIPTION_LENGTH = 1024
 MAX_GROUP_IN_FLIGHT = 1000
 
+MAX_FORWARDING_HOPS = 4
+"""How many times a message is forwarded at most. Each hop is a look-up for each send."""
+
 LEAD_TIME_FACTOR = 4
 REVOCATION_PERIOD: Duration = 2 * MINUTE
 """How long after a change of settings the locks from before it are revoked. A receive that was under way may commit its
@@ -84,13 +87,15 @@ class QueueSettings:
     """How many messages of a group are available or locked at the same time. None: groups have no effect."""
     history: bool = False
     """Whether each transition of a message is recorded."""
+    forward_to: str | None = None
+    """The queue that stores the messages that are sent to this one. None: this queue."""
 
 
-LEVEL_OF_SETTING: Mapping[str, int] = {"group_in_flight": 1, "redelivery": 2, "history": 3}
+LEVEL_OF_SETTING: Mapping[str, int] = {"group_in_flight": 1, "redelivery": 2, "history": 3, "forward_to": 4}
 """The feature level of each setting that servers of the first release do not know. Its default changes nothing for them.
 
 Level 0 has the settings of version 0.1. Level 1 adds groups, level 2 redelivery on request, level 3
-histories, in which the transitions that an older server makes would be missing.
+histories, in which the transitions that an older server makes would be missing, and level 4 forwarding.
 """
 
 FEATURE_LEVEL = max(LEVEL_OF_SETTING.values(), default=0)

@@ -153,6 +153,18 @@ class TooManySubscriptions(Conflict):
     code = "too-many-subscriptions"
 
 
+class ForwardingCycle(Conflict):
+    """With this setting, a queue would forward messages to itself."""
+
+    code = "forwarding-cycle"
+
+
+class ForwardingTooLong(Conflict):
+    """The queue forwards over too many other queues."""
+
+    code = "forwarding-too-long"
+
+
 class TargetQueueTaken(Conflict):
     """Another subscription of the topic has this target queue."""
 

@@ -9,7 +9,7 @@ from msgspec.structs import fields
 
 from app.domain.queue import QueueSettings
 from app.wire.field_types import DelaySeconds
-from app.wire.queues import QueueSettingsBody, settings_body
+from app.wire.queues import ForwardTo, QueueSettingsBody, settings_body
 from app.wire.retry import DelayList, Factor, Jitter
 
 RetryKind: TypeAlias = Literal["none", "fixed", "linear", "exponential", "list"]
@@ -60,6 +60,7 @@ class QueuePatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Changes to a queue's settings: omitted fields stay unchanged, null restores the default."""
 
     retry: RetryPatch | UnsetType | None = UNSET
+    forward_to: ForwardTo | UnsetType | None = UNSET
 
 
 def apply_patch(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:

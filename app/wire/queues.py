@@ -77,6 +77,13 @@ GroupLimit: TypeAlias = Annotated[
 RecordsHistory: TypeAlias = Annotated[
     bool, msgspec.Meta(description="Whether each transition of a message is recorded, from then on.")
 ]
+ForwardTo: TypeAlias = Annotated[
+    QueueName,
+    msgspec.Meta(
+        description="The queue that stores the messages that are sent to this one; null: this one. Messages that are "
+        "already here stay."
+    ),
+]
 QueueDescription: TypeAlias = Annotated[
     str, text_of(NO_NUL, "Text for operators.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)
 ]
@@ -118,6 +125,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     description: QueueDescription = ""
     group_in_flight: GroupLimit | None = None
     history: RecordsHistory = False
+    forward_to: ForwardTo | None = None
 
     def settings(self) -> QueueSettings:
         """Convert to the settings of the broker."""

@@ -25,6 +25,7 @@ DEFAULTS = {
     "description": "",
     "group_in_flight": None,
     "history": False,
+    "forward_to": None,
 }
 OTHER = {
     "lock_duration_seconds": 60.5,
@@ -41,7 +42,14 @@ OTHER = {
     "description": "Orders of the shop.",
     "group_in_flight": 5,
     "history": True,
+    "forward_to": "elsewhere",
 }
+
+
+@pytest.fixture
+async def elsewhere(api: ApiServer) -> None:
+    """The queue to which `OTHER` forwards."""
+    await api.request_json("PUT", "/queues/elsewhere", {})
 
 
 def settings_of(answer: Any) -> dict[str, Any]:
@@ -52,6 +60,7 @@ def test_every_setting_has_its_field() -> None:
     assert len(DEFAULTS) == len(QueueSettings.__dataclass_fields__)
 
 
+@pytest.mark.usefixtures("elsewhere")
 class TestPut:
     """PUT creates a queue, or replaces its settings."""
 
@@ -260,6 +269,7 @@ class TestIfNoneMatch:
         assert (await self.make(api, '"x"')).status_code == 200
 
 
+@pytest.mark.usefixtures("elsewhere")
 class TestPatch:
     """PATCH is a merge patch: what is left out stays, null restores a default."""
 

@@ -40,6 +40,7 @@ SETTINGS = QueueSettings(
     description="nine",
     group_in_flight=10,
     history=True,
+    forward_to="eleven",
 )
 GRANT = Grant(frozenset({Right.SEND, Right.BROWSE}), ("a*", "b"))
 

@@ -84,6 +84,7 @@ FIXED = {
     "Subscriptions of a topic": "{topic.MAX_SUBSCRIPTIONS}",
     "Properties that a subscription sets": "{topic.MAX_SET_PROPERTIES_BYTES:size} of JSON",
     "All copies of one publish": "{topic.MAX_PUBLISHED_BYTES:size}",
+    "Queues to which a message is forwarded": "{queue.MAX_FORWARDING_HOPS}",
     "Messages that a plan shows": "{plan.MAX_SAMPLE_SIZE}",
     "Messages that a receive with a filter reads": "{receive_filtered.MAX_MESSAGES} messages, {receive_filtered.MAX_BYTES:size}",
     "Time of a receive with a filter that does not wait": "{receive_filtered.MIN_SECONDS:g} s",

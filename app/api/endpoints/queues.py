@@ -7,6 +7,7 @@ import msgspec
 
 from app.api.endpoints.filters import parse_filter
 from app.api.http.asgi import Headers
+from app.api.http.authorize import authorize
 from app.api.http.operation import operation
 from app.api.http.request import Request, invalid_cursor
 from app.api.http.response import MERGE_PATCH, Response
@@ -50,9 +51,11 @@ async def put_queue(request: Request[QueueSettingsBody]) -> Response:
     """Create a queue, or replace its settings with these.
 
     Settings that are left out have their defaults. Equal settings change nothing. A change of the lock duration,
-    the delivery limit or the status revokes the locks of receivers.
+    the delivery limit or the status revokes the locks of receivers. A queue to `forward_to` needs the right to send to
+    it.
     """
     name = request.path["queue"]
+    _authorize_forwarding(request, request.body.forward_to)
     condition = Precondition(request.if_match(), request.if_none_match() or ())
     queue, is_created = await verbs.put_queue(request.broker.queues, name, request.body.settings(), condition)
     return Response(queue_view(queue), 201 if is_created else 200, headers=_etag_header(queue))
@@ -84,11 +87,12 @@ async def get_queue(request: Request[None]) -> Response:
 
 @operation(
     "PATCH", QUEUE, right=Right.MANAGE, tag="queues",
-    body=QueuePatch, responses={200: QueueView}, refusals=(404, 412, 422), headers=("If-Match",), etag_statuses=(200,),
+    body=QueuePatch, responses={200: QueueView}, refusals=(404, 409, 412, 422), headers=("If-Match",), etag_statuses=(200,),
     request_media_type=MERGE_PATCH, example={"max_delivery_count": 5, "default_ttl_seconds": None},
 )  # fmt: skip
 async def patch_queue(request: Request[QueuePatch]) -> Response:
     """Change some settings of a queue, by a merge patch (RFC 7396). Null restores a default."""
+    _authorize_forwarding(request, request.body.forward_to)
     queue = await verbs.reload_queue(request.broker.queues, request.path["queue"])
     change = partial(_apply_patch, patch=request.body)
     changed = await verbs.change_queue(request.broker.queues, queue, change, Precondition(request.if_match()))
@@ -142,6 +146,12 @@ async def _plan(
 ) -> dict[str, Any]:
     time_limit_seconds = request.context.long_poll_cap_seconds
     return plan_fields(await plan_selection(request.broker.planning, queue, selection, time_limit_seconds))
+
+
+def _authorize_forwarding(request: Request[Any], forward_to: object) -> None:
+    """Refuse a client that may not send to the queue to forward to: it would reach that queue by its own one."""
+    if isinstance(forward_to, str):
+        authorize(request.principal, Right.SEND, forward_to)
 
 
 def _apply_patch(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:

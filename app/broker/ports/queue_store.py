@@ -63,7 +63,9 @@ class QueueStore(QueueTotals, DeletedQueues, LockRevocations, Protocol):
     async def create(self, name: str, settings: QueueSettings, limit: int | None = None) -> tuple[Queue, bool]:
         """Return the queue of this name and whether it was created; create it with these settings if none exists.
 
-        Refuses with `TooManyQueues` if `limit` queues exist. The limit also holds for concurrent calls.
+        Refuses with `TooManyQueues` if `limit` queues exist. The limit also holds for concurrent calls. Refuses with
+        `InvalidRequest`, `ForwardingCycle` or `ForwardingTooLong` a queue to forward to, also if concurrent changes
+        would make a cycle only together.
         """
         ...
 
@@ -80,7 +82,8 @@ class QueueStore(QueueTotals, DeletedQueues, LockRevocations, Protocol):
         ...
 
     async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
-        """Replace the settings of the queue; return None if its version has changed since it was read.
+        """Replace the settings of the queue; return None if its version has changed since it was read. Refuses a queue
+        to forward to as `create` does.
 
         If this revokes locks (see `revokes_locks`), the same transaction stores a `LockRevocation` until
         `end_revocation`.

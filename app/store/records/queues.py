@@ -19,6 +19,7 @@ from app.domain.queue import (
 from app.domain.refusals import InvalidRequest, QueueIsTarget, TooManyQueues
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
+from app.store.records.forwarding import check_forwarding
 from app.store.records.json_columns import write_settings
 
 
@@ -46,6 +47,8 @@ class QueueRecords:
                 if await _fetch_queue(session, "find_queue", name=name):
                     return False
                 await _check_queue_limit(session, limit)
+            if settings.forward_to is not None:
+                await check_forwarding(session, name, settings.forward_to)
             values = {
                 "settings": write_settings(settings),
                 "feature_level": required_level(settings),
@@ -74,6 +77,8 @@ class QueueRecords:
         is_revoking = revokes_locks(queue.settings, settings)
 
         async def work(session: SqlSession) -> Queue | None:
+            if settings.forward_to is not None and settings.forward_to != queue.settings.forward_to:
+                await check_forwarding(session, queue.name, settings.forward_to)
             # A statement of its own: within an UPDATE, MariaDB would wait for rows that other transactions have locked.
             newest_lock = await session.fetch("newest_lock", id=queue.id) if is_revoking else ((0,),)
             changed = await session.change(
