@@ -152,7 +152,7 @@ def lock_of(facts: MessageFacts) -> LockedMessage:
     """Return the lock of a locked message. Raises `ValueError` if it is not locked."""
     if facts.lock_token is None or facts.locked_until is None:
         raise ValueError(f"message {facts.sequence_number} is not locked")
-    # The rule of releases uses neither the properties nor the place in a group.
+    # The rule of releases uses neither the properties, the place in a group nor a transaction.
     return LockedMessage(
         token=LockToken(facts.sequence_number, facts.lock_token),
         queue_id=facts.queue_id,
@@ -163,6 +163,7 @@ def lock_of(facts: MessageFacts) -> LockedMessage:
         failure_count=facts.failure_count,
         properties=b"",
         is_in_group=False,
+        is_in_transaction=False,
         read_at=facts.read_at,
     )
 

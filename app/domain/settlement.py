@@ -122,7 +122,10 @@ def fence_above(expired_generation: int) -> Fence:
 
 
 class LockedMessage(msgspec.Struct, frozen=True):
-    """A locked row as the rules need it; its counts cannot change under one token."""
+    """A locked row as the rules need it; its counts cannot change under one token.
+
+    `is_in_transaction` says that a settlement under this token waits for the commit of a transaction.
+    """
 
     token: LockToken
     queue_id: int
@@ -133,6 +136,7 @@ class LockedMessage(msgspec.Struct, frozen=True):
     failure_count: int
     properties: bytes
     is_in_group: bool
+    is_in_transaction: bool
     read_at: Instant
 
     @property

@@ -110,7 +110,7 @@ def test_every_column_of_metadata_lands_in_the_field_of_its_name() -> None:
 def test_every_column_of_a_held_row_lands_in_the_field_of_its_name() -> None:
     token = LockToken("<sequence_number>", SECRET)  # type: ignore[arg-type]  # a name is told apart better than a number
     held = rows.locked_message(stored(rows.LOCKED_COLUMNS))
-    assert held == expected(LockedMessage, token=token, is_in_group=True)
+    assert held == expected(LockedMessage, token=token, is_in_group=True, is_in_transaction=True)
 
 
 def test_every_column_of_a_tombstone_lands_in_the_field_of_its_name() -> None:
@@ -188,7 +188,7 @@ def test_every_column_of_a_table_is_read(
 
 def test_what_the_archive_takes_over_a_message_has() -> None:
     assert set(message_rows.ARCHIVED_COLUMNS) <= columns_of(tables.MessageRow)
-    assert set(rows.LOCKED_COLUMNS) - {"read_at"} <= columns_of(tables.MessageRow)
+    assert set(rows.LOCKED_COLUMNS) - {"in_transaction", "read_at"} <= columns_of(tables.MessageRow)
 
 
 def test_the_digest_of_a_row_covers_every_column_that_is_exported() -> None:

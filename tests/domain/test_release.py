@@ -19,6 +19,7 @@ HELD = LockedMessage(
     failure_count=0,
     properties=b"",
     is_in_group=False,
+    is_in_transaction=False,
     read_at=0,
 )
 ABANDONED = Failure(Outcome.ABANDONED, "busy")

@@ -69,6 +69,7 @@ from app.broker.ports.queue_store import (
 )
 from app.broker.ports.store import Store, StoreClock, StoreDescription
 from app.broker.ports.topic_store import EntityStore, SubscriptionStore, TopicStore
+from app.broker.ports.transaction_store import CommitResult, JoinResult, TransactionStore
 
 __all__ = [
     "Admitted",
@@ -78,6 +79,7 @@ __all__ = [
     "AttemptResult",
     "BrowseStore",
     "ClaimStore",
+    "CommitResult",
     "Counters",
     "DeletedQueue",
     "DeletedQueues",
@@ -89,6 +91,7 @@ __all__ = [
     "Extended",
     "Extension",
     "HistoryStore",
+    "JoinResult",
     "LockRecord",
     "LockRevocation",
     "LockRevocations",
@@ -129,6 +132,7 @@ __all__ = [
     "SubscriptionStore",
     "SweepStore",
     "TopicStore",
+    "TransactionStore",
     "UnlockedRow",
     "Withdrawal",
     "WorkUnitStore",

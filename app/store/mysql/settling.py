@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from app.broker.ports import Admitted, Extended, Extension
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.runtime.clock import Clock
-from app.store.mysql.session import MysqlSession
+from app.store.mysql.session import Execute, MysqlSession
 from app.store.mysql.templates import numbers_json, rows_json
 from app.store.records.groups import GroupKey, admit, leaves_group
 from app.store.records.history import any_keeps_history, record_renewed, record_settled
@@ -50,7 +50,9 @@ async def release(session: MysqlSession, moves: Sequence[Move]) -> Settled:
     return await _move(session, "lock_ended", moves)
 
 
-async def extend(session: MysqlSession, clock: Clock, extensions: Sequence[Extension]) -> list[Extended | None]:
+async def extend(
+    session: MysqlSession, clock: Clock, extensions: Sequence[Extension], execute: Execute
+) -> list[Extended | None]:
     """Extend locks. Return None for a lock that has ended. Several extensions of one lock build on each other."""
     entries = [
         {
@@ -74,8 +76,7 @@ async def extend(session: MysqlSession, clock: Clock, extensions: Sequence[Exten
         if after is not None:
             latest[extension.token] = after
     if latest:
-        run = session.execute if any_keeps_history(extensions) else session.commit
-        await run(session.render("extend", rows=rows_json(_extension_row(*item) for item in latest.items())))
+        await execute(session.render("extend", rows=rows_json(_extension_row(*item) for item in latest.items())))
         await record_renewed(session, extensions, [answer is not None for answer in answers])
     return answers
 

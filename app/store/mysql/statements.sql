@@ -762,6 +762,15 @@ FROM (
 ) AS expired
 STRAIGHT_JOIN attempt AS a FORCE INDEX (PRIMARY) ON a.attempt_key = expired.attempt_key;
 
+-- delete_expired_transactions: delete the outcomes of transactions past their time
+DELETE t
+FROM (
+    SELECT id FROM message_transaction
+    WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+) AS expired
+STRAIGHT_JOIN message_transaction AS t FORCE INDEX (PRIMARY) ON t.id = expired.id;
+
 -- delete_expired_restorable: forget messages past their retention that could have been restored
 DELETE r
 FROM (

@@ -11,13 +11,13 @@ from app.domain.settlement import Move, Removal
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.mysql import accepted_counts as counts
-from app.store.mysql import attempts, receiving, sending, settling, work_unit
+from app.store.mysql import attempts, receiving, sending, settling, transactions, work_unit
 from app.store.mysql.connect import Connector
 from app.store.mysql.dialect import DIALECT
 from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import MysqlSession
 from app.store.records.database import BatchObserver, unavailable_when_closed
-from app.store.records.history import record_restored
+from app.store.records.history import any_keeps_history, record_restored
 from app.store.records.json_columns import (
     read_receipts,
     read_tokens,
@@ -27,6 +27,8 @@ from app.store.records.json_columns import (
     write_unit_result,
 )
 from app.store.records.restoring import take_restorable
+from app.store.records.transactions import TransactionRecords, TransactionSteps
+from app.store.records.unit_effects import UnitEffects
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
 from app.store.server.pool import Pool
@@ -59,6 +61,11 @@ class MysqlStore(ServerStore[MysqlSession]):
     ) -> None:
         super().__init__(pool, pool, advisory_lock, clock, observe)
         self._scan_limits: ScanLimits[receiving.SourceKey] = ScanLimits()
+        extend = partial(transactions.extend, clock=clock)
+        steps = TransactionSteps(
+            transactions.add_members, extend, work_unit.execute, self._run_again, self._on_executed
+        )
+        self.transactions = TransactionRecords(pool, steps)
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
@@ -163,6 +170,9 @@ class MysqlStore(ServerStore[MysqlSession]):
         self._announce(admitted)
         return result
 
+    def _on_executed(self, _unit: WorkUnit, effects: UnitEffects) -> None:
+        self._announce(effects.admitted)
+
     async def _move(self, moves: list[Move]) -> list[bool]:
         return await self._settle(partial(settling.move, moves=moves))
 
@@ -175,7 +185,11 @@ class MysqlStore(ServerStore[MysqlSession]):
         return effective
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
-        return await self._pool.transaction(partial(settling.extend, clock=self._clock, extensions=extensions))
+        async def work(session: MysqlSession) -> list[Extended | None]:
+            execute = session.execute if any_keeps_history(extensions) else session.commit
+            return await settling.extend(session, self._clock, extensions, execute)
+
+        return await self._pool.transaction(work)
 
     # ---- counts ------------------------------------------------------------------------------------------------------
 

@@ -834,6 +834,11 @@ DELETE FROM attempt WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
 ));
 
+-- delete_expired_transactions: delete the outcomes of transactions past their time
+DELETE FROM message_transaction WHERE ctid = ANY(ARRAY(
+    SELECT ctid FROM message_transaction WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
+));
+
 -- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
 DELETE FROM recent_id WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
@@ -1037,3 +1042,18 @@ WHERE (name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting =
        name = 'synchronous_commit' AND setting IN ('local', 'remote_write')
        AND current_setting('synchronous_standby_names') <> ''
    );
+
+-- ---- transactions ----------------------------------------------------------------------------------------------------
+
+-- add_members: note members of a transaction
+INSERT INTO transaction_member (
+    transaction_id, place, queue, message_id, due_at, expires_at, sequence_number, lock_token, outcome,
+    member_bytes, content, body
+)
+SELECT
+    transaction_id, place, queue, message_id, due_at, expires_at, sequence_number, lock_token, outcome,
+    member_bytes, content, body
+FROM @table(
+    transaction_id text, place int, queue text, message_id text, due_at bigint, expires_at bigint,
+    sequence_number bigint, lock_token bytea, outcome text, member_bytes bigint, content text, body bytea
+) AS entry;

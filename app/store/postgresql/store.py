@@ -11,7 +11,7 @@ from app.domain.queue import Queue
 from app.domain.settlement import Move, Removal
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
-from app.store.postgresql import attempts, receiving, sending, settling
+from app.store.postgresql import attempts, receiving, sending, settling, transactions, work_unit
 from app.store.postgresql.depths import DepthCountingDatabase
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloors
@@ -22,6 +22,8 @@ from app.store.records.groups import any_in_group
 from app.store.records.history import any_keeps_history, record_restored
 from app.store.records.restoring import take_restorable
 from app.store.records.rows import Row
+from app.store.records.transactions import TransactionRecords, TransactionSteps
+from app.store.records.unit_effects import UnitEffects
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
 from app.store.server.pool import Pool
@@ -41,6 +43,10 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     ) -> None:
         super().__init__(DepthCountingDatabase(pool), pool, advisory_lock, clock, observe)
         self._scan_floors = ScanFloors()
+        steps = TransactionSteps(
+            transactions.add_members, transactions.extend, work_unit.execute, self._run_again, self._on_executed
+        )
+        self.transactions = TransactionRecords(pool, steps)
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
@@ -151,10 +157,13 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         work = partial(attempts.execute, unit=unit, attempt=attempt)
         result, effects = await self._retry_while_in_use(partial(self._pool.transaction, work))
         if effects is not None:
-            self._lower_floors(unit.drafts, effects.receipts)
-            self._lower_floors_for(effects.returned)
-            self._announce(effects.admitted)
+            self._on_executed(unit, effects)
         return result
+
+    def _on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:
+        self._lower_floors(unit.drafts, effects.receipts)
+        self._lower_floors_for(effects.returned)
+        self._announce(effects.admitted)
 
     def _announce(self, admitted: Sequence[Admitted]) -> None:
         self._lower_floors_for(admitted)

@@ -550,6 +550,83 @@ UPDATE message_event SET remove_at = @now + :period WHERE id @in(:ids);
 -- delete_events: delete these events
 DELETE FROM message_event WHERE id @in(:ids);
 
+-- ---- transactions ----------------------------------------------------------------------------------------------------
+
+-- count_open_transactions: the number of open transactions, counted up to a limit
+SELECT COUNT(*) FROM (SELECT id FROM message_transaction WHERE state = 1 LIMIT :limit) AS counted;
+
+-- open_transaction: open a transaction for a duration
+INSERT INTO message_transaction (id, principal, state, opened_at, expires_at, member_count, member_bytes)
+SELECT :id, :principal, 1, clock.now, clock.now + :duration, 0, 0
+FROM (SELECT @now AS now) AS clock;
+
+-- find_transaction: a transaction of a principal
+SELECT @transaction
+FROM message_transaction
+WHERE id = :id
+  AND principal = :principal;  -- fence: principal
+
+-- transaction_for_update: the same, locked until the SQL transaction ends
+SELECT @transaction
+FROM message_transaction
+WHERE id = :id
+  AND principal = :principal  -- fence: principal
+@for_update;
+
+-- add_member: note a member of a transaction
+INSERT INTO transaction_member (
+    transaction_id, place, queue, message_id, due_at, expires_at, sequence_number, lock_token, outcome,
+    member_bytes, content, body
+)
+VALUES (
+    :transaction_id, :place, :queue, :message_id, :due_at, :expires_at, :sequence_number, :lock_token, :outcome,
+    :member_bytes, :content, :body
+);
+
+-- count_members: count members that have joined a transaction, and their bytes
+UPDATE message_transaction
+SET member_count = member_count + :count,
+    member_bytes = member_bytes + :member_bytes
+WHERE id = :id;
+
+-- transaction_members: the members of a transaction, in the order of joining
+SELECT @member FROM transaction_member WHERE transaction_id = :id ORDER BY place;
+
+-- page_of_members: members after a place, without their content
+SELECT place, queue, message_id, sequence_number, outcome, member_bytes
+FROM transaction_member
+WHERE transaction_id = :id
+  AND place > :after
+ORDER BY place
+LIMIT :limit;
+
+-- noted_settlements: settlements of these messages that wait for the commit of a transaction
+SELECT sequence_number, lock_token, transaction_id, outcome, place, queue
+FROM transaction_member
+WHERE sequence_number @in(:numbers);
+
+-- delete_members: forget the members of a transaction
+DELETE FROM transaction_member WHERE transaction_id = :id;
+
+-- end_transaction: store how a transaction has ended
+UPDATE message_transaction
+SET state = :state,
+    ended_at = @now,
+    remove_at = @now + :retention,
+    answer = :answer,
+    cause = :cause,
+    member = :member
+WHERE id = :id;
+
+-- overdue_transaction: the open transaction whose deadline passed first; locked until the SQL transaction ends
+SELECT id, principal
+FROM message_transaction
+WHERE state = 1  -- fence: state
+  AND expires_at <= @now  -- fence: time
+ORDER BY expires_at
+LIMIT 1
+@skip_locked;
+
 -- ---- deletion of expired rows ---------------------------------------------------------------------------------------
 
 -- delete_expired_settlements: delete tombstones past their time
@@ -561,6 +638,10 @@ WHERE (sequence_number, lock_token) IN (
 -- delete_expired_attempts: delete answers of attempts past their time
 DELETE FROM attempt
 WHERE attempt_key IN (SELECT attempt_key FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit);
+
+-- delete_expired_transactions: delete the outcomes of transactions past their time
+DELETE FROM message_transaction
+WHERE id IN (SELECT id FROM message_transaction WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit);
 
 -- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
 DELETE FROM recent_id

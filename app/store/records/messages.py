@@ -43,6 +43,7 @@ DELETIONS = (
     "delete_expired_attempts",
     "delete_expired_recent_ids",
     "delete_expired_restorable",
+    "delete_expired_transactions",
 )
 """The statements that delete rows past their time."""
 

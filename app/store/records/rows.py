@@ -36,13 +36,17 @@ LOCKED_COLUMNS = (
     "failure_count",
     "properties",
     "in_group",
+    "in_transaction",
     "read_at",
 )
 
 
 def locked_message(row: Row) -> LockedMessage:
     """Convert a row of `LOCKED_COLUMNS`."""
-    number, secret, queue_id, generation, until, home_state, deliveries, failures, properties, in_group, read_at = row
+    number, secret, queue_id, generation, until, home_state, *counts, properties, in_group, in_transaction, read_at = (
+        row
+    )
+    deliveries, failures = counts
     return LockedMessage(
         LockToken(number, secret),
         queue_id,
@@ -53,6 +57,7 @@ def locked_message(row: Row) -> LockedMessage:
         failures,
         read_properties(properties),
         in_group is not None,
+        in_transaction is not None,
         read_at,
     )
 

@@ -11,9 +11,9 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
 `@for_update`         lock the rows that are read; empty on SQLite, where only one writer runs at a time
 `@skip_locked`        the same, but skip rows that another transaction has locked
 `@message`, `@metadata`, `@locked_message`, `@facts`, `@event`, `@tombstone`, `@batch`, `@queue`, `@topic`,
-`@subscription`, `@api_key`
-                      the columns from which `message_rows.py` and `rows.py` make these values, in the order of their
-                      `*_COLUMNS`; `@m.message` is those of table `m`
+`@subscription`, `@api_key`, `@transaction`, `@member`
+                      the columns from which `message_rows.py`, `rows.py` and `transaction_rows.py` make these values, in
+                      the order of their `*_COLUMNS`; `@m.message` is those of table `m`
 `@archived`           the columns that a message and the archive share
 `@row_digest`         the digest of a row of the archive (`row_digest` over `DIGESTED_COLUMNS`), in hexadecimal
 `@feature_level`      the newest feature level that this version knows; a queue of a higher one is left to newer servers
@@ -37,7 +37,7 @@ from importlib.resources import files
 
 from app.domain.queue import FEATURE_LEVEL
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
-from app.store.records import message_rows, rows
+from app.store.records import message_rows, rows, transaction_rows
 from app.store.records.digest_columns import DIGESTED_COLUMNS, DigestKind
 
 
@@ -85,6 +85,8 @@ COLUMNS = {
     "topic": rows.TOPIC_COLUMNS,
     "subscription": rows.SUBSCRIPTION_COLUMNS,
     "api_key": rows.API_KEY_COLUMNS,
+    "transaction": transaction_rows.TRANSACTION_COLUMNS,
+    "member": transaction_rows.MEMBER_COLUMNS,
 }
 
 INLINE_LIMIT = 8 << 10
@@ -93,6 +95,11 @@ messages are smaller."""
 
 COMPUTED_COLUMNS = {
     "read_at": "@now AS read_at",
+    "in_transaction": """(
+    SELECT 1 FROM transaction_member AS noted
+    WHERE noted.sequence_number = message.sequence_number AND noted.lock_token = message.lock_token
+    LIMIT 1
+) AS in_transaction""",
     "body_bytes": "LENGTH(body) AS body_bytes",
     "inline_body": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, body, NULL) AS body",
     "inline_properties": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, properties, NULL) AS properties",

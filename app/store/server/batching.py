@@ -172,6 +172,10 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         except CoalescerFullError as error:
             raise Overloaded from error
 
+    async def _run_again(self, work: Callable[[AnySession], Awaitable[Result]]) -> Result:
+        """Run the work in one transaction, as `_retry_while_in_use` does."""
+        return await self._retry_while_in_use(partial(self._pool.transaction, work))
+
     async def _retry_while_in_use(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run the work. If another transaction uses the same id or attempt, pause without a connection and retry."""
         for pause in IN_USE_DELAYS:

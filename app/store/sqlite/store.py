@@ -31,7 +31,8 @@ from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
 from app.store.records.restoring import take_restorable
 from app.store.records.topics import TopicRecords
-from app.store.sqlite import actions, work_unit
+from app.store.records.transactions import TransactionRecords
+from app.store.sqlite import actions, transactions, work_unit
 from app.store.sqlite.database import SqliteDatabase, Step, Transaction
 from app.store.sqlite.dialect import DIALECT
 
@@ -57,6 +58,7 @@ class SqliteStore(MessageRecords):
         self.queues = QueueRecords(database)
         self.keys = KeyRecords(database)
         self.topics = TopicRecords(database)
+        self.transactions = TransactionRecords(database, transactions.steps(database))
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from app.store.tables.messages import (
 )
 from app.store.tables.queues import ApiKeyRow, BrokerRow, DeletedQueueRow, QueueRow
 from app.store.tables.topics import SubscriptionRow, TopicRow
+from app.store.tables.transactions import MessageTransactionRow, TransactionMemberRow
 
 __all__ = [
     "DEPTH",
@@ -33,6 +34,7 @@ __all__ = [
     "ExportBatchRow",
     "MessageEventRow",
     "MessageRow",
+    "MessageTransactionRow",
     "QueueRow",
     "RecentIdRow",
     "RestorableRow",
@@ -40,4 +42,5 @@ __all__ = [
     "SettlementRow",
     "SubscriptionRow",
     "TopicRow",
+    "TransactionMemberRow",
 ]

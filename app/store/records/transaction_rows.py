@@ -1,0 +1,146 @@
+"""Converts rows of transactions and of their members to domain values, and members to rows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from app.domain.message import Draft
+from app.domain.settlement import Move, Outcome, Removal, Settlement
+from app.domain.transaction import (
+    Member,
+    NotedMember,
+    SendMember,
+    SettlementMember,
+    Transaction,
+    TransactionState,
+    send_weight,
+    settlement_weight,
+)
+from app.domain.transaction_refusals import MemberName, RollbackCause
+from app.store.records.json_columns import read_unit_result
+from app.store.records.rows import Row
+
+TRANSACTION_COLUMNS = (
+    "id",
+    "state",
+    "opened_at",
+    "expires_at",
+    "member_count",
+    "member_bytes",
+    "answer",
+    "cause",
+    "member",
+    "read_at",
+)
+
+
+def transaction(row: Row) -> Transaction:
+    """Convert a row of `TRANSACTION_COLUMNS`."""
+    transaction_id, state, opened_at, expires_at, member_count, size, answer, cause, member, read_at = row
+    return Transaction(
+        transaction_id,
+        TransactionState(state),
+        opened_at,
+        expires_at,
+        member_count,
+        size,
+        None if answer is None else read_unit_result(answer),
+        None if cause is None else RollbackCause(cause),
+        None if member is None else _decode_name(member),
+        read_at,
+    )
+
+
+class StoredSettlement(msgspec.Struct, omit_defaults=True):
+    """A settlement as column `content` stores it: one of the two."""
+
+    removal: Removal | None = None
+    move: Move | None = None
+
+
+MEMBER_COLUMNS = (
+    "place",
+    "queue",
+    "message_id",
+    "due_at",
+    "expires_at",
+    "sequence_number",
+    "lock_token",
+    "outcome",
+    "member_bytes",
+    "content",
+    "body",
+)
+MEMBER_NAME_COLUMNS = ("place", "queue", "message_id", "sequence_number", "outcome", "member_bytes")
+
+_encode = msgspec.json.Encoder().encode
+_decode_draft = msgspec.json.Decoder(Draft).decode
+_decode_settlement = msgspec.json.Decoder(StoredSettlement).decode
+_decode_name = msgspec.json.Decoder(MemberName).decode
+
+
+def member(row: Row) -> Member:
+    """Convert a row of `MEMBER_COLUMNS`."""
+    place, queue, message_id, due_at, expires_at, *_, content, body = row
+    if message_id is not None:
+        return SendMember(place, queue, replace(_decode_draft(content), body=body), due_at, expires_at)
+    stored = _decode_settlement(content)
+    settlement = stored.removal or stored.move
+    if settlement is None:
+        raise ValueError("the content of a member is neither a send nor a settlement")
+    return SettlementMember(place, queue, settlement)
+
+
+def send_row(transaction_id: str, noted: SendMember) -> Mapping[str, Any]:
+    """Return a noted send as a row."""
+    return {
+        **_EMPTY,
+        "transaction_id": transaction_id,
+        "place": noted.place,
+        "queue": noted.queue,
+        "message_id": noted.draft.envelope.message_id,
+        "due_at": noted.due_at,
+        "expires_at": noted.expires_at,
+        "member_bytes": send_weight(noted.draft),
+        "content": _encode(replace(noted.draft, body=b"")).decode(),
+        "body": noted.draft.body,
+    }
+
+
+def settlement_row(transaction_id: str, noted: SettlementMember) -> Mapping[str, Any]:
+    """Return a noted settlement as a row."""
+    settlement = noted.settlement
+    return {
+        **_EMPTY,
+        "transaction_id": transaction_id,
+        "place": noted.place,
+        "queue": noted.queue,
+        "sequence_number": settlement.token.sequence_number,
+        "lock_token": settlement.token.secret,
+        "outcome": settlement.outcome.value,
+        "member_bytes": settlement_weight(settlement),
+        "content": _encode(_stored(settlement)).decode(),
+    }
+
+
+_EMPTY = dict.fromkeys(MEMBER_COLUMNS)
+
+
+def _stored(settlement: Settlement) -> StoredSettlement:
+    return (
+        StoredSettlement(removal=settlement) if isinstance(settlement, Removal) else StoredSettlement(move=settlement)
+    )
+
+
+def noted_member(row: Row) -> NotedMember:
+    """Convert a row of `MEMBER_NAME_COLUMNS`."""
+    place, queue, message_id, sequence_number, outcome, size = row
+    name = MemberName(place, queue, message_id, sequence_number)
+    return NotedMember(name, None if outcome is None else Outcome(outcome), size)
+
+
+def write_name(name: MemberName | None) -> str | None:
+    """Return the value of column `member`."""
+    return None if name is None else _encode(name).decode()
