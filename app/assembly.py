@@ -10,6 +10,7 @@ from app.broker.execute import ExecutePorts
 from app.broker.expire import ExpirePorts
 from app.broker.explain import ExplainPorts
 from app.broker.history import HistoryPorts
+from app.broker.join import JoinPorts
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.plan import PlanPorts
 from app.broker.ports import Counters, LockStore, Notifier, Store
@@ -31,12 +32,14 @@ from app.broker.send import SendPorts
 from app.broker.settle import SettlePorts
 from app.broker.topic_cache import TopicCache
 from app.broker.topics import TopicPorts
+from app.broker.transactions import TransactionPorts
 from app.broker.trim import TrimPorts
 from app.broker.volatile_buffer import VolatileBuffer
 from app.broker.wait import WaitPorts
 from app.maintenance.background_loops import MaintenancePorts
 from app.maintenance.expiry import SweepPorts
 from app.maintenance.retention import DeletePorts
+from app.maintenance.roll_back import RollBackPorts
 from app.maintenance.schedule import SchedulePorts
 from app.maintenance.seal import SealPorts
 from app.runtime.clock import Clock
@@ -93,6 +96,8 @@ def assemble_verbs(parts: Components) -> Broker:
         settling=settling,
         renewing=renewing,
         executing=ExecutePorts(parts.store, sending, settling),
+        joining=JoinPorts(parts.store.transactions, sending, settling),
+        transactions=TransactionPorts(parts.store.transactions, settling, parts.response_limits.budget, parts.new_id),
         browsing=browsing,
         explaining=ExplainPorts(parts.store, parts.store.queues, parts.store, parts.lock_store, parts.wait_queue),
         recounting=HistoryPorts(parts.store),
@@ -124,6 +129,7 @@ def assemble_loops(parts: Components) -> MaintenancePorts:
         scheduling=SchedulePorts(store, shared.receivers, counters),
         expiring=ExpirePorts(store, parts.queue_cache, store.queues, shared.receivers, counters),
         deleting=DeletePorts(store, store.archive, counters),
+        rolling_back=RollBackPorts(store.transactions, counters),
         sealing=SealPorts(store.archive, counters),
         wait_queue=parts.wait_queue,
         clock=parts.clock,

@@ -7,6 +7,7 @@ from app.broker.edit import EditPorts
 from app.broker.execute import ExecutePorts
 from app.broker.explain import ExplainPorts
 from app.broker.history import HistoryPorts
+from app.broker.join import JoinPorts
 from app.broker.plan import PlanPorts
 from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StoreClock, StoreDescription
 from app.broker.publish import PublishPorts
@@ -22,6 +23,7 @@ from app.broker.restore import RestorePorts
 from app.broker.send import SendPorts
 from app.broker.settle import SettlePorts
 from app.broker.topics import TopicPorts
+from app.broker.transactions import TransactionPorts
 from app.broker.trim import TrimPorts
 from app.runtime.clock import Clock
 
@@ -41,6 +43,8 @@ class Broker:
     settling: SettlePorts
     renewing: RenewPorts
     executing: ExecutePorts
+    joining: JoinPorts
+    transactions: TransactionPorts
     browsing: BrowsePorts
     explaining: ExplainPorts
     recounting: HistoryPorts

@@ -34,6 +34,7 @@ from app.domain.refusals import (
 from app.domain.settlement import (
     MAX_GENERATION,
     NO_EXPIRED_GENERATION,
+    Fence,
     LockedMessage,
     LockToken,
     Move,
@@ -41,10 +42,10 @@ from app.domain.settlement import (
     Removal,
     Settled,
     Settlement,
-    fence_above,
     loss_cause,
     settled_by,
 )
+from app.domain.transaction_refusals import MessageInTransaction
 from app.runtime.clock import Clock
 
 MAX_TRIES = 10
@@ -226,9 +227,13 @@ async def with_current_fence(
         return await resolve_late(ports, queue, settlement.token, settlement.outcome)
     expired_generation = NO_EXPIRED_GENERATION
     if locked.is_live:
+        if locked.is_in_transaction:
+            return MessageInTransaction()
         (expired_generation,) = await ports.lock_store.expired_generations([settlement.token])
         if locked.lock_generation != expired_generation:
-            return replace(settlement, fence=fence_above(expired_generation), is_in_group=locked.is_in_group)
+            # A settlement that joins a transaction after this look raises the generation.
+            fence = Fence(expired_generation, locked.lock_generation)
+            return replace(settlement, fence=fence, is_in_group=locked.is_in_group)
     return await release_lost(ports.releasing, locked, expired_generation)
 
 

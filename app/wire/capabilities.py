@@ -80,10 +80,10 @@ class ServerLimits(msgspec.Struct, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, kw_only=True):
-    """What a server offers. `transactions` says whether sends and settlements can be grouped in transactions."""
+    """What a server offers. `transactions` says that sends and settlements can be grouped in transactions."""
 
     versions: Versions
     store: StoreCapabilities
     lock_store: LockStoreCapabilities
-    transactions: bool = False
+    transactions: bool = True
     limits: ServerLimits

@@ -6,7 +6,7 @@ import msgspec
 
 from app.domain.message import MAX_BATCH_COUNT
 from app.wire.field_types import QueueName
-from app.wire.sending import SendMessage, SentMessage
+from app.wire.sending import MessageToSend, SentMessage
 from app.wire.settlements import (
     AbandonSettlement,
     CompleteSettlement,
@@ -16,7 +16,7 @@ from app.wire.settlements import (
 )
 
 
-class SendEntry(SendMessage, kw_only=True):
+class SendEntry(MessageToSend, kw_only=True):
     """A message, and the queue that it is sent to."""
 
     queue: QueueName

@@ -109,6 +109,16 @@ LockTokenText: TypeAlias = Annotated[
     str, msgspec.Meta(max_length=64, description="`<sequence_number>.<32 hexadecimal digits>`, as received.")
 ]
 
+TransactionId: TypeAlias = Annotated[
+    str,
+    text_of(
+        PRINTABLE,
+        "An open transaction: this takes effect with its commit, or not at all.",
+        min_length=1,
+        max_length=MAX_ID_LENGTH,
+    ),
+]
+
 PropertyKey: TypeAlias = Annotated[str, text_of(NO_NUL, min_length=1, max_length=MAX_ID_LENGTH)]
 PropertyNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=MIN_INT64, le=MAX_INT64)]
 PropertyValue: TypeAlias = str | PropertyNumber | float | bool | None
@@ -118,6 +128,10 @@ Properties: TypeAlias = Annotated[
 ]
 
 StateName: TypeAlias = Literal["available", "scheduled", "locked", "deferred", "dead_lettered", "blocked"]
+SentState: TypeAlias = Literal[
+    "available", "scheduled", "locked", "deferred", "dead_lettered", "blocked", "uncommitted"
+]
+"""The state of a message that was sent; `uncommitted` until its transaction is committed."""
 STATE_NAMES: Final[Mapping[MessageState, StateName]] = {
     MessageState.BLOCKED: "blocked",
     MessageState.AVAILABLE: "available",

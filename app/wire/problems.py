@@ -1,9 +1,17 @@
 """Errors in responses: RFC 9457 problem documents with a stable code."""
 
+from typing import Annotated, TypeAlias
+
 import msgspec
 
 from app.domain.refusals import LossCause
+from app.domain.transaction_refusals import MemberName, RollbackCause
 from app.wire.field_types import Timestamp
+
+ProblemCause: TypeAlias = Annotated[
+    str, msgspec.Meta(extra_json_schema={"enum": [cause.value for cause in (*LossCause, *RollbackCause)]})
+]
+"""Why a lock was lost, or a transaction was rolled back."""
 
 
 class ProblemFault(msgspec.Struct):
@@ -14,6 +22,15 @@ class ProblemFault(msgspec.Struct):
 
     pointer: str
     detail: str
+
+
+class TransactionMember(msgspec.Struct, omit_defaults=True):
+    """A member of a transaction: its place, counted from 0, its queue, and the message that it sends or settles."""
+
+    place: int
+    queue: str
+    message_id: str | None = None
+    sequence_number: int | None = None
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
@@ -29,5 +46,11 @@ class Problem(msgspec.Struct, omit_defaults=True):
     errors: list[ProblemFault] | None = None
     outcome: str | None = None
     lost_at: Timestamp | None = None
-    cause: LossCause | None = None
+    cause: ProblemCause | None = None
     delivered_again: bool | None = None
+    member: TransactionMember | None = None
+
+
+def transaction_member(name: MemberName | None) -> TransactionMember | None:
+    """Build the JSON of the name of a member."""
+    return None if name is None else TransactionMember(name.place, name.queue, name.message_id, name.sequence_number)

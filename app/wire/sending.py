@@ -19,8 +19,9 @@ from app.wire.field_types import (
     HeaderText,
     Id,
     Priority,
-    StateName,
+    SentState,
     Timestamp,
+    TransactionId,
     TtlSeconds,
 )
 from app.wire.problems import Problem
@@ -29,7 +30,7 @@ from app.wire.times import to_wire
 from app.wire.values import base64_bytes, due_time
 
 
-class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A message to send. `body` is any JSON value, `body_base64` is bytes; at most one of them.
 
     `available_at` or `delay_seconds` schedules it; at most one of them. The server creates a missing `message_id`.
@@ -98,26 +99,37 @@ class SendMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return due_time(self.available_at, locate("/available_at"))
 
 
+class SendMessage(MessageToSend, kw_only=True):
+    """A message to send alone, at once or with a transaction."""
+
+    transaction_id: TransactionId | None = None
+
+
 RawMessage: TypeAlias = Annotated[
-    msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/SendMessage"})
+    msgspec.Raw, msgspec.Meta(extra_json_schema={"$ref": "#/components/schemas/MessageToSend"})
 ]
 """A message of a batch, not decoded at first, because each may be refused separately."""
 
 
 class SendBatch(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages sent in one request: all or none, unless `atomic` is false."""
+    """Messages sent in one request: all or none, unless `atomic` is false. A batch in a transaction is atomic."""
 
     messages: Annotated[list[RawMessage], msgspec.Meta(min_length=1, max_length=MAX_BATCH_COUNT)]
     atomic: bool = True
+    transaction_id: TransactionId | None = None
 
 
 class SentMessage(msgspec.Struct):
-    """A stored message; `duplicate` is true if an earlier send stored it."""
+    """A stored message; `duplicate` is true if an earlier send stored it.
 
-    sequence_number: int
+    A message that waits for the commit of a transaction is `uncommitted`. Its `sequence_number` and `enqueued_at` are null
+    until then, and all others have both.
+    """
+
+    sequence_number: int | None
     message_id: str
-    enqueued_at: Timestamp
-    state: StateName
+    enqueued_at: Timestamp | None
+    state: SentState
     duplicate: bool
 
 
@@ -158,6 +170,16 @@ def sent_message(receipt: Receipt) -> SentMessage:
 def sent_result(receipt: Receipt) -> SentResult:
     """Build the JSON of a receipt in a batch."""
     return _sent(SentResult, receipt)
+
+
+def uncommitted_message(message_id: str) -> SentMessage:
+    """Build the JSON of a message that waits for the commit of its transaction."""
+    return SentMessage(None, message_id, None, "uncommitted", duplicate=False)
+
+
+def uncommitted_result(message_id: str) -> SentResult:
+    """Build the JSON of such a message in a batch."""
+    return SentResult(None, message_id, None, "uncommitted", duplicate=False)
 
 
 def _sent(form: type[Sent], receipt: Receipt) -> Sent:

@@ -5,7 +5,8 @@ from typing import Annotated, Literal, TypeAlias, assert_never
 import msgspec
 
 from app.domain.message import MAX_BATCH_COUNT
-from app.domain.settlement import Outcome, Settled
+from app.domain.settlement import Outcome, Settled, settled_by
+from app.domain.transaction import JoinedIntent
 from app.wire.field_types import (
     STATE_NAMES,
     DelaySeconds,
@@ -15,16 +16,17 @@ from app.wire.field_types import (
     Reason,
     StateName,
     Timestamp,
+    TransactionId,
 )
 from app.wire.problems import Problem
 from app.wire.properties import RawProperties
 
 
-class CompleteLock(msgspec.Struct, forbid_unknown_fields=True):
+class CompleteAction(msgspec.Struct, forbid_unknown_fields=True):
     """The parameters of a complete: none."""
 
 
-class AbandonLock(msgspec.Struct, forbid_unknown_fields=True):
+class AbandonAction(msgspec.Struct, forbid_unknown_fields=True):
     """Return the message after `delay_seconds` or the queue's retry delay.
 
     It counts as a failure unless `count` is false.
@@ -36,7 +38,7 @@ class AbandonLock(msgspec.Struct, forbid_unknown_fields=True):
     properties: RawProperties | msgspec.UnsetType = msgspec.UNSET
 
 
-class DeadLetterLock(msgspec.Struct, forbid_unknown_fields=True):
+class DeadLetterAction(msgspec.Struct, forbid_unknown_fields=True):
     """Move the message to the dead-letter queue, because it cannot be processed."""
 
     reason: Reason | None = None
@@ -44,10 +46,38 @@ class DeadLetterLock(msgspec.Struct, forbid_unknown_fields=True):
     properties: RawProperties | msgspec.UnsetType = msgspec.UNSET
 
 
-class DeferLock(msgspec.Struct, forbid_unknown_fields=True):
+class DeferAction(msgspec.Struct, forbid_unknown_fields=True):
     """Set the message aside, to be received later by its sequence number."""
 
     properties: RawProperties | msgspec.UnsetType = msgspec.UNSET
+
+
+class CompleteLock(CompleteAction, kw_only=True):
+    """Complete, at once or with a transaction."""
+
+    transaction_id: TransactionId | None = None
+
+
+class AbandonLock(AbandonAction, kw_only=True):
+    """Abandon, at once or with a transaction."""
+
+    transaction_id: TransactionId | None = None
+
+
+class DeadLetterLock(DeadLetterAction, kw_only=True):
+    """Dead-letter, at once or with a transaction."""
+
+    transaction_id: TransactionId | None = None
+
+
+class DeferLock(DeferAction, kw_only=True):
+    """Defer, at once or with a transaction."""
+
+    transaction_id: TransactionId | None = None
+
+
+SettleLock: TypeAlias = CompleteLock | AbandonLock | DeadLetterLock | DeferLock
+"""A settlement of one lock, in a request of its own."""
 
 
 class RenewLock(msgspec.Struct, forbid_unknown_fields=True):
@@ -56,29 +86,29 @@ class RenewLock(msgspec.Struct, forbid_unknown_fields=True):
     lock_seconds: LockSeconds | None = None
 
 
-SettleLock: TypeAlias = CompleteLock | AbandonLock | DeadLetterLock | DeferLock
+SettleAction: TypeAlias = CompleteAction | AbandonAction | DeadLetterAction | DeferAction
 """What the holder of a lock asks for to end its delivery."""
 
 
-class CompleteSettlement(CompleteLock, tag_field="action", tag="complete", kw_only=True):
+class CompleteSettlement(CompleteAction, tag_field="action", tag="complete", kw_only=True):
     """Complete one delivery."""
 
     lock_token: LockTokenText
 
 
-class AbandonSettlement(AbandonLock, tag_field="action", tag="abandon", kw_only=True):
+class AbandonSettlement(AbandonAction, tag_field="action", tag="abandon", kw_only=True):
     """Abandon one delivery."""
 
     lock_token: LockTokenText
 
 
-class DeadLetterSettlement(DeadLetterLock, tag_field="action", tag="dead_letter", kw_only=True):
+class DeadLetterSettlement(DeadLetterAction, tag_field="action", tag="dead_letter", kw_only=True):
     """Dead-letter one delivery."""
 
     lock_token: LockTokenText
 
 
-class DeferSettlement(DeferLock, tag_field="action", tag="defer", kw_only=True):
+class DeferSettlement(DeferAction, tag_field="action", tag="defer", kw_only=True):
     """Defer one delivery."""
 
     lock_token: LockTokenText
@@ -102,9 +132,13 @@ RawSettlement: TypeAlias = Annotated[
 
 
 class SettleMessages(msgspec.Struct, forbid_unknown_fields=True):
-    """Settlements in one request, each with its own result. Of two with the same token, the second is refused."""
+    """Settlements in one request, each with its own result. Of two with the same token, the second is refused.
+
+    In a transaction, renewals take effect at once, and all others with the commit.
+    """
 
     settlements: Annotated[list[RawSettlement], msgspec.Meta(min_length=1, max_length=MAX_BATCH_COUNT)]
+    transaction_id: TransactionId | None = None
 
 
 SettledOutcome: TypeAlias = Literal["completed", "abandoned", "dead_lettered", "deferred"]
@@ -113,13 +147,15 @@ SettledOutcome: TypeAlias = Literal["completed", "abandoned", "dead_lettered", "
 class SettlementDone(msgspec.Struct, omit_defaults=True):
     """A settlement that took effect; `replayed` is true if an earlier request had settled the message.
 
-    `state` is the new state of a message that stays in the queue.
+    `state` is the new state of a message that stays in the queue. `pending` is true if it waits for the commit of a
+    transaction.
     """
 
     outcome: SettledOutcome
     sequence_number: int
     replayed: bool
     state: StateName | None = None
+    pending: bool = False
 
 
 class LockRenewed(msgspec.Struct):
@@ -161,6 +197,12 @@ def settlement_done(settled: Settled) -> SettlementDone:
     """Build the JSON of a settlement that took effect."""
     state = None if settled.state is None else STATE_NAMES[settled.state]
     return SettlementDone(outcome_name(settled.outcome), settled.sequence_number, settled.replayed, state)
+
+
+def settlement_pending(joined: JoinedIntent) -> SettlementDone:
+    """Build the JSON of a settlement that waits for the commit of its transaction."""
+    done = settlement_done(settled_by(joined.settlement))
+    return SettlementDone(done.outcome, done.sequence_number, joined.replayed, done.state, pending=True)
 
 
 def outcome_name(outcome: Outcome) -> SettledOutcome:

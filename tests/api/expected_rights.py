@@ -56,6 +56,10 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("GET", "/v1/keys"): "manage",
     ("DELETE", "/v1/keys/{key_id}"): "manage",
     ("GET", "/v1/capabilities"): ANY,
+    ("POST", "/v1/transactions"): ANY,
+    ("GET", "/v1/transactions/{transaction_id}"): ANY,
+    ("POST", "/v1/transactions/{transaction_id}/commit"): ANY,
+    ("POST", "/v1/transactions/{transaction_id}/rollback"): ANY,
     ("GET", "/"): PUBLIC,
     ("GET", "/livez"): PUBLIC,
     ("GET", "/readyz"): PUBLIC,
@@ -80,6 +84,7 @@ PATH_VALUES = {
     "sequence_number": "1",
     "lock_token": f"1.{'0' * 32}",
     "key_id": "x",
+    "transaction_id": "x",
 }
 
 

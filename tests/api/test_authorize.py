@@ -53,10 +53,12 @@ def test_the_document_names_the_right_of_each_operation() -> None:
 
 @pytest.mark.parametrize("path", [path for (method, path), right in RIGHTS.items() if (method, right) == ("GET", ANY)])
 async def test_any_key_is_enough_for_these_paths(api_with_keys: ApiServer, path: str) -> None:
-    problem(await api_with_keys.http.get(path), 401, "unauthenticated")
+    problem(await api_with_keys.http.get(path.format(**PATH_VALUES)), 401, "unauthenticated")
     for right in Right:
         key = await api_with_keys.new_key(right, patterns=("one-queue",), principal=right)
-        assert (await api_with_keys.http.get(path, headers=bearer(key))).status_code == 200
+        answer = await api_with_keys.http.get(path.format(**PATH_VALUES), headers=bearer(key))
+        # A key that is not enough is refused before anything is looked up.
+        assert answer.status_code in (200, 404)
 
 
 @each_operation

@@ -52,9 +52,9 @@ async def test_a_single_process_shares_no_locks(api: ApiServer) -> None:
 
 
 @pytest.mark.behaviour("S1.9", "S1.21")
-async def test_the_absence_of_transactions_is_said(api: ApiServer) -> None:
-    assert (await capabilities(api))["transactions"] is False
-    problem(await api.request("POST", "/transactions", {}), 404, "not-found")
+async def test_transactions_are_offered(api: ApiServer) -> None:
+    assert (await capabilities(api))["transactions"] is True
+    assert (await api.request("POST", "/transactions", {})).status_code == 201
 
 
 async def test_the_limits_of_a_server_are_those_of_its_settings(api: ApiServer) -> None:

@@ -37,7 +37,7 @@ IN_OTHER_TABLES = frozenset((
     "message.MAX_REASON_LENGTH", "message.MAX_TEXT_LENGTH", "message.MIN_PRIORITY", "queue.MAX_MESSAGE_BYTES",
     "queue.DEFAULT_MAX_MESSAGE_BYTES", "queue.MAX_QUEUE_DESCRIPTION_LENGTH", "queue.MAX_DUPLICATE_WINDOW", "queue.MAX_GROUP_IN_FLIGHT", "queue.MAX_LOCK_DURATION",
     "queue.MAX_NAME_LENGTH", "queue.MAX_ARCHIVE_RETENTION", "queue.MAX_TTL", "queue.MAX_DELIVERY_LIMIT", "queue.MIN_LOCK_DURATION",
-    "retry.MAX_DELAY", "retry.MAX_DELAY_SECONDS", "retry.MAX_LISTED_DELAYS", "field_types.MAX_INT64", "field_types.MIN_INT64",
+    "retry.MAX_DELAY", "retry.MAX_DELAY_SECONDS", "transaction.MAX_TIMEOUT", "transaction.MIN_TIMEOUT", "retry.MAX_LISTED_DELAYS", "field_types.MAX_INT64", "field_types.MIN_INT64",
     "topics.MAX_TESTED",
     # The defaults of settings.
     "queue.DEFAULT_ARCHIVE_RETENTION", "volatile_buffer.MAX_BYTES", "weight.MAX_RESPONSE_BYTES",
@@ -71,6 +71,9 @@ FIXED = {
     "Connections above the limit that may ask for health": "{connection_limit.SPARE_CONNECTIONS}",
     "Memory of an `Idempotency-Key`": "{request.ATTEMPT_RETENTION:hours} h",
     "Memory of a settlement": "at least {settlement.TOMBSTONE_RETENTION:hours} h",
+    "Members of a transaction": "{transaction.MAX_MEMBERS} in {transaction.MAX_TRANSACTION_BYTES:size}",
+    "Open transactions in a database": "{transaction.MAX_OPEN_TRANSACTIONS}",
+    "Memory of a transaction that has ended": "{transaction.OUTCOME_RETENTION:hours} h",
     "API key that is presented": "{keys.MAX_SECRET_LENGTH} characters",
     "`PEEKLOCK_BOOTSTRAP_KEY`": "at least {preflight.MIN_BOOTSTRAP_KEY_LENGTH} characters",
     "Live keys of one principal": "{access.MAX_LIVE_KEYS_PER_PRINCIPAL}",

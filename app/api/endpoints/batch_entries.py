@@ -8,9 +8,9 @@ from app.api.http.decoding import entry_decoder
 from app.domain.message import Durability
 from app.domain.refusals import FieldError, InvalidRequest, invalid_at
 from app.domain.sending import NewMessage
-from app.wire.sending import SendMessage
+from app.wire.sending import MessageToSend
 
-_decode_message = entry_decoder(SendMessage)
+_decode_message = entry_decoder(MessageToSend)
 
 
 def read_entries(messages: Sequence[msgspec.Raw], traceparent: str | None) -> list[NewMessage | InvalidRequest]:
@@ -34,7 +34,7 @@ def all_messages(entries: Sequence[NewMessage | InvalidRequest]) -> list[NewMess
 
 def _read_entry(raw: bytes, traceparent: str | None) -> NewMessage | InvalidRequest:
     try:
-        message: SendMessage = _decode_message(raw)
+        message: MessageToSend = _decode_message(raw)
         new_message = message.new_message(traceparent)
     except InvalidRequest as refusal:
         return refusal.as_result()

@@ -12,20 +12,20 @@ from app.domain.queue import Queue
 from app.domain.settlement import LockToken
 from app.wire.field_types import PropertyValue
 from app.wire.properties import decode_properties
-from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, RenewLock, SettleLock
+from app.wire.settlements import AbandonAction, CompleteAction, DeadLetterAction, DeferAction, RenewLock, SettleAction
 
 
-def settlement_request(queue: Queue, token: LockToken, body: SettleLock) -> SettlementRequest:
+def settlement_request(queue: Queue, token: LockToken, body: SettleAction) -> SettlementRequest:
     """Return the settlement that the holder of this lock asks for. Refuses with `InvalidRequest`."""
     match body:
-        case CompleteLock():
+        case CompleteAction():
             return complete(queue, token)
-        case AbandonLock():
+        case AbandonAction():
             delay = None if body.delay_seconds is None else from_seconds(body.delay_seconds)
             return abandon(queue, token, Abandonment(body.reason, body.count, delay, _property_changes(body)))
-        case DeadLetterLock():
+        case DeadLetterAction():
             return dead_letter(queue, token, body.reason, body.description, _property_changes(body))
-        case DeferLock():
+        case DeferAction():
             return defer(queue, token, _property_changes(body))
         case _:
             assert_never(body)
@@ -36,5 +36,5 @@ def lock_duration(body: RenewLock) -> Duration | None:
     return None if body.lock_seconds is None else from_seconds(body.lock_seconds)
 
 
-def _property_changes(body: AbandonLock | DeadLetterLock | DeferLock) -> dict[str, PropertyValue] | None:
+def _property_changes(body: AbandonAction | DeadLetterAction | DeferAction) -> dict[str, PropertyValue] | None:
     return decode_properties(body.properties, str)

@@ -17,7 +17,7 @@ from app.domain.message import Durability
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.domain.topic import Published
-from app.wire.sending import SendMessage
+from app.wire.sending import MessageToSend
 from app.wire.topics import PublishBatch, PublishedMessage, PublishResults, published_message
 
 MESSAGES = "/v1/topics/{topic}/messages"
@@ -26,10 +26,10 @@ PUBLISH_REFUSALS = (404, 409, 413, 422, 429, 507)
 
 @operation(
     "POST", MESSAGES, right=Right.SEND, tag="topics",
-    body=SendMessage, responses={200: PublishedMessage, 201: PublishedMessage}, refusals=PUBLISH_REFUSALS,
+    body=MessageToSend, responses={200: PublishedMessage, 201: PublishedMessage}, refusals=PUBLISH_REFUSALS,
     headers=SEND_HEADER_NAMES, example={"body": {"order": 17}, "properties": {"region": "eu"}},
 )  # fmt: skip
-async def publish_message(request: Request[SendMessage]) -> Response:
+async def publish_message(request: Request[MessageToSend]) -> Response:
     """Publish a message: store a copy in the queue of each subscription that matches it, in all of them or in none.
 
     The copies have one message id. Each is subject to the settings of its queue. If one queue is full, disabled or

@@ -10,19 +10,20 @@ from msgspec.structs import replace
 from app.api.http.asgi import Headers
 from app.api.http.decoding import convert, is_json
 from app.api.http.request import Request, invalid_header
-from app.domain.message import BodyKind
+from app.domain.message import MAX_ID_LENGTH, BodyKind
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.wire.properties import raw_properties
-from app.wire.sending import SendMessage
+from app.wire.sending import MessageToSend
 from app.wire.values import is_json_media_type
 
 HEADER_PREFIX = "peeklock-"
 PROPERTY_HEADER_PREFIX = "peeklock-property-"
+TRANSACTION_HEADER = b"peeklock-transaction-id"
 NOT_IN_HEADERS = ("body", "body_base64", "content_type", "properties")
 FIELD_HEADERS: Mapping[str, str] = {
     f"Peeklock-{field.name.replace('_', '-').title()}": field.name
-    for field in msgspec.structs.fields(SendMessage)
+    for field in msgspec.structs.fields(MessageToSend)
     if field.name not in NOT_IN_HEADERS
 }
 """The headers of a raw send, each with its field of the message."""
@@ -76,7 +77,7 @@ def message_from_headers(request: Request[bytes], known: KnownFields) -> NewMess
         return known.pointers[field] if field in known.pointers and field not in header_values else POINTERS[field]
 
     values = {field: value for field, value in values.items() if value is not None}
-    return convert(values, SendMessage, locate).new_message(request.traceparent(), locate)
+    return convert(values, MessageToSend, locate).new_message(request.traceparent(), locate)
 
 
 def header_fields(headers: Headers) -> dict[str, Any]:
@@ -92,6 +93,18 @@ def header_fields(headers: Headers) -> dict[str, Any]:
                 raise invalid_header(name.title(), "There is no such header.")
             _put_once(fields, FIELD_OF_HEADER[name], value, name.title())
     return {**fields, "properties": properties} if properties else fields
+
+
+def without_transaction(request: Request[bytes]) -> tuple[Request[bytes], str | None]:
+    """Return a raw send without the header that names its transaction, and the id of the transaction."""
+    found = [value for key, value in request.headers if key == TRANSACTION_HEADER]
+    if not found:
+        return request, None
+    transaction_id = header_text(found[0], "Peeklock-Transaction-Id")
+    if len(found) > 1 or not transaction_id.isprintable() or not 0 < len(transaction_id) <= MAX_ID_LENGTH:
+        raise invalid_header("Peeklock-Transaction-Id", "This is no id of a transaction, or more than one.")
+    others = [(key, value) for key, value in request.headers if key != TRANSACTION_HEADER]
+    return replace(request, headers=others), transaction_id
 
 
 def idempotency_payload(request: Request[bytes]) -> bytes:

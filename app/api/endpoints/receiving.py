@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from app.api.endpoints.settlement_batch import read_settlements
-from app.api.endpoints.settling import results_of, settle_all
+from app.api.endpoints.settling import EntryResult, results_of, settle_all
 from app.api.http.asgi import ClientDisconnected, Headers, is_disconnected, wait_for_disconnect
 from app.api.http.operation import operation
 from app.api.http.request import Request, invalid_header
@@ -15,8 +15,6 @@ from app.broker.filters import CelFilter
 from app.broker.ports import Attempt
 from app.broker.receive import ReceiveRequest, check_receive, receive, receive_and_delete, receive_once
 from app.broker.release_undelivered import release_undelivered
-from app.broker.renew import RenewedLock
-from app.broker.settle import SettleResult
 from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import Message, MessageState
@@ -49,7 +47,7 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     queue = await request.queue()
     wanted, attempt = _receive_request(request), request.idempotent_attempt("receive")
     entries = read_settlements(queue, request.body.settlements or ())
-    results: Sequence[SettleResult | RenewedLock] = ()
+    results: Sequence[EntryResult] = ()
     if entries:
         await check_receive(request.broker.receiving.messages, queue, wanted, attempt)
         results = await settle_all(request.broker, queue, entries)

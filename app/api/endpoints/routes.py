@@ -17,6 +17,7 @@ from app.api.endpoints import (
     sending,
     settling,
     topics,
+    transactions,
 )
 from app.api.http.operation import Operation
 
@@ -31,6 +32,10 @@ OPERATIONS: tuple[Operation, ...] = (
     settling.defer_lock,
     settling.settle_messages,
     execution.execute_unit,
+    transactions.start_transaction,
+    transactions.get_transaction,
+    transactions.commit_transaction,
+    transactions.rollback_transaction,
     sending.send_batch,
     sending.send_raw,
     messages.browse_messages,

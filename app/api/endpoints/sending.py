@@ -5,19 +5,21 @@ from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.cloudevents import event_message, is_event
-from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message
+from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message, without_transaction
 from app.api.http.asgi import Headers
 from app.api.http.operation import operation
 from app.api.http.problems import problem_of
 from app.api.http.request import Request, invalid_header
 from app.api.http.response import REPLAYED_HEADERS, Response
+from app.broker.join import join_sends
 from app.broker.ports import Attempt
 from app.broker.send import send, send_each, send_once, send_volatile
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import InvalidRequest, Refusal
+from app.domain.refusals import InvalidRequest, Refusal, invalid_at
 from app.domain.sending import NewMessage
+from app.domain.transaction import TransactionKey
 from app.wire.sending import (
     AcceptedMessage,
     RefusedSend,
@@ -28,6 +30,8 @@ from app.wire.sending import (
     SentMessage,
     sent_message,
     sent_result,
+    uncommitted_message,
+    uncommitted_result,
 )
 
 SEND_REFUSALS = (404, 409, 413, 422, 429, 507)
@@ -43,19 +47,20 @@ async def send_message(request: Request[SendMessage]) -> Response:
     """Send a message.
 
     It is stored durably before the answer. With the durability `volatile` the answer is 202 before the message is
-    stored: a crash within the next moments loses it, and a lost connection to the database may store it twice.
+    stored: a crash within the next moments loses it, and a lost connection to the database may store it twice. With a
+    `transaction_id` it is stored at the commit of that transaction.
     """
-    return await _send_one(
-        request,
-        request.body.new_message(request.traceparent()),
-        request.idempotent_attempt("send"),
-    )
+    new_message = request.body.new_message(request.traceparent())
+    if request.body.transaction_id is not None:
+        (message_id,) = await _join(request, [new_message], request.body.transaction_id)
+        return Response(uncommitted_message(message_id), 201)
+    return await _send_one(request, new_message, request.idempotent_attempt("send"))
 
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/raw", right=Right.SEND, tag="messages",
     body=bytes, responses={201: SentMessage, 202: AcceptedMessage}, refusals=SEND_REFUSALS,
-    headers=(*SEND_HEADER_NAMES, *FIELD_HEADERS),
+    headers=(*SEND_HEADER_NAMES, "Peeklock-Transaction-Id", *FIELD_HEADERS),
 )  # fmt: skip
 async def send_raw(request: Request[bytes]) -> Response:
     """Send the request body as it is.
@@ -68,7 +73,11 @@ async def send_raw(request: Request[bytes]) -> Response:
     attribute a property named `cloudEvents:<attribute>`. Two sources may use the same `id`, so only one source should
     send to a queue that detects duplicates.
     """
+    request, transaction_id = without_transaction(request)
     new_message = event_message(request) if is_event(request) else raw_message(request)
+    if transaction_id is not None:
+        (message_id,) = await _join(request, [new_message], transaction_id)
+        return Response(uncommitted_message(message_id), 201)
     return await _send_one(request, new_message, request.idempotent_attempt("send", idempotency_payload(request)))
 
 
@@ -84,6 +93,11 @@ async def send_batch(request: Request[SendBatch]) -> Response:
     that message. The whole request is refused only if `messages` is not a list of 1 to 1000 entries.
     """
     entries = read_entries(request.body.messages, request.traceparent())
+    if request.body.transaction_id is not None:
+        if not request.body.atomic:
+            raise invalid_at("/atomic", "A batch in a transaction is atomic.")
+        message_ids = await _join(request, all_messages(entries), request.body.transaction_id)
+        return Response(SendResults([uncommitted_result(message_id) for message_id in message_ids]), 201)
     if request.body.atomic:
         new_messages = all_messages(entries)
         attempt = request.idempotent_attempt("send_batch")
@@ -116,6 +130,19 @@ async def _send_one(request: Request[Any], new_message: NewMessage, attempt: Att
         )
     (receipt,), headers = await _store(request, [new_message], attempt)
     return Response(sent_message(receipt), 201, headers=headers)
+
+
+async def _join(request: Request[Any], new_messages: Sequence[NewMessage], transaction_id: str) -> list[str]:
+    """Let messages wait for the commit of this transaction. Return their ids."""
+    if request.header(b"idempotency-key") is not None:
+        raise invalid_header(
+            "Idempotency-Key", "A send in a transaction takes no Idempotency-Key: nothing is stored before the commit."
+        )
+    if any(new_message.durability is Durability.VOLATILE for new_message in new_messages):
+        raise InvalidRequest("A message of a transaction is always durable.")
+    key = TransactionKey(transaction_id, request.principal.name)
+    drafts = await join_sends(request.broker.joining, key, request.path["queue"], new_messages)
+    return [draft.envelope.message_id for draft in drafts]
 
 
 async def _store(

@@ -16,6 +16,7 @@ from app.api.http.problems import problem_of
 from app.api.http.request import Request
 from app.api.http.response import Response
 from app.broker.broker import Broker
+from app.broker.join import join_settlements
 from app.broker.renew import RenewedLock, RenewPorts, renew
 from app.broker.settle import SettlementRequest, SettleResult, settle, settle_one
 from app.domain.access import Right
@@ -23,6 +24,7 @@ from app.domain.instant import to_milliseconds
 from app.domain.queue import Queue
 from app.domain.refusals import MessageBusy, Refusal
 from app.domain.settlement import LockToken, Settled
+from app.domain.transaction import JoinedIntent, TransactionKey
 from app.wire.settlements import (
     AbandonLock,
     CompleteLock,
@@ -39,11 +41,15 @@ from app.wire.settlements import (
     SettlementResults,
     SettleMessages,
     settlement_done,
+    settlement_pending,
 )
 from app.wire.times import to_wire
 
 RenewalResult: TypeAlias = RenewedLock | Refusal | MessageBusy
 """The result of a renewal in a batch."""
+
+EntryResult: TypeAlias = SettleResult | JoinedIntent | RenewedLock
+"""The result of an entry of a batch."""
 
 LOCK_REFUSALS = (404, 409, 410, 422)
 LOCK = "/v1/queues/{queue}/locks/{lock_token}"
@@ -108,17 +114,20 @@ async def settle_messages(request: Request[SettleMessages]) -> Response:
     """
     queue = await request.queue()
     entries = read_settlements(queue, request.body.settlements)
-    results = await settle_all(request.broker, queue, entries)
+    results = await settle_all(request.broker, queue, entries, _key(request, request.body.transaction_id))
     return Response(SettlementResults(results_of(request, entries, results)))
 
 
 async def settle_all(
-    broker: Broker, queue: Queue, entries: Sequence[SettlementEntry | MalformedSettlement]
-) -> list[SettleResult | RenewedLock]:
-    """Carry out a batch. Return the result of each entry, in order."""
+    broker: Broker,
+    queue: Queue,
+    entries: Sequence[SettlementEntry | MalformedSettlement],
+    key: TransactionKey | None = None,
+) -> list[EntryResult]:
+    """Carry out a batch, or let its settlements join this transaction. Return the result of each entry, in order."""
     settlement_requests: dict[int, SettlementRequest] = {}
     renewals: dict[int, LockRenewal] = {}
-    results: dict[int, SettleResult | RenewedLock] = {}
+    results: dict[int, EntryResult] = {}
     for index, entry in enumerate(entries):
         if isinstance(entry, MalformedSettlement):
             results[index] = entry.refusal
@@ -126,7 +135,7 @@ async def settle_all(
             renewals[index] = entry.request
         else:
             settlement_requests[index] = entry.request
-    settling = settle(broker.settling, queue, list(settlement_requests.values()))
+    settling = _settle_or_join(broker, queue, list(settlement_requests.values()), key)
     renewed: Sequence[RenewalResult] = ()
     if renewals:
         renewing = (_renew(broker.renewing, queue, renewal) for renewal in renewals.values())
@@ -142,7 +151,7 @@ async def settle_all(
 def results_of(
     request: Request[Any],
     entries: Sequence[SettlementEntry | MalformedSettlement],
-    results: Sequence[SettleResult | RenewedLock],
+    results: Sequence[EntryResult],
 ) -> list[SettlementResult]:
     """Return the results of a batch. Call it just before the answer: the remaining time of renewed locks is as of now."""
     now = request.broker.clock.monotonic()
@@ -154,10 +163,28 @@ def results_of(
     ]
 
 
+async def _settle_or_join(
+    broker: Broker, queue: Queue, requests: Sequence[SettlementRequest], key: TransactionKey | None
+) -> Sequence[SettleResult | JoinedIntent]:
+    if key is None:
+        return await settle(broker.settling, queue, requests)
+    return await join_settlements(broker.joining, key, queue, requests)
+
+
 async def _settle_lock(request: Request[Any], body: SettleLock) -> Response:
     queue = await request.queue()
     settlement = settlement_request(queue, _token(request), body)
-    return Response(settlement_done(await settle_one(request.broker.settling, queue, settlement)))
+    key = _key(request, body.transaction_id)
+    if key is None:
+        return Response(settlement_done(await settle_one(request.broker.settling, queue, settlement)))
+    (joined,) = await join_settlements(request.broker.joining, key, queue, [settlement])
+    if not isinstance(joined, JoinedIntent):
+        raise joined
+    return Response(settlement_pending(joined))
+
+
+def _key(request: Request[Any], transaction_id: str | None) -> TransactionKey | None:
+    return None if transaction_id is None else TransactionKey(transaction_id, request.principal.name)
 
 
 async def _renew(ports: RenewPorts, queue: Queue, renewal: LockRenewal) -> RenewalResult:
@@ -171,11 +198,13 @@ def _token(request: Request[Any]) -> LockToken:
     return LockToken.parse(request.path["lock_token"])
 
 
-def _result(token: str, result: SettleResult | RenewedLock, tracking_id: str, now: float) -> SettlementResult:
+def _result(token: str, result: EntryResult, tracking_id: str, now: float) -> SettlementResult:
     match result:
-        case Settled():
-            done = settlement_done(result)
-            return SettledResult(done.outcome, done.sequence_number, done.replayed, done.state, lock_token=token)
+        case Settled() | JoinedIntent():
+            done = settlement_done(result) if isinstance(result, Settled) else settlement_pending(result)
+            return SettledResult(
+                done.outcome, done.sequence_number, done.replayed, done.state, done.pending, lock_token=token
+            )
         case RenewedLock():
             left = to_milliseconds(result.remaining(now))
             return RenewedResult(to_wire(result.locked_until), left, lock_token=token)

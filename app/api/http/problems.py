@@ -21,7 +21,8 @@ from app.domain.refusals import (
     Unauthenticated,
     UnsupportedContentEncoding,
 )
-from app.wire.problems import Problem, ProblemFault
+from app.domain.transaction_refusals import TransactionRolledBack
+from app.wire.problems import Problem, ProblemFault, transaction_member
 from app.wire.times import maybe_to_wire
 
 Kind = TypeVar("Kind")
@@ -116,6 +117,9 @@ def problem_of(error: Refusal | BackendUnavailable, tracking_id: str) -> Problem
         problem.lost_at = maybe_to_wire(error.lost_at)
         problem.cause = error.cause
         problem.delivered_again = error.delivered_again
+    if isinstance(error, TransactionRolledBack):
+        problem.cause = error.cause
+        problem.member = transaction_member(error.member)
     return problem
 
 

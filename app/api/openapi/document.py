@@ -19,10 +19,11 @@ from app.api.http.problems import PARSE_ERROR_CODES, TITLES, codes_of_status
 from app.api.http.response import OCTET_STREAM, PROBLEM
 from app.api.openapi.schemas import Schema, Schemas, reference
 from app.domain.access import ANY_RIGHT
+from app.domain.message import MAX_ID_LENGTH
 from app.domain.queue import MAX_NAME_LENGTH, NAME_PATTERN
 from app.wire.capabilities import OPENAPI_VERSION
 from app.wire.problems import Problem
-from app.wire.sending import SendMessage
+from app.wire.sending import MessageToSend
 
 INFO: Mapping[str, Any] = {
     "title": "Peeklock",
@@ -82,13 +83,18 @@ PATH_SCHEMAS: Mapping[str, Schema] = {
     "sequence_number": {"type": "integer", "format": "int64", "minimum": 1},
     "lock_token": {"type": "string", "minLength": 1},
     "key_id": {"type": "string", "minLength": 1},
+    "transaction_id": {"type": "string", "minLength": 1},
 }
 REQUEST_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "Idempotency-Key": (
         "Makes the request safe to repeat: the same key and request get the first answer again. It is not accepted with a "
-        "batch that is not atomic, with a volatile message, or with a receive that has a filter, sequence numbers or the "
+        "batch that is not atomic, with a volatile message, with a message in a transaction, or with a receive that has a filter, sequence numbers or the "
         "mode `receive_and_delete`.",
         {"type": "string", "minLength": 1, "maxLength": 255},
+    ),
+    "Peeklock-Transaction-Id": (
+        "An open transaction: the message is stored with its commit, or not at all.",
+        {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH},
     ),
     LOCAL_ADMIN: (
         "`true` in a request without an API key, while a server on loopback has no keys yet. A server that needs keys "
@@ -232,7 +238,7 @@ def _query_parameters(operation: Operation, schemas: Schemas) -> list[dict[str, 
 def _header_parameters(operation: Operation, schemas: Schemas) -> list[dict[str, Any]]:
     known = {name: {"description": text, **schema} for name, (text, schema) in REQUEST_HEADERS.items()}
     if operation.body is bytes:
-        members = schemas.field_schemas(SendMessage)
+        members = schemas.field_schemas(MessageToSend)
         known |= {header: _header_schema(members[field]) for header, field in FIELD_HEADERS.items()}
     return [_parameter("header", name, known[name]) for name in operation.headers]
 

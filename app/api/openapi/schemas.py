@@ -24,6 +24,9 @@ NAMED_TYPES: Mapping[str, Any] = {
 }
 """Types that are aliases in Python. Without a name, a generator would invent one at every use."""
 
+REFERENCED = (sending.MessageToSend,)
+"""Structs that a request names in a reference alone, because their entries are decoded one at a time."""
+
 FORMATS = {"integer": "int64", "number": "double"}
 INT64 = {"minimum": field_types.MIN_INT64, "maximum": field_types.MAX_INT64}
 
@@ -40,7 +43,7 @@ class Schemas:
         request_types, response_types = list(request_types), list(response_types)
         self._aliases = {name: _schema(shape) for name, shape in NAMED_TYPES.items()}
         _, self._struct_schemas = msgspec.json.schema_components(
-            [*request_types, *response_types, *NAMED_TYPES.values()], ref_template=REF_TEMPLATE
+            [*request_types, *response_types, *REFERENCED, *NAMED_TYPES.values()], ref_template=REF_TEMPLATE
         )
         for shape in _structs(response_types) - _structs(request_types):
             self._struct_schemas[shape.__name__] = _as_response(shape, self._struct_schemas[shape.__name__])

@@ -1,0 +1,95 @@
+"""Open transactions over HTTP: open, look, commit and roll back. Members join by their own operations."""
+
+from typing import Any
+
+from app.api.http.operation import operation
+from app.api.http.request import Request, invalid_cursor
+from app.api.http.response import Response
+from app.broker.transactions import commit, open_transaction, read_transaction, roll_back
+from app.domain.access import ANY_RIGHT
+from app.domain.transaction import MAX_MEMBERS, TransactionKey
+from app.domain.transaction_refusals import TransactionNotFound
+from app.wire.transactions import (
+    BrowseMembers,
+    CommittedTransaction,
+    EndTransaction,
+    OpenTransaction,
+    TransactionDetails,
+    TransactionView,
+    committed_transaction,
+    transaction_details,
+    transaction_view,
+)
+
+TRANSACTION = "/v1/transactions/{transaction_id}"
+BEFORE_THE_FIRST = -1
+
+
+@operation(
+    "POST", "/v1/transactions", right=ANY_RIGHT, tag="transactions",
+    body=OpenTransaction, responses={201: TransactionView}, refusals=(409, 422),
+    example={"timeout_seconds": 60},
+)  # fmt: skip
+async def start_transaction(request: Request[OpenTransaction]) -> Response:
+    """Open a transaction.
+
+    Sends and settlements join it by their `transaction_id`, and take effect together with its commit. Only the principal
+    that has opened it finds it.
+    """
+    transaction = await open_transaction(request.broker.transactions, request.principal.name, request.body.duration())
+    return Response(transaction_view(transaction), 201)
+
+
+@operation(
+    "GET", TRANSACTION, right=ANY_RIGHT, tag="transactions",
+    responses={200: TransactionDetails}, refusals=(404, 422), query=BrowseMembers,
+)  # fmt: skip
+async def get_transaction(request: Request[None]) -> Response:
+    """Get a transaction and its members. The outcome of one that has ended is kept for an hour."""
+    query: BrowseMembers = request.query
+    transaction, members = await read_transaction(
+        request.broker.transactions,
+        _key(request),
+        _after(query.cursor),
+        query.limit + 1,
+    )
+    return Response(transaction_details(transaction, members, query.limit))
+
+
+@operation(
+    "POST", TRANSACTION + "/commit", right=ANY_RIGHT, tag="transactions",
+    body=EndTransaction, responses={200: CommittedTransaction}, refusals=(404, 409, 413, 422),
+)  # fmt: skip
+async def commit_transaction(request: Request[EndTransaction]) -> Response:
+    """Commit: all members take effect, first the settlements, then the sends in their order.
+
+    If one cannot, none does: the transaction is rolled back, and the problem names the cause and the member. A repeat
+    gets the first answer for an hour.
+    """
+    return Response(committed_transaction(await commit(request.broker.transactions, _key(request))))
+
+
+@operation(
+    "POST", TRANSACTION + "/rollback", right=ANY_RIGHT, tag="transactions",
+    body=EndTransaction, responses={200: TransactionView}, refusals=(404, 409, 422),
+)  # fmt: skip
+async def rollback_transaction(request: Request[EndTransaction]) -> Response:
+    """Roll back: no member takes effect. Messages whose settlements waited stay locked by their receivers."""
+    return Response(transaction_view(await roll_back(request.broker.transactions, _key(request))))
+
+
+def _key(request: Request[Any]) -> TransactionKey:
+    """Return the transaction in the path. Refuses with `TransactionNotFound` an id that no server gives."""
+    transaction_id = request.path["transaction_id"]
+    if not (transaction_id.isascii() and transaction_id.replace("-", "").isalnum()):
+        raise TransactionNotFound
+    return TransactionKey(transaction_id, request.principal.name)
+
+
+def _after(cursor: str | None) -> int:
+    """Return the place after which a page begins. Refuses with `InvalidRequest` a text that is no cursor."""
+    if cursor is None:
+        return BEFORE_THE_FIRST
+    if not (cursor.isascii() and cursor.isdecimal() and int(cursor) < MAX_MEMBERS):
+        raise invalid_cursor()
+    return int(cursor)
