@@ -12,6 +12,7 @@ from app.cli.messages import browse, receive, recover, send
 from app.cli.queues import dead_letter, queue, restore
 from app.cli.server_commands import ServeCommand, bench, migrate, openapi, serve
 from app.cli.topics import publish, subscription, topic
+from app.cli.transactions import transaction
 
 app = typer.Typer(
     name="peeklock",
@@ -33,6 +34,7 @@ app.command()(publish)
 app.command()(receive)
 app.command()(recover)
 app.command()(execute)
+app.add_typer(transaction, name="transaction")
 app.command()(browse)
 app.command()(explain)
 app.command()(history)

@@ -64,6 +64,7 @@ def send(
     ] = None,
     delay: Annotated[float | None, typer.Option(help="Seconds until the message can be received.")] = None,
     group: Annotated[str | None, typer.Option(help="Group of the message.")] = None,
+    transaction: Annotated[str | None, typer.Option(help="Send with the commit of this transaction.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
@@ -88,6 +89,7 @@ def send(
                 {**_body(line_number, line, content_type), **common_fields}
                 for line_number, line in _numbered_lines(content)
             ],
+            transaction,
         )
         return
     headers = {
@@ -95,10 +97,13 @@ def send(
         "peeklock-priority": priority,
         "peeklock-delay-seconds": delay,
         "peeklock-group-id": group,
+        "peeklock-transaction-id": transaction,
     }
     given_headers = {header: str(value) for header, value in headers.items() if value is not None}
     answer = client.send("POST", queue_path(name, "messages", "raw"), content=content, headers=given_headers).json()
-    show(answer) if as_json else typer.echo(f"sent {answer['sequence_number']} ({answer['message_id']})")
+    number = answer["sequence_number"]
+    text = f"uncommitted ({answer['message_id']})" if number is None else f"sent {number} ({answer['message_id']})"
+    show(answer) if as_json else typer.echo(text)
 
 
 def receive(
@@ -120,6 +125,7 @@ def receive(
         typer.Option(help="Sequence number of a message to receive, for example a deferred one; may be repeated."),
     ] = None,
     receiver: Annotated[str | None, typer.Option(help="Name of this receiver, stored with each lock.")] = None,
+    transaction: Annotated[str | None, typer.Option(help="Settle with the commit of this transaction.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
@@ -143,7 +149,7 @@ def receive(
             _print(message, as_json)
         if action is not SettlementAction.NONE:
             tokens = [message["lock_token"] for message in batch]
-            _settle(client, name, [_settlement(action, token, reason) for token in tokens])
+            _settle(client, name, [_settlement(action, token, reason) for token in tokens], transaction)
 
 
 def recover(
@@ -200,12 +206,12 @@ def _body(line_number: int, line: bytes, content_type: str | None) -> dict[str, 
     return {"body": msgspec.Raw(line)}
 
 
-def _send_lines(client: ApiClient, name: str, lines: list[dict[str, Any]]) -> None:
+def _send_lines(client: ApiClient, name: str, lines: list[dict[str, Any]], transaction: str | None) -> None:
     with progress() as bar:
         task = bar.add_task("sent", total=len(lines))
         for start in range(0, len(lines), BATCH_SIZE):
             batch = lines[start : start + BATCH_SIZE]
-            content = msgspec.json.encode({"messages": batch})
+            content = msgspec.json.encode({"messages": batch, "transaction_id": transaction})
             client.send("POST", queue_path(name, "messages", "batch"), content=content, headers=JSON_HEADERS)
             bar.update(task, advance=len(batch))
     show({"sent": len(lines)}) if client.as_json else typer.echo(f"sent {len(lines)}")
@@ -229,9 +235,11 @@ def _settlement(
             assert_never(action)
 
 
-def _settle(client: ApiClient, name: str, settlements: list[dict[str, str]]) -> None:
+def _settle(client: ApiClient, name: str, settlements: list[dict[str, str]], transaction: str | None) -> None:
     """Settle messages together. Exits with status 1 after it has printed every settlement that is refused."""
-    results = client.call("POST", queue_path(name, "settle"), {"settlements": settlements})["results"]
+    results = client.call(
+        "POST", queue_path(name, "settle"), {"settlements": settlements, "transaction_id": transaction}
+    )["results"]
     for result in results:
         if result["result"] == "refused":
             client.print_problem(result["problem"])
