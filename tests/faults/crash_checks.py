@@ -26,6 +26,7 @@ AROUND_CALL = ("before", "after")
 
 METHODS_WITH_COMMIT = frozenset(
     {"send_once", "claim_once", "edit", "cancel", "withdraw", "redrive", "restore", "execute"}
+    | {"join_sends", "join_settlements", "commit"}
 )
 """What has a COMMIT of its own on a server; of other methods it is part of their one statement."""
 

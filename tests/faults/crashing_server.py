@@ -76,7 +76,7 @@ class CrashTrigger:
             die()
 
 
-NESTED_COMPONENTS = ("queues", "archive")
+NESTED_COMPONENTS = ("queues", "archive", "transactions")
 """The components of a store."""
 
 

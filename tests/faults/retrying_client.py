@@ -97,6 +97,12 @@ class RetryingClient:
         path = "/v1/transactions/execute"
         return (await self._repeat_until_answered("execute", path, payload, asked, headers))[0]
 
+    async def commit(self, transaction_id: str, token: str, message_id: str, body: bytes) -> int:
+        """Commit a transaction that completes this delivery and sends this message; returns the status."""
+        asked = {"token": token, "message_id": message_id, "digest": digest(body)}
+        path = f"/v1/transactions/{transaction_id}/commit"
+        return (await self._repeat_until_answered("execute", path, {}, asked))[0]
+
     async def request(
         self, verb: str, method: str, path: str, payload: Any = None, headers: Any = None
     ) -> tuple[int, dict[str, Any]]:
