@@ -9,6 +9,7 @@ from app.domain.topic import MAX_PUBLISHED_BYTES
 from app.store.sqlite.store import SqliteStore
 from tests.api.api_server import ApiServer, problem
 from tests.api.topic_requests import publish, received, subscribe
+from tests.brokers import need_newer_server
 
 KEY = {"Idempotency-Key": "k"}
 
@@ -290,6 +291,14 @@ async def test_a_target_that_an_older_server_deleted_refuses_publishes(api: ApiS
     assert await api.counts("orders.kept") == {}
     await subscribe(api, "broken")
     assert (await publish(api))["matched"] == 2
+
+
+async def test_a_queue_that_needs_a_newer_server_refuses_publishes(api: ApiServer) -> None:
+    await subscribe(api, "kept")
+    await subscribe(api, "newer")
+    await need_newer_server(api.broker, "orders.newer")
+    problem(await api.request("POST", "/topics/orders/messages", {}), 503, "queue-needs-newer-server")
+    assert await api.counts("orders.kept") == {}
 
 
 async def test_publishes_while_subscriptions_change_are_all_or_none(api: ApiServer) -> None:
