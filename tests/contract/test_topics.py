@@ -66,10 +66,9 @@ async def test_topics_are_listed_by_code_point(store_fixture: StoreFixture) -> N
 
 
 @pytest.mark.fence("version")
-async def test_a_change_or_deletion_of_an_outdated_topic_has_no_effect(
-    store_fixture: StoreFixture, topic: Topic
-) -> None:
+async def test_a_change_or_deletion_of_an_outdated_topic_has_no_effect(store_fixture: StoreFixture) -> None:
     topics = store_fixture.store.topics
+    topic = await created(topics, "orders", TopicSettings("Orders."))
     changed = await topics.change(topic, TopicSettings("Changed."))
     assert changed is not None
     assert (changed.settings.description, changed.version) == ("Changed.", 2)
@@ -136,9 +135,8 @@ async def test_subscriptions_belong_to_one_topic(store_fixture: StoreFixture, to
 
 
 @pytest.mark.fence("version")
-async def test_a_change_or_deletion_of_an_outdated_subscription_has_no_effect(
-    store_fixture: StoreFixture, topic: Topic
-) -> None:
+async def test_a_change_or_deletion_of_an_outdated_subscription_has_no_effect(store_fixture: StoreFixture) -> None:
+    topic = await created(store_fixture.store.topics, "orders", TopicSettings())
     subscriptions = store_fixture.store.topics.subscriptions(topic)
     queue = await store_fixture.queue()
     first = await created(subscriptions, "s", to_queue(queue))
