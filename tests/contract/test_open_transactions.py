@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import secrets
+from functools import partial
 from typing import Any
 
 import pytest
@@ -457,13 +458,13 @@ async def test_another_principal_finds_no_transaction(store_fixture: StoreFixtur
     foreign = TransactionKey(key.id, "stranger")
     transactions = store_fixture.store.transactions
     for attempt in (
-        transactions.find(foreign),
-        transactions.commit(foreign),
-        transactions.roll_back(foreign, RollbackCause.REQUESTED),
-        transactions.join_sends(foreign, queue.name, [draft(queue)]),
+        partial(transactions.find, foreign),
+        partial(transactions.commit, foreign),
+        partial(transactions.roll_back, foreign, RollbackCause.REQUESTED),
+        partial(transactions.join_sends, foreign, queue.name, [draft(queue)]),
     ):
         with pytest.raises(TransactionNotFound):
-            await attempt
+            await attempt()
     assert (await transactions.find(key)).state is TransactionState.OPEN
 
 
