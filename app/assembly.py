@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from app.broker.broker import Broker
 from app.broker.browse import BrowsePorts, PageLimits
+from app.broker.commit import CommitPorts
 from app.broker.edit import EditPorts
 from app.broker.execute import ExecutePorts
 from app.broker.expire import ExpirePorts
@@ -36,9 +37,11 @@ from app.broker.transactions import TransactionPorts
 from app.broker.trim import TrimPorts
 from app.broker.volatile_buffer import VolatileBuffer
 from app.broker.wait import WaitPorts
+from app.domain.instant import Duration
+from app.domain.state import DEFAULT_RETENTION
 from app.maintenance.background_loops import MaintenancePorts
 from app.maintenance.expiry import SweepPorts
-from app.maintenance.retention import DeletePorts
+from app.maintenance.retention import DeletePorts, TrimStatesPorts
 from app.maintenance.roll_back import RollBackPorts
 from app.maintenance.schedule import SchedulePorts
 from app.maintenance.seal import SealPorts
@@ -68,6 +71,7 @@ class Components:
     new_id: Callable[[], str]
     page_limits: PageLimits = field(default_factory=PageLimits)
     search_limits: SearchLimits = field(default_factory=SearchLimits)
+    state_retention: Duration = DEFAULT_RETENTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ def assemble_verbs(parts: Components) -> Broker:
     renewing = RenewPorts(parts.store, parts.lock_store, settling, parts.counters, parts.clock)
     browsing = BrowsePorts(parts.store, parts.searches, parts.response_limits, parts.page_limits, parts.clock)
     sending = _send_ports(parts, shared.receivers)
+    executing = ExecutePorts(parts.store, sending, settling, parts.counters)
     return Broker(
         sending=sending,
         publishing=PublishPorts(sending, parts.topic_cache),
@@ -95,9 +100,10 @@ def assemble_verbs(parts: Components) -> Broker:
         recovering=_recover_ports(parts),
         settling=settling,
         renewing=renewing,
-        executing=ExecutePorts(parts.store, sending, settling),
         joining=JoinPorts(parts.store.transactions, sending, settling),
         transactions=TransactionPorts(parts.store.transactions, settling, parts.response_limits.budget, parts.new_id),
+        executing=executing,
+        committing=CommitPorts(parts.store, executing),
         browsing=browsing,
         explaining=ExplainPorts(parts.store, parts.store.queues, parts.store, parts.lock_store, parts.wait_queue),
         recounting=HistoryPorts(parts.store),
@@ -111,6 +117,7 @@ def assemble_verbs(parts: Components) -> Broker:
         trimming=TrimPorts(parts.store.archive, parts.counters, parts.clock),
         queue_cache=parts.queue_cache,
         keys=parts.store.keys,
+        states=parts.store.states,
         lock_store=parts.lock_store,
         store_clock=parts.store,
         store_description=parts.store,
@@ -130,6 +137,7 @@ def assemble_loops(parts: Components) -> MaintenancePorts:
         expiring=ExpirePorts(store, parts.queue_cache, store.queues, shared.receivers, counters),
         deleting=DeletePorts(store, store.archive, counters),
         rolling_back=RollBackPorts(store.transactions, counters),
+        trimming_states=TrimStatesPorts(store.states, parts.state_retention, counters),
         sealing=SealPorts(store.archive, counters),
         wait_queue=parts.wait_queue,
         clock=parts.clock,

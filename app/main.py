@@ -31,6 +31,7 @@ from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
 from app.broker.topic_cache import TopicCache
 from app.broker.volatile_buffer import VolatileBuffer
+from app.domain.instant import from_seconds
 from app.domain.message import MAX_BATCH_COUNT
 from app.domain.refusals import Overloaded
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
@@ -199,6 +200,7 @@ def _components(
         response_limits=ResponseLimits(
             ByteBudget(settings.max_answer_bytes_in_flight, Overloaded), settings.max_answer_bytes
         ),
+        state_retention=from_seconds(settings.state_retention_seconds),
     )
 
 

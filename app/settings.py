@@ -6,6 +6,9 @@ from typing import Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.domain.instant import to_seconds
+from app.domain.queue import MAX_ARCHIVE_RETENTION
+from app.domain.state import DEFAULT_RETENTION
 from app.domain.weight import MAX_RESPONSE_BYTES
 
 
@@ -104,6 +107,12 @@ class Settings(BaseSettings):
     )
     seal_interval_seconds: float = Field(
         default=10, gt=0, le=3600, description="Seconds that ended messages gather before they are sealed for export."
+    )
+    state_retention_seconds: float = Field(
+        default=to_seconds(DEFAULT_RETENTION),
+        ge=60,
+        le=to_seconds(MAX_ARCHIVE_RETENTION),
+        description="Seconds that a version of a state is kept after the next one. So long its duplicates are recognised.",
     )
     shutdown_grace_seconds: float = Field(
         default=30, ge=0, le=600, description="Seconds that a stop waits for open requests."

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from app.broker.browse import BrowsePorts
+from app.broker.commit import CommitPorts
 from app.broker.edit import EditPorts
 from app.broker.execute import ExecutePorts
 from app.broker.explain import ExplainPorts
 from app.broker.history import HistoryPorts
 from app.broker.join import JoinPorts
 from app.broker.plan import PlanPorts
-from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StoreClock, StoreDescription
+from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StateStore, StoreClock, StoreDescription
 from app.broker.publish import PublishPorts
 from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
@@ -45,6 +46,7 @@ class Broker:
     executing: ExecutePorts
     joining: JoinPorts
     transactions: TransactionPorts
+    committing: CommitPorts
     browsing: BrowsePorts
     explaining: ExplainPorts
     recounting: HistoryPorts
@@ -58,6 +60,7 @@ class Broker:
     trimming: TrimPorts
     queue_cache: QueueCache
     keys: ApiKeyStore
+    states: StateStore
     lock_store: LockStoreState
     store_clock: StoreClock
     store_description: StoreDescription

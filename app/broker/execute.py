@@ -1,4 +1,4 @@
-"""Execute: settlements and sends in one call, which take effect together or not at all (S0.2, S1.10, S1.11).
+"""Execute: settlements, states and sends in one call, which take effect together or not at all (S0.2, S1.10, S1.11).
 
 The settlements are first tried as if no lock had ever been renewed, like every settlement. If one has no effect, the
 unit has none. The rows then show why: the delivery has ended, which refuses the unit, or the fence needs the lock
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from app.broker.ports import Attempt, AttemptResult, QueueGone, SettlementsFailed, WorkUnitStore
+from app.broker.ports import Attempt, AttemptResult, Counters, QueueGone, SettlementsFailed, WorkUnitStore
 from app.broker.send import SendPorts, create_drafts
 from app.broker.settle import (
     MAX_TRIES,
@@ -32,6 +32,7 @@ from app.domain.queue import Queue
 from app.domain.refusals import AlreadySettled, MessageBusy, Refusal
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, NEVER_RENEWED, Settled, Settlement
+from app.domain.state import StateChange
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 
 
@@ -53,10 +54,14 @@ class UnitSettlement:
 
 @dataclass(frozen=True, slots=True)
 class UnitRequest:
-    """Settlements and sends to carry out together. No two settlements have the same token."""
+    """Settlements, changes of states and sends to carry out together.
+
+    No two settlements have the same token, and no two changes of states the same key.
+    """
 
     settlements: Sequence[UnitSettlement] = ()
     sends: Sequence[UnitSend] = ()
+    states: Sequence[StateChange] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +71,13 @@ class ExecutePorts:
     messages: WorkUnitStore
     sending: SendPorts
     settling: SettlePorts
+    counters: Counters
 
 
 async def execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
-    """Carry out all settlements and sends, or none.
+    """Carry out all settlements, changes of states and sends, or none.
 
-    Refuses as `send` and `settle_one` do, with a pointer to a settlement that is refused. With an attempt, a repeat gets
+    Refuses as `send` and `settle_one` do, with a pointer to a settlement that is refused, and with `VersionConflict`. With an attempt, a repeat gets
     the first result.
     """
     try:
@@ -90,7 +96,7 @@ async def _execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt |
         if try_number:
             await pause_before_retry(ports.settling.clock, try_number - 1)
         try:
-            once = await ports.messages.execute(WorkUnit(settlements, drafts), attempt)
+            once = await ports.messages.execute(WorkUnit(settlements, drafts, request.states), attempt)
         except SettlementsFailed as failed:
             settlements = await _with_current_fences(ports.settling, request.settlements, settlements, failed)
         except QueueGone:
@@ -106,8 +112,11 @@ async def _execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt |
 async def _finish(
     ports: ExecutePorts, settlements: Sequence[Settlement], drafts: Sequence[Draft], result: WorkUnitResult
 ) -> None:
-    """Notify receivers, and delete the lock records of renewed locks."""
-    ports.sending.receivers.notify_sent(drafts, result.receipts)
+    """Notify receivers, count versions, and delete the lock records of renewed locks."""
+    if not result.is_duplicate:
+        ports.sending.receivers.notify_sent(drafts, result.receipts)
+    if added := sum(not version.duplicate for version in result.versions):
+        ports.counters.count("versions_added", added)
     notify_moves(ports.settling, settlements, result.settled)
     renewed = [settlement.token for settlement in settlements if settlement.fence != NEVER_RENEWED]
     if renewed:

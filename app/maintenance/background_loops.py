@@ -8,7 +8,7 @@ from functools import partial
 from app.broker.expire import ExpirePorts
 from app.broker.keys import Authenticator
 from app.maintenance.expiry import SweepPorts, expire_locks
-from app.maintenance.retention import DeletePorts, delete_expired, expire_overdue
+from app.maintenance.retention import DeletePorts, TrimStatesPorts, delete_expired, expire_overdue, trim_states
 from app.maintenance.roll_back import RollBackPorts, roll_back_overdue
 from app.maintenance.schedule import SchedulePorts, promote_scheduled
 from app.maintenance.seal import ArchiveSealer, SealPorts
@@ -41,6 +41,7 @@ class MaintenancePorts:
     expiring: ExpirePorts
     deleting: DeletePorts
     rolling_back: RollBackPorts
+    trimming_states: TrimStatesPorts
     sealing: SealPorts
     wait_queue: WaitQueue[int]
     clock: Clock
@@ -68,6 +69,7 @@ class BackgroundLoops:
             self._loop("retention", partial(expire_overdue, ports.expiring), sweep_seconds),
             self._loop("roll back", partial(roll_back_overdue, ports.rolling_back), sweep_seconds),
             self._loop("forget", partial(delete_expired, ports.deleting), sweep_seconds),
+            self._loop("states", partial(trim_states, ports.trimming_states), sweep_seconds),
             self._loop("seal", ArchiveSealer(ports.sealing, intervals.seal_seconds).step, intervals.seal_seconds),
             self._loop("look", partial(wake_receivers, ports.wait_queue), POLL_SECONDS),
         ]

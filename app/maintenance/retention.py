@@ -1,15 +1,29 @@
-"""Retention: expire messages past their time to live, and delete old records."""
+"""Retention: expire messages past their time to live, and delete old records and versions of states."""
 
 from dataclasses import dataclass
 
 from app.broker.expire import ExpirePorts, expire_messages
-from app.broker.ports import ArchiveStore, Counters, RetentionStore
+from app.broker.ports import ArchiveStore, Counters, RetentionStore, TrimStatesStore
+from app.domain.instant import Duration
 
 BATCH_SIZE = 500
 """Messages expired, or rows deleted, per statement."""
 
 DELETE_DELAY_SECONDS = 10.0
 """Nothing depends on how soon old rows are deleted."""
+
+
+TRIM_DELAY_SECONDS = 1.0
+"""Versions may be large, so a pass removes few of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrimStatesPorts:
+    """What the removal of old versions uses."""
+
+    states: TrimStatesStore
+    retention: Duration
+    counters: Counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +47,10 @@ async def delete_expired(ports: DeletePorts) -> float | None:
     deleted = await ports.messages.delete_expired(BATCH_SIZE) + await ports.archive.delete_expired(BATCH_SIZE)
     ports.counters.count("rows_forgotten", deleted)
     return 0.0 if deleted >= BATCH_SIZE else DELETE_DELAY_SECONDS
+
+
+async def trim_states(ports: TrimStatesPorts) -> float | None:
+    """Remove versions of states that were replaced long ago, and those of deleted states (S4.17)."""
+    removed = await ports.states.trim(ports.retention, BATCH_SIZE)
+    ports.counters.count("versions_removed", removed)
+    return 0.0 if removed >= BATCH_SIZE else TRIM_DELAY_SECONDS

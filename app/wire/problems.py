@@ -49,6 +49,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
     cause: ProblemCause | None = None
     delivered_again: bool | None = None
     member: TransactionMember | None = None
+    current_version: int | None = None
 
 
 def transaction_member(name: MemberName | None) -> TransactionMember | None:

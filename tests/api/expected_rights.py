@@ -20,6 +20,10 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/queues/{queue}/locks/{lock_token}/renew"): "listen",
     ("POST", "/v1/queues/{queue}/locks/{lock_token}/dead-letter"): "listen",
     ("POST", "/v1/queues/{queue}/locks/{lock_token}/defer"): "listen",
+    ("POST", "/v1/queues/{queue}/locks/{lock_token}/commit"): "listen",
+    ("GET", "/v1/states/{key}"): "listen",
+    ("GET", "/v1/states/{key}/history"): "browse",
+    ("DELETE", "/v1/states/{key}"): "manage",
     ("GET", "/v1/queues/{queue}/messages"): "browse",
     ("GET", "/v1/queues/{queue}/messages/{sequence_number}"): "browse",
     ("GET", "/v1/queues/{queue}/messages/{sequence_number}/body"): "browse",
@@ -79,6 +83,7 @@ PAGES = ("/openapi.json", "/docs")
 GUARDED = {route: right for route, right in RIGHTS.items() if right not in (PUBLIC, ANY)}
 PATH_VALUES = {
     "queue": "orders",
+    "key": "orders",
     "topic": "orders",
     "subscription": "s",
     "sequence_number": "1",

@@ -46,7 +46,8 @@ def test_the_document_names_the_right_of_each_operation() -> None:
             assert "security" not in promise
             assert "Needs an API key with any right." in promise["description"]
         else:
-            where = "the queue" if "{queue}" in path else "the topic" if "{topic}" in path else "all queues"
+            kinds = {"{queue}": "the queue", "{topic}": "the topic", "{key}": "the state"}
+            where = next((kind for name, kind in kinds.items() if name in path), "all queues")
             assert "security" not in promise
             assert f"Needs the right `{RIGHTS[method, path]}` on {where}." in promise["description"]
 
@@ -88,7 +89,7 @@ async def test_the_right_on_other_queues_is_not_enough(
 
 @each_operation
 async def test_the_right_alone_is_enough(api_with_keys: ApiServer, method: str, path: str, right: Right) -> None:
-    pattern = "ord*" if "{queue}" in path or "{topic}" in path else "*"
+    pattern = "ord*" if any(name in path for name in ("{queue}", "{topic}", "{key}")) else "*"
     headers = bearer(await api_with_keys.new_key(right, patterns=(pattern,)))
     answer = await api_with_keys.http.request(method, path.format(**PATH_VALUES), headers=headers)
     assert answer.status_code not in (401, 403, 500)

@@ -68,7 +68,7 @@ each_spelling = pytest.mark.parametrize("number", ["6.0", "6e0", "6.5", "1e1"])
 
 
 def test_the_document_has_integers_to_try() -> None:
-    assert {name for *_, name in IN_QUERIES} == {"limit", "after"}
+    assert {name for *_, name in IN_QUERIES} == {"limit", "after", "version"}
     assert {name for *_, name in IN_HEADERS} == {"Peeklock-Priority"}
     assert {"priority", "max_messages", "limit", "max_delivery_count"} <= {name for *_, name in IN_BODIES}
 

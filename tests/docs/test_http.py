@@ -25,14 +25,14 @@ NO_LIMITS = frozenset(
     f"PEEKLOCK_{name}"
     for name in (
         "PORT", "WORKERS", "DATABASE_CONNECTIONS", "REDIS_TIMEOUT_SECONDS", "SWEEP_INTERVAL_SECONDS",
-        "SEAL_INTERVAL_SECONDS",
+        "SEAL_INTERVAL_SECONDS", "STATE_RETENTION_SECONDS",
     )
 )  # fmt: skip
 """Settings that are numbers and limit no request."""
 
 IN_OTHER_TABLES = frozenset((
     # The ranges of members and parameters.
-    "archive.MAX_TRIMMED_BATCHES", "request.MAX_IDEMPOTENCY_KEY_LENGTH", "message.MAX_PRIORITY", "message.MAX_BATCH_COUNT",
+    "archive.MAX_TRIMMED_BATCHES", "states.MAX_PAGE_SIZE", "request.MAX_IDEMPOTENCY_KEY_LENGTH", "message.MAX_PRIORITY", "message.MAX_BATCH_COUNT",
     "message.MAX_FILTER_BYTES", "message.MAX_RECEIVE_COUNT", "message.MAX_DESCRIPTION_LENGTH", "message.MAX_ID_LENGTH",
     "message.MAX_REASON_LENGTH", "message.MAX_TEXT_LENGTH", "message.MIN_PRIORITY", "queue.MAX_MESSAGE_BYTES",
     "queue.DEFAULT_MAX_MESSAGE_BYTES", "queue.MAX_QUEUE_DESCRIPTION_LENGTH", "queue.MAX_DUPLICATE_WINDOW", "queue.MAX_GROUP_IN_FLIGHT", "queue.MAX_LOCK_DURATION",
@@ -40,7 +40,7 @@ IN_OTHER_TABLES = frozenset((
     "retry.MAX_DELAY", "retry.MAX_DELAY_SECONDS", "transaction.MAX_TIMEOUT", "transaction.MIN_TIMEOUT", "retry.MAX_LISTED_DELAYS", "field_types.MAX_INT64", "field_types.MIN_INT64",
     "topics.MAX_TESTED",
     # The defaults of settings.
-    "queue.DEFAULT_ARCHIVE_RETENTION", "volatile_buffer.MAX_BYTES", "weight.MAX_RESPONSE_BYTES",
+    "queue.DEFAULT_ARCHIVE_RETENTION", "state.DEFAULT_RETENTION", "volatile_buffer.MAX_BYTES", "weight.MAX_RESPONSE_BYTES",
     # docs/metrics.md.
     "queue_statistics.CACHE_SECONDS", "metrics.MAX_NAMED_QUEUES",
 ))  # fmt: skip
@@ -88,6 +88,8 @@ FIXED = {
     "Properties that a subscription sets": "{topic.MAX_SET_PROPERTIES_BYTES:size} of JSON",
     "All copies of one publish": "{topic.MAX_PUBLISHED_BYTES:size}",
     "Queues to which a message is forwarded": "{queue.MAX_FORWARDING_HOPS}",
+    "Value of a state": "{state.MAX_VALUE_BYTES:size}",
+    "Metadata of a version": "{state.MAX_METADATA_BYTES:size}",
     "Messages that a plan shows": "{plan.MAX_SAMPLE_SIZE}",
     "Messages that a receive with a filter reads": "{receive_filtered.MAX_MESSAGES} messages, {receive_filtered.MAX_BYTES:size}",
     "Time of a receive with a filter that does not wait": "{receive_filtered.MIN_SECONDS:g} s",

@@ -180,6 +180,7 @@ class UnavailableStore:
         self.archive = UnavailablePart(store.archive, self)
         self.queues = UnavailablePart(store.queues, self)
         self.transactions = UnavailablePart(store.transactions, self)
+        self.states = UnavailablePart(store.states, self)
         self.is_available = False
 
     def __getattr__(self, name: str) -> object:
@@ -190,7 +191,7 @@ class UnavailableStore:
 
 
 class UnavailablePart:
-    """The archive, the queues or the transactions of an unavailable store."""
+    """The archive, the queues, the transactions or the states of an unavailable store."""
 
     def __init__(self, part: object, store: UnavailableStore) -> None:
         self._part = part

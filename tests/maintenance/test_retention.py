@@ -4,10 +4,19 @@ import pytest
 
 from app.broker.complete import complete
 from app.broker.settle import settle_one
-from app.domain.instant import SECOND
+from app.domain.instant import SECOND, to_seconds
 from app.domain.message import MessageState
 from app.domain.refusals import MessageNotFound
-from app.maintenance.retention import BATCH_SIZE, DELETE_DELAY_SECONDS, delete_expired, expire_overdue
+from app.domain.state import DEFAULT_RETENTION, NextState, state_change
+from app.domain.work_unit import WorkUnit
+from app.maintenance.retention import (
+    BATCH_SIZE,
+    DELETE_DELAY_SECONDS,
+    TRIM_DELAY_SECONDS,
+    delete_expired,
+    expire_overdue,
+    trim_states,
+)
 from app.maintenance.seal import ArchiveSealer
 from tests.bounds import bounded
 from tests.maintenance.harness import BrokerHarness
@@ -84,6 +93,31 @@ async def test_a_settled_message_is_known_until_its_archive_batch_is_removed(har
     await delete_expired(harness.broker.deleting)
     with pytest.raises(MessageNotFound):
         await settle_one(harness.broker.settling, queue, complete(queue, token))
+
+
+@pytest.mark.behaviour("S4.17", "S4.22")
+async def test_old_versions_of_states_are_removed_and_counted(harness: BrokerHarness) -> None:
+    store = harness.broker.store
+    for number in range(3):
+        change = state_change(NextState("game.17", number, b"1", b"null"), f"m{number}")
+        await store.execute(WorkUnit(states=[change]), None)
+    assert await trim_states(harness.broker.trimming_states) == TRIM_DELAY_SECONDS
+    assert len(await store.states.history("game.17", 0, 10)) == 3
+    await harness.clock.advance(to_seconds(DEFAULT_RETENTION) + 1)
+    assert await trim_states(harness.broker.trimming_states) == TRIM_DELAY_SECONDS
+    assert [one.number for one in await store.states.history("game.17", 0, 10)] == [3]
+    assert harness.counters["versions_removed"] == 2
+
+
+async def test_the_removal_of_versions_does_not_rest_after_a_full_batch(harness: BrokerHarness) -> None:
+    store = harness.broker.store
+    for number in range(BATCH_SIZE + 2):
+        change = state_change(NextState("game.17", number, b"1", b"null"), f"m{number}")
+        await store.execute(WorkUnit(states=[change]), None)
+    await store.states.delete("game.17")
+    assert await trim_states(harness.broker.trimming_states) == 0.0
+    assert await trim_states(harness.broker.trimming_states) == TRIM_DELAY_SECONDS
+    assert harness.counters["versions_removed"] == BATCH_SIZE + 2
 
 
 async def test_the_deletion_of_old_rows_does_not_rest_after_a_full_batch(harness: BrokerHarness) -> None:

@@ -42,7 +42,7 @@ async def execute_unit(request: Request[Execute]) -> Response:
         raise invalid_at("", "Give at least one settlement or send.")
     _authorize(request)
     settlements = await _settlements(request, body.settlements)
-    sends = [_send(entry, index, request.traceparent()) for index, entry in enumerate(body.sends)]
+    sends = [unit_send(entry, index, request.traceparent()) for index, entry in enumerate(body.sends)]
     once = await execute(
         request.broker.executing, UnitRequest(settlements, sends), request.idempotent_attempt("execute")
     )
@@ -75,7 +75,8 @@ async def _settlements(request: Request[Execute], entries: Sequence[SettleEntry]
     return settlements
 
 
-def _send(entry: SendEntry, index: int, traceparent: str | None) -> UnitSend:
+def unit_send(entry: SendEntry, index: int, traceparent: str | None) -> UnitSend:
+    """Return a send of a request with several. Refuses with a pointer to it."""
     pointer = f"/sends/{index}"
     if entry.durability is not Durability.DURABLE:
         raise invalid_at(f"{pointer}/durability", "A message of a transaction is always durable.")

@@ -18,15 +18,17 @@ class Authorization:
     """The access check of one operation.
 
     `right` None means that every client may call it, `ANY_RIGHT` every client with a key. `authenticator` None
-    means that the server needs no API key; `local_access_policy` then decides which requests are accepted.
+    means that the server needs no API key; `local_access_policy` then decides which requests are accepted. `kind` is what
+    the operation is about: `queue` or `state`.
     """
 
     authenticator: Authenticator | None
     right: RequiredRight
     local_access_policy: LocalAccessPolicy
+    kind: str = "queue"
 
     async def check(self, name: str | None, headers: Headers) -> Principal:
-        """Return the principal of a request that holds the right on the queue `name` (None: on all queues).
+        """Return the principal of a request that holds the right on the resource `name` (None: on all queues).
 
         Refuses with `Unauthenticated` or `Forbidden`.
         """
@@ -38,14 +40,14 @@ class Authorization:
         if principal is ANONYMOUS and (violation := self.local_access_policy.violation(headers)):
             raise Forbidden(violation)
         if self.right != ANY_RIGHT:
-            authorize(principal, self.right, name)
+            authorize(principal, self.right, name, self.kind)
         return principal
 
 
-def authorize(principal: Principal, right: Right, name: str | None) -> None:
-    """Refuse with `Forbidden` a principal that lacks the right on the queue `name` (None: on all queues)."""
+def authorize(principal: Principal, right: Right, name: str | None, kind: str = "queue") -> None:
+    """Refuse with `Forbidden` a principal that lacks the right on the queue or other resource `name` (None: on all)."""
     if not principal.grant.allows(right, name):
-        where = f"queue {name}" if name else "all queues"
+        where = f"{kind} {name}" if name else "all queues"
         raise Forbidden(f"This API key does not hold the right {right} on {where}.")
 
 

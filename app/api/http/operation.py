@@ -15,6 +15,10 @@ from app.domain.access import RequiredRight
 Endpoint: TypeAlias = Callable[[Request[Any]], Awaitable[Response]]
 
 
+RESOURCES = {"queue": "queue", "topic": "topic", "key": "state"}
+"""The path parameters that name a resource, with the kind of the resource. Patterns of rights match these names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """The declaration of one operation: it drives the requests to it and its part of the OpenAPI document.
@@ -46,6 +50,16 @@ class Operation:
     def name(self) -> str:
         """The operation id, which is the name of the function."""
         return self.endpoint.__name__
+
+    @property
+    def name_parameter(self) -> str | None:
+        """The path parameter that names the resource of the operation, None if it is not about one."""
+        return next((name for name in RESOURCES if f"{{{name}}}" in self.path), None)
+
+    @property
+    def kind(self) -> str:
+        """The kind of the resource that the operation is about."""
+        return RESOURCES[self.name_parameter or "queue"]
 
     def local_access_policy(self, context: AppContext) -> LocalAccessPolicy:
         """Return the checks of a request where the server needs no API key."""

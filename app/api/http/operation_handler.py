@@ -27,9 +27,7 @@ from app.domain.queue import is_valid_name
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 
-INVALID_NAME = (
-    "A {}'s name has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
-)
+INVALID_NAME = "The name of a {} has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
 log = structlog.get_logger("peeklock.api")
 
 
@@ -40,8 +38,12 @@ class OperationHandler:
         self.operation = operation
         self._context = context
         self._endpoint = operation.endpoint
+        self._name_parameter = operation.name_parameter
         self._authorization = Authorization(
-            context.authenticator, operation.right, operation.local_access_policy(context)
+            context.authenticator,
+            operation.right,
+            operation.local_access_policy(context),
+            operation.kind,
         )
         self._check_headers = check_length if operation.body is None else check_length_and_encoding
         self._decode = body_decoder(operation.body)
@@ -87,11 +89,10 @@ class OperationHandler:
     async def _handle(self, scope: Scope, receive: Receive) -> Response:
         headers: Headers = scope["headers"]
         path: dict[str, str] = scope["path_params"]
-        kind = "topic" if "topic" in path else "queue"
-        name = path.get(kind)
+        name = path[self._name_parameter] if self._name_parameter else None
         principal = await self._authorization.check(name, headers)
-        if name is not None and not is_valid_name(name):
-            raise invalid_path(kind, INVALID_NAME.format(kind))
+        if self._name_parameter and name is not None and not is_valid_name(name):
+            raise invalid_path(self._name_parameter, INVALID_NAME.format(self.operation.kind))
         max_bytes = self._context.max_request_bytes
         length = self._check_headers(headers, max_bytes)
         with BodyReservation(self._context.request_budget) as reservation:

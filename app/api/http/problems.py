@@ -21,6 +21,7 @@ from app.domain.refusals import (
     Unauthenticated,
     UnsupportedContentEncoding,
 )
+from app.domain.state_refusals import VersionConflict
 from app.domain.transaction_refusals import TransactionRolledBack
 from app.wire.problems import Problem, ProblemFault, transaction_member
 from app.wire.times import maybe_to_wire
@@ -113,6 +114,8 @@ def problem_of(error: Refusal | BackendUnavailable, tracking_id: str) -> Problem
         ] or None
     if isinstance(error, AlreadySettled):
         problem.outcome = error.outcome
+    if isinstance(error, VersionConflict):
+        problem.current_version = error.current_version
     if isinstance(error, LockLost):
         problem.lost_at = maybe_to_wire(error.lost_at)
         problem.cause = error.cause

@@ -15,6 +15,7 @@ from app.domain.access import Principal
 from app.domain.instant import DAY
 from app.domain.queue import Queue
 from app.domain.refusals import FieldError, InvalidRequest
+from app.domain.settlement import LockToken
 
 ATTEMPT_RETENTION = DAY
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
@@ -118,6 +119,12 @@ class Request(msgspec.Struct, Generic[Body]):
         """Return the W3C trace context to store with a message. A malformed one is ignored, as the standard requires."""
         traceparent = self.header(b"traceparent")
         return traceparent if traceparent and TRACEPARENT.fullmatch(traceparent) else None
+
+
+def commit_attempt(queue_id: int, token: LockToken, payload: bytes) -> Attempt:
+    """Return the attempt that a lock token identifies: under one token at most one commit takes effect."""
+    scope = "\0".join(("commit", str(queue_id), str(token)))
+    return Attempt(_sha256(scope.encode()), _sha256(payload), ATTEMPT_RETENTION)
 
 
 def invalid_header(name: str, detail: str) -> InvalidRequest:

@@ -50,6 +50,7 @@ INFO: Mapping[str, Any] = {
         {"name": "messages", "description": "Send, receive and administer messages."},
         {"name": "locks", "description": "Settle or renew a delivery by its lock token."},
         {"name": "transactions", "description": "Settle and send together, or not at all."},
+        {"name": "states", "description": "Versioned states of processed messages."},
         {"name": "queues", "description": "Queues and their settings."},
         {"name": "topics", "description": "Publish messages to the queues of all subscriptions that match."},
         {"name": "archive", "description": "Messages that have ended, in batches to copy."},
@@ -80,6 +81,7 @@ PATH_SCHEMAS: Mapping[str, Schema] = {
     "queue": NAME_SCHEMA,
     "topic": NAME_SCHEMA,
     "subscription": NAME_SCHEMA,
+    "key": NAME_SCHEMA,
     "sequence_number": {"type": "integer", "format": "int64", "minimum": 1},
     "lock_token": {"type": "string", "minLength": 1},
     "key_id": {"type": "string", "minLength": 1},
@@ -221,7 +223,7 @@ def _required_right(operation: Operation) -> str:
         return "Needs no API key."
     if operation.right == ANY_RIGHT:
         return "Needs an API key with any right."
-    where = next((f"the {kind}" for kind in ("queue", "topic") if f"{{{kind}}}" in operation.path), "all queues")
+    where = f"the {operation.kind}" if operation.name_parameter else "all queues"
     return f"Needs the right `{operation.right}` on {where}."
 
 

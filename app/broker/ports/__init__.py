@@ -43,6 +43,7 @@ from app.broker.ports.message_store import (
     Attempt,
     AttemptResult,
     ClaimStore,
+    CommitStore,
     Extended,
     Extension,
     MessageStore,
@@ -67,6 +68,7 @@ from app.broker.ports.queue_store import (
     QueueStore,
     QueueTotals,
 )
+from app.broker.ports.state_store import StateStore, TrimStatesStore
 from app.broker.ports.store import Store, StoreClock, StoreDescription
 from app.broker.ports.topic_store import EntityStore, SubscriptionStore, TopicStore
 from app.broker.ports.transaction_store import CommitResult, JoinResult, TransactionStore
@@ -80,6 +82,7 @@ __all__ = [
     "BrowseStore",
     "ClaimStore",
     "CommitResult",
+    "CommitStore",
     "Counters",
     "DeletedQueue",
     "DeletedQueues",
@@ -126,6 +129,7 @@ __all__ = [
     "SendStore",
     "SettleStore",
     "SettlementsFailed",
+    "StateStore",
     "Store",
     "StoreClock",
     "StoreDescription",
@@ -133,6 +137,7 @@ __all__ = [
     "SweepStore",
     "TopicStore",
     "TransactionStore",
+    "TrimStatesStore",
     "UnlockedRow",
     "Withdrawal",
     "WorkUnitStore",

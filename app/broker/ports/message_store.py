@@ -220,6 +220,14 @@ class SettleStore(LockedMessageStore, MoveStore, TombstoneStore, Protocol):
         ...
 
 
+class CommitStore(Protocol):
+    """What a commit reads of its message."""
+
+    async def locked_message_id(self, queue_id: int, token: LockToken) -> str | None:
+        """Return the message id of the message of a queue that this token locks, or None if it locks none."""
+        ...
+
+
 class WorkUnitStore(LockedMessageStore, Protocol):
     """Work units in the store."""
 
@@ -270,6 +278,15 @@ class RecoverStore(Protocol):
 
 
 class MessageStore(
-    SendStore, ClaimStore, SearchStore, SettleStore, WorkUnitStore, RenewStore, ReleaseStore, RecoverStore, Protocol
+    SendStore,
+    ClaimStore,
+    SearchStore,
+    SettleStore,
+    CommitStore,
+    WorkUnitStore,
+    RenewStore,
+    ReleaseStore,
+    RecoverStore,
+    Protocol,
 ):
     """The operations of senders and receivers."""

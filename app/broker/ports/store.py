@@ -9,6 +9,7 @@ from app.broker.ports.history_store import HistoryStore
 from app.broker.ports.maintenance_store import MaintenanceStore
 from app.broker.ports.message_store import Admitted, MessageStore
 from app.broker.ports.queue_store import ApiKeyStore, QueueStore
+from app.broker.ports.state_store import StateStore
 from app.broker.ports.topic_store import TopicStore
 from app.broker.ports.transaction_store import TransactionStore
 from app.domain.instant import Instant
@@ -41,7 +42,7 @@ class StoreDescription(Protocol):
 
 
 class Store(MessageStore, MaintenanceStore, ExplainStore, HistoryStore, StoreClock, StoreDescription, Protocol):
-    """An open message store. `archive`, `queues`, `topics`, `transactions` and `keys` share its connections.
+    """An open message store. `archive`, `queues`, `topics`, `transactions`, `keys` and `states` share its connections.
 
     When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with
     whether each took effect. When messages become available because others have left their group, it calls
@@ -69,6 +70,11 @@ class Store(MessageStore, MaintenanceStore, ExplainStore, HistoryStore, StoreClo
     @property
     def keys(self) -> ApiKeyStore:
         """The API keys."""
+        ...
+
+    @property
+    def states(self) -> StateStore:
+        """The versioned states."""
         ...
 
     @property

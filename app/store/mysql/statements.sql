@@ -742,6 +742,10 @@ SELECT :name, :settings, :feature_level, :group_in_flight, :history_retention, 1
 FROM (SELECT @now AS now) AS clock
 WHERE NOT EXISTS (SELECT 1 FROM queue WHERE name = :name);
 
+-- create_state: create a state without versions, unless the key has one; its row is locked at once in either case
+INSERT INTO state (state_key, number, updated_at) VALUES (:state_key, 0, 0)
+ON DUPLICATE KEY UPDATE number = number;
+
 -- delete_expired_settlements: delete tombstones past their time
 DELETE s
 FROM (

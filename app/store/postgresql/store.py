@@ -161,7 +161,8 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         return result
 
     def _on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:
-        self._lower_floors(unit.drafts, effects.receipts)
+        if not any(version.duplicate for version in effects.versions):
+            self._lower_floors(unit.drafts, effects.receipts)
         self._lower_floors_for(effects.returned)
         self._announce(effects.admitted)
 

@@ -1,6 +1,7 @@
-"""Work units on PostgreSQL: the statements of settlements and sends, in one transaction."""
+"""Work units on PostgreSQL: the statements of settlements, states and sends, in one transaction."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from app.broker.ports import Admitted
 from app.domain.message import MessageState
@@ -12,20 +13,26 @@ from app.store.records.database import SqlSession
 from app.store.records.groups import admit, entered_groups, with_admitted
 from app.store.records.history import record_unit
 from app.store.records.rows import Row
+from app.store.records.states import add_versions, lock_states
 from app.store.records.unit_effects import UnitEffects, check_effective
 
 
 async def execute(session: SqlSession, unit: WorkUnit) -> UnitEffects:
-    """Within a transaction: carry out the unit, and record it. Raises `SettlementsFailed`; then the transaction must be undone."""
+    """Within a transaction: carry out the unit, and record it. Raises `SettlementsFailed`, and refuses as `lock_states`;
+    then the transaction must be undone.
+    """
     removals, moves = unit.removals, unit.moves
     removed = await settle(session, REMOVE, removals, **IN_GROUPS)
     moved = await settle(session, MOVE, moves, **IN_GROUPS)
     check_effective([*removals, *moves], (row is not None for row in (*removed, *moved)))
-    receipts = await sending.send(session, unit.drafts) if unit.drafts else []
-    groups = [*left_groups(removed), *left_groups(moved), *entered_groups(unit.drafts, receipts)]
+    states = await lock_states(session, unit.states)
+    drafts = unit.drafts if states.recorded is None else ()
+    receipts = await sending.send(session, drafts) if drafts else []
+    groups = [*left_groups(removed), *left_groups(moved), *entered_groups(drafts, receipts)]
     receipts, admitted = with_admitted(receipts, await admit(session, groups))
-    await record_unit(session, unit, receipts, admitted)
-    return UnitEffects(receipts, admitted, _returned(moves, moved))
+    await record_unit(session, replace(unit, drafts=drafts), receipts, admitted)
+    versions = await add_versions(session, states, unit.states, receipts)
+    return UnitEffects(states.recorded or receipts, admitted, _returned(moves, moved), versions)
 
 
 def _returned(moves: Sequence[Move], moved: Sequence[Row | None]) -> list[Admitted]:

@@ -84,6 +84,13 @@ FROM message
 WHERE sequence_number @in(:numbers)
   AND state = 2;
 
+-- locked_message_id: the message id of a message, if this token locks it
+SELECT message_id
+FROM message
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id  -- fence: queue
+  AND lock_token = :lock_token;  -- fence: token
+
 -- still_locked: messages whose lock has not expired
 SELECT @message
 FROM message
@@ -718,6 +725,89 @@ SELECT priority, available_at, expires_at, settled_at, message_id, group_id, hea
 FROM archive
 WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number;
+
+-- ---- states ----------------------------------------------------------------------------------------------------------
+
+-- state_for_update: the state of a key, and the clock; locked until the transaction ends
+SELECT id, number, updated_at, @now FROM state WHERE state_key = :state_key @for_update;
+
+-- create_state: create a state without versions, unless the key has one
+INSERT INTO state (state_key, number, updated_at) VALUES (:state_key, 0, 0) ON CONFLICT DO NOTHING;
+
+-- processed_version: the version that a message has added to a state, with the result of its processing
+SELECT number, result_digest, receipts FROM state_version WHERE state_id = :state_id AND message_id = :message_id;
+
+-- add_version: store a version of a state
+INSERT INTO state_version (
+    state_id, number, message_id, value, metadata, result_digest, receipts, created_at, replaced_at
+)
+VALUES (
+    :state_id, :number, :message_id, :value, :metadata, :result_digest, :receipts, :created_at, :replaced_at
+);
+
+-- advance_state: set the newest version of a state
+UPDATE state SET number = :number, updated_at = :updated_at WHERE id = :id;
+
+-- newest_version: the newest version of the state of a key
+SELECT v.number, v.value, v.metadata, v.message_id, v.created_at
+FROM state AS s
+JOIN state_version AS v ON v.state_id = s.id AND v.number = s.number
+WHERE s.state_key = :state_key;
+
+-- version_by_number: one version of the state of a key
+SELECT v.number, v.value, v.metadata, v.message_id, v.created_at
+FROM state AS s
+JOIN state_version AS v ON v.state_id = s.id
+WHERE s.state_key = :state_key
+  AND v.number = :number;
+
+-- captured: the version that a message has added to the state of a key, and what it captured
+SELECT v.number, v.metadata
+FROM state AS s
+JOIN state_version AS v ON v.state_id = s.id
+WHERE s.state_key = :state_key
+  AND v.message_id = :message_id;
+
+-- state_history: versions of the state of a key without their values, by number
+SELECT v.number, v.metadata, v.message_id, v.created_at, LENGTH(v.value)
+FROM state AS s
+JOIN state_version AS v ON v.state_id = s.id
+WHERE s.state_key = :state_key
+  AND v.number > :after
+ORDER BY v.number
+LIMIT :limit;
+
+-- delete_state: take a state away from its key; its versions are removed later
+UPDATE state SET state_key = NULL WHERE state_key = :state_key AND number > 0;
+
+-- try_lock_trimming: lock the one row that every database has, unless another transaction has locked it now
+SELECT id FROM broker @skip_locked;
+
+-- replacing_versions: versions that replaced another one some time ago, each with the earlier version and its bytes
+SELECT v.id, old.id, LENGTH(old.value)
+FROM state_version AS v
+JOIN state_version AS old ON old.state_id = v.state_id AND old.number = v.number - 1
+WHERE v.replaced_at <= @now - :retention  -- fence: time
+ORDER BY v.replaced_at, v.id
+LIMIT :limit;
+
+-- delete_versions: remove versions of states
+DELETE FROM state_version WHERE id @in(:numbers);
+
+-- forget_messages: note that the versions before these ones are removed, so that their messages count as new
+UPDATE state_version SET message_id = NULL, replaced_at = NULL WHERE id @in(:numbers);
+
+-- versions_of_deleted: versions of states that were deleted, and the bytes of each
+SELECT v.id, LENGTH(v.value)
+FROM state AS s
+JOIN state_version AS v ON v.state_id = s.id
+WHERE s.state_key IS NULL
+LIMIT :limit;
+
+-- delete_empty_states: remove deleted states that have no version left
+DELETE FROM state
+WHERE state_key IS NULL
+  AND (SELECT v.id FROM state_version AS v WHERE v.state_id = state.id LIMIT 1) IS NULL;
 
 -- ---- archive batches ------------------------------------------------------------------------------------------------
 

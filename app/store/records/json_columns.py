@@ -12,6 +12,7 @@ from app.domain.message import Envelope, Message, MessageState, Receipt
 from app.domain.queue import QueueSettings, QueueStatus, Redelivery
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
 from app.domain.settlement import LockToken, Outcome, Settled
+from app.domain.state import AddedVersion
 from app.domain.work_unit import WorkUnitResult
 
 _encode = msgspec.json.Encoder().encode
@@ -110,10 +111,12 @@ def read_tokens(answer: str) -> list[LockToken]:
 
 
 class StoredUnit(msgspec.Struct):
-    """The result of a work unit as column `answer` stores it: number, outcome and state of each settlement."""
+    """The result of a work unit as column `answer` stores it: number, outcome and state of each settlement, and number and
+    duplicate of each version."""
 
     settled: list[tuple[int, Outcome, int | None]]
     receipts: list[StoredReceipt]
+    versions: list[tuple[int, bool]] = []
 
 
 _decode_unit = msgspec.json.Decoder(StoredUnit).decode
@@ -124,7 +127,8 @@ def write_unit_result(result: WorkUnitResult) -> str:
     settled = [
         (one.sequence_number, one.outcome, None if one.state is None else one.state.value) for one in result.settled
     ]
-    return _encode(StoredUnit(settled, _stored_receipts(result.receipts))).decode()
+    versions = [(version.number, version.duplicate) for version in result.versions]
+    return _encode(StoredUnit(settled, _stored_receipts(result.receipts), versions)).decode()
 
 
 def read_unit_result(answer: str) -> WorkUnitResult:
@@ -136,6 +140,7 @@ def read_unit_result(answer: str) -> WorkUnitResult:
             for number, outcome, state in stored.settled
         ],
         _receipts(stored.receipts),
+        [AddedVersion(number, duplicate) for number, duplicate in stored.versions],
     )
 
 

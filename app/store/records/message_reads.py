@@ -163,6 +163,13 @@ class MessageReads:
         answer = await self._stored_answer(attempt)
         return None if answer is None else read_receipts(answer)
 
+    async def locked_message_id(self, queue_id: int, token: LockToken) -> str | None:
+        """See `CommitStore`."""
+        found_rows = await self._database.fetch(
+            "locked_message_id", queue_id=queue_id, sequence_number=token.sequence_number, lock_token=token.secret
+        )
+        return found_rows[0][0] if found_rows else None
+
     async def find_execution_result(self, attempt: Attempt) -> WorkUnitResult | None:
         """See `MessageStore`."""
         answer = await self._stored_answer(attempt)

@@ -33,6 +33,7 @@ from app.store.records.message_changes import (
 from app.store.records.message_reads import MessageReads, read_message
 from app.store.records.queues import last_known
 from app.store.records.recovery import recover
+from app.store.records.states import StateRecords
 
 DELETED_QUEUE_KEEP: Duration = DAY
 """How long the record of a deleted queue is kept at least: longer than any statement that still stores into it."""
@@ -55,6 +56,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads):
         super().__init__(database)
         self.on_moved: Callable[[Sequence[Move], Sequence[bool]], None] = _no_listener
         self.on_admitted: Callable[[Sequence[Admitted]], None] = _no_admission_listener
+        self.states = StateRecords(database)
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """See `MaintenanceStore`."""

@@ -138,7 +138,8 @@ class SqliteStore(MessageRecords):
                 actions.save_answer(transaction, attempt, write_unit_result(result))
             return AttemptResult(result, replayed=False)
 
-        result = await self.database.write(Step(do, weight=_weight(unit.drafts)))
+        weight = _weight(unit.drafts) + sum(len(change.value) for change in unit.states)
+        result = await self.database.write(Step(do, weight=weight))
         if isinstance(result, SettlementsFailed):
             raise result
         return result

@@ -1,11 +1,14 @@
-"""Work units on SQLite: the actions of settlements and sends, in one step of the writer."""
+"""Work units on SQLite: the actions of settlements, states and sends, in one step of the writer."""
+
+from functools import partial
 
 from app.broker.ports import SettlementsFailed
 from app.domain.settlement import Removal, Settlement
 from app.domain.work_unit import WorkUnit
+from app.store.records.states import add_versions, lock_states
 from app.store.records.unit_effects import UnitEffects, check_effective
 from app.store.sqlite import actions
-from app.store.sqlite.database import Transaction
+from app.store.sqlite.database import Transaction, run_to_completion
 
 
 def failure(transaction: Transaction, unit: WorkUnit) -> SettlementsFailed | None:
@@ -18,10 +21,17 @@ def failure(transaction: Transaction, unit: WorkUnit) -> SettlementsFailed | Non
 
 
 def execute(transaction: Transaction, unit: WorkUnit) -> UnitEffects:
-    """Carry out a unit without a `failure`. The transaction announces the messages that are admitted."""
+    """Carry out a unit without a `failure`. The transaction announces the messages that are admitted.
+
+    Refuses as `lock_states`, before anything is changed.
+    """
+    states = run_to_completion(partial(lock_states, changes=unit.states), transaction)
     for settlement in unit.settlements:
         _settle(transaction, settlement)
-    return UnitEffects(actions.send(transaction, unit.drafts), admitted=())
+    receipts = actions.send(transaction, unit.drafts if states.recorded is None else ())
+    add = partial(add_versions, locked=states, changes=unit.states, receipts=receipts)
+    versions = run_to_completion(add, transaction)
+    return UnitEffects(states.recorded or receipts, admitted=(), versions=versions)
 
 
 def _settle(transaction: Transaction, settlement: Settlement) -> bool:

@@ -18,6 +18,7 @@ from app.store.tables.messages import (
     SettlementRow,
 )
 from app.store.tables.queues import ApiKeyRow, BrokerRow, DeletedQueueRow, QueueRow
+from app.store.tables.states import StateRow, StateVersionRow
 from app.store.tables.topics import SubscriptionRow, TopicRow
 from app.store.tables.transactions import MessageTransactionRow, TransactionMemberRow
 
@@ -40,6 +41,8 @@ __all__ = [
     "RestorableRow",
     "SQLModel",
     "SettlementRow",
+    "StateRow",
+    "StateVersionRow",
     "SubscriptionRow",
     "TopicRow",
     "TransactionMemberRow",

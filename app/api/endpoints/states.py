@@ -1,0 +1,101 @@
+"""Versioned states over HTTP: commit a message with one, and read, list and delete them."""
+
+from app.api.endpoints.execution import unit_send
+from app.api.http.authorize import authorize
+from app.api.http.operation import operation
+from app.api.http.request import Request, commit_attempt, invalid_cursor, invalid_query
+from app.api.http.response import Response
+from app.broker import states as verbs
+from app.broker.commit import CommitRequest, commit
+from app.domain.access import Right
+from app.domain.settlement import LockToken
+from app.wire.states import (
+    BrowseHistory,
+    CommitLock,
+    Committed,
+    ReadState,
+    StateView,
+    VersionPage,
+    committed,
+    state_view,
+    version_view,
+)
+
+STATE = "/v1/states/{key}"
+
+
+@operation(
+    "POST", "/v1/queues/{queue}/locks/{lock_token}/commit", right=Right.LISTEN, tag="locks",
+    body=CommitLock, responses={200: Committed}, refusals=(404, 409, 410, 413, 422, 507), headers=("traceparent",),
+    example={
+        "sends": [{"queue": "invoices", "body": {"order": 17}}],
+        "state": {"key": "order.17", "if_version": 3, "value": {"paid": True}},
+    },
+)  # fmt: skip
+async def commit_lock(request: Request[CommitLock]) -> Response:
+    """Commit: complete the message, send its results and add a version to a state, all or nothing.
+
+    `if_version` is the version that the processing ran on: load it with `before_message`. If another version is newer,
+    the answer is 409 `version-conflict`, and nothing has happened. If the message was processed before, it is completed,
+    nothing else changes, and the answer has the results of the first processing. A send without a `message_id` gets the
+    id of the processed message, a slash and its place, counted from 0. The API key needs `listen` on the key of the
+    state and `send` on the queues of the sends. A repeat gets the first answer.
+    """
+    body, broker = request.body, request.broker
+    for name in {entry.queue for entry in body.sends}:
+        authorize(request.principal, Right.SEND, name)
+    if body.state is not None:
+        authorize(request.principal, Right.LISTEN, body.state.key, "state")
+    sends = [unit_send(entry, index, request.traceparent()) for index, entry in enumerate(body.sends)]
+    state = None if body.state is None else body.state.next_state("/state", verifies=body.state.verify)
+    queue, token = await request.queue(), LockToken.parse(request.path["lock_token"])
+    attempt = commit_attempt(queue.id, token, request.raw_body)
+    once = await commit(broker.committing, queue, token, CommitRequest(sends, state), attempt)
+    return Response(committed(once.result, replayed=once.replayed))
+
+
+@operation(
+    "GET", STATE, right=Right.LISTEN, tag="states",
+    responses={200: StateView}, refusals=(404, 422), query=ReadState,
+)  # fmt: skip
+async def get_state(request: Request[None]) -> Response:
+    """Get the newest version of a state, one of its versions, or the version to process a message on.
+
+    With `before_message`, a message that was processed before gets the version of its first processing, with what that
+    processing captured. Any other message gets the newest version. A key without a state has version 0.
+    """
+    query: ReadState = request.query
+    if query.version is not None and query.before_message is not None:
+        raise invalid_query("before_message", "Give version or before_message, not both.")
+    key = request.path["key"]
+    loaded = await verbs.load_state(request.broker.states, key, query.version, query.before_message)
+    return Response(state_view(key, loaded))
+
+
+@operation(
+    "GET", STATE + "/history", right=Right.BROWSE, tag="states",
+    responses={200: VersionPage}, refusals=(422,), query=BrowseHistory,
+)  # fmt: skip
+async def list_versions(request: Request[None]) -> Response:
+    """List the versions of a state that are kept, oldest first, without their values."""
+    query: BrowseHistory = request.query
+    after = query.after if query.cursor is None else _number(query.cursor)
+    listed = await verbs.state_history(request.broker.states, request.path["key"], after, query.limit + 1)
+    items = listed[: query.limit]
+    more = str(items[-1].number) if len(listed) > query.limit else None
+    return Response(VersionPage([version_view(item) for item in items], more))
+
+
+@operation(
+    "DELETE", STATE, right=Right.MANAGE, tag="states", responses={204: None}, refusals=(404, 422),
+)  # fmt: skip
+async def delete_state(request: Request[None]) -> Response:
+    """Delete a state with all its versions. Messages that were processed before then count as new."""
+    await verbs.delete_state(request.broker.states, request.path["key"])
+    return Response(status=204)
+
+
+def _number(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 19):
+        raise invalid_cursor()
+    return int(cursor)
