@@ -11,6 +11,7 @@ from app.cli.keys import key
 from app.cli.messages import browse, receive, recover, send
 from app.cli.queues import dead_letter, queue, restore
 from app.cli.server_commands import ServeCommand, bench, migrate, openapi, serve
+from app.cli.states import states
 from app.cli.topics import publish, subscription, topic
 from app.cli.transactions import transaction
 
@@ -41,6 +42,7 @@ app.command()(history)
 app.command()(restore)
 app.add_typer(dead_letter, name="dead-letter")
 app.add_typer(archive, name="archive")
+app.add_typer(states, name="states")
 app.add_typer(key, name="key")
 
 
