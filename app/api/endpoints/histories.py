@@ -25,7 +25,7 @@ from app.wire.history import HistoryPage, history_page
                 "receiver_id": "worker-3", "delivery_count": 1,
             },
         ],
-        "next_cursor": None,
+        "next_cursor": "3",
     },
 )  # fmt: skip
 async def read_message_history(request: Request[None]) -> Response:

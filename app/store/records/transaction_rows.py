@@ -73,7 +73,6 @@ MEMBER_COLUMNS = (
     "content",
     "body",
 )
-MEMBER_NAME_COLUMNS = ("place", "queue", "message_id", "sequence_number", "outcome", "member_bytes")
 
 _encode = msgspec.json.Encoder().encode
 _decode_draft = msgspec.json.Decoder(Draft).decode
@@ -135,7 +134,7 @@ def _stored(settlement: Settlement) -> StoredSettlement:
 
 
 def noted_member(row: Row) -> NotedMember:
-    """Convert a row of `MEMBER_NAME_COLUMNS`."""
+    """Convert a row of place, queue, message id, sequence number, outcome and bytes."""
     place, queue, message_id, sequence_number, outcome, size = row
     name = MemberName(place, queue, message_id, sequence_number)
     return NotedMember(name, None if outcome is None else Outcome(outcome), size)
