@@ -92,10 +92,11 @@ def assemble_verbs(parts: Components) -> Broker:
     renewing = RenewPorts(parts.store, parts.lock_store, settling, parts.counters, parts.clock)
     browsing = BrowsePorts(parts.store, parts.searches, parts.response_limits, parts.page_limits, parts.clock)
     sending = _send_ports(parts, shared.receivers)
-    executing = ExecutePorts(parts.store, sending, settling, parts.counters)
+    publishing = PublishPorts(sending, parts.topic_cache)
+    executing = ExecutePorts(parts.store, publishing, settling, parts.counters)
     return Broker(
         sending=sending,
-        publishing=PublishPorts(sending, parts.topic_cache),
+        publishing=publishing,
         receiving=_receive_ports(parts, settling, renewing),
         recovering=_recover_ports(parts),
         settling=settling,

@@ -55,7 +55,7 @@ async def commit(
     states = () if request.state is None else (state_change(request.state, message_id, named),)
     settlement = UnitSettlement(queue, complete(queue, token))
     try:
-        return await execute(ports.executing, UnitRequest([settlement], sends, states), attempt)
+        return await execute(ports.executing, UnitRequest([settlement], sends, states=states), attempt)
     except KeyReused:
         raise AlreadySettled(Outcome.COMPLETED) from None
     except Refusal as refusal:

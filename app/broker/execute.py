@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from app.broker.ports import Attempt, AttemptResult, Counters, QueueGone, SettlementsFailed, WorkUnitStore
+from app.broker.publish import PublishPorts, draft_all, route
 from app.broker.send import SendPorts, create_drafts
 from app.broker.settle import (
     MAX_TRIES,
@@ -29,10 +30,12 @@ from app.broker.settle import (
 )
 from app.domain.message import Draft
 from app.domain.queue import Queue
-from app.domain.refusals import AlreadySettled, MessageBusy, Refusal
+from app.domain.refusals import AlreadySettled, MessageBusy, MessageTooLarge, Refusal
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, NEVER_RENEWED, Settled, Settlement
 from app.domain.state import StateChange
+from app.domain.topic import MAX_PUBLISHED_BYTES
+from app.domain.weight import weight_of
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 
 
@@ -41,6 +44,14 @@ class UnitSend:
     """A message, and the name of the queue that it is sent to."""
 
     queue: str
+    new_message: NewMessage
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPublish:
+    """A message with an id, and the name of the topic that it is published to."""
+
+    topic: str
     new_message: NewMessage
 
 
@@ -54,13 +65,15 @@ class UnitSettlement:
 
 @dataclass(frozen=True, slots=True)
 class UnitRequest:
-    """Settlements, changes of states and sends to carry out together.
+    """Settlements, changes of states, sends and publishes to carry out together.
 
-    No two settlements have the same token, and no two changes of states the same key.
+    No two settlements have the same token, no two changes of states the same key, and no two publishes the same id. The
+    receipts of the sends come first in the result, then those of the copies that the publishes have made.
     """
 
     settlements: Sequence[UnitSettlement] = ()
     sends: Sequence[UnitSend] = ()
+    publishes: Sequence[UnitPublish] = ()
     states: Sequence[StateChange] = ()
 
 
@@ -69,16 +82,16 @@ class ExecutePorts:
     """What work units use."""
 
     messages: WorkUnitStore
-    sending: SendPorts
+    publishing: PublishPorts
     settling: SettlePorts
     counters: Counters
 
 
 async def execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
-    """Carry out all settlements, changes of states and sends, or none.
+    """Carry out all settlements, changes of states, sends and publishes, or none.
 
-    Refuses as `send` and `settle_one` do, with a pointer to a settlement that is refused, and with `VersionConflict`. With an attempt, a repeat gets
-    the first result.
+    Refuses as `send`, `publish` and `settle_one` do, with a pointer to a settlement that is refused, and with
+    `VersionConflict`. With an attempt, a repeat gets the first result.
     """
     try:
         return await _execute(ports, request, attempt)
@@ -91,7 +104,7 @@ async def execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt | 
 
 async def _execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
     settlements = await _build_settlements(ports.settling, request.settlements)
-    drafts = await _create_drafts(ports.sending, request.sends)
+    drafts = await _create_drafts(ports.publishing, request)
     for try_number in range(MAX_TRIES):
         if try_number:
             await pause_before_retry(ports.settling.clock, try_number - 1)
@@ -100,8 +113,9 @@ async def _execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt |
         except SettlementsFailed as failed:
             settlements = await _with_current_fences(ports.settling, request.settlements, settlements, failed)
         except QueueGone:
-            await _reload_queues(ports.sending, request.sends)
-            drafts = await _create_drafts(ports.sending, request.sends)
+            # One of those to which a queue forwards or a topic copies may be gone.
+            ports.publishing.sending.queue_cache.clear()
+            drafts = await _create_drafts(ports.publishing, request)
         else:
             if not once.replayed:
                 await _finish(ports, settlements, drafts, once.result)
@@ -114,7 +128,7 @@ async def _finish(
 ) -> None:
     """Notify receivers, count versions, and delete the lock records of renewed locks."""
     if not result.is_duplicate:
-        ports.sending.receivers.notify_sent(drafts, result.receipts)
+        ports.publishing.sending.receivers.notify_sent(drafts, result.receipts)
     if added := sum(not version.duplicate for version in result.versions):
         ports.counters.count("versions_added", added)
     notify_moves(ports.settling, settlements, result.settled)
@@ -172,8 +186,18 @@ def _refusal(ended: Settled | Refusal) -> Refusal:
 # ---- sends -----------------------------------------------------------------------------------------------------------
 
 
-async def _create_drafts(ports: SendPorts, sends: Sequence[UnitSend]) -> list[Draft]:
-    """Build the drafts. Each queue counts all of its messages at once. Refuses as `create_drafts` does."""
+async def _create_drafts(ports: PublishPorts, request: UnitRequest) -> list[Draft]:
+    """Build the drafts of the sends, then of the publishes. Refuses as `create_drafts`, `route` and `draft_all` do."""
+    sent = await _create_sent(ports.sending, request.sends)
+    routed = [routed for entry in request.publishes for routed in await route(ports, entry.topic, [entry.new_message])]
+    originals = sum(weight_of(entry.new_message) for entry in request.publishes)
+    if sum(weight_of(copy) for _, copy in routed) > max(MAX_PUBLISHED_BYTES, originals):
+        raise MessageTooLarge(f"The copies of these publishes have more than {MAX_PUBLISHED_BYTES} bytes together.")
+    return sent + await draft_all(ports.sending, routed)
+
+
+async def _create_sent(ports: SendPorts, sends: Sequence[UnitSend]) -> list[Draft]:
+    """Build the drafts of the sends. Each queue counts all of its messages at once."""
     by_queue: defaultdict[str, list[int]] = defaultdict(list)
     for index, entry in enumerate(sends):
         by_queue[entry.queue].append(index)
@@ -183,9 +207,3 @@ async def _create_drafts(ports: SendPorts, sends: Sequence[UnitSend]) -> list[Dr
         queue = await ports.queue_cache.by_name_for_send(name, new_messages)
         drafts.update(zip(indexes, await create_drafts(ports, queue, new_messages), strict=True))
     return [drafts[index] for index in range(len(sends))]
-
-
-async def _reload_queues(ports: SendPorts, sends: Sequence[UnitSend]) -> None:
-    """Look up the queues of these sends again: one of them is gone."""
-    for name in {entry.queue for entry in sends}:
-        await ports.queue_cache.reload_for_send(name)

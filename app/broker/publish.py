@@ -49,13 +49,13 @@ async def publish(ports: PublishPorts, topic: str, new_messages: Sequence[NewMes
 
     Refuses with `TopicNotFound`, as `route` does, and as a send to each of the queues would be.
     """
-    identified = with_ids(new_messages, ports.sending.new_id)
+    identified = with_ids(new_messages, message_ids(ports, None))
 
     async def store() -> list[Published]:
         drafts = await _create_drafts(ports, topic, identified)
         receipts = await ports.sending.messages.send(drafts) if drafts else []
         ports.sending.receivers.notify_sent(drafts, receipts)
-        return _results(identified, receipts)
+        return published_results(identified, receipts)
 
     return await _with_current_routes(ports, store)
 
@@ -67,14 +67,14 @@ async def publish_once(
 
     Missing message ids are computed from the attempt, so that a repeat finds the receipts of each message.
     """
-    identified = with_ids(new_messages, _AttemptIds(attempt))
+    identified = with_ids(new_messages, message_ids(ports, attempt))
 
     async def store() -> AttemptResult[list[Published]]:
         drafts = await _create_drafts(ports, topic, identified)
         once = await ports.sending.messages.send_once(drafts, attempt)
         if not once.replayed:
             ports.sending.receivers.notify_sent(drafts, once.result)
-        return AttemptResult(_results(identified, once.result), once.replayed)
+        return AttemptResult(published_results(identified, once.result), once.replayed)
 
     try:
         return await _with_current_routes(ports, store)
@@ -82,7 +82,7 @@ async def publish_once(
         receipts = await ports.sending.messages.find_send_result(attempt)
         if receipts is None:
             raise
-        return AttemptResult(_results(identified, receipts), replayed=True)
+        return AttemptResult(published_results(identified, receipts), replayed=True)
 
 
 async def route(ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage]) -> list[RoutedMessage]:
@@ -127,8 +127,13 @@ async def draft_all(ports: SendPorts, routed: Sequence[RoutedMessage]) -> list[D
     return drafts
 
 
-def with_ids(new_messages: Sequence[NewMessage], new_id: Callable[[], str]) -> list[NewMessage]:
-    """Return the messages, each with an id. Refuses with `InvalidRequest` two messages with one id."""
+def with_ids(
+    new_messages: Sequence[NewMessage], new_id: Callable[[], str], pointer: str = "/messages"
+) -> list[NewMessage]:
+    """Return the messages, each with an id. Refuses with `InvalidRequest` two messages with one id.
+
+    `pointer` is that of the messages in the request.
+    """
     identified = [
         new_message
         if new_message.envelope.message_id
@@ -138,9 +143,14 @@ def with_ids(new_messages: Sequence[NewMessage], new_id: Callable[[], str]) -> l
     seen: set[str] = set()
     for index, new_message in enumerate(identified):
         if new_message.envelope.message_id in seen:
-            raise invalid_at(f"/messages/{index}/message_id", "The messages of one publish have different ids.")
+            raise invalid_at(f"{pointer}/{index}/message_id", "The messages of one publish have different ids.")
         seen.add(new_message.envelope.message_id)
     return identified
+
+
+def message_ids(ports: PublishPorts, attempt: Attempt | None) -> Callable[[], str]:
+    """Return what makes the missing ids of published messages: always the same ones for an attempt."""
+    return ports.sending.new_id if attempt is None else _AttemptIds(attempt)
 
 
 class _AttemptIds:
@@ -170,8 +180,8 @@ async def _with_current_routes(ports: PublishPorts, store: Callable[[], Awaitabl
     raise StoreUnavailable("Target queues of this topic are being deleted; this request had no effect.")
 
 
-def _results(identified: Sequence[NewMessage], receipts: Sequence[Receipt]) -> list[Published]:
-    """Return what became of each message. Its receipts are those with its message id."""
+def published_results(identified: Sequence[NewMessage], receipts: Sequence[Receipt]) -> list[Published]:
+    """Return what became of each published message. Its receipts are those with its message id."""
     matched = Counter(receipt.message_id for receipt in receipts)
     duplicates = Counter(receipt.message_id for receipt in receipts if receipt.duplicate)
     ids = (new_message.envelope.message_id for new_message in identified)

@@ -14,12 +14,22 @@ from app.wire.settlements import (
     DeferSettlement,
     SettlementDone,
 )
+from app.wire.topics import PublishedMessage
+
+MAX_PUBLISHES = 100
+"""Publishes of a request. Each evaluates the filters of all subscriptions of its topic."""
 
 
 class SendEntry(MessageToSend, kw_only=True):
     """A message, and the queue that it is sent to."""
 
     queue: QueueName
+
+
+class PublishEntry(MessageToSend, kw_only=True):
+    """A message, and the topic that it is published to."""
+
+    topic: QueueName
 
 
 class CompleteEntry(CompleteSettlement, kw_only=True):
@@ -50,14 +60,16 @@ SettleEntry: TypeAlias = CompleteEntry | AbandonEntry | DeadLetterEntry | DeferE
 
 
 class Execute(msgspec.Struct, forbid_unknown_fields=True):
-    """Settlements and sends that take effect together: first the settlements, then the sends in their order."""
+    """What takes effect together: first the settlements, then the sends in their order, then the publishes."""
 
     settlements: Annotated[list[SettleEntry], msgspec.Meta(max_length=MAX_BATCH_COUNT)] = []
     sends: Annotated[list[SendEntry], msgspec.Meta(max_length=MAX_BATCH_COUNT)] = []
+    publishes: Annotated[list[PublishEntry], msgspec.Meta(max_length=MAX_PUBLISHES)] = []
 
 
 class Executed(msgspec.Struct):
-    """The result of each settlement and of each send, in order."""
+    """The result of each settlement, of each send and of each publish, in order."""
 
     settlements: list[SettlementDone]
     sends: list[SentMessage]
+    publishes: list[PublishedMessage]

@@ -138,6 +138,99 @@ async def test_a_queue_that_was_deleted_and_made_again_gets_the_message(api: Api
     assert await bodies(api, "invoices") == ["new"]
 
 
+async def subscribed(api: ApiServer, *queues: str) -> None:
+    """Make the topic `events` with a subscription for each of these queues, which has its name as filter."""
+    await api.request_json("PUT", "/topics/events", {})
+    for name in queues:
+        await api.request_json("PUT", f"/queues/{name}", {})
+        settings = {"target_queue": name, "filter": f"message.subject != 'not {name}'"}
+        await api.request_json("PUT", f"/topics/events/subscriptions/{name}", settings)
+
+
+async def publish(api: ApiServer, *publishes: Any, key: str | None = None, **others: Any) -> httpx.Response:
+    """Publish to the topic `events` in one transaction with `others`."""
+    body = {"publishes": [{"topic": "events", **message} for message in publishes], **others}
+    headers = {} if key is None else {"Idempotency-Key": key}
+    return await api.request("POST", "/transactions/execute", body, headers=headers)
+
+
+@pytest.mark.behaviour("S1.11", "S1.83")
+async def test_a_message_is_completed_together_with_publishes(api: ApiServer) -> None:
+    await subscribed(api, "a", "b")
+    (order,) = await locked(api, "order")
+    answer = await publish(
+        api,
+        {"message_id": "both", "body": 1},
+        {"message_id": "one", "body": 2, "subject": "not a"},
+        settlements=[settlement(order)],
+        sends=[{"queue": "b", "body": 0}],
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["publishes"] == [
+        {"message_id": "both", "matched": 2, "duplicates": 0, "stored": True},
+        {"message_id": "one", "matched": 1, "duplicates": 0, "stored": True},
+    ]
+    assert len(answer.json()["sends"]) == 1
+    assert (await bodies(api, "a"), await bodies(api, "b")) == ([1], [0, 1, 2])
+    assert await api.counts() == {}
+
+
+async def test_a_publish_that_nothing_matches_takes_effect_with_the_others(api: ApiServer) -> None:
+    await subscribed(api)
+    (order,) = await locked(api, "order")
+    answer = await publish(api, {"message_id": "lost"}, settlements=[settlement(order)])
+    assert answer.json()["publishes"] == [{"message_id": "lost", "matched": 0, "duplicates": 0, "stored": False}]
+    assert await api.counts() == {}
+
+
+async def test_a_full_target_of_a_publish_refuses_the_request(api: ApiServer) -> None:
+    await subscribed(api, "a", "b")
+    await api.request_json("PUT", "/queues/b", {"max_messages": 1})
+    (order,) = await locked(api, "order")
+    answer = await publish(api, {"body": 1}, {"body": 2}, settlements=[settlement(order)])
+    problem(answer, 507, "queue-full")
+    assert await api.counts() == {"locked": 1}
+    assert await bodies(api, "a") == []
+
+
+async def test_a_repeat_of_publishes_without_ids_gets_the_first_answer(api: ApiServer) -> None:
+    await subscribed(api, "a")
+    request = ({"body": 1}, {"body": 2})
+    first = await publish(api, *request, key="key")
+    await subscribed(api, "a", "b")
+    repeat = await publish(api, *request, key="key")
+    assert repeat.json() == first.json()
+    assert await bodies(api, "a") == [1, 2]
+    assert await bodies(api, "b") == []
+
+
+async def test_a_queue_behind_a_topic_that_was_made_again_gets_the_message(api: ApiServer) -> None:
+    await subscribed(api, "a")
+    await publish(api, {"body": 1})
+    await api.request_json("DELETE", "/topics/events/subscriptions/a")
+    await api.request_json("DELETE", "/queues/a")
+    await subscribed(api, "a")
+    assert (await publish(api, {"body": 2})).json()["publishes"][0]["stored"]
+    assert await bodies(api, "a") == [2]
+
+
+async def test_copies_of_publishes_are_bounded_together(api: ApiServer) -> None:
+    await subscribed(api, *(f"q{number}" for number in range(9)))
+    answer = await publish(api, *({"body": "x" * 200_000} for _ in range(10)))
+    problem(answer, 413, "message-too-large")
+    assert await bodies(api, "q0") == []
+
+
+async def test_publishing_needs_the_right_to_send_to_the_topic(api_with_keys: ApiServer) -> None:
+    api = api_with_keys
+    admin = {"Authorization": f"Bearer {await api.new_key(*Right)}"}
+    await api.request("PUT", "/topics/events", {}, headers=admin)
+    sender = {"Authorization": f"Bearer {await api.new_key(Right.SEND, patterns=('orders',), principal='sender')}"}
+    body = {"publishes": [{"topic": "events"}]}
+    assert (await api.request("POST", "/transactions/execute", body, headers=admin)).status_code == 200
+    problem(await api.request("POST", "/transactions/execute", body, headers=sender), 403, "forbidden")
+
+
 @pytest.mark.parametrize(
     ("body", "pointer"),
     [
@@ -150,6 +243,9 @@ async def test_a_queue_that_was_deleted_and_made_again_gets_the_message(api: Api
         ({"settlements": [{"queue": "orders", "lock_token": "1.2", "action": "renew"}]}, "/settlements/0/action"),
         ({"settlements": [{"lock_token": "1.2", "action": "complete"}]}, "/settlements/0/queue"),
         ({"renewals": []}, "/renewals"),
+        ({"publishes": [{"topic": "events"}] * 101}, "/publishes"),
+        ({"publishes": [{"topic": "events", "durability": "volatile"}]}, "/publishes/0/durability"),
+        ({"publishes": [{"topic": "events", "message_id": "same"}] * 2}, "/publishes/1/message_id"),
     ],
 )
 async def test_a_malformed_request_is_refused_with_a_pointer(api: ApiServer, body: Any, pointer: str) -> None:

@@ -38,7 +38,7 @@ IN_OTHER_TABLES = frozenset((
     "queue.DEFAULT_MAX_MESSAGE_BYTES", "queue.MAX_QUEUE_DESCRIPTION_LENGTH", "queue.MAX_DUPLICATE_WINDOW", "queue.MAX_GROUP_IN_FLIGHT", "queue.MAX_LOCK_DURATION",
     "queue.MAX_NAME_LENGTH", "queue.MAX_ARCHIVE_RETENTION", "queue.MAX_TTL", "queue.MAX_DELIVERY_LIMIT", "queue.MIN_LOCK_DURATION",
     "retry.MAX_DELAY", "retry.MAX_DELAY_SECONDS", "transaction.MAX_TIMEOUT", "transaction.MIN_TIMEOUT", "retry.MAX_LISTED_DELAYS", "field_types.MAX_INT64", "field_types.MIN_INT64",
-    "topics.MAX_TESTED",
+    "execution.MAX_PUBLISHES", "topics.MAX_TESTED",
     # The defaults of settings.
     "queue.DEFAULT_ARCHIVE_RETENTION", "state.DEFAULT_RETENTION", "volatile_buffer.MAX_BYTES", "weight.MAX_RESPONSE_BYTES",
     # docs/metrics.md.

@@ -1,4 +1,4 @@
-"""Work units over HTTP: settlements and sends in one request, which take effect together."""
+"""Work units over HTTP: settlements, sends and publishes in one request, which take effect together."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,19 @@ from app.api.http.authorize import authorize
 from app.api.http.operation import operation
 from app.api.http.request import Request
 from app.api.http.response import REPLAYED_HEADERS, Response
-from app.broker.execute import UnitRequest, UnitSend, UnitSettlement, execute
+from app.broker.execute import UnitPublish, UnitRequest, UnitSend, UnitSettlement, execute
+from app.broker.ports import Attempt
+from app.broker.publish import message_ids, published_results, with_ids
 from app.domain.access import ANY_RIGHT, Right
 from app.domain.message import Durability
 from app.domain.refusals import Refusal, invalid_at
+from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
 from app.domain.work_unit import WorkUnitResult
 from app.wire.execution import Execute, Executed, SendEntry, SettleEntry
-from app.wire.sending import sent_message
+from app.wire.sending import MessageToSend, sent_message
 from app.wire.settlements import settlement_done
+from app.wire.topics import published_message
 
 
 @operation(
@@ -27,33 +31,35 @@ from app.wire.settlements import settlement_done
             {"queue": "orders", "lock_token": "17.00112233445566778899aabbccddeeff", "action": "complete"}
         ],
         "sends": [{"queue": "invoices", "body": {"order": 17}}],
+        "publishes": [{"topic": "events", "body": {"completed": 17}}],
     },
 )  # fmt: skip
 async def execute_unit(request: Request[Execute]) -> Response:
-    """Settle deliveries and send messages in one transaction: all take effect, or none.
+    """Settle deliveries, send messages and publish messages in one transaction: all take effect, or none.
 
-    The settlements come first, then the sends in their order, to any number of queues. A settlement without effect
-    refuses the request, with a pointer to it. The API key needs `listen` on the queues of the settlements and `send` on
-    those of the sends. Send an Idempotency-Key if you may repeat the request: without one, a repeat is refused, because
+    The settlements come first, then the sends in their order, then the publishes, to any number of queues and topics. A
+    settlement without effect refuses the request, with a pointer to it. The API key needs `listen` on the queues of the
+    settlements and `send` on the queues of the sends and on the topics of the publishes. Send an Idempotency-Key if you may repeat the request: without one, a repeat is refused, because
     its deliveries have ended.
     """
     body = request.body
-    if not body.settlements and not body.sends:
-        raise invalid_at("", "Give at least one settlement or send.")
+    if not body.settlements and not body.sends and not body.publishes:
+        raise invalid_at("", "Give at least one settlement, send or publish.")
     _authorize(request)
+    attempt = request.idempotent_attempt("execute")
     settlements = await _settlements(request, body.settlements)
     sends = [unit_send(entry, index, request.traceparent()) for index, entry in enumerate(body.sends)]
-    once = await execute(
-        request.broker.executing, UnitRequest(settlements, sends), request.idempotent_attempt("execute")
-    )
-    return Response(_executed(once.result), headers=REPLAYED_HEADERS if once.replayed else ())
+    publishes = _publishes(request, attempt)
+    once = await execute(request.broker.executing, UnitRequest(settlements, sends, publishes), attempt)
+    headers = REPLAYED_HEADERS if once.replayed else ()
+    return Response(_executed(once.result, len(sends), publishes), headers=headers)
 
 
 def _authorize(request: Request[Execute]) -> None:
     """Refuse with `Forbidden` a client that lacks a right on one of the queues."""
     for name in {entry.queue for entry in request.body.settlements}:
         authorize(request.principal, Right.LISTEN, name)
-    for name in {entry.queue for entry in request.body.sends}:
+    for name in {entry.queue for entry in request.body.sends} | {entry.topic for entry in request.body.publishes}:
         authorize(request.principal, Right.SEND, name)
 
 
@@ -77,13 +83,30 @@ async def _settlements(request: Request[Execute], entries: Sequence[SettleEntry]
 
 def unit_send(entry: SendEntry, index: int, traceparent: str | None) -> UnitSend:
     """Return a send of a request with several. Refuses with a pointer to it."""
-    pointer = f"/sends/{index}"
+    return UnitSend(entry.queue, _new_message(entry, f"/sends/{index}", traceparent))
+
+
+def _publishes(request: Request[Execute], attempt: Attempt | None) -> list[UnitPublish]:
+    """Return the publishes, each with a message id. Refuses with a pointer to one that is invalid or repeats an id."""
+    entries = request.body.publishes
+    new_messages = [
+        _new_message(entry, f"/publishes/{index}", request.traceparent()) for index, entry in enumerate(entries)
+    ]
+    identified = with_ids(new_messages, message_ids(request.broker.publishing, attempt), "/publishes")
+    return [UnitPublish(entry.topic, new_message) for entry, new_message in zip(entries, identified, strict=True)]
+
+
+def _new_message(entry: MessageToSend, pointer: str, traceparent: str | None) -> NewMessage:
     if entry.durability is not Durability.DURABLE:
         raise invalid_at(f"{pointer}/durability", "A message of a transaction is always durable.")
-    return UnitSend(entry.queue, entry.new_message(traceparent, lambda name: pointer + name))
+    return entry.new_message(traceparent, lambda name: pointer + name)
 
 
-def _executed(result: WorkUnitResult) -> Executed:
+def _executed(result: WorkUnitResult, send_count: int, publishes: Sequence[UnitPublish]) -> Executed:
+    sent, copied = result.receipts[:send_count], result.receipts[send_count:]
+    published = published_results([entry.new_message for entry in publishes], copied)
     return Executed(
-        [settlement_done(settled) for settled in result.settled], [sent_message(receipt) for receipt in result.receipts]
+        [settlement_done(settled) for settled in result.settled],
+        [sent_message(receipt) for receipt in sent],
+        [published_message(one) for one in published],
     )
