@@ -161,6 +161,59 @@ class TwoRequests:
         return 1
 
 
+class Handover:
+    """Ten messages completed and ten others sent, `together` in one transaction or apart in two batches.
+
+    The messages are received hundreds at a time, so that the receive is a small part.
+    """
+
+    SIZE = 10
+    RECEIVED = 500
+
+    def __init__(self, *, together: bool) -> None:
+        self._work = self._in_one_transaction if together else self._in_two_batches
+        self._held: dict[Connection, list[str]] = {}
+
+    async def __call__(self, connection: Connection, target: Target) -> int:
+        """Complete ten messages and send ten."""
+        if connection not in self._held:
+            await self._send(connection, target, self.RECEIVED)
+        held = self._held.setdefault(connection, [])
+        if len(held) < self.SIZE:
+            held += await self._receive(connection, target)
+        tokens = [held.pop() for _ in range(min(self.SIZE, len(held)))]
+        if tokens:
+            await self._work(connection, target, tokens)
+        return len(tokens)
+
+    async def _receive(self, connection: Connection, target: Target) -> list[str]:
+        wanted = json.dumps({"max_messages": self.RECEIVED, "lock_seconds": 3600}).encode()
+        status, answer = await connection.call("POST", target.path("messages/receive"), wanted)
+        expect_status(status, 200, answer)
+        return [message["lock_token"] for message in json.loads(answer)["messages"]]
+
+    async def _in_two_batches(self, connection: Connection, target: Target, tokens: list[str]) -> None:
+        settlements = [{"action": "complete", "lock_token": token} for token in tokens]
+        body = json.dumps({"settlements": settlements}).encode()
+        status, answer = await connection.call("POST", target.path("settle"), body)
+        expect_status(status, 200, answer)
+        await self._send(connection, target, len(tokens))
+
+    async def _in_one_transaction(self, connection: Connection, target: Target, tokens: list[str]) -> None:
+        queue = target.queue
+        body = {
+            "settlements": [{"queue": queue, "action": "complete", "lock_token": token} for token in tokens],
+            "sends": [{"queue": queue, "body": BODY}] * len(tokens),
+        }
+        status, answer = await connection.call("POST", "/v1/transactions/execute", json.dumps(body).encode())
+        expect_status(status, 200, answer)
+
+    async def _send(self, connection: Connection, target: Target, count: int) -> None:
+        body = json.dumps({"messages": [{"body": BODY}] * count}).encode()
+        status, answer = await connection.call("POST", target.path("messages/batch"), body)
+        expect_status(status, 201, answer)
+
+
 async def drive(target: Connectable, work_unit: WorkUnit, callers: int, units: int) -> int:
     """Run these units with these callers, and return the number of messages."""
     connections = [await target.connect() for _ in range(callers)]
