@@ -371,7 +371,7 @@ def test_the_examples_of_answers_have_the_shape_of_answers() -> None:
     examples = [
         (operation.response_example, operation.responses[200]) for operation in OPERATIONS if operation.response_example
     ]
-    assert len(examples) == 2
+    assert len(examples) == 3
     for example, shape in examples:
         convert(example, shape)
         assert set(example) <= set(shape.__struct_fields__)

@@ -16,4 +16,4 @@ def test_the_capabilities_of_a_server_are_shown(command_line: CommandLine) -> No
     assert ["versions.server", app.__version__] in rows
     assert ["versions.schema", revisions()[-1]] in rows
     assert ["store.durable", "yes"] in rows
-    assert ["transactions", "no"] in rows
+    assert ["transactions", "yes"] in rows

@@ -102,7 +102,7 @@ def test_a_server_serves_tables_of_a_newer_version(serve: Callable[..., Peeklock
     url = f"sqlite:///{tmp_path}/newer.db"
     assert run_peeklock("migrate", directory=tmp_path, database_url=url).returncode == 0
     with contextlib.closing(sqlite3.connect(tmp_path / "newer.db")) as connection, connection:
-        connection.execute("CREATE TABLE topic (id INTEGER)")
+        connection.execute("CREATE TABLE of_a_newer_version (id INTEGER)")
         connection.execute("UPDATE alembic_version SET version_num = 'ffff'")
     refused = run_peeklock("migrate", directory=tmp_path, database_url=url)
     assert (refused.returncode, refused.stdout) == (2, "")

@@ -86,7 +86,7 @@ async def test_deletion_of_expired_rows_blocks_no_send(
 
     async def send(store: Store) -> list[Receipt]:
         batches = [
-            [draft(queue, message_id=f"{n % 5}-{m}", duplicate_window=window) for m in range(3)] for n in range(40)
+            [draft(queue, message_id=f"{n % 5}-{m}", duplicate_window=window) for m in range(3)] for n in range(80)
         ]
         return [receipt for drafts in batches for receipt in await store.send(drafts)]
 

@@ -11,7 +11,15 @@ from app.domain.queue import Queue
 from app.domain.state import LoadedState, StateChange, StateVersion
 from app.domain.state_refusals import ResultDiffers, VersionConflict
 from app.domain.work_unit import WorkUnit, WorkUnitResult
-from tests.contract.store_fixture import PostgresqlFixture, StoreFixture, bodies, completion, draft, with_wrong_token
+from tests.contract.store_fixture import (
+    PostgresqlFixture,
+    StoreFixture,
+    bodies,
+    completion,
+    draft,
+    token,
+    with_wrong_token,
+)
 
 KEY = "game.17"
 MANY = 1000
@@ -460,3 +468,26 @@ async def test_only_one_process_at_a_time_removes_versions(store_fixture: StoreF
     assert set(counts) <= {0, 2, 3}
     assert sum(counts) + await trim_all(store_fixture.store) == 8
     assert len(await numbers_and_values(store_fixture.store)) == 1
+
+
+# ---- the message that is processed -----------------------------------------------------------------------------------
+
+
+async def test_the_message_id_of_a_held_message_is_known(store_fixture: StoreFixture, queue: Queue) -> None:
+    await store_fixture.store.send([draft(queue, message_id="order-17")])
+    (message,) = await store_fixture.claim(queue)
+    assert await store_fixture.store.locked_message_id(queue.id, token(message)) == "order-17"
+
+
+@pytest.mark.fence("token")
+async def test_a_token_that_holds_no_message_has_no_message_id(store_fixture: StoreFixture, queue: Queue) -> None:
+    message = await store_fixture.locked(queue)
+    wrong = token(with_wrong_token(message))
+    assert await store_fixture.store.locked_message_id(queue.id, wrong) is None
+
+
+@pytest.mark.fence("queue")
+async def test_a_token_of_another_queue_has_no_message_id(store_fixture: StoreFixture, queue: Queue) -> None:
+    message = await store_fixture.locked(queue)
+    other = await store_fixture.queue()
+    assert await store_fixture.store.locked_message_id(other.id, token(message)) is None

@@ -118,7 +118,7 @@ def test_every_macro_is_expanded(engine: Engine) -> None:
 
 def test_columns_may_have_the_prefix_of_a_table() -> None:
     assert render("SELECT @q.queue FROM queue AS q", DIALECTS[Engine.SQLITE]).startswith("SELECT q.id, q.name")
-    assert render("SELECT @locked_message", DIALECTS[Engine.SQLITE]).endswith("in_group, :now AS read_at")
+    assert render("SELECT @locked_message", DIALECTS[Engine.SQLITE]).endswith("AS in_transaction, :now AS read_at")
 
 
 def test_a_weight_may_have_the_prefix_of_a_table() -> None:
