@@ -25,9 +25,10 @@ NPM_QUIETLY = (f"--prefix={NODE}", "--no-package-lock", "--no-audit", "--no-fund
 def prepare(*groups: str) -> None:
     """Install into `.venv` what requirements/ pins for these groups, unless it is installed."""
     wanted = {name: digest(REQUIREMENTS / f"{name}.txt") for name in groups}
-    wanted["peeklock"] = digest(ROOT / "pyproject.toml", REQUIREMENTS / "run.in")
+    # The commands of a project name its checkout, so an environment from another checkout needs them again.
+    wanted["peeklock"] = f"{digest(ROOT / 'pyproject.toml', REQUIREMENTS / 'run.in')} in {ROOT}"
     if "pipeline" in groups:
-        wanted["peeklock-pipeline"] = digest(ROOT / PIPELINE)
+        wanted["peeklock-pipeline"] = f"{digest(ROOT / PIPELINE)} in {ROOT}"
     with environment_lock():
         if not (BIN / "uv").exists():
             make_venv()
