@@ -88,9 +88,9 @@ async def publish_once(
 async def route(ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage]) -> list[RoutedMessage]:
     """Return a copy of each message for each subscription that matches it, in the order of messages.
 
-    Refuses with `TopicNotFound`, with `QueueNotFound` if a target queue no longer exists, as `last_queue` does if one
-    forwards, and with `InvalidRequest` a copy with too many properties, or two messages with one id. Refuses with `MessageTooLarge` copies that have more
-    bytes together than one statement stores.
+    Refuses with `TopicNotFound`, with `QueueNotFound` if a target queue no longer exists, and as `last_queue` does if one
+    forwards. Refuses with `InvalidRequest` a copy with too many properties, or two messages with one id. Refuses with
+    `MessageTooLarge` copies that have more bytes together than one statement stores.
     """
     routes = (await ports.topic_cache.by_name(topic)).routes
     identified = with_ids(new_messages, ports.sending.new_id)

@@ -10,7 +10,7 @@ from app.domain.state import AddedVersion, StateChange
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """Changes that a store makes in one transaction: first the settlements, then the states, then the sends in their order.
+    """Changes that a store makes in one transaction: first settlements, then states, then sends in their order.
 
     No two settlements have the same token, and no two changes of states the same key. The drafts may belong to different
     queues. If a change of a state is a duplicate, nothing is sent: the result has the receipts of the first processing.

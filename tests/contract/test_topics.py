@@ -39,9 +39,9 @@ async def topic(store_fixture: StoreFixture) -> Topic:
     return await created(store_fixture.store.topics, "orders", TopicSettings("Orders."))
 
 
-def to_queue(queue: Queue, **fields: object) -> SubscriptionSettings:
+def to_queue(queue: Queue, **fields: Any) -> SubscriptionSettings:
     """Settings of a subscription to this queue."""
-    return SubscriptionSettings(queue.name, **fields)  # type: ignore[arg-type]
+    return SubscriptionSettings(queue.name, **fields)
 
 
 # ---- topics ----------------------------------------------------------------------------------------------------------

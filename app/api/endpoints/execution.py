@@ -39,8 +39,8 @@ async def execute_unit(request: Request[Execute]) -> Response:
 
     The settlements come first, then the sends in their order, then the publishes, to any number of queues and topics. A
     settlement without effect refuses the request, with a pointer to it. The API key needs `listen` on the queues of the
-    settlements and `send` on the queues of the sends and on the topics of the publishes. Send an Idempotency-Key if you may repeat the request: without one, a repeat is refused, because
-    its deliveries have ended.
+    settlements, and `send` on the queues of the sends and on the topics of the publishes. Send an Idempotency-Key if you
+    may repeat the request: without one, a repeat is refused, because its deliveries have ended.
     """
     body = request.body
     if not body.settlements and not body.sends and not body.publishes:
