@@ -51,3 +51,18 @@ def create_draft(new_message: NewMessage, queue: Queue, default_id: str) -> Draf
         is_in_group=queue.has_groups and envelope.group_id is not None,
         keeps_history=queue.keeps_history,
     )
+
+
+def fit_draft(draft: Draft, queue: Queue) -> Draft:
+    """Return the draft of an accepted message for a queue, by the settings that the queue has now.
+
+    It may be another queue than before: one of the same name that was made after a deletion.
+    """
+    return replace(
+        draft,
+        queue_id=queue.id,
+        duplicate_window=queue.settings.duplicate_detection_window or 0,
+        is_in_group=queue.has_groups and draft.envelope.group_id is not None,
+        keeps_history=queue.keeps_history,
+        shared_body_id=draft.shared_body_id if queue.shares_bodies else None,
+    )

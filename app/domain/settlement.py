@@ -48,6 +48,8 @@ class Outcome(StrEnum):
     EXPIRED = "expired"
     PURGED = "purged"
     CANCELLED = "cancelled"
+    WITHDRAWN = "withdrawn"
+    """Taken back, because the sender that waited for the settlement waits no longer."""
 
 
 RESTORABLE_OUTCOMES = frozenset({Outcome.PURGED, Outcome.CANCELLED})
@@ -65,6 +67,8 @@ def loss_cause(outcome: Outcome) -> LossCause | None:
             return LossCause.ENTITY_CHANGED
         case Outcome.PURGED | Outcome.CANCELLED:
             return LossCause.ADMINISTRATOR
+        case Outcome.WITHDRAWN:
+            return LossCause.WITHDRAWN
         case (
             Outcome.COMPLETED
             | Outcome.ABANDONED
@@ -124,7 +128,8 @@ def fence_above(expired_generation: int) -> Fence:
 class LockedMessage(msgspec.Struct, frozen=True):
     """A locked row as the rules need it; its counts cannot change under one token.
 
-    `is_in_transaction` says that a settlement under this token waits for the commit of a transaction.
+    `is_in_transaction` says that a settlement under this token waits for the commit of a transaction. `is_offered` if
+    its sender waits for the settlement. Then it has no state to return to.
     """
 
     token: LockToken
@@ -138,6 +143,7 @@ class LockedMessage(msgspec.Struct, frozen=True):
     is_in_group: bool
     is_in_transaction: bool
     read_at: Instant
+    is_offered: bool = False
 
     @property
     def is_live(self) -> bool:
@@ -150,6 +156,8 @@ class Removal(msgspec.Struct, frozen=True):
 
     `is_in_group` says that the message may be in a group. Otherwise the settlement has no effect on one that is, because
     the next message of the group would not follow. `keeps_history` says that the queue may record the settlement.
+    `is_offered` says that the sender waits for the settlement, and `reply` is its answer. A settlement that does not say
+    so has no effect on such a message.
     """
 
     token: LockToken
@@ -160,6 +168,8 @@ class Removal(msgspec.Struct, frozen=True):
     fence: Fence = NEVER_RENEWED
     is_in_group: bool = False
     keeps_history: bool = False
+    is_offered: bool = False
+    reply: bytes | None = None
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -167,7 +177,8 @@ class Move(msgspec.Struct, frozen=True):
 
     With `delay` None the message keeps its position; otherwise it is due after that delay. `failures` is added to the
     failure count. `properties` None leaves them unchanged. `is_in_group` and `keeps_history` are as in
-    `Removal`; a message that stays available needs no `is_in_group`.
+    `Removal`; a message that stays available needs no `is_in_group`. With `is_offered` the message leaves its queue
+    instead, and of this only the outcome remains.
     """
 
     token: LockToken
@@ -183,6 +194,7 @@ class Move(msgspec.Struct, frozen=True):
     fence: Fence = NEVER_RENEWED
     is_in_group: bool = False
     keeps_history: bool = False
+    is_offered: bool = False
 
 
 Settlement: TypeAlias = Removal | Move
@@ -212,7 +224,7 @@ class Settled(msgspec.Struct, frozen=True):
 
 def settled_by(settlement: Settlement) -> Settled:
     """Return the result of a settlement that took effect."""
-    state = settlement.state if isinstance(settlement, Move) else None
+    state = settlement.state if isinstance(settlement, Move) and not settlement.is_offered else None
     return Settled(settlement.token.sequence_number, settlement.outcome, state)
 
 
@@ -244,6 +256,7 @@ def release(row: LockedMessage, settings: QueueSettings, failure: Failure, rando
         last_failure=failure.reason,
         properties=failure.properties,
         is_in_group=row.is_in_group,
+        is_offered=row.is_offered,
     )
     failure_count = row.failure_count + failures
     if failures and failure_count >= settings.max_delivery_count:
