@@ -19,6 +19,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
+from app.broker.end_offer import EndOfferPorts, end_offer
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import LockStore, SettleStore
 from app.broker.release_expired import ReleasePorts, release_expired
@@ -77,6 +78,7 @@ class SettlePorts:
     messages: SettleStore
     lock_store: LockStore
     releasing: ReleasePorts
+    offers: EndOfferPorts
     receivers: ReceiverNotifier
     clock: Clock
     random_fraction: Callable[[], float]
@@ -206,12 +208,17 @@ async def _settle_again(ports: SettlePorts, queue: Queue, settlement: Settlement
         current = await with_current_fence(ports, queue, settlement)
         if isinstance(current, Settled | Refusal):
             return current
-        if current is not None:
-            (effective,) = await _apply(ports, [current])
-            if effective:
-                await ports.lock_store.delete_records([(settlement.token, MAX_GENERATION)])
-                return settled_by(settlement)
+        if current is not None and await _apply_one(ports, current):
+            await ports.lock_store.delete_records([(settlement.token, MAX_GENERATION)])
+            return settled_by(current)
     return MessageBusy()
+
+
+async def _apply_one(ports: SettlePorts, settlement: Settlement) -> bool:
+    if settlement.is_offered:
+        return await end_offer(ports.offers, settlement)
+    (effective,) = await _apply(ports, [settlement])
+    return effective
 
 
 async def with_current_fence(
@@ -233,7 +240,8 @@ async def with_current_fence(
         if locked.lock_generation != expired_generation:
             # A settlement that joins a transaction after this look raises the generation.
             fence = Fence(expired_generation, locked.lock_generation)
-            return replace(settlement, fence=fence, is_in_group=locked.is_in_group)
+            is_in_group, is_offered = locked.is_in_group, locked.is_offered
+            return replace(settlement, fence=fence, is_in_group=is_in_group, is_offered=is_offered)
     return await release_lost(ports.releasing, locked, expired_generation)
 
 
@@ -244,5 +252,5 @@ def notify_moves(ports: SettlePorts, settlements: Sequence[Settlement], answers:
     for settlement, answer in zip(settlements, answers, strict=True):
         if isinstance(settlement, Move):
             moves.append(settlement)
-            effective.append(isinstance(answer, Settled) and not answer.replayed)
+            effective.append(isinstance(answer, Settled) and not answer.replayed and answer.state is not None)
     ports.receivers.notify_moved(moves, effective)

@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from itertools import islice
 
-from msgspec.structs import replace
-
 from app.broker.ports import QueueGone, SendStore
 from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import BackendUnavailable, NewerQueue, RateLimited
+from app.domain.sending import fit_draft
 from app.domain.weight import count_that_fit, weight_of
 from app.runtime.clock import Clock
 
@@ -105,8 +104,7 @@ class VolatileBuffer:
             except Exception as error:  # noqa: BLE001  # as below
                 return error
             else:
-                kept = current_queue.keeps_history
-                return await self._store([replace(draft, queue_id=current_queue.id, keeps_history=kept)])
+                return await self._store([fit_draft(draft, current_queue)])
 
     async def _store(self, drafts: Sequence[Draft]) -> Exception | None:
         """Store these drafts as soon as the store is available; return the error if it refuses them."""

@@ -2,7 +2,6 @@
 
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from app.cli.client import (
     DEFAULT_URL,
+    JSON_HEADERS,
     ApiClient,
     AsJson,
     Key,
@@ -22,12 +22,12 @@ from app.cli.client import (
     err,
     progress,
     queue_path,
+    read_json,
     show,
     show_table,
 )
 from app.wire.values import is_json_media_type
 
-JSON_HEADERS = {"content-type": "application/json"}
 BATCH_SIZE = 500
 """Lines per request."""
 
@@ -65,6 +65,10 @@ def send(
     delay: Annotated[float | None, typer.Option(help="Seconds until the message can be received.")] = None,
     group: Annotated[str | None, typer.Option(help="Group of the message.")] = None,
     transaction: Annotated[str | None, typer.Option(help="Send with the commit of this transaction.")] = None,
+    synchronous: Annotated[
+        bool, typer.Option("--synchronous", help="Wait until a receiver has settled the message, and print its reply.")
+    ] = False,
+    wait: Annotated[float | None, typer.Option(help="Seconds to wait with --synchronous. 20 by default.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
@@ -72,25 +76,27 @@ def send(
     """Send a message from the argument, a file or standard input."""
     if body is not None and file is not None:
         raise typer.BadParameter("The body is given twice: as an argument and with --file.")
+    if synchronous and lines:
+        raise typer.BadParameter("--synchronous sends one message; --lines sends several.")
+    if wait is not None and not synchronous:
+        raise typer.BadParameter("--wait can be used with --synchronous only.")
     client = connect(url, key, as_json)
     content = body.encode() if body is not None else file.read_bytes() if file else sys.stdin.buffer.read()
+    fields = {
+        "content_type": content_type or DEFAULT_CONTENT_TYPE,
+        "priority": priority,
+        "delay_seconds": delay,
+        "group_id": group,
+    }
+    given_fields = {field: value for field, value in fields.items() if value is not None}
     if lines:
-        fields = {
-            "content_type": content_type or DEFAULT_CONTENT_TYPE,
-            "priority": priority,
-            "delay_seconds": delay,
-            "group_id": group,
-        }
-        common_fields = {field: value for field, value in fields.items() if value is not None}
-        _send_lines(
-            client,
-            name,
-            [
-                {**_body(line_number, line, content_type), **common_fields}
-                for line_number, line in _numbered_lines(content)
-            ],
-            transaction,
-        )
+        numbered_lines = enumerate(content.splitlines(), start=1)
+        messages = [{**_body(number, line, content_type), **given_fields} for number, line in numbered_lines]
+        _send_lines(client, name, messages, transaction)
+        return
+    if synchronous:
+        waiting = {"delivery": "synchronous", "wait_seconds": wait, "transaction_id": transaction}
+        _send_and_wait(client, name, {**_body(1, content, content_type), **given_fields, **waiting})
         return
     headers = {
         "content-type": content_type or DEFAULT_CONTENT_TYPE,
@@ -191,10 +197,6 @@ def browse(
     show_table(columns, [[message.get(column) for column in columns] for message in messages])
 
 
-def _numbered_lines(content: bytes) -> Iterator[tuple[int, bytes]]:
-    return enumerate(content.splitlines(), start=1)
-
-
 def _body(line_number: int, line: bytes, content_type: str | None) -> dict[str, Any]:
     """Return the body of one line: JSON if the content type says so, else its bytes, as in a single send."""
     if not is_json_media_type(content_type):
@@ -215,6 +217,18 @@ def _send_lines(client: ApiClient, name: str, lines: list[dict[str, Any]], trans
             client.send("POST", queue_path(name, "messages", "batch"), content=content, headers=JSON_HEADERS)
             bar.update(task, advance=len(batch))
     show({"sent": len(lines)}) if client.as_json else typer.echo(f"sent {len(lines)}")
+
+
+def _send_and_wait(client: ApiClient, name: str, message: dict[str, Any]) -> None:
+    content = msgspec.json.encode(message)
+    response = client.send("POST", queue_path(name, "messages"), content=content, headers=JSON_HEADERS)
+    answer = read_json(response.content)
+    if client.as_json:
+        show(answer)
+    elif "reply" in answer:
+        _print_value(answer["reply"])
+    else:
+        typer.echo(f"{answer['outcome']} {answer['sequence_number']} ({answer['message_id']})")
 
 
 def _settlement(
@@ -255,7 +269,10 @@ def _print(message: dict[str, Any], as_json: bool) -> None:
         show(message)
     elif "body_base64" in message:
         typer.echo(b64decode(message["body_base64"]))
-    elif isinstance(message.get("body", ""), str):
-        typer.echo(message.get("body", ""))
     else:
-        show(message["body"])
+        _print_value(message.get("body", ""))
+
+
+def _print_value(value: Any) -> None:
+    """Print a JSON value, a string as text."""
+    typer.echo(value) if isinstance(value, str) else show(value)

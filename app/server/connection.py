@@ -208,7 +208,7 @@ class Connection(SequentialReads):
     def _refuse(self, error: RequestError) -> None:
         """Answer the newest request with a problem, after the requests ahead of it, and read no further request."""
         self._is_discarding = True
-        refusal = error_response(error, self._request_id(), self.server_state.default_headers)
+        refusal = error_response(error, self._request_id(), self.server_state.default_headers, self._method())
         if self._stage is Stage.BODY:
             if not self.pipeline:
                 self._finish(self._response_instead(refusal))
@@ -249,6 +249,10 @@ class Connection(SequentialReads):
             return request_id_from(()).decode()
         state = self.scope.get("state", {})
         return state.get("request_id") or request_id_from([*self.scope["headers"]]).decode()
+
+    def _method(self) -> bytes:
+        """Return the method of the newest request, empty if it has not arrived."""
+        return self.parser.get_method() if self._stage is not Stage.NONE and self.url else b""
 
     def _check_head_size(self) -> None:
         """Refuse a head that is too large before it ends."""

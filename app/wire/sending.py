@@ -7,8 +7,10 @@ import msgspec
 
 from app.domain.instant import Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, MAX_BATCH_COUNT, BodyKind, Durability, Envelope, Receipt
+from app.domain.offer import MAX_WAIT_SECONDS, MIN_WAIT_SECONDS, Completion
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
+from app.domain.settlement import Outcome
 from app.wire.field_types import (
     STATE_NAMES,
     AnyJson,
@@ -29,11 +31,23 @@ from app.wire.properties import RawProperties, decode_properties, encode_propert
 from app.wire.times import to_wire
 from app.wire.values import base64_bytes, due_time
 
+DEFAULT_WAIT_SECONDS = 20.0
+"""How long a synchronous send waits that does not say so."""
+
+Delivery: TypeAlias = Literal["asynchronous", "synchronous"]
+SendWaitSeconds: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(
+        ge=MIN_WAIT_SECONDS, le=MAX_WAIT_SECONDS, description="How long to wait for the settlement; the server caps it."
+    ),
+]
+
 
 class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A message to send. `body` is any JSON value, `body_base64` is bytes; at most one of them.
 
     `available_at` or `delay_seconds` schedules it; at most one of them. The server creates a missing `message_id`.
+    With the delivery `synchronous` the sender waits up to `wait_seconds` until a receiver has settled the message.
     """
 
     body: AnyJson | msgspec.UnsetType = msgspec.UNSET
@@ -51,12 +65,28 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     available_at: DateTime | None = None
     delay_seconds: DelaySeconds | None = None
     durability: Durability = Durability.DURABLE
+    delivery: Delivery = "asynchronous"
+    wait_seconds: SendWaitSeconds | None = None
 
     def new_message(self, traceparent: str | None = None, locate: Callable[[str], str] = str) -> NewMessage:
         """Convert to the message of the broker. Refuses with `InvalidRequest` if fields contradict each other.
 
         `locate` converts a pointer to one in the whole request.
         """
+        if self.delivery == "synchronous":
+            raise invalid_at(
+                locate("/delivery"), "Only a send of one message, with a JSON body, waits for its settlement."
+            )
+        if self.wait_seconds is not None:
+            raise invalid_at(locate("/wait_seconds"), "Only a synchronous send waits.")
+        return self._message(traceparent, locate)
+
+    def synchronous_message(self, traceparent: str | None) -> tuple[NewMessage, float]:
+        """Convert a synchronous send to the message of the broker and how long to wait. Refuses as `new_message` does."""
+        wait_seconds = DEFAULT_WAIT_SECONDS if self.wait_seconds is None else self.wait_seconds
+        return self._message(traceparent, str), wait_seconds
+
+    def _message(self, traceparent: str | None, locate: Callable[[str], str]) -> NewMessage:
         body, kind = self._body_and_kind(locate)
         return NewMessage(
             envelope=Envelope(
@@ -160,6 +190,28 @@ class AcceptedMessage(msgspec.Struct):
 
     message_id: str
     durability: Literal["volatile"] = "volatile"
+
+
+class DeliveredMessage(msgspec.Struct, omit_defaults=True):
+    """A message whose receiver has accepted it, and the reply, if it gave one.
+
+    The outcome is `received` if the receiver took and deleted it in one step.
+    """
+
+    outcome: Literal["completed", "received"]
+    sequence_number: int
+    message_id: str
+    reply: AnyJson | msgspec.UnsetType = msgspec.UNSET
+
+
+def delivered_message(completion: Completion) -> DeliveredMessage:
+    """Build the JSON of a synchronous send that was accepted."""
+    return DeliveredMessage(
+        "completed" if completion.outcome is Outcome.COMPLETED else "received",
+        completion.sequence_number,
+        completion.message_id,
+        msgspec.UNSET if completion.reply is None else msgspec.Raw(completion.reply),
+    )
 
 
 def sent_message(receipt: Receipt) -> SentMessage:

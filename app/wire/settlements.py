@@ -9,6 +9,7 @@ from app.domain.settlement import Outcome, Settled, settled_by
 from app.domain.transaction import JoinedIntent
 from app.wire.field_types import (
     STATE_NAMES,
+    AnyJson,
     DelaySeconds,
     Description,
     LockSeconds,
@@ -23,7 +24,9 @@ from app.wire.properties import RawProperties
 
 
 class CompleteAction(msgspec.Struct, forbid_unknown_fields=True):
-    """The parameters of a complete: none."""
+    """Complete the message. `reply` is for a sender that waits for the settlement; otherwise it is discarded."""
+
+    reply: AnyJson | msgspec.UnsetType = msgspec.UNSET
 
 
 class AbandonAction(msgspec.Struct, forbid_unknown_fields=True):
@@ -225,6 +228,7 @@ def outcome_name(outcome: Outcome) -> SettledOutcome:
             | Outcome.EXPIRED
             | Outcome.PURGED
             | Outcome.CANCELLED
+            | Outcome.WITHDRAWN
         ):
             raise ValueError(f"no settlement of a holder ends as {outcome.value}")
         case _:

@@ -2,6 +2,8 @@
 
 from typing import assert_never
 
+import msgspec
+
 from app.broker.abandon import Abandonment, abandon
 from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
@@ -19,7 +21,7 @@ def settlement_request(queue: Queue, token: LockToken, body: SettleAction) -> Se
     """Return the settlement that the holder of this lock asks for. Refuses with `InvalidRequest`."""
     match body:
         case CompleteAction():
-            return complete(queue, token)
+            return complete(queue, token, None if body.reply is msgspec.UNSET else bytes(body.reply))
         case AbandonAction():
             delay = None if body.delay_seconds is None else from_seconds(body.delay_seconds)
             return abandon(queue, token, Abandonment(body.reason, body.count, delay, _property_changes(body)))

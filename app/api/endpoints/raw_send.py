@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from app.api.http.asgi import Headers
 from app.api.http.decoding import convert, is_json
 from app.api.http.request import Request, invalid_header
+from app.api.http.request_body import TRANSACTION_HEADER
 from app.domain.message import MAX_ID_LENGTH, BodyKind
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
@@ -19,7 +20,6 @@ from app.wire.values import is_json_media_type
 
 HEADER_PREFIX = "peeklock-"
 PROPERTY_HEADER_PREFIX = "peeklock-property-"
-TRANSACTION_HEADER = b"peeklock-transaction-id"
 NOT_IN_HEADERS = ("body", "body_base64", "content_type", "properties")
 FIELD_HEADERS: Mapping[str, str] = {
     f"Peeklock-{field.name.replace('_', '-').title()}": field.name

@@ -1,12 +1,15 @@
 """Sending over HTTP: one message, a batch, or a raw body."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.cloudevents import event_message, is_event
+from app.api.endpoints.joining import joined_transaction
 from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message, without_transaction
 from app.api.http.asgi import Headers
+from app.api.http.disconnect import run_until_disconnect
 from app.api.http.operation import operation
 from app.api.http.problems import problem_of
 from app.api.http.request import Request, invalid_header
@@ -14,20 +17,22 @@ from app.api.http.response import REPLAYED_HEADERS, Response
 from app.broker.join import join_sends
 from app.broker.ports import Attempt
 from app.broker.send import send, send_each, send_once, send_volatile
+from app.broker.send_synchronously import send_synchronously
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import InvalidRequest, Refusal, invalid_at
 from app.domain.sending import NewMessage
-from app.domain.transaction import TransactionKey
 from app.wire.sending import (
     AcceptedMessage,
+    DeliveredMessage,
     RefusedSend,
     SendBatch,
     SendMessage,
     SendResult,
     SendResults,
     SentMessage,
+    delivered_message,
     sent_message,
     sent_result,
     uncommitted_message,
@@ -40,7 +45,8 @@ SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
 
 @operation(
     "POST", "/v1/queues/{queue}/messages", right=Right.SEND, tag="messages",
-    body=SendMessage, responses={201: SentMessage, 202: AcceptedMessage}, refusals=SEND_REFUSALS, headers=SEND_HEADER_NAMES,
+    body=SendMessage, responses={200: DeliveredMessage, 201: SentMessage, 202: AcceptedMessage},
+    refusals=(*SEND_REFUSALS, 504), headers=SEND_HEADER_NAMES,
     example={"body": {"order": 17}, "subject": "order.placed", "properties": {"region": "eu"}, "delay_seconds": 5},
 )  # fmt: skip
 async def send_message(request: Request[SendMessage]) -> Response:
@@ -49,12 +55,31 @@ async def send_message(request: Request[SendMessage]) -> Response:
     It is stored durably before the answer. With the durability `volatile` the answer is 202 before the message is
     stored: a crash within the next moments loses it, and a lost connection to the database may store it twice. With a
     `transaction_id` it is stored at the commit of that transaction.
+
+    With the delivery `synchronous` the answer is 200 once a receiver has completed the message, with the reply that it
+    gave. Otherwise nothing is stored: the answer is 409 `no-receiver` or `not-accepted`, or 504 `no-answer` if a receiver
+    took the message and did not settle it in time.
     """
+    if request.body.delivery == "synchronous":
+        return await _send_synchronously(request)
     new_message = request.body.new_message(request.traceparent())
     if request.body.transaction_id is not None:
-        (message_id,) = await _join(request, [new_message], request.body.transaction_id)
-        return Response(uncommitted_message(message_id), 201)
+        return await _join_one(request, new_message, request.body.transaction_id, request.idempotent_attempt("send"))
     return await _send_one(request, new_message, request.idempotent_attempt("send"))
+
+
+async def _send_synchronously(request: Request[SendMessage]) -> Response:
+    if request.body.transaction_id is not None:
+        raise invalid_at("/transaction_id", "A synchronous send is delivered at once.")
+    new_message, wait_seconds = request.body.synchronous_message(request.traceparent())
+    ports, name, attempt = (
+        request.broker.sending_synchronously,
+        request.path["queue"],
+        request.idempotent_attempt("send"),
+    )
+    sending = partial(send_synchronously, ports, name, new_message, request.wait_seconds(wait_seconds), attempt)
+    sent = await run_until_disconnect(sending, request.receive)
+    return Response(delivered_message(sent.result), headers=REPLAYED_HEADERS if sent.replayed else ())
 
 
 @operation(
@@ -73,12 +98,12 @@ async def send_raw(request: Request[bytes]) -> Response:
     attribute a property named `cloudEvents:<attribute>`. Two sources may use the same `id`, so only one source should
     send to a queue that detects duplicates.
     """
+    attempt = request.idempotent_attempt("send", idempotency_payload(request))
     request, transaction_id = without_transaction(request)
     new_message = event_message(request) if is_event(request) else raw_message(request)
     if transaction_id is not None:
-        (message_id,) = await _join(request, [new_message], transaction_id)
-        return Response(uncommitted_message(message_id), 201)
-    return await _send_one(request, new_message, request.idempotent_attempt("send", idempotency_payload(request)))
+        return await _join_one(request, new_message, transaction_id, attempt)
+    return await _send_one(request, new_message, attempt)
 
 
 @operation(
@@ -96,8 +121,10 @@ async def send_batch(request: Request[SendBatch]) -> Response:
     if request.body.transaction_id is not None:
         if not request.body.atomic:
             raise invalid_at("/atomic", "A batch in a transaction is atomic.")
-        message_ids = await _join(request, all_messages(entries), request.body.transaction_id)
-        return Response(SendResults([uncommitted_result(message_id) for message_id in message_ids]), 201)
+        attempt = request.idempotent_attempt("send_batch")
+        message_ids, headers = await _join(request, all_messages(entries), request.body.transaction_id, attempt)
+        results = SendResults([uncommitted_result(message_id) for message_id in message_ids])
+        return Response(results, 201, headers=headers)
     if request.body.atomic:
         new_messages = all_messages(entries)
         attempt = request.idempotent_attempt("send_batch")
@@ -132,17 +159,20 @@ async def _send_one(request: Request[Any], new_message: NewMessage, attempt: Att
     return Response(sent_message(receipt), 201, headers=headers)
 
 
-async def _join(request: Request[Any], new_messages: Sequence[NewMessage], transaction_id: str) -> list[str]:
+async def _join_one(
+    request: Request[Any], new_message: NewMessage, transaction_id: str, attempt: Attempt | None
+) -> Response:
+    (message_id,), headers = await _join(request, [new_message], transaction_id, attempt)
+    return Response(uncommitted_message(message_id), 201, headers=headers)
+
+
+async def _join(
+    request: Request[Any], new_messages: Sequence[NewMessage], transaction_id: str, attempt: Attempt | None
+) -> tuple[list[str], Headers]:
     """Let messages wait for the commit of this transaction. Return their ids."""
-    if request.header(b"idempotency-key") is not None:
-        raise invalid_header(
-            "Idempotency-Key", "A send in a transaction takes no Idempotency-Key: nothing is stored before the commit."
-        )
-    if any(new_message.durability is Durability.VOLATILE for new_message in new_messages):
-        raise InvalidRequest("A message of a transaction is always durable.")
-    key = TransactionKey(transaction_id, request.principal.name)
-    drafts = await join_sends(request.broker.joining, key, request.path["queue"], new_messages)
-    return [draft.envelope.message_id for draft in drafts]
+    key = joined_transaction(request, transaction_id, new_messages)
+    joined = await join_sends(request.broker.joining, key, request.path["queue"], new_messages, attempt)
+    return joined.result, REPLAYED_HEADERS if joined.replayed else ()
 
 
 async def _store(

@@ -28,6 +28,8 @@ class Operation:
     type. `query` is the struct of its query parameters. `headers` are the request headers that it reads.
     `etag_statuses` are the statuses whose answers have an ETag. `request_media_type` and `response_media_type` are
     the media types of the body and of the answers. `example` is one of the body, `response_example` one of the answers.
+    `answer_bytes` are the bytes that an answer may have: they are reserved while it is read. 0 reserves none, because
+    answers are small, or because the verb reserves what it reads.
     """
 
     endpoint: Endpoint
@@ -45,6 +47,7 @@ class Operation:
     response_media_type: bytes = JSON
     example: Mapping[str, Any] | None = None
     response_example: Mapping[str, Any] | None = None
+    answer_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -83,6 +86,7 @@ def operation(
     response_media_type: bytes = JSON,
     example: Mapping[str, Any] | None = None,
     response_example: Mapping[str, Any] | None = None,
+    answer_bytes: int = 0,
 ) -> Callable[[Endpoint], Operation]:
     """Declare an endpoint. `Operation` describes the arguments."""
 
@@ -103,6 +107,7 @@ def operation(
             response_media_type,
             example,
             response_example,
+            answer_bytes,
         )
 
     return declare

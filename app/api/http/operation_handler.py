@@ -1,5 +1,8 @@
 """Answer the requests to one operation: authorize, read, decode, run the endpoint, encode."""
 
+from collections.abc import Callable
+from typing import Any
+
 import structlog
 
 from app.api.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send
@@ -11,8 +14,10 @@ from app.api.http.request import Request, invalid_path
 from app.api.http.request_body import (
     UNCOUNTED_BYTES,
     BodyReservation,
+    check_json_headers,
     check_length,
     check_length_and_encoding,
+    check_no_body,
     read_body,
 )
 from app.api.http.response import (
@@ -37,7 +42,7 @@ class OperationHandler:
     def __init__(self, operation: Operation, context: AppContext) -> None:
         self.operation = operation
         self._context = context
-        self._endpoint = operation.endpoint
+        self._endpoint = self._with_reserved_answer if operation.answer_bytes else operation.endpoint
         self._name_parameter = operation.name_parameter
         self._authorization = Authorization(
             context.authenticator,
@@ -45,7 +50,7 @@ class OperationHandler:
             operation.local_access_policy(context),
             operation.kind,
         )
-        self._check_headers = check_length if operation.body is None else check_length_and_encoding
+        self._check_headers = _header_check(operation)
         self._decode = body_decoder(operation.body)
         self._count_entries = entry_counter(operation.body)
         self._decode_query = query_decoder(operation.query)
@@ -109,6 +114,18 @@ class OperationHandler:
             return await self._endpoint(
                 Request(self._context, principal, request_id, path, query, headers, receive, raw, body)
             )
+
+    async def _with_reserved_answer(self, request: Request[Any]) -> Response:
+        """Run the endpoint once the answer has its bytes: slow clients may hold those of other answers."""
+        async with self._context.response_budget.reserve(self.operation.answer_bytes):
+            return await self.operation.endpoint(request)
+
+
+def _header_check(operation: Operation) -> Callable[[Headers, int], int]:
+    """Return the check of the headers about the body of a request; it returns the announced length."""
+    if operation.body is None:
+        return check_no_body if operation.method == "DELETE" else check_length
+    return check_length_and_encoding if operation.body is bytes else check_json_headers
 
 
 def _internal_error(request_id: str) -> Response:
