@@ -8,10 +8,12 @@ import pytest
 
 from app.broker.ports import QueueGone
 from app.broker.volatile_buffer import RETRY_SECONDS, VolatileBuffer
+from app.domain.instant import MINUTE
 from app.domain.message import BodyKind, Draft, Envelope, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import NewerQueue, QueueNotFound, RateLimited, StoreUnavailable
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
+from tests.brokers import ChangedStore
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 GONE = 7
@@ -189,3 +191,24 @@ async def test_a_draft_is_dropped_if_its_queue_needs_a_newer_server() -> None:
     await buffer.close()
     assert store.stored == ["b"]
     assert [type(error) for error in reported] == [NewerQueue]
+
+
+async def test_a_draft_follows_the_settings_of_a_queue_that_was_made_again() -> None:
+    stored: list[Draft] = []
+
+    async def send(drafts: Sequence[Draft]) -> list[Receipt]:
+        if GONE in [draft.queue_id for draft in drafts]:
+            raise QueueGone
+        stored.extend(drafts)
+        return [Receipt(1, draft.envelope.message_id, 0, MessageState.AVAILABLE) for draft in drafts]
+
+    async def look_up(name: str) -> Queue:
+        settings = QueueSettings(group_in_flight=1, history=True, duplicate_detection_window=MINUTE)
+        return Queue(9, name, settings, 1, 0, 0)
+
+    store: Any = ChangedStore(RefusingStore(), send=send)
+    buffer = VolatileBuffer(store, look_up, VirtualClock(), lambda error, _: pytest.fail(str(error)))
+    buffer.put(Draft(GONE, Envelope("a", group_id="g"), b"", BodyKind.BYTES), "orders")
+    await buffer.close()
+    (draft,) = stored
+    assert (draft.queue_id, draft.is_in_group, draft.keeps_history, draft.duplicate_window) == (9, True, True, MINUTE)
