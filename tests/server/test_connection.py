@@ -137,6 +137,30 @@ async def test_an_answer_to_head_has_no_body(client: Client) -> None:
     assert (await client.read_response())[2] == b"/next"
 
 
+HEAD_REQUESTS = {
+    "a target above the limit": b"HEAD /" + b"a" * MAX_URL_BYTES + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    "too many bytes of header fields": b"HEAD / HTTP/1.1\r\nHost: x\r\nA: " + b"b" * MAX_HEAD_BYTES + b"\r\n\r\n",
+    "no host": b"HEAD / HTTP/1.1\r\n\r\n",
+    "a control byte in a header": b"HEAD / HTTP/1.1\r\nHost: x\r\nA: b\x01c\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("request_", HEAD_REQUESTS.values(), ids=HEAD_REQUESTS)
+async def test_a_refusal_of_head_has_no_body(client: Client, request_: bytes) -> None:
+    client.send(request_)
+    status, headers = await client.read_head()
+    assert 400 <= status < 500
+    assert int(headers["content-length"]) > 0
+    assert await client.is_closed()
+
+
+async def test_an_invalid_request_after_head_is_answered_with_a_body(client: Client) -> None:
+    client.send(GET.replace(b"GET", b"HEAD"))
+    await client.read_head()
+    client.send(MALFORMED["no HTTP at all"])
+    assert await client.problem() == (400, "malformed-request")
+
+
 async def test_the_request_id_of_the_caller_is_returned(client: Client) -> None:
     client.send(CHUNKED + b"zz\r\n")
     assert (await client.read_response())[1]["x-request-id"] == "mine"

@@ -1,0 +1,54 @@
+"""Input that an operation does not read is refused where a client would take the answer for something else."""
+
+import pytest
+
+from tests.api.api_server import ApiServer, pointers
+
+TRANSACTION_HEADER = {"Peeklock-Transaction-Id": "5d0a1f6f2b0c4d51a2f5a0b8a1c9e7d3"}
+
+
+@pytest.mark.parametrize("content", [b'{"dry_run": true}', b"{}"])
+async def test_a_deletion_with_a_body_deletes_nothing(api: ApiServer, content: bytes) -> None:
+    await api.send()
+    refused = await api.request("DELETE", "/queues/orders", content=content)
+    assert pointers(refused) == [""]
+    assert await api.counts() == {"available": 1}
+
+
+async def test_a_deletion_with_a_body_in_chunks_deletes_nothing(api: ApiServer) -> None:
+    await api.send()
+    refused = await api.request("DELETE", "/queues/orders", headers={"transfer-encoding": "chunked"}, content=b"1")
+    assert pointers(refused) == [""]
+    assert await api.counts() == {"available": 1}
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-length": "0"}])
+async def test_a_deletion_without_a_body_deletes(api: ApiServer, headers: dict[str, str]) -> None:
+    await api.send()
+    assert (await api.request("DELETE", "/queues/orders", headers=headers)).status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/queues/orders/messages", {"body": 1}),
+        ("/queues/orders/messages/batch", {"messages": [{"body": 1}]}),
+        ("/queues/orders/locks/1.00000000000000000000000000000000/complete", {}),
+        ("/topics/orders/messages", {"body": 1}),
+        ("/transactions/execute", {"sends": [{"queue": "orders"}]}),
+    ],
+)
+async def test_the_header_of_a_transaction_is_refused_with_a_json_body(
+    api: ApiServer, path: str, body: dict[str, object]
+) -> None:
+    await api.request("PUT", "/queues/orders", {})
+    refused = await api.request("POST", path, body, headers=TRANSACTION_HEADER)
+    assert pointers(refused) == ["#/header/Peeklock-Transaction-Id"]
+    assert await api.counts() == {}
+
+
+@pytest.mark.parametrize(
+    "path", ["/states/k?before_message=%ff", "/queues/orders/messages?filter=%c3", "/states/k?%ff=1"]
+)
+async def test_a_query_that_is_not_utf8_is_refused(api: ApiServer, path: str) -> None:
+    assert pointers(await api.request("GET", path)) == ["#/query"]
