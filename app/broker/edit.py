@@ -9,7 +9,7 @@ from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Edit, EditStore
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import Conflict, MessageLocked, PreconditionFailed
+from app.domain.refusals import Conflict, MessageLocked, OfferedMessage, PreconditionFailed
 
 STATES_WITH_DUE_TIME = (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.BLOCKED)
 
@@ -63,10 +63,12 @@ async def cancel(ports: EditPorts, queue: Queue, sequence_number: int, if_match:
 async def _read_unlocked(
     ports: BrowsePorts, queue: Queue, sequence_number: int, if_match: Container[str] | None
 ) -> Message:
-    """Read the message. Refuses if its ETag does not match or a receiver holds it."""
+    """Read the message. Refuses if its ETag does not match, or if a receiver holds it or its sender waits for one."""
     message = await read_message(ports, queue, sequence_number)
     if if_match is not None and message.etag not in if_match:
         raise PreconditionFailed(f'The message was changed: its ETag is now "{message.etag}", in quotes.')
+    if message.is_offered:
+        raise OfferedMessage
     if message.state is MessageState.LOCKED:
         raise MessageLocked
     return message

@@ -16,10 +16,20 @@ class DigestVersion(IntEnum):
     """The sequence numbers of its messages (`digest_of_numbers`)."""
     ROWS = 2
     """Every exported column of its messages (`row_digest`, `digest_of_rows`)."""
+    HISTORIES = 3
+    """The same, followed by every exported column of their events. Only batches with events have it."""
 
 
-CURRENT_DIGEST_VERSION = DigestVersion.ROWS
-"""The digest version of new batches; batches of both versions are served."""
+CURRENT_DIGEST_VERSION = DigestVersion.HISTORIES
+"""The newest digest version of new batches; batches of every version are served."""
+
+
+def digest_version_of(newest: DigestVersion, event_count: int) -> DigestVersion:
+    """Return the digest version of a new batch with this number of events.
+
+    A batch without events keeps the version that older servers and readers of copies know.
+    """
+    return min(newest, DigestVersion.HISTORIES if event_count else DigestVersion.ROWS)
 
 
 class RemovalCause(StrEnum):
@@ -58,6 +68,7 @@ class BatchLimits:
 
     max_messages: int = 10_000
     max_body_bytes: int = 64 << 20
+    max_events: int = 100_000
 
 
 DEFAULT_BATCH_LIMITS = BatchLimits()

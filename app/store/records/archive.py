@@ -16,6 +16,7 @@ from app.domain.archive import (
     RemovalCause,
     TrimResult,
     UnsealedMessage,
+    digest_version_of,
     trim_result,
 )
 from app.domain.digest import digest_of_numbers, digest_of_rows
@@ -78,6 +79,9 @@ class ArchiveRecords:
             result = trim_result(copy, digest, await _contents(session, numbers, version), TOMBSTONE_RETENTION)
             if result is TrimResult.TRIMMED:
                 await _remove(session, copy.number, numbers, RemovalCause.TRIMMED)
+                if version == DigestVersion.HISTORIES:
+                    # The copy has them too. Those of other batches stay until their own time.
+                    await session.change("delete_histories", numbers=numbers)
             return result
 
         return await self._database.transaction(work)
@@ -108,7 +112,7 @@ async def _seal(
 ) -> ArchiveBatch | None:
     """Give the next number to the messages that follow. A crash before the commit leaves nothing changed."""
     found_rows = await session.fetch("unsealed", since=since, until=since + BATCH_SPAN, limit=limits.max_messages)
-    chosen = found_rows[: count_that_fit([body_bytes for _, _, body_bytes, _ in found_rows], limits.max_body_bytes)]
+    chosen = found_rows[: _count_in_batch(found_rows, limits)]
     if not chosen:
         return None
     ((number, now),) = await session.fetch("next_batch")
@@ -116,11 +120,20 @@ async def _seal(
     await session.change("seal", numbers=messages, batch=number)
     if older := [message for message, *_, is_older in chosen if is_older]:
         await session.change("seal_older", numbers=older, batch=number)
-    sealed = await _contents(session, messages, version)
+    covered = digest_version_of(version, sum([event_count for *_, event_count, _ in chosen]))
+    sealed = await _contents(session, messages, covered)
     remove_at = max([remove_at for _, remove_at, *_ in chosen])
-    batch = ArchiveBatch(number, sealed.row_count, sealed.digest, now, remove_at, digest_version=version)
+    batch = ArchiveBatch(number, sealed.row_count, sealed.digest, now, remove_at, digest_version=covered)
     await session.change("add_batch", **asdict(batch))
     return batch
+
+
+def _count_in_batch(unsealed: Sequence[rows.Row], limits: BatchLimits) -> int:
+    """Return how many of these messages, in order, a batch takes: their bodies and their events fit its limits."""
+    return min(
+        count_that_fit([body_bytes for _, _, body_bytes, *_ in unsealed], limits.max_body_bytes),
+        count_that_fit([event_count for *_, event_count, _ in unsealed], limits.max_events),
+    )
 
 
 async def _batch_messages(session: SqlSession, number: int) -> list[int]:
@@ -131,13 +144,17 @@ async def _contents(session: SqlSession, numbers: Sequence[int], version: int) -
     """Count and digest those of these messages that are in the archive now."""
     statement, digest = DIGEST_STATEMENTS[version]
     found_rows: Sequence[rows.Row] = await session.fetch(statement, numbers=numbers) if numbers else ()
+    values = [value for value, _ in found_rows]
+    if version == DigestVersion.HISTORIES and numbers:
+        values += [value for (value,) in await session.fetch("event_digests", numbers=numbers)]
     youngest = min([age for _, age in found_rows], default=0)
-    return BatchContents(len(found_rows), digest([value for value, _ in found_rows]), youngest)
+    return BatchContents(len(found_rows), digest(values), youngest)
 
 
 DIGEST_STATEMENTS: Mapping[int, tuple[str, Callable[[Iterable[Any]], str]]] = {
     DigestVersion.NUMBERS: ("archived_numbers", digest_of_numbers),
     DigestVersion.ROWS: ("archived_digests", digest_of_rows),
+    DigestVersion.HISTORIES: ("archived_digests", digest_of_rows),
 }
 """For each digest version: the statement that reads its input, and the function that computes the digest."""
 

@@ -43,3 +43,16 @@ DIGESTED_COLUMNS: Mapping[str, DigestKind] = {
 
 Times are microseconds since 1970. `lock_token` is the 16 bytes of its secret. `body_kind` is the number. Never change
 this mapping: a batch is trimmed only if the server computes the same digest again."""
+
+DIGESTED_EVENT_COLUMNS: Mapping[str, DigestKind] = {
+    "sequence_number": DigestKind.NUMBER,
+    "id": DigestKind.NUMBER,
+    "happened_at": DigestKind.NUMBER,
+    "event": DigestKind.TEXT,
+    "state": DigestKind.NUMBER,
+    "outcome": DigestKind.TEXT,
+    "receiver_id": DigestKind.TEXT,
+    "reason": DigestKind.TEXT,
+    "delivery_count": DigestKind.NUMBER,
+}
+"""The columns of an event that its digest covers, in order: all that are exported. Never change this mapping either."""

@@ -1,6 +1,6 @@
 """Columns that keep one JSON document: headers, properties, queue settings, rights, answers of attempts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, TypeAlias
 
@@ -72,6 +72,7 @@ def write_properties_change(properties: bytes | None) -> str | None:
 
 StoredReceipt: TypeAlias = tuple[int, str, Instant, int, bool]
 _decode_receipts = msgspec.json.Decoder(list[StoredReceipt]).decode
+_decode_ids = msgspec.json.Decoder(list[str]).decode
 _decode_tokens = msgspec.json.Decoder(list[tuple[int, str]]).decode
 
 
@@ -97,6 +98,16 @@ def _receipts(stored: Iterable[StoredReceipt]) -> list[Receipt]:
         Receipt(number, message_id, enqueued_at, MessageState(state), duplicate)
         for number, message_id, enqueued_at, state, duplicate in stored
     ]
+
+
+def write_ids(message_ids: Sequence[str]) -> str:
+    """Return the value of column `answer` for an attempt to let sends join a transaction: their message ids, in order."""
+    return _encode(message_ids).decode()
+
+
+def read_ids(answer: str) -> list[str]:
+    """Read what `write_ids` wrote."""
+    return _decode_ids(answer)
 
 
 def write_tokens(messages: Iterable[Message]) -> str:

@@ -8,11 +8,13 @@ from typing import TypeAlias
 from app.broker.ports import Admitted, Edit, UnlockedRow, Withdrawal
 from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageState
-from app.domain.settlement import RESTORABLE_OUTCOMES, Outcome
+from app.domain.settlement import Outcome
 from app.store.records.database import SqlSession
 from app.store.records.groups import admit, enter, left_groups
 from app.store.records.history import record_admitted, record_withdrawn
 from app.store.records.json_columns import write_properties
+from app.store.records.offers import end_offers
+from app.store.records.removals import archive_and_delete
 
 Change: TypeAlias = Callable[[SqlSession, Sequence[int]], Awaitable[None]]
 """Changes the rows with these indexes, which the transaction has locked."""
@@ -73,24 +75,17 @@ async def withdraw(session: SqlSession, withdrawals: Sequence[Withdrawal]) -> No
     for withdrawal in withdrawals:
         groups[withdrawal.queue, withdrawal.outcome, withdrawal.retention].append(withdrawal.row.sequence_number)
     for (queue, outcome, retention), numbers in groups.items():
-        await archive_and_delete(session, numbers, queue, outcome, retention)
+        await end_messages(session, numbers, queue, outcome, retention)
     await record_withdrawn(session, withdrawals)
 
 
-async def archive_and_delete(
+async def end_messages(
     session: SqlSession, numbers: Sequence[int], queue: str, outcome: Outcome, retention: Duration
 ) -> None:
-    """Archive rows that this transaction has locked, or count them if the queue keeps no archive. Then delete them."""
-    if retention:
-        await session.change(
-            "archive_messages", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
-        )
-        await session.change("add_unsealed", numbers=numbers)
-        if outcome in RESTORABLE_OUTCOMES:
-            await session.change("add_restorable", numbers=numbers)
-    else:
-        await session.change("count_unarchived", numbers=numbers, queue=queue)
-    await session.change("delete_messages", numbers=numbers)
+    """End rows that this transaction has locked. Those whose senders wait for a settlement leave nothing behind."""
+    stored = await end_offers(session, numbers, outcome)
+    if stored:
+        await archive_and_delete(session, stored, queue, outcome, retention)
 
 
 async def edit_message(session: SqlSession, edit: Edit, now: Instant) -> list[Admitted]:

@@ -62,6 +62,16 @@ class MessageReads:
             for row in await self._fetch_in_states("browse_metadata", queue_id, states, after, limit)
         ]
 
+    async def newest_metadata(self, queue_id: int, limit: int) -> list[MessageMetadata]:
+        """See `BrowseStore`. Each state is read in its own index range."""
+        found_rows = [
+            row
+            for state in MessageState
+            for row in await self._database.fetch("newest_in_state", queue_id=queue_id, state=state.value, limit=limit)
+        ]
+        newest = sorted([number for (number,) in found_rows], reverse=True)[:limit]
+        return [*reversed(await self.read_metadata(queue_id, newest))]
+
     async def restorable(
         self, queue: str, since: Instant, until: Instant, after: int, limit: int
     ) -> list[MessageMetadata]:
@@ -192,7 +202,10 @@ class MessageReads:
     async def expired_messages(self, limit: int) -> list[UnlockedRow]:
         """See `MaintenanceStore`."""
         found_rows = await self._database.fetch("expired_messages", limit=limit)
-        return [UnlockedRow(number, queue_id, rows.STATES[state]) for number, queue_id, state in found_rows]
+        return [
+            UnlockedRow(number, queue_id, rows.STATES[state], home_state == rows.IS_OFFERED)
+            for number, queue_id, state, home_state in found_rows
+        ]
 
     async def _fetch_by_tokens(self, name: str, tokens: Sequence[LockToken]) -> Sequence[Row]:
         numbers = sorted({token.sequence_number for token in tokens})

@@ -11,7 +11,7 @@ from app.domain.digest import content_digest
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageMetadata
 from app.domain.settlement import LockToken
 from app.store.records.json_columns import read_headers, read_properties, write_headers, write_properties
-from app.store.records.rows import STATES, Row
+from app.store.records.rows import HOME_STATES, IS_OFFERED, STATES, Row
 
 IS_BLOCKED = 2
 """The value of column `in_group` in a blocked message. It is 1 in one that has a place, else null."""
@@ -89,7 +89,7 @@ def message(row: Row, read_after: float | None = None) -> Message:
         body,
         BODY_KINDS[body_kind],
         STATES[state],
-        STATES[home_state],
+        HOME_STATES[home_state],
         priority,
         enqueued_at,
         available_at,
@@ -107,6 +107,7 @@ def message(row: Row, read_after: float | None = None) -> Message:
         dead_lettered_at,
         read_at,
         read_after,
+        home_state == IS_OFFERED,
     )
 
 
@@ -214,16 +215,19 @@ DRAFT_COLUMNS = (
     "body",
     "content_digest",
     "in_group",
+    "shared_body_id",
+    "shared_body_bytes",
 )
 
 
 def draft_row(draft: Draft) -> tuple[Any, ...]:
     """Return the values that a statement needs to store a draft, in the order of `DRAFT_COLUMNS`.
 
-    `available_at`, `delay` and `ttl` are as the sender gave them. The statement adds the store's clock.
+    `available_at`, `delay` and `ttl` are as the sender gave them. The statement adds the store's clock. The row of a
+    draft with a shared body has none of its own.
     """
     envelope = draft.envelope
-    headers, body_kind = write_headers(envelope), int(draft.body_kind)
+    headers, body_kind, is_shared = write_headers(envelope), int(draft.body_kind), draft.shared_body_id is not None
     return (
         draft.queue_id,
         draft.priority,
@@ -235,9 +239,11 @@ def draft_row(draft: Draft) -> tuple[Any, ...]:
         headers,
         write_properties(envelope.properties),
         body_kind,
-        draft.body,
+        b"" if is_shared else draft.body,
         content_digest(envelope.message_id, envelope.group_id, headers, body_kind, draft.body),
         IS_BLOCKED if draft.is_in_group else None,
+        draft.shared_body_id,
+        len(draft.body) if is_shared else None,
     )
 
 
@@ -264,5 +270,7 @@ ARCHIVED_COLUMNS = (
     "dead_letter_reason",
     "dead_letter_description",
     "content_digest",
+    "shared_body_id",
+    "shared_body_bytes",
 )
 """The columns that a message and the archive share. The archive's other columns record how the message ended."""

@@ -21,6 +21,10 @@ Row: TypeAlias = Sequence[Any]
 """One row as a driver returns it, read by position."""
 
 STATES: Mapping[int, MessageState] = {state.value: state for state in MessageState}
+IS_OFFERED = 8
+"""The value of column `home_state` in a message whose sender waits for the settlement: it returns to no state."""
+
+HOME_STATES: Mapping[int, MessageState] = {**STATES, IS_OFFERED: MessageState.AVAILABLE}
 OUTCOMES: Mapping[str, Outcome] = {outcome.value: outcome for outcome in Outcome}
 
 # ---- deliveries ------------------------------------------------------------------------------------------------------
@@ -52,13 +56,14 @@ def locked_message(row: Row) -> LockedMessage:
         queue_id,
         generation,
         until,
-        STATES[home_state],
+        HOME_STATES[home_state],
         deliveries,
         failures,
         read_properties(properties),
         in_group is not None,
         in_transaction is not None,
         read_at,
+        home_state == IS_OFFERED,
     )
 
 
@@ -75,13 +80,15 @@ def tombstone(row: Row) -> Tombstone:
 
 # ---- explanations ----------------------------------------------------------------------------------------------------
 
-FACTS_COLUMNS = tuple(field.name for field in fields(MessageFacts))
+FACTS_COLUMNS = tuple(field.name for field in fields(MessageFacts) if field.name != "is_offered")
 
 
 def message_facts(row: Row) -> MessageFacts:
     """Convert a row of `FACTS_COLUMNS`."""
     number, queue_id, state, home_state, *others = row
-    return MessageFacts(number, queue_id, STATES[state], STATES[home_state], *others)
+    return MessageFacts(
+        number, queue_id, STATES[state], HOME_STATES[home_state], *others, is_offered=home_state == IS_OFFERED
+    )
 
 
 def ended_message(row: Row) -> EndedMessage:

@@ -14,8 +14,10 @@ from app.store.tables.messages import (
     AcceptedCountRow,
     AttemptRow,
     MessageRow,
+    OfferRow,
     RecentIdRow,
     SettlementRow,
+    SharedBodyRow,
 )
 from app.store.tables.queues import ApiKeyRow, BrokerRow, DeletedQueueRow, QueueRow
 from app.store.tables.states import StateRow, StateVersionRow
@@ -36,11 +38,13 @@ __all__ = [
     "MessageEventRow",
     "MessageRow",
     "MessageTransactionRow",
+    "OfferRow",
     "QueueRow",
     "RecentIdRow",
     "RestorableRow",
     "SQLModel",
     "SettlementRow",
+    "SharedBodyRow",
     "StateRow",
     "StateVersionRow",
     "SubscriptionRow",

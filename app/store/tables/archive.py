@@ -21,11 +21,19 @@ class ArchiveRow(SQLModel, table=True):
     """A message as it ended. `lock_token` is the token that settled it: its tombstone.
 
     `export_batch` is 0: `ArchiveSealRow` names the batch. In rows that an older server archived it is the batch, null
-    until the message is sealed. `content_digest` is copied from the message.
+    until the message is sealed. `content_digest`, `shared_body_id` and `shared_body_bytes` are copied from the message.
     """
 
     __tablename__: ClassVar[TableName] = "archive"
-    __table_args__ = (Index("archive_export", "export_batch", "remove_at"),)
+    __table_args__ = (
+        Index("archive_export", "export_batch", "remove_at"),
+        Index(
+            "archive_shared_body",
+            "shared_body_id",
+            postgresql_where=text("shared_body_id IS NOT NULL"),
+            sqlite_where=text("shared_body_id IS NOT NULL"),
+        ),
+    )
 
     sequence_number: int = Field(sa_column=Column(AutoId, primary_key=True, autoincrement=False))
     queue_id: int = Field(sa_column=Column(Integer, nullable=False))
@@ -54,6 +62,8 @@ class ArchiveRow(SQLModel, table=True):
     dead_letter_description: str | None = Field(sa_column=Column(Text))
     export_batch: int | None = Field(sa_column=Column(BigInteger))
     content_digest: bytes | None = Field(sa_column=Column(SecretType))
+    shared_body_id: str | None = Field(sa_column=Column(IdType))
+    shared_body_bytes: int | None = Field(sa_column=Column(BigInteger))
 
 
 class ArchiveSealRow(SQLModel, table=True):
@@ -100,7 +110,7 @@ class ExportBatchRow(SQLModel, table=True):
     in a batch that an older server sealed. An older server may set `removed_at` although these messages are left.
 
     `digest_version` names the input of `digest` (`DigestVersion`): 1 the sequence numbers, 2 every column in
-    `digest_columns.DIGESTED_COLUMNS` of every message.
+    `digest_columns.DIGESTED_COLUMNS` of every message, 3 also every column in `DIGESTED_EVENT_COLUMNS` of every event.
     """
 
     __tablename__: ClassVar[TableName] = "export_batch"

@@ -29,7 +29,8 @@ class MessageRow(SQLModel, table=True):
     `headers` is a JSON object of the envelope's text fields that are set; null when none is. `content_digest` is
     computed when the message is accepted, as `domain/digest.py` says, and never changes. It is null if a server from
     before digests accepted the message. `in_group` is 1 in a message that has a place in its group and 2 in a blocked
-    one.
+    one. `home_state` is 8 in a message whose sender waits for the settlement: it returns to no state. A message with a
+    `shared_body_id` has its body in `SharedBodyRow`, of `shared_body_bytes` bytes, and none here.
     """
 
     __tablename__: ClassVar[TableName] = "message"
@@ -81,6 +82,12 @@ class MessageRow(SQLModel, table=True):
             postgresql_where=text("in_group IS NOT NULL"),
             sqlite_where=text("in_group IS NOT NULL"),
         ),
+        Index(
+            "message_shared_body",
+            "shared_body_id",
+            postgresql_where=text("shared_body_id IS NOT NULL"),
+            sqlite_where=text("shared_body_id IS NOT NULL"),
+        ),
         NO_ID_REUSE,
     )
 
@@ -112,6 +119,17 @@ class MessageRow(SQLModel, table=True):
     dead_lettered_at: int | None = Field(sa_column=Column(BigInteger))
     content_digest: bytes | None = Field(sa_column=Column(SecretType))
     in_group: int | None = Field(sa_column=Column(SmallInteger))
+    shared_body_id: str | None = Field(sa_column=Column(IdType))
+    shared_body_bytes: int | None = Field(sa_column=Column(BigInteger))
+
+
+class SharedBodyRow(SQLModel, table=True):
+    """A body that several messages have, in queues and in the archive. It is deleted when none of them is left."""
+
+    __tablename__: ClassVar[TableName] = "shared_body"
+
+    id: str = Field(sa_column=Column(IdType, primary_key=True))
+    body: bytes = Field(sa_column=Column(BodyType, nullable=False))
 
 
 GROUP_LOCK = Table("group_lock", SQLModel.metadata, Column("bucket", Integer, primary_key=True, autoincrement=False))
@@ -177,6 +195,24 @@ class SettlementRow(SQLModel, table=True):
     outcome: str = Field(sa_column=Column(ShortString, nullable=False))
     state: int | None = Field(sa_column=Column(SmallInteger))
     settled_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
+class OfferRow(SQLModel, table=True):
+    """A message whose sender waits for the settlement, and what became of it.
+
+    `outcome` is null while the message is in its queue. `delivery_count` is that of the message at its end. `reply` is
+    the JSON value that its receiver answered with.
+    """
+
+    __tablename__: ClassVar[TableName] = "offer"
+    __table_args__ = (Index("offer_remove_at", "remove_at"),)
+
+    sequence_number: int = Field(sa_column=Column(AutoId, primary_key=True, autoincrement=False))
+    queue: str = Field(sa_column=Column(NameType, nullable=False))
+    outcome: str | None = Field(sa_column=Column(ShortString))
+    delivery_count: int = Field(sa_column=Column(Integer, nullable=False, server_default=text("0")))
+    reply: bytes | None = Field(sa_column=Column(BodyType))
     remove_at: int = Field(sa_column=Column(BigInteger, nullable=False))
 
 

@@ -4,12 +4,14 @@ Both are SHA-256 over fields in a fixed order. A null field is `-`. Any other fi
 a colon, and its octets. Spark computes them without bringing a row to the driver.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from peeklock_pipeline.table_specs import CODES
 
-TIMES = ("settled_at", "enqueued_at", "available_at", "expires_at", "first_delivered_at", "last_delivered_at")
+TIMES = ("settled_at", "enqueued_at", "available_at", "expires_at", "first_delivered_at", "last_delivered_at", "at")
 
 DIGESTED_COLUMNS = (
     "sequence_number", "queue", "outcome", "settled_at", "enqueued_at", "available_at", "expires_at",
@@ -17,7 +19,12 @@ DIGESTED_COLUMNS = (
     "message_id", "group_id", "receiver_id", "lock_token", "headers", "properties", "body_kind", "body",
     "dead_letter_reason", "dead_letter_description", "content_digest",
 )  # fmt: skip
-"""The columns that the digest of a row covers, in its order: all of the lake's but `date` and `export_batch`."""
+"""The columns that the digest of a row covers, in its order: all of the lake's but `date`, `export_batch` and `history`."""
+
+DIGESTED_EVENT_COLUMNS = (
+    "sequence_number", "number", "at", "event", "state", "outcome", "receiver_id", "reason", "delivery_count",
+)  # fmt: skip
+"""The columns that the digest of an event covers, in its order."""
 
 CONTENT = ("message_id", "group_id", "headers", "body_kind")
 """The columns that the digest of a message covers, in its order, before its body."""
@@ -32,8 +39,13 @@ def row_digest() -> Column:
     Numbers are in decimal, times in microseconds since 1970, and bytes in lower-case hexadecimal. The body is replaced
     by its SHA-256 in hexadecimal, which a row may have as `body_sha256`. A lock token is replaced by its secret.
     """
-    digest = F.sha2(F.concat(*(framed(text(name)) for name in DIGESTED_COLUMNS)), 256)
+    digest = _digest_of_fields(DIGESTED_COLUMNS)
     return F.when(F.col("date").eqNullSafe(F.to_date("settled_at")), digest)
+
+
+def event_digest() -> Column:
+    """Return the digest of an event, with the columns of `EVENTS`."""
+    return _digest_of_fields(DIGESTED_EVENT_COLUMNS)
 
 
 def content_digest() -> Column:
@@ -68,6 +80,10 @@ def hexadecimal(octets: Column) -> Column:
 def framed(field: Column) -> Column:
     """Return a text with its length in front, so that two different rows never give the same octets."""
     return F.coalesce(F.concat(_length(field), field), F.lit("-"))
+
+
+def _digest_of_fields(names: Sequence[str]) -> Column:
+    return F.sha2(F.concat(*(framed(text(name)) for name in names)), 256)
 
 
 def _length(field: Column) -> Column:
