@@ -194,3 +194,16 @@ async def test_a_deferred_or_dead_lettered_message_takes_no_due_time(
     with pytest.raises(Conflict):
         await edit(broker.editing, queue, number, lambda message: Edit(message, **due))
     assert (await edit(broker.editing, queue, number, append_to_properties(b"a"))).envelope.properties == b"a"
+
+
+@pytest.mark.parametrize("is_absolute", [False, True])
+async def test_a_due_time_of_now_is_no_delay(
+    broker: OpenBroker, queue: Queue, message: Message, is_absolute: bool
+) -> None:
+    now = await broker.store.now()
+
+    def change(current: Message) -> Edit:
+        return Edit(current, available_at=now) if is_absolute else Edit(current, delay=0)
+
+    edited = await edit(broker.editing, queue, message.sequence_number, change)
+    assert (edited.state, edited.available_at) == (MessageState.AVAILABLE, now)

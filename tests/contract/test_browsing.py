@@ -58,6 +58,16 @@ async def test_metadata_has_every_field_except_the_body(store_fixture: StoreFixt
     assert [message.sequence_number for message in half] == [long]
 
 
+async def test_the_newest_messages_are_read_in_every_state(store_fixture: StoreFixture, queue: Queue) -> None:
+    store = store_fixture.store
+    await message_in_each_state(store_fixture, queue)
+    await store_fixture.send(await store_fixture.queue(), b"body")
+    newest = [*reversed(await store.browse_metadata(queue.id, list(MessageState), 0, 100))]
+    assert len(newest) == len(MessageState)
+    assert await store.newest_metadata(queue.id, 100) == newest
+    assert await store.newest_metadata(queue.id, 2) == newest[:2]
+
+
 async def test_messages_still_in_the_queue_are_read_by_number(store_fixture: StoreFixture, queue: Queue) -> None:
     by_state = await message_in_each_state(store_fixture, queue)
     (elsewhere,) = await store_fixture.send(await store_fixture.queue(), b"body")

@@ -245,6 +245,6 @@ async def test_a_batch_that_a_newer_server_sealed_stays(store_fixture: StoreFixt
     message = await store_fixture.locked(queue)
     await store_fixture.store.remove([completion(queue, message)])
     batch = await sealed(store_fixture)
-    await store_fixture.execute("UPDATE export_batch SET digest_version = 3")
+    await store_fixture.execute("UPDATE export_batch SET digest_version = 4")
     await store_fixture.advance_time(3700)
     assert await store_fixture.store.archive.trim(CopiedBatch(batch.number, 1, batch.digest)) is TrimResult.DIFFERS
