@@ -8,6 +8,7 @@ process revokes the rest.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -51,23 +52,24 @@ async def put_queue(
 ) -> tuple[Queue, bool]:
     """Create the queue or replace its settings; return it and whether it was created.
 
-    Equal settings change nothing. Refuses with `PreconditionFailed` if the precondition does not hold.
+    Equal settings change nothing. Refuses with `PreconditionFailed` if the precondition does not hold, and with
+    `StoreUnavailable` if others delete the queue each time.
     """
-    if precondition.if_match is None:
-        queue, created = await ports.queue_cache.create(name, settings)
-        if created:
-            return queue, True
-    else:
-        try:
-            queue = await reload_queue(ports, name)
-        except QueueNotFound:
-            precondition.check_absent("queue", name)
-            raise
-    try:
-        return await change_queue(ports, queue, lambda _: settings, precondition), False
-    except QueueNotFound:
+    for _ in range(MAX_TRIES):
+        if precondition.if_match is None:
+            queue, created = await ports.queue_cache.create(name, settings)
+            if created:
+                return queue, True
+        else:
+            try:
+                queue = await reload_queue(ports, name)
+            except QueueNotFound:
+                precondition.check_absent("queue", name)
+                raise
+        with suppress(QueueNotFound):
+            return await change_queue(ports, queue, lambda _: settings, precondition), False
         # The queue was deleted meanwhile: create it, or refuse because of the precondition.
-        return await put_queue(ports, name, settings, precondition)
+    raise StoreUnavailable(TOO_MANY_CHANGES_DETAIL)
 
 
 async def change_queue(
@@ -113,6 +115,12 @@ async def delete_queue(ports: QueuePorts, queue: Queue, precondition: Preconditi
             return
         queue = await reload_queue(ports, queue.name)
     raise StoreUnavailable(TOO_MANY_CHANGES_DETAIL)
+
+
+async def check_deletable(ports: QueuePorts, queue: Queue, precondition: Precondition) -> None:
+    """Refuse as `delete_queue` does, and delete nothing."""
+    precondition.check("queue", queue.name, queue.etag)
+    await ports.queues.check_deletable(queue)
 
 
 async def get_queue(ports: QueuePorts, name: str) -> QueueWithCounts:

@@ -23,13 +23,22 @@ def send_settings(client: ApiClient, method: str, path: str, settings: list[str]
 
 
 def _parsed(assignments: list[str] | None) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
+    return {name: _json_or_text(value) for name, value in assigned(assignments).items()}
+
+
+def assigned(assignments: list[str] | None) -> dict[str, str]:
+    """Return the values of NAME=VALUE by name. Raises `typer.BadParameter`."""
+    values: dict[str, str] = {}
     for assignment in assignments or ():
         name, equals, value = assignment.partition("=")
         if not equals:
             raise typer.BadParameter(f"{assignment} is not NAME=VALUE")
-        try:
-            settings[name] = json.loads(value)
-        except ValueError:
-            settings[name] = value
-    return settings
+        values[name] = value
+    return values
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value

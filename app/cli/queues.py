@@ -20,7 +20,7 @@ from app.cli.client import (
 )
 from app.cli.entity_settings import Setting, send_settings
 
-queue = typer.Typer(no_args_is_help=True, help="Create, change, show and delete queues.")
+queue = typer.Typer(no_args_is_help=True, help="Create, change, show, purge and delete queues.")
 dead_letter = typer.Typer(no_args_is_help=True, help="List and redrive dead-lettered messages.")
 
 FilterText = Annotated[
@@ -29,7 +29,8 @@ FilterText = Annotated[
 Limit = Annotated[int | None, typer.Option(min=1, help="Maximum number of messages.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what the command would do, and change nothing.")]
 
-COUNTS = ("available", "scheduled", "locked", "deferred", "dead_lettered", "blocked")
+STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered", "blocked")
+COUNTS = (*STATES, "uncommitted")
 BATCH_SIZE = 1000
 """Messages per request of a purge or redrive, so that the progress bar moves and requests stay short."""
 
@@ -63,7 +64,7 @@ def show_queue(name: QueueName, url: Url = DEFAULT_URL, key: Key = None, as_json
 def create_queue(
     name: QueueName, settings: Setting = None, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
 ) -> None:
-    """Create a queue, or replace its settings by these."""
+    """Create a queue, or replace its settings with these."""
     send_settings(connect(url, key, as_json), "PUT", queue_path(name), settings)
 
 
@@ -88,7 +89,7 @@ def delete_queue(
     client = connect(url, key, as_json)
     if dry_run:
         # An older server would ignore the parameter of a deletion and delete. It refuses an unknown field of a purge.
-        _show_plan(client, queue_path(name, "purge"), {"states": COUNTS})
+        _show_plan(client, queue_path(name, "purge"), {"states": STATES})
         return
     if not yes:
         typer.confirm(f"Delete queue {name} and all its messages?", abort=True, err=True)

@@ -89,16 +89,32 @@ class QueueSettings:
     """Whether each transition of a message is recorded."""
     forward_to: str | None = None
     """The queue that stores the messages that are sent to this one. None: this queue."""
+    forward_dead_letters_to: str | None = None
+    """The queue to which dead-lettered messages are moved. None: they stay."""
 
 
-LEVEL_OF_SETTING: Mapping[str, int] = {"group_in_flight": 1, "redelivery": 2, "history": 3, "forward_to": 4}
+LEVEL_OF_SETTING: Mapping[str, int] = {
+    "group_in_flight": 1,
+    "redelivery": 2,
+    "history": 3,
+    "forward_to": 4,
+    "forward_dead_letters_to": 6,
+}
 """The feature level of each setting that servers of the first release do not know. Its default changes nothing for them.
 
 Level 0 has the settings of version 0.1. Level 1 adds groups, level 2 redelivery on request, level 3
-histories, in which the transitions that an older server makes would be missing, and level 4 forwarding.
+histories, in which the transitions that an older server makes would be missing, level 4 forwarding, level 5
+synchronous sends, level 6 the forwarding of dead letters, and level 7 shared bodies.
 """
 
-FEATURE_LEVEL = max(LEVEL_OF_SETTING.values(), default=0)
+SYNCHRONOUS_LEVEL = 5
+"""The feature level of a queue from its first synchronous send on. An older server would store the message."""
+
+SHARED_BODIES_LEVEL = 7
+"""The feature level of a queue in which messages may share bodies: one that is or was the target of a subscription. An
+older server would deliver such a message without its body."""
+
+FEATURE_LEVEL = max(SYNCHRONOUS_LEVEL, SHARED_BODIES_LEVEL, *LEVEL_OF_SETTING.values())
 """The newest feature level that this version knows."""
 
 
@@ -135,6 +151,11 @@ class Queue:
         return self.settings.history
 
     @property
+    def shares_bodies(self) -> bool:
+        """Whether its messages may share bodies. A queue that does so never stops."""
+        return self.feature_level >= SHARED_BODIES_LEVEL
+
+    @property
     def etag(self) -> str:
         """The ETag of this version of the queue; no other queue of this name ever has the same."""
         return f"{self.id}-{self.version}"
@@ -142,7 +163,10 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class QueueCounts:
-    """The number of messages in each state, and how long the oldest available one has waited."""
+    """The number of messages in each state, and how long the oldest available one has waited.
+
+    `uncommitted` sends wait for the commits of transactions. They are not in the queue yet.
+    """
 
     available: int = 0
     scheduled: int = 0
@@ -155,16 +179,8 @@ class QueueCounts:
 
     @property
     def total(self) -> int:
-        """The number of messages in all states."""
-        return (
-            self.available
-            + self.scheduled
-            + self.locked
-            + self.deferred
-            + self.dead_lettered
-            + self.blocked
-            + self.uncommitted
-        )
+        """The number of messages in the queue, in all states."""
+        return self.available + self.scheduled + self.locked + self.deferred + self.dead_lettered + self.blocked
 
 
 def is_valid_name(name: str) -> bool:

@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.broker.expire import ExpirePorts
+from app.broker.forward_dead_letters import DeadLetterPorts
 from app.broker.keys import Authenticator
+from app.maintenance.dead_letters import DeadLetterForwarder
 from app.maintenance.expiry import SweepPorts, expire_locks
-from app.maintenance.retention import DeletePorts, TrimStatesPorts, delete_expired, expire_overdue, trim_states
+from app.maintenance.retention import (
+    DeletePorts,
+    DeleteVersionsPorts,
+    delete_expired,
+    delete_old_versions,
+    expire_overdue,
+)
 from app.maintenance.roll_back import RollBackPorts, roll_back_overdue
 from app.maintenance.schedule import SchedulePorts, promote_scheduled
 from app.maintenance.seal import ArchiveSealer, SealPorts
@@ -40,8 +48,9 @@ class MaintenancePorts:
     scheduling: SchedulePorts
     expiring: ExpirePorts
     deleting: DeletePorts
+    forwarding_dead_letters: DeadLetterPorts
     rolling_back: RollBackPorts
-    trimming_states: TrimStatesPorts
+    deleting_versions: DeleteVersionsPorts
     sealing: SealPorts
     wait_queue: WaitQueue[int]
     clock: Clock
@@ -67,9 +76,10 @@ class BackgroundLoops:
             self._loop("expiry", partial(expire_locks, ports.sweeping), sweep_seconds),
             self._schedule,
             self._loop("retention", partial(expire_overdue, ports.expiring), sweep_seconds),
+            self._loop("dead letters", DeadLetterForwarder(ports.forwarding_dead_letters).step, sweep_seconds),
             self._loop("roll back", partial(roll_back_overdue, ports.rolling_back), sweep_seconds),
             self._loop("forget", partial(delete_expired, ports.deleting), sweep_seconds),
-            self._loop("states", partial(trim_states, ports.trimming_states), sweep_seconds),
+            self._loop("states", partial(delete_old_versions, ports.deleting_versions), sweep_seconds),
             self._loop("seal", ArchiveSealer(ports.sealing, intervals.seal_seconds).step, intervals.seal_seconds),
             self._loop("look", partial(wake_receivers, ports.wait_queue), POLL_SECONDS),
         ]

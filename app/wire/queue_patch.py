@@ -9,7 +9,7 @@ from msgspec.structs import fields
 
 from app.domain.queue import QueueSettings
 from app.wire.field_types import DelaySeconds
-from app.wire.queues import ForwardTo, QueueSettingsBody, settings_body
+from app.wire.queues import ForwardDeadLettersTo, ForwardTo, QueueSettingsBody, settings_body
 from app.wire.retry import DelayList, Factor, Jitter
 
 RetryKind: TypeAlias = Literal["none", "fixed", "linear", "exponential", "list"]
@@ -61,6 +61,7 @@ class QueuePatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     retry: RetryPatch | UnsetType | None = UNSET
     forward_to: ForwardTo | UnsetType | None = UNSET
+    forward_dead_letters_to: ForwardDeadLettersTo | UnsetType | None = UNSET
 
 
 def apply_patch(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:

@@ -84,6 +84,13 @@ ForwardTo: TypeAlias = Annotated[
         "already here stay."
     ),
 ]
+ForwardDeadLettersTo: TypeAlias = Annotated[
+    QueueName,
+    msgspec.Meta(
+        description="The queue to which dead-lettered messages are moved, with their reason and the property "
+        "`dead_letter_queue`; null: they stay. What that queue does not accept stays too."
+    ),
+]
 QueueDescription: TypeAlias = Annotated[
     str, text_of(NO_NUL, "Text for operators.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)
 ]
@@ -126,6 +133,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     group_in_flight: GroupLimit | None = None
     history: RecordsHistory = False
     forward_to: ForwardTo | None = None
+    forward_dead_letters_to: ForwardDeadLettersTo | None = None
 
     def settings(self) -> QueueSettings:
         """Convert to the settings of the broker."""

@@ -51,11 +51,11 @@ async def put_queue(request: Request[QueueSettingsBody]) -> Response:
     """Create a queue, or replace its settings with these.
 
     Settings that are left out have their defaults. Equal settings change nothing. A change of the lock duration,
-    the delivery limit or the status revokes the locks of receivers. A queue to `forward_to` needs the right to send to
-    it.
+    the delivery limit or the status revokes the locks of receivers. A queue to `forward_to`, or to
+    `forward_dead_letters_to`, needs the right to send to it.
     """
     name = request.path["queue"]
-    _authorize_forwarding(request, request.body.forward_to)
+    _authorize_forwarding(request, request.body)
     condition = Precondition(request.if_match(), request.if_none_match() or ())
     queue, is_created = await verbs.put_queue(request.broker.queues, name, request.body.settings(), condition)
     return Response(queue_view(queue), 201 if is_created else 200, headers=_etag_header(queue))
@@ -92,7 +92,7 @@ async def get_queue(request: Request[None]) -> Response:
 )  # fmt: skip
 async def patch_queue(request: Request[QueuePatch]) -> Response:
     """Change some settings of a queue, by a merge patch (RFC 7396). Null restores a default."""
-    _authorize_forwarding(request, request.body.forward_to)
+    _authorize_forwarding(request, request.body)
     queue = await verbs.reload_queue(request.broker.queues, request.path["queue"])
     change = partial(_apply_patch, patch=request.body)
     changed = await verbs.change_queue(request.broker.queues, queue, change, Precondition(request.if_match()))
@@ -113,7 +113,7 @@ async def delete_queue(request: Request[None]) -> Response:
     queue = await verbs.reload_queue(request.broker.queues, request.path["queue"])
     precondition = Precondition(request.if_match())
     if query.dry_run:
-        precondition.check("queue", queue.name, queue.etag)
+        await verbs.check_deletable(request.broker.queues, queue, precondition)
         return Response(PlanView(**await _plan(request, queue, MessageSelection(list(MessageState), MatchAll()))))
     await verbs.delete_queue(request.broker.queues, queue, precondition)
     return Response(status=204)
@@ -148,10 +148,11 @@ async def _plan(
     return plan_fields(await plan_selection(request.broker.planning, queue, selection, time_limit_seconds))
 
 
-def _authorize_forwarding(request: Request[Any], forward_to: object) -> None:
-    """Refuse a client that may not send to the queue to forward to: it would reach that queue by its own one."""
-    if isinstance(forward_to, str):
-        authorize(request.principal, Right.SEND, forward_to)
+def _authorize_forwarding(request: Request[Any], body: QueueSettingsBody | QueuePatch) -> None:
+    """Refuse a client that may not send to a queue to forward to: it would reach that queue by its own one."""
+    for target in (body.forward_to, body.forward_dead_letters_to):
+        if isinstance(target, str):
+            authorize(request.principal, Right.SEND, target)
 
 
 def _apply_patch(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:

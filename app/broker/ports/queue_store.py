@@ -45,6 +45,14 @@ class DeletedQueues(Protocol):
         ...
 
 
+class DeadLetterQueues(Protocol):
+    """The queues with `forward_dead_letters_to`."""
+
+    async def that_forward_dead_letters(self) -> list[Queue]:
+        """Return the queues that forward their dead letters and that this version knows."""
+        ...
+
+
 class LockRevocations(Protocol):
     """The revocations of locks that are not complete."""
 
@@ -57,7 +65,7 @@ class LockRevocations(Protocol):
         ...
 
 
-class QueueStore(QueueTotals, DeletedQueues, LockRevocations, Protocol):
+class QueueStore(QueueTotals, DeletedQueues, DeadLetterQueues, LockRevocations, Protocol):
     """The queues and their settings."""
 
     async def create(self, name: str, settings: QueueSettings, limit: int | None = None) -> tuple[Queue, bool]:
@@ -95,6 +103,10 @@ class QueueStore(QueueTotals, DeletedQueues, LockRevocations, Protocol):
 
         Refuses with `QueueIsTarget` the target of a subscription.
         """
+        ...
+
+    async def check_deletable(self, queue: Queue) -> None:
+        """Refuse with `QueueIsTarget` the target of a subscription, as `delete` does."""
         ...
 
     async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:

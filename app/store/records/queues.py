@@ -7,7 +7,10 @@ from app.broker.ports import DeletedQueue, LockRevocation
 from app.domain.instant import Duration
 from app.domain.queue import (
     DEFAULT_ARCHIVE_RETENTION,
+    LEVEL_OF_SETTING,
     REVOCATION_PERIOD,
+    SHARED_BODIES_LEVEL,
+    SYNCHRONOUS_LEVEL,
     Queue,
     QueueCounts,
     QueueSettings,
@@ -21,6 +24,11 @@ from app.store.records import rows
 from app.store.records.database import Database, SqlSession
 from app.store.records.forwarding import check_forwarding
 from app.store.records.json_columns import write_settings
+
+UNCOMMITTED = 6
+"""What counts of messages have in place of a state for sends that wait for a commit."""
+
+COUNTED_STATES = {**{number: state.label for number, state in rows.STATES.items()}, UNCOMMITTED: "uncommitted"}
 
 
 class QueueRecords:
@@ -47,8 +55,7 @@ class QueueRecords:
                 if await _fetch_queue(session, "find_queue", name=name):
                     return False
                 await _check_queue_limit(session, limit)
-            if settings.forward_to is not None:
-                await check_forwarding(session, name, settings.forward_to)
+            await check_forwarding(session, name, settings, QueueSettings())
             values = {
                 "settings": write_settings(settings),
                 "feature_level": required_level(settings),
@@ -71,14 +78,19 @@ class QueueRecords:
         """See `Queues`."""
         return [rows.queue(row) for row in await self._database.fetch("page_of_queues", after=after, limit=limit)]
 
+    async def that_forward_dead_letters(self) -> list[Queue]:
+        """See `DeadLetterQueues`."""
+        level = LEVEL_OF_SETTING["forward_dead_letters_to"]
+        queues = [rows.queue(row) for row in await self._database.fetch("queues_of_level", level=level)]
+        return [queue for queue in queues if queue.settings.forward_dead_letters_to is not None]
+
     async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
         """See `Queues`."""
 
         is_revoking = revokes_locks(queue.settings, settings)
 
         async def work(session: SqlSession) -> Queue | None:
-            if settings.forward_to is not None and settings.forward_to != queue.settings.forward_to:
-                await check_forwarding(session, queue.name, settings.forward_to)
+            await check_forwarding(session, queue.name, settings, queue.settings)
             # A statement of its own: within an UPDATE, MariaDB would wait for rows that other transactions have locked.
             newest_lock = await session.fetch("newest_lock", id=queue.id) if is_revoking else ((0,),)
             changed = await session.change(
@@ -87,6 +99,8 @@ class QueueRecords:
                 version=queue.version,
                 settings=write_settings(settings),
                 feature_level=required_level(settings),
+                synchronous_level=SYNCHRONOUS_LEVEL,
+                shared_bodies_level=SHARED_BODIES_LEVEL,
                 group_in_flight=settings.group_in_flight,
                 history_retention=history_retention(settings),
                 admits_groups=int(queue.settings.group_in_flight != settings.group_in_flight),
@@ -112,6 +126,8 @@ class QueueRecords:
         """See `Queues`. Its messages can no longer be reached. A background loop archives them."""
 
         async def work(session: SqlSession) -> bool:
+            # Lock the queue first, so that no subscription begins.
+            await session.fetch("queue_for_update", name=queue.name)
             await _check_no_subscription(session, queue.name)
             if not await session.change("delete_queue", id=queue.id, version=queue.version):
                 return False
@@ -120,6 +136,10 @@ class QueueRecords:
             return True
 
         return await self._database.transaction(work)
+
+    async def check_deletable(self, queue: Queue) -> None:
+        """See `Queues`."""
+        await _check_no_subscription(self._database, queue.name)
 
     async def find_deleted(self, queue_id: int) -> DeletedQueue:
         """See `Queues`."""
@@ -133,8 +153,8 @@ class QueueRecords:
         counted: defaultdict[int, dict[str, int]] = defaultdict(dict)
         for queue_id, state, count in await self._database.fetch("count_messages", queue_ids=ids):
             # A newer server may have stored states that this version does not know.
-            if state in rows.STATES:
-                counted[queue_id][rows.STATES[state].label] = count
+            if state in COUNTED_STATES:
+                counted[queue_id][COUNTED_STATES[state]] = count
         oldest = await self._database.fetch("oldest_available", queue_ids=ids)
         waits: dict[int, Duration | None] = {row[0]: row[1] for row in oldest}
         return {
@@ -161,8 +181,7 @@ async def last_known(session: SqlSession, queue_id: int) -> DeletedQueue:
 
 
 async def _check_no_subscription(session: SqlSession, name: str) -> None:
-    """Refuse with `QueueIsTarget` the target of a subscription. Lock the queue first, so that no other one begins."""
-    await session.fetch("queue_for_update", name=name)
+    """Refuse with `QueueIsTarget` the target of a subscription."""
     for subscription, topic in await session.fetch("subscription_of_queue", target_queue=name):
         raise QueueIsTarget(f"Subscription {subscription} of topic {topic} sends to queue {name}; delete it first.")
 
