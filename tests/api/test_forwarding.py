@@ -1,5 +1,6 @@
 """Messages that are sent to a queue which forwards are stored in the last queue of the chain."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -75,15 +76,16 @@ async def test_messages_that_are_in_the_queue_already_stay(api: ApiServer) -> No
     assert [message["body"] for message in await api.receive("a", max_messages=9)] == ["last"]
 
 
-async def test_a_bad_target_is_refused_and_changes_nothing(api: ApiServer) -> None:
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+@pytest.mark.parametrize("setting", ["forward_to", "forward_dead_letters_to"])
+async def test_a_bad_target_is_refused_and_changes_nothing(api: ApiServer, setting: str, method: str) -> None:
     await chain(api, "a", "b")
-    for method in ("PUT", "PATCH"):
-        absent = await api.request(method, "/queues/b", {"forward_to": "absent"})
-        assert pointers(absent) == ["/forward_to"]
-        problem(await api.request(method, "/queues/b", {"forward_to": "a"}), 409, "forwarding-cycle")
-        problem(await api.request(method, "/queues/b", {"forward_to": "b"}), 409, "forwarding-cycle")
-        problem(await api.request(method, "/queues/b", {"forward_to": "a b"}), 422, "invalid-request")
-    assert (await api.request_json("GET", "/queues/b"))["forward_to"] is None
+    absent = await api.request(method, "/queues/b", {setting: "absent"})
+    assert pointers(absent) == [f"/{setting}"]
+    for target in ("a", "b"):
+        problem(await api.request(method, "/queues/b", {setting: target}), 409, "forwarding-cycle")
+    problem(await api.request(method, "/queues/b", {setting: "a b"}), 422, "invalid-request")
+    assert (await api.request_json("GET", "/queues/b"))[setting] is None
 
 
 async def test_a_chain_that_became_too_long_refuses_sends(api: ApiServer) -> None:
@@ -138,10 +140,9 @@ async def test_a_key_that_may_not_send_to_the_target_does_not_forward_to_it() ->
         owner = {"Authorization": f"Bearer {await api.new_key(*rights, patterns=('mine',), principal='owner')}"}
         await api.request_json("PUT", "/queues/payroll", {}, headers=admin)
         await api.request_json("PUT", "/queues/mine", {}, headers=owner)
-        for method in ("PUT", "PATCH"):
+        for method, setting in product(("PUT", "PATCH"), ("forward_to", "forward_dead_letters_to")):
             for target in ("payroll", "absent"):
-                problem(
-                    await api.request(method, "/queues/mine", {"forward_to": target}, headers=owner), 403, "forbidden"
-                )
+                refused = await api.request(method, "/queues/mine", {setting: target}, headers=owner)
+                problem(refused, 403, "forbidden")
         await api.request_json("PATCH", "/queues/mine", {"forward_to": "payroll"}, headers=admin)
         assert (await api.request("POST", "/queues/mine/messages", {}, headers=owner)).status_code == 201

@@ -26,6 +26,7 @@ DEFAULTS = {
     "group_in_flight": None,
     "history": False,
     "forward_to": None,
+    "forward_dead_letters_to": None,
 }
 OTHER = {
     "lock_duration_seconds": 60.5,
@@ -43,6 +44,7 @@ OTHER = {
     "group_in_flight": 5,
     "history": True,
     "forward_to": "elsewhere",
+    "forward_dead_letters_to": "elsewhere",
 }
 
 
@@ -463,6 +465,12 @@ class TestPlanOfDeletion:
         await api.request_json("PUT", "/queues/orders")
         refused = await api.request("DELETE", "/queues/orders?dry_run=true", headers={"If-Match": '"x"'})
         problem(refused, 412, "precondition-failed")
+
+    async def test_a_dry_run_of_the_target_of_a_subscription_is_refused(self, api: ApiServer) -> None:
+        await api.request_json("PUT", "/topics/orders", {})
+        await api.request_json("PUT", "/topics/orders/subscriptions/all", {})
+        for query in ("", "?dry_run=true"):
+            problem(await api.request("DELETE", f"/queues/orders.all{query}"), 409, "queue-is-target")
 
     @pytest.mark.parametrize("query", ["dryrun=true", "dry_run=maybe", "dry_run=true&dry_run=false"])
     async def test_a_misspelt_parameter_deletes_nothing(self, api: ApiServer, query: str) -> None:

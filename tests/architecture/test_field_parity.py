@@ -1,12 +1,15 @@
 """No field is lost or swapped between the domain, the rows and the tables."""
 
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any, get_args
 
 import msgspec
 import pytest
 from msgspec import UnsetType
+from msgspec.structs import replace
 from peeklock_pipeline.table_specs import ARCHIVE_COLUMNS as EXPORTED
+from peeklock_pipeline.table_specs import HISTORY_FIELDS
 from sqlalchemy import Integer, LargeBinary, String
 
 from app.domain.access import ApiKey, Grant, Right
@@ -41,6 +44,7 @@ SETTINGS = QueueSettings(
     group_in_flight=10,
     history=True,
     forward_to="eleven",
+    forward_dead_letters_to="twelve",
 )
 GRANT = Grant(frozenset({Right.SEND, Right.BROWSE}), ("a*", "b"))
 
@@ -96,7 +100,7 @@ def test_every_column_of_a_message_lands_in_the_field_of_its_name() -> None:
         ENVELOPE_COLUMNS.get(name, value)
         for name, value in zip(message_rows.MESSAGE_COLUMNS, stored(message_rows.MESSAGE_COLUMNS), strict=True)
     ]
-    assert message_rows.message(row, 7.0) == expected(Message, envelope=ENVELOPE, read_started_at=7.0)
+    assert message_rows.message(row, 7.0) == expected(Message, envelope=ENVELOPE, read_started_at=7.0, is_offered=False)
 
 
 def test_every_column_of_metadata_lands_in_the_field_of_its_name() -> None:
@@ -110,7 +114,8 @@ def test_every_column_of_metadata_lands_in_the_field_of_its_name() -> None:
 def test_every_column_of_a_held_row_lands_in_the_field_of_its_name() -> None:
     token = LockToken("<sequence_number>", SECRET)  # type: ignore[arg-type]  # a name is told apart better than a number
     held = rows.locked_message(stored(rows.LOCKED_COLUMNS))
-    assert held == expected(LockedMessage, token=token, is_in_group=True, is_in_transaction=True)
+    made = {"is_in_group": True, "is_in_transaction": True, "is_offered": False}
+    assert held == expected(LockedMessage, token=token, **made)
 
 
 def test_every_column_of_a_tombstone_lands_in_the_field_of_its_name() -> None:
@@ -136,11 +141,16 @@ def test_a_draft_keeps_every_field_that_is_stored() -> None:
     asked = {"queue_id": 1, "priority": 7, "available_at": 11, "delay": 12, "ttl": 13, "body_kind": 2, "body": b"body"}
     digest = {"content_digest": content_digest(MESSAGE_ID, GROUP_ID, HEADERS, 2, b"body")}
     group = {"in_group": message_rows.IS_BLOCKED}
-    assert values == asked | ENVELOPE_COLUMNS | digest | group
+    unshared = {"shared_body_id": None, "shared_body_bytes": None}
+    assert values == asked | ENVELOPE_COLUMNS | digest | group | unshared
+    shared = dict(
+        zip(message_rows.DRAFT_COLUMNS, message_rows.draft_row(replace(draft, shared_body_id="id")), strict=True)
+    )
+    assert shared == values | {"body": b"", "shared_body_id": "id", "shared_body_bytes": len(b"body")}
     # The window is looked at, not stored; everything else of a draft is either a column or in the envelope.
-    computed = set(digest) | set(group)
+    computed = set(digest) | set(group) | set(unshared)
     columns = (
-        names_of(Draft) - {"envelope", "duplicate_window", "is_in_group", "keeps_history"}
+        names_of(Draft) - {"envelope", "duplicate_window", "is_in_group", "keeps_history", "offer_retention"}
         | set(ENVELOPE_COLUMNS)
         | computed
     )
@@ -161,8 +171,8 @@ def test_an_envelope_without_headers_has_none_stored() -> None:
         (
             message_rows.MESSAGE_COLUMNS,
             tables.MessageRow,
-            {"first_delivered_at", "content_digest", "in_group"},
-        ),  # for the archive only; for the groups only
+            {"first_delivered_at", "content_digest", "in_group", "shared_body_id", "shared_body_bytes"},
+        ),  # for the archive only; for the groups only; for the body
         # For the sweeper only; for statements, and in the settings; for the schedule only.
         (
             rows.QUEUE_COLUMNS,
@@ -196,18 +206,36 @@ def test_the_digest_of_a_row_covers_every_column_that_is_exported() -> None:
         "queue_id",
         "remove_at",
         "export_batch",
+        # The digest covers the body itself.
+        "shared_body_id",
+        "shared_body_bytes",
     }
-    assert set(digest_columns.DIGESTED_COLUMNS) == set(EXPORTED) - {"export_batch"}
+    assert set(digest_columns.DIGESTED_COLUMNS) == set(EXPORTED) - {"export_batch", "history"}
 
 
-def test_the_digest_of_a_row_takes_each_column_as_what_it_is() -> None:
+def test_the_digest_of_an_event_covers_every_column_that_is_read_and_exported() -> None:
+    exported = {"id": "number", "happened_at": "at"}
+    assert [exported.get(name, name) for name in rows.EVENT_COLUMNS] == [field.name for field in HISTORY_FIELDS]
+    assert set(digest_columns.DIGESTED_EVENT_COLUMNS) == {"sequence_number", *rows.EVENT_COLUMNS}
+
+
+@pytest.mark.parametrize(
+    ("table", "digested"),
+    [
+        ("archive", digest_columns.DIGESTED_COLUMNS),
+        ("message_event", digest_columns.DIGESTED_EVENT_COLUMNS),
+    ],
+)
+def test_the_digest_of_a_row_takes_each_column_as_what_it_is(
+    table: str, digested: Mapping[str, digest_columns.DigestKind]
+) -> None:
     kinds = {
         Integer: digest_columns.DigestKind.NUMBER,
         String: digest_columns.DigestKind.TEXT,
         LargeBinary: digest_columns.DigestKind.BYTES,
     }
-    columns = tables.SQLModel.metadata.tables["archive"].columns
-    for name, taken_as in digest_columns.DIGESTED_COLUMNS.items():
+    columns = tables.SQLModel.metadata.tables[table].columns
+    for name, taken_as in digested.items():
         stored_as = next(kind for base, kind in kinds.items() if isinstance(columns[name].type, base))
         assert taken_as is (digest_columns.DigestKind.BODY if name == "body" else stored_as), name
 

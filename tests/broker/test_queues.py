@@ -8,6 +8,7 @@ import pytest
 
 from app.broker.ports import LockStore, QueueStore, Store
 from app.broker.precondition import Precondition
+from app.broker.queue_cache import QueueCache
 from app.broker.queues import (
     MAX_TRIES,
     change_queue,
@@ -64,6 +65,24 @@ class ContendedQueueStore:
         if self._left:
             self._left -= 1
             await self._event()
+
+
+class ReplacedQueueStore:
+    """A queue store in which another process makes the queue before each creation, and deletes it before each change."""
+
+    def __init__(self, queues: QueueStore) -> None:
+        self._queues = queues
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._queues, name)
+
+    async def create(self, name: str, settings: QueueSettings, max_queues: int) -> tuple[Queue, bool]:
+        await self._queues.create(name, SETTINGS, max_queues)
+        return await self._queues.create(name, settings, max_queues)
+
+    async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
+        assert await self._queues.delete(queue)
+        return await self._queues.change(queue, settings)
 
 
 class StoreWithQueues:
@@ -175,6 +194,13 @@ async def test_a_queue_that_is_deleted_during_a_put_is_created_again(broker: Ope
     made_again, made = await put_queue(deleting.queues, queue.name, CHANGED)
     assert (made_again.settings, made) == (CHANGED, True)
     assert made_again.id != queue.id
+
+
+async def test_a_put_gives_up_if_the_queue_is_deleted_each_time(broker: OpenBroker, queue: Queue) -> None:
+    queues = cast("QueueStore", ReplacedQueueStore(broker.store.queues))
+    busy = replace(broker.queues, queues=queues, queue_cache=QueueCache(queues, VirtualClock(), auto_create=False))
+    with pytest.raises(StoreUnavailable, match="changed nothing"):
+        await put_queue(busy, queue.name, CHANGED)
 
 
 # ---- notifications ---------------------------------------------------------------------------------------------------

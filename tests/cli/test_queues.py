@@ -23,7 +23,9 @@ def test_a_queue_is_created_shown_changed_listed_and_deleted(command_line: Comma
     assert shown["counts"]["available"] == 0
     assert "life" in [item["name"] for item in command_line.read_json("queue", "list")]
     assert "lock_duration_seconds" in command_line.run_ok("queue", "show", "life")
-    assert "dead_lettered" in command_line.run_ok("queue", "list")
+    listed = command_line.run_ok("queue", "list")
+    assert "dead_lettered" in listed
+    assert "uncommitted" in listed
 
     command_line.run_ok("queue", "delete", "life", "--yes")
     assert command_line.run_refused("queue", "show", "life").startswith("queue-not-found: ")

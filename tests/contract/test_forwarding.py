@@ -1,13 +1,16 @@
-"""No change of settings makes queues forward in a cycle, however many come at the same time."""
+"""No change of settings makes queues forward in a cycle, and a forwarded dead letter keeps what it was."""
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
 
+from app.broker.ports import Redrive, UnlockedRow
+from app.domain.message import Envelope, MessageState
 from app.domain.queue import MAX_FORWARDING_HOPS, Queue, QueueSettings
 from app.domain.refusals import ForwardingCycle, ForwardingTooLong, InvalidRequest
-from tests.contract.store_fixture import StoreFixture
+from tests.contract.store_fixture import StoreFixture, abandonment, draft
 
 
 async def forward(store_fixture: StoreFixture, queue: Queue, to: str) -> Queue | None:
@@ -54,6 +57,25 @@ async def test_a_chain_has_a_limited_number_of_hops(store_fixture: StoreFixture)
         await forward(store_fixture, queues[0], queues[1].name)
 
 
+async def test_a_way_back_over_dead_letters_is_refused(store_fixture: StoreFixture) -> None:
+    a, b, c = [await store_fixture.queue() for _ in range(3)]
+
+    async def forward_dead_letters(queue: Queue, to: str) -> Queue | None:
+        return await store_fixture.store.queues.change(queue, replace(queue.settings, forward_dead_letters_to=to))
+
+    with pytest.raises(InvalidRequest, match="absent"):
+        await forward_dead_letters(a, "absent")
+    with pytest.raises(ForwardingCycle, match=f"Queue {a.name} forwards dead letters to {a.name}"):
+        await forward_dead_letters(a, a.name)
+    assert await forward(store_fixture, a, b.name)
+    assert await forward_dead_letters(b, c.name)
+    way = f"Queue {c.name} forwards dead letters to {a.name} forwards to {b.name} forwards dead letters to {c.name}"
+    with pytest.raises(ForwardingCycle, match=way):
+        await forward_dead_letters(c, a.name)
+    with pytest.raises(ForwardingCycle):
+        await forward(store_fixture, c, b.name)
+
+
 async def test_concurrent_changes_do_not_make_a_cycle_together(store_fixture: StoreFixture) -> None:
     for _ in range(10):
         a, b, c = [await store_fixture.queue() for _ in range(3)]
@@ -64,3 +86,33 @@ async def test_concurrent_changes_do_not_make_a_cycle_together(store_fixture: St
             return_exceptions=True,
         )
         assert sorted(isinstance(answer, ForwardingCycle) for answer in answers) == [False, False, True]
+
+
+async def test_queues_that_forward_dead_letters_are_listed(store_fixture: StoreFixture) -> None:
+    store, target = store_fixture.store, await store_fixture.queue()
+    others = [await store_fixture.queue(settings) for settings in (QueueSettings(), QueueSettings(history=True))]
+    forwarding = await store_fixture.queue(QueueSettings(forward_dead_letters_to=target.name))
+    assert [queue for queue in await store.queues.that_forward_dead_letters() if queue.id >= target.id] == [forwarding]
+    assert await forward(store_fixture, others[0], target.name)
+    assert await store.queues.change(forwarding, QueueSettings())
+    assert [queue for queue in await store.queues.that_forward_dead_letters() if queue.id >= target.id] == []
+
+
+@pytest.mark.parametrize("properties", [b"", b'{"region":"eu","dead_letter_queue":"an earlier one"}'])
+async def test_a_forwarded_dead_letter_keeps_its_reason_and_names_its_queue(
+    store_fixture: StoreFixture, properties: bytes
+) -> None:
+    source, target = await store_fixture.queue(), await store_fixture.queue()
+    envelope = Envelope("id", properties=properties)
+    (receipt,) = await store_fixture.store.send([draft(source, b"body", envelope=envelope)])
+    (held,) = await store_fixture.claim(source)
+    dead_lettering = abandonment(held, state=MessageState.DEAD_LETTERED, dead_letter_reason="no-stock")
+    assert await store_fixture.store.move([dead_lettering]) == [True]
+    row = UnlockedRow(receipt.sequence_number, source.id, MessageState.DEAD_LETTERED)
+    redrive = Redrive(row, target.id, forwarded_from=source.name)
+    assert await store_fixture.store.redrive([redrive, redrive]) == [True, False]
+    (moved,) = await store_fixture.claim(target)
+    assert (moved.sequence_number, moved.body, moved.dead_letter_reason) == (held.sequence_number, b"body", "no-stock")
+    assert moved.dead_lettered_at is not None
+    kept = {name: value for name, value in json.loads(properties or b"{}").items() if name == "region"}
+    assert json.loads(moved.envelope.properties) == {**kept, "dead_letter_queue": source.name}

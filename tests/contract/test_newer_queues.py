@@ -5,7 +5,15 @@ import pytest
 from app.broker.ports import QueueGone, Redrive, UnlockedRow
 from app.domain.instant import DAY, SECOND
 from app.domain.message import Envelope, MessageState
-from app.domain.queue import FEATURE_LEVEL, Queue, QueueSettings, QueueStatus, required_level
+from app.domain.queue import (
+    FEATURE_LEVEL,
+    SHARED_BODIES_LEVEL,
+    SYNCHRONOUS_LEVEL,
+    Queue,
+    QueueSettings,
+    QueueStatus,
+    required_level,
+)
 from tests.contract.store_fixture import ServerFixture, StoreFixture, abandonment, draft, numbers
 
 
@@ -18,7 +26,30 @@ async def test_a_queue_has_the_level_that_its_settings_need(store_fixture: Store
     assert found == await queues.by_name(queue.name) == await queues.by_id(queue.id)
     changed = await queues.change(found, QueueSettings(max_delivery_count=3))
     assert changed is not None
-    assert changed.feature_level == required_level(changed.settings)
+    assert changed.feature_level == SHARED_BODIES_LEVEL, "its messages may share bodies"
+
+
+async def test_a_queue_with_offered_messages_keeps_their_level(store_fixture: StoreFixture, queue: Queue) -> None:
+    await store_fixture.execute(f"UPDATE queue SET feature_level = {SYNCHRONOUS_LEVEL} WHERE id = {queue.id}")
+    changed = await store_fixture.store.queues.change(queue, QueueSettings(max_delivery_count=3))
+    assert changed is not None
+    assert changed.feature_level == SYNCHRONOUS_LEVEL
+
+
+async def test_a_changed_queue_has_the_level_that_its_settings_need(store_fixture: StoreFixture) -> None:
+    created = await store_fixture.queue(QueueSettings(history=True))
+    assert created.feature_level == required_level(created.settings)
+    changed = await store_fixture.store.queues.change(created, QueueSettings())
+    assert changed is not None
+    assert changed.feature_level == 0
+
+
+@pytest.mark.fence("level")
+async def test_the_dead_letters_of_a_newer_queue_are_not_forwarded(store_fixture: StoreFixture, queue: Queue) -> None:
+    newer = await store_fixture.queue(QueueSettings(forward_dead_letters_to=queue.name))
+    assert newer in await store_fixture.store.queues.that_forward_dead_letters()
+    await store_fixture.need_newer_server(newer)
+    assert newer.id not in [found.id for found in await store_fixture.store.queues.that_forward_dead_letters()]
 
 
 @pytest.mark.fence("level")

@@ -20,7 +20,7 @@ from app.maintenance.background_loops import BackgroundLoops, Intervals
 from tests.maintenance.harness import BrokerHarness
 
 ACTING = {"expiry", "schedule", "retention"}
-PASSES = {*ACTING, "forget", "seal", "look", "roll back"}
+PASSES = {*ACTING, "forget", "seal", "look", "roll back", "dead letters"}
 SEAL_SECONDS = 10.0
 POLLS, POLL_SECONDS = 1000, 0.01  # for events that take only moments unless the machine is very busy
 
