@@ -38,7 +38,7 @@ async def expire_messages(ports: ExpirePorts, expired: Sequence[UnlockedRow]) ->
             continue
         if queue is None:
             withdrawn.append(await _orphan_withdrawal(ports.deleted_queues, row))
-        elif queue.settings.dead_letter_on_expiry:
+        elif queue.settings.dead_letter_on_expiry and not row.is_offered:
             dead_lettered.append(row)
         else:
             withdrawn.append(_withdrawal(row, queue))

@@ -3,11 +3,11 @@
 One transaction ends the deliveries under the old tokens and grants the new ones, so a message never has two tokens that
 can settle it. A holder of an old token gets `lock-lost` with the cause `recovered`.
 
-An old lock that was renewed has a record in the lock store, with which its holder could still renew it. So the recovery
-counts like a purge of locks: the records of the queue's earlier versions extend nothing.
+A lock that was renewed has a record in the lock store, and its holder could still renew it there. So a recovery raises the
+lock version of the queue: records of earlier versions cannot be extended.
 
-Crash windows: before the commit nothing has happened. After it the messages are locked by the receiver as before, and it
-gets them by asking again.
+Crash windows: before the commit nothing has happened. After it the receiver still holds the messages, and gets them when
+it recovers again.
 """
 
 from collections.abc import Sequence
@@ -39,9 +39,9 @@ class RecoverPorts:
 
 
 async def recover(ports: RecoverPorts, queue: Queue, receiver_id: str, max_messages: int) -> list[Message]:
-    """Lock the messages that this receiver holds again, and return them in order of delivery.
+    """Lock the messages of this receiver under new tokens, and return them in order of delivery.
 
-    A recovery counts a delivery and no failure. Messages whose lock has ended are not the receiver's any more. Refuses
+    A recovery counts a delivery and no failure. Messages whose lock has ended are left out. Refuses
     with `ReceiveDisabled` or `Overloaded`.
     """
     check_receive_enabled(queue)

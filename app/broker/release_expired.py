@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from app.broker.end_offer import EndOfferPorts, end_offers
 from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import Counters, ReleaseStore
+from app.broker.ports import Counters, OfferEndCause, ReleaseStore
 from app.broker.queue_cache import QueueCache
 from app.domain.queue import QueueSettings, Redelivery
 from app.domain.refusals import NewerQueue
@@ -24,6 +25,7 @@ class ReleasePorts:
 
     messages: ReleaseStore
     queue_cache: QueueCache
+    offers: EndOfferPorts
     receivers: ReceiverNotifier
     counters: Counters
     random_fraction: Callable[[], float]
@@ -34,15 +36,17 @@ async def release_expired(ports: ReleasePorts, ended: Sequence[tuple[LockedMessa
 
     A message returns to its position, waits for the retry delay of its queue, or is dead-lettered at the limit. Rows of
     a deleted queue are freed too, until a background loop removes them: otherwise every sweep would find them first.
-    Rows of a queue that needs a newer server stay.
+    Rows of a queue that needs a newer server stay. A message whose sender waits leaves its queue.
     """
     moves = [await _release_move(ports, locked, generation) for locked, generation in ended]
-    served = [move for move in moves if move is not None]
+    served = [move for move in moves if move is not None and not move.is_offered]
+    offered = [move for move in moves if move is not None and move.is_offered]
     freed = await ports.messages.release(served) if served else []
     ports.receivers.notify_moved(served, freed)
-    ports.counters.count("locks_expired", sum(freed))
-    in_order = iter(freed)
-    return [move is not None and next(in_order) for move in moves]
+    ended_offers = await end_offers(ports.offers, offered, OfferEndCause.LOCK_ENDED)
+    ports.counters.count("locks_expired", sum(freed) + sum(ended_offers))
+    in_order, offers_in_order = iter(freed), iter(ended_offers)
+    return [move is not None and next(offers_in_order if move.is_offered else in_order) for move in moves]
 
 
 async def _release_move(ports: ReleasePorts, locked: LockedMessage, expired_generation: int) -> Move | None:

@@ -1,7 +1,7 @@
 """Restore: bring purged and cancelled messages back from the archive, each once.
 
 A restored message is a new message with the content of the archived one. Crash window: one transaction stores a message
-and takes the archived one from those that can be restored. So a restore that dies in the middle is repeated.
+and marks the archived one as restored. So a restore that was interrupted can be repeated.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -46,7 +46,7 @@ class RestorePorts:
 async def restore(
     ports: RestorePorts, queue: Queue, selection: MessageSelection, since: Instant, timeout_seconds: float = inf
 ) -> int:
-    """Store messages that were purged or cancelled since then again; return how many before the timeout.
+    """Store the messages again that were purged or cancelled since `since`; return how many before the timeout.
 
     They are due now, in the order of their old sequence numbers, with counts of 0. A restore that has found no
     message continues past the timeout, as a purge does. Messages that are too large for the queue stay in the archive.

@@ -8,6 +8,7 @@ rest.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.broker.end_offer import EndOfferPorts, end_offers
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Counters, LockRevocations, LockStore, RevokeStore
 from app.domain.settlement import ANY_LOCK, MAX_GENERATION, LockedMessage, Move, Outcome
@@ -26,6 +27,7 @@ class RevokePorts:
     messages: RevokeStore
     revocations: LockRevocations
     lock_store: LockStore
+    offers: EndOfferPorts
     receivers: ReceiverNotifier
     counters: Counters
 
@@ -47,14 +49,24 @@ async def revoke_locks(ports: RevokePorts) -> int:
 
 async def _revoke_batch(ports: RevokePorts, rows: Sequence[LockedMessage]) -> int:
     """Revoke these locks; return how many were still held."""
-    # The store knows whether the queue keeps a history.
-    moves = [
-        Move(row.token, row.queue_id, Outcome.ENTITY_CHANGED, row.home_state, fence=ANY_LOCK, keeps_history=True)
-        for row in rows
-    ]
-    moved = await ports.messages.move(moves)
+    moves = [_revocation(row) for row in rows if not row.is_offered]
+    moved = await ports.messages.move(moves) if moves else []
+    ended = await end_offers(ports.offers, [_revocation(row) for row in rows if row.is_offered])
     # A record left behind would let its holder renew a lock that is gone.
     await ports.lock_store.delete_records([(row.token, MAX_GENERATION) for row in rows])
-    ports.counters.count("locks_taken", sum(moved))
+    ports.counters.count("locks_taken", sum(moved) + sum(ended))
     ports.receivers.notify_moved(moves, moved)
-    return sum(moved)
+    return sum(moved) + sum(ended)
+
+
+def _revocation(row: LockedMessage) -> Move:
+    # The store knows whether the queue keeps a history.
+    return Move(
+        row.token,
+        row.queue_id,
+        Outcome.ENTITY_CHANGED,
+        row.home_state,
+        fence=ANY_LOCK,
+        keeps_history=True,
+        is_offered=row.is_offered,
+    )

@@ -88,7 +88,9 @@ class Draft(msgspec.Struct, frozen=True):
     At most one of `available_at` and `delay` is set. A message due later than the store's now is scheduled. A message
     that is already due gets its position as if neither was set. `duplicate_window` is the queue's window for
     recognising a repeated `message_id`, or 0. `is_in_group` if the queue limits how many messages of its group are in
-    flight. `keeps_history` if the queue records what happens to its messages.
+    flight. `keeps_history` if the queue records what happens to its messages. `offer_retention` is how long the outcome
+    is kept for a sender that waits for it; 0 if none waits. Drafts with one `shared_body_id` have the same body, which is
+    stored once.
     """
 
     queue_id: int
@@ -102,6 +104,8 @@ class Draft(msgspec.Struct, frozen=True):
     duplicate_window: Duration = 0
     is_in_group: bool = False
     keeps_history: bool = False
+    offer_retention: Duration = 0
+    shared_body_id: str | None = None
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -119,7 +123,8 @@ class Message(msgspec.Struct, frozen=True):
 
     `home_state` is the state to which a release returns a locked message. `read_at` is the store's clock when the row
     was read. `read_started_at` is this process's monotonic clock, in seconds, before the statement was sent; it is None
-    if the read does not report a lock.
+    if the read does not report a lock. `is_offered` if the sender waits for the settlement, and the message lives only for
+    that.
     """
 
     sequence_number: int
@@ -146,6 +151,7 @@ class Message(msgspec.Struct, frozen=True):
     dead_lettered_at: Instant | None
     read_at: Instant
     read_started_at: float | None = None
+    is_offered: bool = False
 
     def lock_remaining(self, now: float) -> Duration | None:
         """Return how long the lock certainly lasts from `now` on the monotonic clock, or None if unknown.

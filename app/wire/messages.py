@@ -56,7 +56,10 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageView(msgspec.Struct, omit_defaults=True):
-    """A message as receive and browse return it; fields without a value are omitted."""
+    """A message as receive and browse return it; fields without a value are omitted.
+
+    `delivery` is `synchronous` if the sender waits for the settlement.
+    """
 
     sequence_number: int
     message_id: str
@@ -85,6 +88,7 @@ class MessageView(msgspec.Struct, omit_defaults=True):
     dead_letter_reason: str | None = None
     dead_letter_description: str | None = None
     dead_lettered_at: Timestamp | None = None
+    delivery: Literal["synchronous"] | None = None
 
 
 class ReceivedMessages(msgspec.Struct, omit_defaults=True):
@@ -184,6 +188,7 @@ def message_view(message: Message) -> MessageView:
         dead_letter_reason=message.dead_letter_reason,
         dead_letter_description=message.dead_letter_description,
         dead_lettered_at=maybe_to_wire(message.dead_lettered_at),
+        delivery="synchronous" if message.is_offered else None,
     )
     if envelope.properties:
         view.properties = msgspec.Raw(envelope.properties)

@@ -12,8 +12,8 @@ from app.broker.renew import renew
 from app.broker.send import send
 from app.domain.instant import MINUTE, SECOND
 from app.domain.message import Envelope, Message
-from app.domain.queue import Queue, QueueSettings, Redelivery
-from app.domain.refusals import LockLost, LossCause
+from app.domain.queue import Queue, QueueSettings, QueueStatus, Redelivery
+from app.domain.refusals import LockLost, LossCause, ReceiveDisabled
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, token_of
 from tests.broker.recorders import RecordingLockStore, RecordingNotifier
@@ -72,3 +72,10 @@ async def test_a_lock_on_request_is_never_extended(broker: OpenBroker) -> None:
     (locked,) = await broker.store.locked_messages([token_of(held)])
     assert locked is not None
     assert (locked.lock_generation, locked.locked_until) == (0, held.locked_until)
+
+
+async def test_a_queue_that_is_closed_to_receivers_recovers_nothing(broker: OpenBroker, queue: Queue) -> None:
+    await held_message(broker, queue)
+    closed = replace(queue, settings=QueueSettings(status=QueueStatus.RECEIVE_DISABLED))
+    with pytest.raises(ReceiveDisabled):
+        await recover(broker.recovering, closed, "worker", 10)

@@ -5,13 +5,14 @@ from contextlib import AbstractAsyncContextManager, suppress
 
 import pytest
 
-from app.broker.ports import Attempt
+from app.broker.ports import Attempt, Redrive, Store, UnlockedRow
+from app.domain.history import Event
 from app.domain.instant import MINUTE
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.store.records.groups import bucket_of
-from tests.contract.store_fixture import ServerFixture, bodies, completion, expiry
+from tests.contract.store_fixture import ServerFixture, abandonment, bodies, completion, expiry
 from tests.contract.test_groups import complete, counts, grouped, send
 
 pytestmark = pytest.mark.parametrize("store_fixture", ["postgresql", "mariadb"], indirect=True)
@@ -27,6 +28,11 @@ def hold(store_fixture: ServerFixture, queue: Queue, group_id: str) -> AbstractA
     """Hold a group, as a transaction does whose process has stopped."""
     bucket = bucket_of((queue.id, group_id))
     return store_fixture.open_transaction(f"SELECT bucket FROM group_lock WHERE bucket = {bucket} FOR UPDATE")
+
+
+def hold_message(store_fixture: ServerFixture, number: int) -> AbstractAsyncContextManager[None]:
+    """Hold a message, as a transaction does whose process has stopped."""
+    return store_fixture.open_transaction(f"SELECT 1 FROM message WHERE sequence_number = {number} FOR UPDATE")
 
 
 async def test_a_sender_waits_for_another_transaction_in_its_group(store_fixture: ServerFixture, fifo: Queue) -> None:
@@ -83,16 +89,34 @@ async def test_a_held_group_keeps_no_other_lock_from_ending(store_fixture: Serve
     assert await store_fixture.store.release([delayed]) == [True]
 
 
+async def test_a_held_blocked_message_keeps_no_other_lock_from_ending(
+    store_fixture: ServerFixture, fifo: Queue
+) -> None:
+    plain = await store_fixture.queue()
+    _, blocked = await send(store_fixture, fifo, "a", b"1", b"2")
+    await store_fixture.send(plain, b"1")
+    (of_a,), (of_plain,) = await store_fixture.claim(fifo), await store_fixture.claim(plain)
+    await store_fixture.advance_time(60)
+    delayed = expiry(of_a, state=MessageState.SCHEDULED, delay=MINUTE, is_in_group=True)
+    async with hold_message(store_fixture, blocked):
+        assert await store_fixture.store.release([delayed, expiry(of_plain)]) == [False, True]
+    assert await store_fixture.store.release([delayed]) == [True]
+
+
 async def test_a_held_group_keeps_no_other_message_from_falling_due(store_fixture: ServerFixture, fifo: Queue) -> None:
     plain = await store_fixture.queue()
-    await send(store_fixture, fifo, "a", b"1", delay=MINUTE)
+    for group in "ab":
+        await send(store_fixture, fifo, group, b"%b 1" % group.encode(), delay=MINUTE)
     await store_fixture.send(plain, b"1", delay=MINUTE)
     await store_fixture.advance_time(61)
     async with hold(store_fixture, fifo, "a"):
-        await store_fixture.store.promote(10)
+        promoted = await store_fixture.store.promote(10)
+        assert {queue_id: len(numbers) for queue_id, numbers in promoted.by_queue.items()} == {fifo.id: 1, plain.id: 1}
+        assert promoted.next_due_in == 0
+        assert bodies(await store_fixture.claim(fifo)) == [b"b 1"]
         assert len(await store_fixture.claim(plain)) == 1
     await store_fixture.store.promote(10)
-    assert len(await store_fixture.claim(fifo)) == 1
+    assert bodies(await store_fixture.claim(fifo)) == [b"a 1"]
 
 
 async def test_a_held_group_keeps_no_other_message_from_expiring(store_fixture: ServerFixture, fifo: Queue) -> None:
@@ -104,6 +128,18 @@ async def test_a_held_group_keeps_no_other_message_from_expiring(store_fixture: 
     async with hold(store_fixture, fifo, "a"):
         ended = await store_fixture.store.dead_letter(expired, "ttl_expired")
     assert {row.queue_id for row, is_ended in zip(expired, ended, strict=True) if is_ended} == {plain.id}
+
+
+async def test_a_held_group_keeps_no_other_dead_letter_where_it_is(store_fixture: ServerFixture, fifo: Queue) -> None:
+    (of_a,), (of_b,) = [await send(store_fixture, fifo, group, group.encode()) for group in "ab"]
+    dead = [
+        abandonment(one, state=MessageState.DEAD_LETTERED, is_in_group=True) for one in await store_fixture.claim(fifo)
+    ]
+    assert await store_fixture.store.move(dead) == [True, True]
+    redrives = [Redrive(UnlockedRow(one, fifo.id, MessageState.DEAD_LETTERED), fifo.id) for one in (of_a, of_b)]
+    async with hold(store_fixture, fifo, "a"):
+        assert await store_fixture.store.redrive(redrives) == [False, True]
+    assert await store_fixture.store.redrive(redrives) == [True, False]
 
 
 async def test_a_purge_of_a_held_group_is_refused(store_fixture: ServerFixture, fifo: Queue) -> None:
@@ -150,3 +186,35 @@ async def test_a_second_change_during_an_admission_is_not_lost(store_fixture: Se
     while not await store_fixture.store.admit_after_changes(100):
         pass
     assert await counts(store_fixture, fifo) == (3, 0, 1)
+
+
+async def test_two_servers_that_end_a_limit_release_each_message_once(
+    store_fixture: ServerFixture, stores: list[Store]
+) -> None:
+    queue = await store_fixture.queue(QueueSettings(group_in_flight=1, history=True))
+    _, second, third = await send(store_fixture, queue, "a", b"1", b"2", b"3")
+    assert await store_fixture.store.queues.change(queue, QueueSettings(history=True)) is not None
+    async with hold_message(store_fixture, second):
+        passes = [asyncio.ensure_future(store.admit_after_changes(100)) for store in stores]
+        await asyncio.wait(passes, timeout=0.2)
+    await asyncio.gather(*passes)
+    while not await store_fixture.store.admit_after_changes(100):
+        pass
+    assert await counts(store_fixture, queue) == (3, 0, 0)
+    for number in (second, third):
+        events = [event.event for event in await store_fixture.store.history(queue.id, number, 0, 10)]
+        assert events.count(Event.ADMITTED) == 1
+
+
+async def test_a_held_blocked_message_is_released_later_after_the_end_of_a_limit(
+    store_fixture: ServerFixture, fifo: Queue
+) -> None:
+    _, second, _ = await send(store_fixture, fifo, "a", b"1", b"2", b"3")
+    assert await store_fixture.store.queues.change(fifo, QueueSettings()) is not None
+    async with hold_message(store_fixture, second):
+        await store_fixture.store.admit_after_changes(100)
+        assert await counts(store_fixture, fifo) == (2, 0, 1)
+        await store_fixture.store.admit_after_changes(100)
+    while not await store_fixture.store.admit_after_changes(100):
+        pass
+    assert await counts(store_fixture, fifo) == (3, 0, 0)

@@ -12,6 +12,7 @@ from app.domain.instant import MINUTE, SECOND
 from app.domain.message import Draft, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import Outcome
+from app.store.records.groups import release_blocked
 from tests.contract.store_fixture import (
     ServerFixture,
     StoreFixture,
@@ -355,6 +356,7 @@ async def test_an_edited_due_time_moves_a_message_out_of_its_group_and_back(
     assert (await edit(second, priority=9)).state is MessageState.AVAILABLE
     assert (await edit(first, delay=0)).state is MessageState.BLOCKED
     assert (await edit(first, delay=0)).state is MessageState.BLOCKED
+    assert (await edit(second, delay=0)).state is MessageState.AVAILABLE
     assert await counts(store_fixture, fifo) == (1, 0, 2)
     assert (await edit(first, delay=MINUTE)).state is MessageState.SCHEDULED
     (message,) = await store_fixture.claim(fifo)
@@ -365,21 +367,24 @@ async def test_an_edited_due_time_moves_a_message_out_of_its_group_and_back(
 # ---- changes of the setting ------------------------------------------------------------------------------------------
 
 
-async def change(store_fixture: StoreFixture, queue: Queue, group_in_flight: int | None) -> Queue:
+async def change(store_fixture: StoreFixture, queue: Queue, group_in_flight: int | None, limit: int = 2) -> Queue:
     """Change the setting of a queue, and run what a background loop does after it."""
     changed = await store_fixture.store.queues.change(queue, QueueSettings(group_in_flight=group_in_flight))
     assert changed is not None
-    while not await store_fixture.store.admit_after_changes(2):
+    while not await store_fixture.store.admit_after_changes(limit):
         pass
     # Else every later pass would look at the queue again.
     assert await store_fixture.execute(f"SELECT admit_after FROM queue WHERE id = {queue.id}") == [(None,)]
     return changed
 
 
-async def test_a_higher_limit_admits_blocked_messages_of_every_group(store_fixture: StoreFixture, fifo: Queue) -> None:
+@pytest.mark.parametrize("limit", [1, 2, 3])
+async def test_a_higher_limit_admits_blocked_messages_of_every_group(
+    store_fixture: StoreFixture, fifo: Queue, limit: int
+) -> None:
     for group in "abcde":
         await send(store_fixture, fifo, group, b"1", b"2", b"3")
-    await change(store_fixture, fifo, 2)
+    await change(store_fixture, fifo, 2, limit)
     assert await counts(store_fixture, fifo) == (10, 0, 5)
 
 
@@ -407,6 +412,19 @@ async def test_without_a_limit_no_message_of_a_large_group_is_blocked(store_fixt
     while not await store_fixture.store.admit_after_changes(600):
         pass
     assert await counts(store_fixture, fifo) == (1002, 0, 0)
+
+
+async def test_a_process_that_pauses_releases_no_message_that_a_new_limit_blocks(
+    store_fixture: StoreFixture, fifo: Queue
+) -> None:
+    unlimited = await store_fixture.store.queues.change(fifo, QueueSettings())
+    assert unlimited is not None
+    late_pass = partial(release_blocked, queue_id=fifo.id, after="", version=unlimited.version, limit=10)
+    await change(store_fixture, unlimited, 1)
+    await send(store_fixture, fifo, "a", b"1", b"2")
+    store: Any = store_fixture.store
+    assert await store._database.transaction(late_pass) == ([], True)
+    assert await counts(store_fixture, fifo) == (1, 0, 1)
 
 
 async def test_a_draft_of_a_group_is_free_after_the_limit_was_removed(store_fixture: StoreFixture, fifo: Queue) -> None:
@@ -440,6 +458,16 @@ async def test_the_listener_is_told_of_messages_that_follow(store_fixture: Store
     assert found is not None
     await store_fixture.store.cancel(found, fifo)
     assert [admitted.sequence_number for admitted in told] == [second, third]
+
+
+async def test_the_listener_is_told_of_messages_that_follow_an_edit(store_fixture: StoreFixture, fifo: Queue) -> None:
+    told: list[Admitted] = []
+    first, second = await send(store_fixture, fifo, "a", b"1", b"2")
+    store_fixture.store.on_admitted = told.extend
+    found = await store_fixture.store.read(fifo.id, first)
+    assert found is not None
+    await store_fixture.store.edit(Edit(found, delay=MINUTE))
+    assert [admitted.sequence_number for admitted in told] == [second]
 
 
 async def test_a_repeated_attempt_tells_the_same_states(store_fixture: StoreFixture, fifo: Queue) -> None:

@@ -125,7 +125,7 @@ async def test_a_recovery_reports_renewed_locks_and_ends_their_records(
     assert (await store_fixture.store.queues.by_id(queue.id)) == changed
 
 
-async def test_of_two_recoveries_one_grants_the_token_that_counts(
+async def test_one_of_two_recoveries_grants_the_valid_token(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     await held(store_fixture, queue, *(b"%d" % number for number in range(20)))

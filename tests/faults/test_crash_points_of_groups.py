@@ -12,13 +12,12 @@ from tests.faults.crash_checks import (
     check_crash,
     server_steps,
     step_parameters,
-    without_commit_steps,
 )
 from tests.faults.crashing_server import CrashPoint
 from tests.faults.fleet import SETTINGS
 from tests.faults.retrying_client import RetryingClient
+from tests.faults.workload_steps import settle
 
-OK = 200
 COUNT = 4
 
 STEPS = [
@@ -50,7 +49,7 @@ async def serve_a_group(client: RetryingClient, _setup: CrashSetup) -> Counter[s
                 verb = "dead_letter"
             case _:
                 verb = "complete"
-        assert (await client.settle(verb, message["lock_token"]))[0] == OK
+        await settle(client, verb, message["lock_token"])
     assert seen == ["m0", *(f"m{number}" for number in range(COUNT + 1))]
     return Counter(completed=COUNT, dead_lettered=1)
 
@@ -66,6 +65,6 @@ async def test_a_step_on_postgresql(postgres_setup: CrashSetup, step: CrashPoint
 
 
 @pytest.mark.faults("all")
-@pytest.mark.parametrize("step", without_commit_steps(STEPS))
+@pytest.mark.parametrize("step", server_steps(STEPS), ids=str)
 async def test_a_step_on_mariadb(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, serve_a_group)

@@ -13,12 +13,11 @@ from tests.faults.crash_checks import (
     check_crash,
     server_steps,
     step_parameters,
-    without_commit_steps,
 )
 from tests.faults.crashing_server import CrashPoint
 from tests.faults.retrying_client import RetryingClient
+from tests.faults.workload_steps import GONE, OK, settle
 
-OK, GONE = 200, 410
 RECEIVER = "worker"
 
 STEPS = [
@@ -42,7 +41,7 @@ async def recover_what_is_held(client: RetryingClient, _setup: CrashSetup) -> Co
     assert len(tokens) == 2
     for old, new in zip(held, tokens, strict=True):
         assert (await client.request("complete", "POST", f"/locks/{old['lock_token']}/complete"))[0] == GONE
-        assert (await client.settle("complete", new))[0] == OK
+        await settle(client, "complete", new)
     return Counter(completed=2)
 
 
@@ -57,6 +56,6 @@ async def test_a_step_on_postgresql_with_redis(postgres_setup: CrashSetup, step:
 
 
 @pytest.mark.faults("all")
-@pytest.mark.parametrize("step", without_commit_steps(STEPS))
+@pytest.mark.parametrize("step", server_steps(STEPS), ids=str)
 async def test_a_step_on_mariadb_with_redis(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, recover_what_is_held)

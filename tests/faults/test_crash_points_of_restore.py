@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.crash_checks import MOMENTS, CrashSetup, client_of_crashing_server, server_steps, without_commit_steps
+from tests.faults.crash_checks import MOMENTS, CrashSetup, client_of_crashing_server, server_steps, step_parameters
 from tests.faults.crashing_server import CrashPoint
 from tests.faults.database_access import execute
+from tests.faults.workload_steps import CREATED
 
 COUNT = 250
 """Messages that take two transactions to restore."""
@@ -16,13 +17,15 @@ STEPS = [
     CrashPoint("reply", "restore"),
 ]
 
+SHORT_RUN = {CrashPoint("store", "restore", "commit", 2), CrashPoint("store", "restore", "after"), STEPS[-1]}
+
 
 async def check_restored_once(setup: CrashSetup, step: CrashPoint) -> None:
     """Purge messages, and restore them past the step."""
     async with client_of_crashing_server(setup, step) as (client, queue):
         names = [f"m{number}" for number in range(COUNT)]
         batch = {"messages": [{"message_id": name, "body": name} for name in names]}
-        assert (await client.request("batch", "POST", "/messages/batch", batch))[0] == 201
+        assert (await client.request("batch", "POST", "/messages/batch", batch))[0] == CREATED
         while (await client.request("purge", "POST", "/purge"))[1]["removed"]:
             pass
         while (await client.request("restore", "POST", "/restore"))[1]["restored"]:
@@ -37,8 +40,7 @@ async def check_restored_once(setup: CrashSetup, step: CrashPoint) -> None:
         assert int(counted[0][0]) == 2 * COUNT
 
 
-@pytest.mark.faults("short")
-@pytest.mark.parametrize("step", STEPS, ids=str)
+@pytest.mark.parametrize("step", step_parameters(STEPS, SHORT_RUN))
 async def test_a_step_on_sqlite(sqlite_setup: CrashSetup, step: CrashPoint) -> None:
     await check_restored_once(sqlite_setup, step)
 
@@ -50,6 +52,6 @@ async def test_a_step_on_postgresql(postgres_setup: CrashSetup, step: CrashPoint
 
 
 @pytest.mark.faults("all")
-@pytest.mark.parametrize("step", without_commit_steps(STEPS))
+@pytest.mark.parametrize("step", server_steps(STEPS), ids=str)
 async def test_a_step_on_mariadb(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_restored_once(mariadb_setup, step)

@@ -1,4 +1,4 @@
-"""Recovery over HTTP: a receiver gets its own locked messages again."""
+"""Recovery over HTTP: deliver the locked messages of a receiver to it again."""
 
 from app.api.http.operation import operation
 from app.api.http.request import Request
@@ -19,7 +19,7 @@ async def recover_messages(request: Request[RecoverMessages]) -> Response:
     Each has a new lock token and is marked `redelivered`; its old token is lost, with the cause `recovered`. A receiver
     can ask after it was disconnected, and in every queue. In a queue with redelivery on request it is the only way to
     get them again. An answer may have fewer messages than the receiver holds, because its size is limited: settle these
-    and ask again. Messages that arrived meanwhile are not among them; receive those.
+    and ask again. Messages that have arrived since are not included; receive them.
     """
     queue = await request.queue()
     messages = await recover(request.broker.recovering, queue, request.body.receiver_id, request.body.max_messages)

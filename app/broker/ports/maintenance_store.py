@@ -1,7 +1,7 @@
 """The message store as background loops and administrators use it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from app.broker.ports.message_store import LockedMessageStore, MoveStore, NumberedReadStore
@@ -13,11 +13,15 @@ from app.domain.settlement import LockedMessage, Outcome, Removal
 
 @dataclass(frozen=True, slots=True)
 class UnlockedRow:
-    """An unlocked row as it was read. Changes take effect only while it is still in this queue and state."""
+    """An unlocked row as it was read. Changes take effect only while it is still in this queue and state.
+
+    `is_offered` if its sender waits for a settlement.
+    """
 
     sequence_number: int
     queue_id: int
     state: MessageState
+    is_offered: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +36,15 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """A dead-lettered message that becomes available in its queue or another, with counts of 0."""
+    """A dead-lettered message that becomes available in its queue or another, with counts of 0.
+
+    If a queue forwards it, `forwarded_from` is the name of that queue. Then the message keeps the reason for which it was
+    dead-lettered, and the name becomes a property.
+    """
 
     row: UnlockedRow
     to_queue_id: int
+    forwarded_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,10 @@ class BrowseStore(ReadStore, MetadataStore, Protocol):
 
     async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, limit: int) -> list[Message]:
         """Return messages in these states with sequence numbers above `after`, ascending, unchanged."""
+        ...
+
+    async def newest_metadata(self, queue_id: int, limit: int) -> list[MessageMetadata]:
+        """Return the messages with the highest sequence numbers, in any state and descending, without their bodies."""
         ...
 
     async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
@@ -129,7 +142,8 @@ class RedriveStore(SelectStore, Protocol):
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
         """Make dead-lettered messages available: clear counts, lock columns, reasons and the time to live.
 
-        Messages of a deleted queue stay. Raises `QueueGone` if the target is deleted; then nothing has moved.
+        Messages of a deleted queue stay, and those that another transaction holds, or the group that they enter. Raises
+        `QueueGone` if the target is deleted; then nothing has moved, unless a group was held.
         """
         ...
 

@@ -20,7 +20,7 @@ from app.store.mysql.templates import numbers_json, rows_json
 from app.store.records import message_rows
 from app.store.records.history import any_keeps_history, record_delivered
 from app.store.records.message_rows import MESSAGE_COLUMNS
-from app.store.records.rows import Row
+from app.store.records.rows import IS_OFFERED, Row
 
 NEXT_STATEMENTS: Mapping[MessageState, str] = {
     MessageState.AVAILABLE: "next_available",
@@ -81,7 +81,8 @@ class Delivery:
         if omitted is not None:
             row[COLUMN["properties"]], row[COLUMN["body"]] = omitted
         row[COLUMN["state"]] = MessageState.LOCKED.value
-        row[COLUMN["home_state"]] = self.claim.source.value
+        if row[COLUMN["home_state"]] != IS_OFFERED:
+            row[COLUMN["home_state"]] = self.claim.source.value
         row[COLUMN["delivery_count"]] += 1
         row[COLUMN["lock_token"]] = self.secret
         row[COLUMN["locked_until"]] = self.locked_until

@@ -16,7 +16,7 @@ from app.store.postgresql.entries import short_array
 from app.store.postgresql.scan_floors import Scan, ScanFloors, ScanPosition, ScanResult
 from app.store.records import message_rows
 from app.store.records.database import SqlSession
-from app.store.records.history import record_delivered
+from app.store.records.history import any_keeps_history, record_delivered
 from app.store.records.rows import Row
 
 MESSAGE_WIDTH = len(message_rows.MESSAGE_COLUMNS)
@@ -49,31 +49,30 @@ async def claim(
     return batch.results()
 
 
-async def claim_and_record(
+async def claim_in_transaction(
     session: SqlSession, floors: ScanFloors, clock: Clock, claims: Sequence[Claim]
 ) -> list[list[Message] | Exception]:
-    """Within a transaction: claim as `claim` does, and record what it got. Serves nothing if the transaction failed."""
+    """Within a transaction: claim as `claim` does. Serves nothing if the transaction failed."""
     batch = ClaimBatch(claims, clock)
     await _serve_all(session, floors, batch)
-    results = batch.results()
-    await record_delivered(session, claims, results)
-    return results
+    return batch.results()
 
 
 async def claim_one(session: SqlSession, floors: ScanFloors, clock: Clock, wanted_claim: Claim) -> list[Message]:
     """Within a transaction: return the next messages for one claim. Serves nothing if the transaction failed."""
-    (answer,) = await claim_and_record(session, floors, clock, [wanted_claim])
+    (answer,) = await claim_in_transaction(session, floors, clock, [wanted_claim])
     if isinstance(answer, Exception):
         raise answer
     return answer
 
 
 class ClaimBatch:
-    """Claims, and the messages served to each so far."""
+    """Claims, the name of their statement, and the messages served to each so far."""
 
     def __init__(self, claims: Sequence[Claim], clock: Clock) -> None:
         self.claims = claims
         self.clock = clock
+        self.statement = "claim_recorded" if any_keeps_history(claims) else "claim"
         self._requeued: set[int] = set()
         self._served: list[list[Message]] = [[] for _ in claims]
         self._by_queue: defaultdict[int, list[int]] = defaultdict(list)
@@ -192,14 +191,14 @@ async def _fetch(
         # The budget is no matter: it never refuses the first message.
         (claim,) = claims
         return await session.fetch(
-            "claim_one",
+            f"{batch.statement}_one",
             queue_id=claim.queue_id,
             secret=token_bytes(SECRET_BYTES),
             lock_duration=claim.lock_duration,
             receiver_id=claim.receiver_id,
         )
     return await session.fetch(
-        "claim",
+        batch.statement,
         queue_id=scan.queue_ids,
         max_messages=slot_counts,
         slots_before=list(accumulate(slot_counts, initial=0))[:-1],
@@ -253,7 +252,7 @@ def _scan_results(
 
 
 async def _serve_dead_letters(session: SqlSession, batch: ClaimBatch) -> None:
-    """Serve the next messages of dead-letter queues, by number."""
+    """Serve the next messages of dead-letter queues, by number. The session is a transaction if a claim is recorded."""
     for claim_index, claim in enumerate(batch.claims):
         read_started_at = batch.clock.monotonic()
         found_rows = await session.fetch(
@@ -265,7 +264,9 @@ async def _serve_dead_letters(session: SqlSession, batch: ClaimBatch) -> None:
             receiver_id=claim.receiver_id,
             budget=claim.max_bytes,
         )
-        for message in _in_slot_order(found_rows, read_started_at):
+        messages = _in_slot_order(found_rows, read_started_at)
+        await record_delivered(session, [claim], [messages])
+        for message in messages:
             batch.serve(claim_index, message)
 
 

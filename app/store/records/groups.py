@@ -1,13 +1,13 @@
-"""Groups: blocked messages follow when messages of their group have left.
+"""Groups: blocked messages become available when other messages leave their group.
 
-A place in a group belongs to a message that is available or locked, and the queue says how many places a group has
-(`group_in_flight`). A message that enters a group is blocked at first. Every transaction that lets messages enter or
-leave groups ends with `admit`, which gives free places to the first blocked messages. Nothing counts places: `admit`
-counts the messages that have one.
+A message of a group is in flight while it is available or locked: it has a place in the group. The queue limits the places
+of each group (`group_in_flight`). A message that enters a group is blocked at first. Every transaction that lets messages
+enter or leave groups ends with `admit`, which gives free places to the first blocked messages. No counter is stored:
+`admit` counts the messages in flight.
 
-Locks are taken in one order: messages that have a place or were just stored, then groups, then blocked messages. So
+Locks are taken in one order: messages that are in flight or were just stored, then groups, then blocked messages. So
 `admit` waits for no transaction that waits for a group. A transaction that locks messages that are already blocked must
-lock no group afterwards: they have no place to leave.
+lock no group afterwards. It has no reason to, because a blocked message has no place to leave.
 """
 
 from collections import Counter
@@ -60,6 +60,13 @@ async def admit(session: SqlSession, groups: Iterable[GroupKey]) -> list[Admitte
     waiting = sorted(set(groups))
     if not waiting:
         return []
+    try:
+        return await _admit(session, waiting)
+    except LockWaitTimeout as error:
+        raise GroupInUse from error
+
+
+async def _admit(session: SqlSession, waiting: list[GroupKey]) -> list[Admitted]:
     await _lock(session, sorted(set(map(bucket_of, waiting))))
     admitted: list[Admitted] = []
     available_at: Instant | None = None
@@ -108,16 +115,19 @@ async def admit_after(
 async def release_blocked(
     session: SqlSession, queue_id: int, after: str, version: int, limit: int
 ) -> tuple[list[Admitted], bool]:
-    """Make blocked messages of a queue without a limit available. Return whether none is left.
+    """Make blocked messages of a queue available whose limit was removed. Return whether none is left.
 
-    They enter no group. Receivers find them when they poll.
+    They enter no group. Receivers find them when they poll. Messages that another transaction has locked stay blocked
+    until a later pass. Raises `GroupInUse` if all of them are locked.
     """
-    found_rows = await session.fetch("blocked_in_queue", queue_id=queue_id, limit=limit)
-    numbers = [number for (number,) in found_rows]
+    found = [number for (number,) in await session.fetch("blocked_in_queue", queue_id=queue_id, limit=limit)]
+    numbers = [number for (number,) in await session.fetch("blocked_for_update", numbers=found)] if found else []
+    if found and not numbers:
+        raise GroupInUse
     if numbers:
         await session.change("release_blocked", numbers=numbers)
         await record(session, Event.ADMITTED, numbers)
-    is_last = len(numbers) < limit
+    is_last = len(numbers) == len(found) < limit
     last = None if is_last else after
     await session.change("continue_after", id=queue_id, after=after, version=version, admit_after=last)
     return [], is_last
@@ -168,10 +178,7 @@ def bucket_of(group: GroupKey) -> int:
 
 
 async def _lock(session: SqlSession, buckets: Sequence[int]) -> None:
-    try:
-        locked = await session.fetch("lock_groups", buckets=buckets)
-    except LockWaitTimeout as error:
-        raise GroupInUse from error
+    locked = await session.fetch("lock_groups", buckets=buckets)
     if len(locked) < len(buckets):
         raise StoreUnavailable("Rows of the table group_lock are missing, so groups cannot be locked.")
 

@@ -1,4 +1,4 @@
-"""Recovery: a receiver's own locked messages, locked again under new tokens, in one transaction on every engine."""
+"""Recoveries: the locked messages of a receiver are locked again under new tokens, in one transaction."""
 
 from secrets import token_bytes
 
@@ -41,7 +41,7 @@ async def recover(session: SqlSession, recovery: Recovery) -> Recovered:
             sequence_number=number,
             lock_token=token_bytes(SECRET_BYTES),
             locked_at=now,
-            locked_until=lock_end(now, recovery.lock_duration, expires_at, rows.STATES[home_state]),
+            locked_until=lock_end(now, recovery.lock_duration, expires_at, rows.HOME_STATES[home_state]),
         )
     await record(session, Event.DELIVERED, numbers)
     renewed = [LockToken(number, secret) for number, secret, generation, *_ in held if generation]

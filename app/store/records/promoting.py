@@ -1,0 +1,44 @@
+"""Promotions within a transaction: scheduled messages that are due become available or enter their groups."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from app.broker.ports import Admitted, Promoted
+from app.domain.history import Event
+from app.store.records.database import SqlSession
+from app.store.records.groups import enter
+from app.store.records.history import record, record_admitted
+
+AnyGroup: TypeAlias = tuple[int, str | None]
+"""A group, or with None the messages of a queue that have no group."""
+
+
+async def promote(session: SqlSession, limit: int, only: AnyGroup | None = None) -> tuple[Promoted, list[Admitted]]:
+    """Promote due messages, of all groups or of this one. Return them, and all messages that were admitted.
+
+    Raises `GroupInUse`.
+    """
+    due = [row for row in await session.fetch("due", limit=limit) if only in (None, row[1:])]
+    numbers = [number for number, *_ in due]
+    if due:
+        await session.change("promote", numbers=numbers)
+    entering = [number for number, _, group_id in due if group_id is not None]
+    blocked, admitted = await enter(session, entering) if entering else (set[int](), [])
+    await record(session, Event.DUE, numbers)
+    await record_admitted(session, admitted, entering)
+    next_due = await session.fetch("until_next_due")
+    by_queue: defaultdict[int, list[int]] = defaultdict(list)
+    for number, queue_id, _ in due:
+        if number not in blocked:
+            by_queue[queue_id].append(number)
+    return Promoted(by_queue, max(0, next_due[0][0]) if next_due else None), admitted
+
+
+def merged(parts: Sequence[Promoted]) -> Promoted:
+    """Return several promotions as one. The last one knows when the next message is due."""
+    by_queue: defaultdict[int, list[int]] = defaultdict(list)
+    for part in parts:
+        for queue_id, numbers in part.by_queue.items():
+            by_queue[queue_id] += numbers
+    return Promoted(by_queue, parts[-1].next_due_in if parts else None)
