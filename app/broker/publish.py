@@ -6,7 +6,7 @@ of its queue like any other: the settings of that queue give its time to live, f
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias, TypeVar
@@ -15,16 +15,17 @@ from msgspec.structs import replace
 
 from app.broker.filters import BATCH_SIZE
 from app.broker.forwarding import last_queue
-from app.broker.ports import Attempt, AttemptResult, QueueGone
+from app.broker.ports import Attempt, AttemptResult, Counters, QueueGone
 from app.broker.queue_capacity import check_capacity
 from app.broker.send import SendPorts
 from app.broker.subscription_filter import view_of
-from app.broker.topic_cache import TopicCache
+from app.broker.topic_cache import ActiveRoute, TopicCache, TopicRoutes
 from app.domain.message import Draft, Receipt
-from app.domain.queue import Queue, check_send_enabled
+from app.domain.queue import Queue
 from app.domain.refusals import MessageTooLarge, Refusal, StoreUnavailable, invalid_at
 from app.domain.sending import NewMessage, create_draft
-from app.domain.topic import MAX_PUBLISHED_BYTES, Published, copy_for
+from app.domain.shared_body import with_shared_bodies
+from app.domain.topic import MAX_PUBLISHED_BYTES, Published, check_evaluations, copy_for
 from app.domain.weight import weight_of
 
 Result = TypeVar("Result")
@@ -42,6 +43,7 @@ class PublishPorts:
 
     sending: SendPorts
     topic_cache: TopicCache
+    counters: Counters
 
 
 async def publish(ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage]) -> list[Published]:
@@ -63,7 +65,7 @@ async def publish(ports: PublishPorts, topic: str, new_messages: Sequence[NewMes
 async def publish_once(
     ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage], attempt: Attempt
 ) -> AttemptResult[list[Published]]:
-    """Publish once for each Idempotency-Key. A repeat gets the first response, also if nothing matched.
+    """Publish once for each Idempotency-Key. A repeat gets the first response, even if nothing matched.
 
     Missing message ids are computed from the attempt, so that a repeat finds the receipts of each message.
     """
@@ -85,46 +87,57 @@ async def publish_once(
         return AttemptResult(published_results(identified, receipts), replayed=True)
 
 
-async def route(ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage]) -> list[RoutedMessage]:
-    """Return a copy of each message for each subscription that matches it, in the order of messages.
+async def route(ports: PublishPorts, publishes: Sequence[tuple[str, NewMessage]]) -> list[RoutedMessage]:
+    """Return a copy of each message for each subscription of its topic that matches it, in the order of messages.
 
     Refuses with `TopicNotFound`, with `QueueNotFound` if a target queue no longer exists, and as `last_queue` does if one
     forwards. Refuses with `InvalidRequest` a copy with too many properties, or two messages with one id. Refuses with
-    `MessageTooLarge` copies that have more bytes together than one statement stores.
+    `MessageTooLarge` copies that have more bytes together than one statement stores, and as `check_evaluations` does.
     """
-    routes = (await ports.topic_cache.by_name(topic)).routes
-    identified = with_ids(new_messages, ports.sending.new_id)
+    identified = with_ids([new_message for _, new_message in publishes], ports.sending.new_id)
+    topics = [await ports.topic_cache.by_name(topic) for topic, _ in publishes]
+    check_evaluations([topic.filter_count for topic in topics], identified)
     limit = max(MAX_PUBLISHED_BYTES, sum(map(weight_of, identified)))
     routed: list[RoutedMessage] = []
     weight = 0
-    for new_message in identified:
-        view = view_of(new_message)
-        for index, route_ in enumerate(routes, 1):
-            if index % BATCH_SIZE == 0:
-                await asyncio.sleep(0)
-            if not route_.matches(view):
-                continue
-            copy = copy_for(route_.subscription, new_message)
-            weight += weight_of(copy)
-            if weight > limit:
-                raise MessageTooLarge(f"The copies of this publish have more than {limit} bytes together.")
-            routed.append((await last_queue(ports.sending.queue_cache, route_.queue), copy))
+    async for active, new_message in _matches(topics, identified):
+        copy = copy_for(active.subscription, new_message)
+        weight += weight_of(copy)
+        if weight > limit:
+            raise MessageTooLarge(f"The copies of this publish have more than {limit} bytes together.")
+        routed.append((await last_queue(ports.sending.queue_cache, active.queue), copy))
+    matched = {new_message.envelope.message_id for _, new_message in routed}
+    ports.counters.count("messages_unmatched", len(identified) - len(matched))
     return routed
 
 
-async def draft_all(ports: SendPorts, routed: Sequence[RoutedMessage]) -> list[Draft]:
-    """Build drafts of messages that their queues accept now, in order.
+async def _matches(
+    topics: Sequence[TopicRoutes], new_messages: Sequence[NewMessage]
+) -> AsyncIterator[tuple[ActiveRoute, NewMessage]]:
+    """Yield the subscriptions that match each message. Other tasks run between batches of filters."""
+    evaluated = 0
+    for topic, new_message in zip(topics, new_messages, strict=True):
+        view = view_of(new_message)
+        for active in topic.routes:
+            evaluated += 1
+            if evaluated % BATCH_SIZE == 0:
+                await asyncio.sleep(0)
+            if active.matches(view):
+                yield active, new_message
 
-    Refuses with `SendDisabled`, `MessageTooLarge` or `QueueFull`.
+
+async def draft_all(ports: SendPorts, routed: Sequence[RoutedMessage]) -> list[Draft]:
+    """Build drafts of messages that `route` has just found, in order. The copies of a message share a large body.
+
+    Refuses with `MessageTooLarge` or `QueueFull`.
     """
     queues = {queue.id: queue for queue, _ in routed}
-    for queue in queues.values():
-        check_send_enabled(queue)
     drafts = [create_draft(new_message, queue, new_message.envelope.message_id) for queue, new_message in routed]
     counts = Counter(draft.queue_id for draft in drafts)
     for queue_id, queue in queues.items():
         await check_capacity(ports.queue_totals, queue, counts[queue_id])
-    return drafts
+    sharing = {queue_id for queue_id, queue in queues.items() if queue.shares_bodies}
+    return with_shared_bodies(drafts, sharing, ports.new_id)
 
 
 def with_ids(
@@ -149,12 +162,12 @@ def with_ids(
 
 
 def message_ids(ports: PublishPorts, attempt: Attempt | None) -> Callable[[], str]:
-    """Return what makes the missing ids of published messages: always the same ones for an attempt."""
+    """Return the function that creates missing message ids. Each try of an attempt gets the same ids."""
     return ports.sending.new_id if attempt is None else _AttemptIds(attempt)
 
 
 class _AttemptIds:
-    """Yields the same message ids for each try of an attempt, and other ones for another payload."""
+    """Creates the same message ids at each try of an attempt, and other ids for another payload."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._seed = attempt.key + attempt.fingerprint
@@ -166,7 +179,7 @@ class _AttemptIds:
 
 
 async def _create_drafts(ports: PublishPorts, topic: str, identified: Sequence[NewMessage]) -> list[Draft]:
-    return await draft_all(ports.sending, await route(ports, topic, identified))
+    return await draft_all(ports.sending, await route(ports, [(topic, one) for one in identified]))
 
 
 async def _with_current_routes(ports: PublishPorts, store: Callable[[], Awaitable[Result]]) -> Result:
@@ -175,7 +188,7 @@ async def _with_current_routes(ports: PublishPorts, store: Callable[[], Awaitabl
         try:
             return await store()
         except QueueGone:
-            # Also the topics, because they are cached with their queues. One of those to which they forward may be gone.
+            # This also clears the topics, which are cached with their queues. A queue that these forward to may be gone.
             ports.sending.queue_cache.clear()
     raise StoreUnavailable("Target queues of this topic are being deleted; this request had no effect.")
 
@@ -186,3 +199,10 @@ def published_results(identified: Sequence[NewMessage], receipts: Sequence[Recei
     duplicates = Counter(receipt.message_id for receipt in receipts if receipt.duplicate)
     ids = (new_message.envelope.message_id for new_message in identified)
     return [Published(message_id, matched[message_id], duplicates[message_id]) for message_id in ids]
+
+
+def uncommitted_results(identified: Sequence[NewMessage], ids_of_copies: Sequence[str]) -> list[Published]:
+    """Return what became of each published message whose copies, with these ids, wait for a commit."""
+    matched = Counter(ids_of_copies)
+    ids = (new_message.envelope.message_id for new_message in identified)
+    return [Published(message_id, matched[message_id], duplicates=0, is_committed=False) for message_id in ids]

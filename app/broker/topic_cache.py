@@ -42,10 +42,11 @@ class ActiveRoute:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoutes:
-    """A topic and its subscriptions, by name."""
+    """A topic and its subscriptions, by name. `filter_count` is the number of those that have a filter."""
 
     topic: Topic
     routes: Sequence[ActiveRoute]
+    filter_count: int
 
 
 class TopicCache:
@@ -88,7 +89,8 @@ class TopicCache:
             if index % COMPILE_BATCH == 0:
                 await asyncio.sleep(0)
             routes.append(_active(route))
-        return TopicRoutes(topic, routes)
+        filter_count = sum(route.subscription.settings.filter is not None for route in routes)
+        return TopicRoutes(topic, routes, filter_count)
 
 
 def _active(route: Route) -> ActiveRoute:

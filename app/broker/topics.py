@@ -14,7 +14,14 @@ from app.broker.queues import MAX_TRIES
 from app.broker.topic_cache import TopicCache
 from app.domain.queue import QueueSettings
 from app.domain.refusals import NotFound, StoreUnavailable, SubscriptionNotFound, TopicNotFound
-from app.domain.topic import Subscription, SubscriptionSettings, Topic, TopicSettings
+from app.domain.topic import (
+    MAX_SUBSCRIPTIONS,
+    MAX_TOPICS,
+    Subscription,
+    SubscriptionSettings,
+    Topic,
+    TopicSettings,
+)
 
 TOO_MANY_CHANGES_DETAIL = "Too many concurrent changes; this request changed nothing."
 
@@ -34,10 +41,11 @@ class TopicPorts:
 
 @dataclass(frozen=True, slots=True)
 class Collection(Generic[EntityT, SettingsT]):
-    """All topics, or the subscriptions of one topic."""
+    """All topics, or the subscriptions of one topic. `limit` is the largest number of them."""
 
     ports: TopicPorts
     store: EntityStore[EntityT, SettingsT]
+    limit: int
     kind: str
     not_found: type[NotFound]
 
@@ -53,12 +61,13 @@ class Collection(Generic[EntityT, SettingsT]):
 
 def all_topics(ports: TopicPorts) -> Collection[Topic, TopicSettings]:
     """Return the topics."""
-    return Collection(ports, ports.topics, "topic", TopicNotFound)
+    return Collection(ports, ports.topics, MAX_TOPICS, "topic", TopicNotFound)
 
 
 def subscriptions_of(ports: TopicPorts, topic: Topic) -> Collection[Subscription, SubscriptionSettings]:
     """Return the subscriptions of a topic."""
-    return Collection(ports, ports.topics.subscriptions(topic), "subscription", SubscriptionNotFound)
+    store = ports.topics.subscriptions(topic)
+    return Collection(ports, store, MAX_SUBSCRIPTIONS, "subscription", SubscriptionNotFound)
 
 
 async def read(collection: Collection[EntityT, SettingsT], name: str) -> EntityT:
@@ -86,7 +95,7 @@ async def put(
                 return changed, False
         else:
             precondition.check_absent(collection.kind, name)
-            if created := await collection.store.create(name, settings):
+            if created := await collection.store.create(name, settings, collection.limit):
                 collection.report_change()
                 return created, True
     raise StoreUnavailable(TOO_MANY_CHANGES_DETAIL)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import typer
 
 from app.cli.client import DEFAULT_URL, AsJson, Key, Url, connect, show, show_table
-from app.cli.entity_settings import Setting, send_settings
+from app.cli.entity_settings import Setting, assigned, send_settings
 from app.cli.messages import DEFAULT_CONTENT_TYPE
 
 topic = typer.Typer(no_args_is_help=True, help="Create, change, list and delete topics.")
@@ -31,7 +31,7 @@ def list_topics(url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
 def create_topic(
     name: TopicName, settings: Setting = None, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False
 ) -> None:
-    """Create a topic, or replace its settings by these."""
+    """Create a topic, or replace its settings with these."""
     send_settings(connect(url, key, as_json), "PUT", topic_path(name), settings)
 
 
@@ -71,7 +71,7 @@ def create_subscription(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Create a subscription of a topic, or replace its settings by these."""
+    """Create a subscription of a topic, or replace its settings with these."""
     send_settings(connect(url, key, as_json), "PUT", _subscription_path(topic, name), settings)
 
 
@@ -98,6 +98,26 @@ def delete_subscription(
         show({"deleted": name})
 
 
+@subscription.command("test")
+def check_subscription(
+    topic: TopicName,
+    name: SubscriptionName,
+    queue: Annotated[
+        str | None, typer.Option(help="Test messages of this queue instead of the subscription's own queue.")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    key: Key = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show which of the newest messages of a queue a subscription would copy."""
+    answer = connect(url, key, as_json).call("POST", _subscription_path(topic, name) + "/test", {"queue": queue})
+    if as_json:
+        show(answer)
+        return
+    tested = zip(answer["sequence_numbers"], answer["matches"], strict=True)
+    show_table(("sequence_number", "matches"), [[number, matches] for number, matches in tested])
+
+
 def publish(
     topic: TopicName,
     body: Annotated[
@@ -108,18 +128,27 @@ def publish(
         Path | None, typer.Option(exists=True, dir_okay=False, help="Read the body from this file.")
     ] = None,
     content_type: Annotated[str | None, typer.Option(help="Content type of the body. text/plain by default.")] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="NAME=VALUE", help="A property of the message, as text; may be repeated."),
+    ] = None,
+    transaction: Annotated[str | None, typer.Option(help="Publish with the commit of this transaction.")] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a message to every subscription of a topic that matches it."""
+    """Copy a message to the queues of all subscriptions of a topic that match it."""
     if body is not None and file is not None:
         raise typer.BadParameter("The body is given twice: as an argument and with --file.")
     content = body.encode() if body is not None else file.read_bytes() if file else sys.stdin.buffer.read()
-    headers = {"content-type": content_type or DEFAULT_CONTENT_TYPE}
+    headers = {f"peeklock-property-{name}": value for name, value in assigned(properties).items()}
+    headers["content-type"] = content_type or DEFAULT_CONTENT_TYPE
+    if transaction is not None:
+        headers["peeklock-transaction-id"] = transaction
     path = topic_path(topic, "messages", "raw")
     answer = connect(url, key, as_json).send("POST", path, content=content, headers=headers).json()
-    show(answer) if as_json else typer.echo(f"published {answer['message_id']} to {answer['matched']} queues")
+    queues = "1 queue" if answer["matched"] == 1 else f"{answer['matched']} queues"
+    show(answer) if as_json else typer.echo(f"published {answer['message_id']} to {queues}")
 
 
 def topic_path(name: str, *rest: str) -> str:

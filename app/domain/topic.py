@@ -1,6 +1,6 @@
 """Topics: a topic holds no messages; each of its subscriptions copies the messages that it matches to a queue."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,19 +9,28 @@ import msgspec
 from app.domain.instant import Instant
 from app.domain.message import check_properties
 from app.domain.queue import Queue
-from app.domain.refusals import InvalidRequest, invalid_at
+from app.domain.refusals import InvalidRequest, MessageTooLarge, invalid_at
 from app.domain.sending import NewMessage
 
 MAX_TOPICS = 10_000
 MAX_SUBSCRIPTIONS = 1_000
-"""Subscriptions of a topic. A publish evaluates all their filters, of about 15 µs each."""
+"""Subscriptions of a topic. A publish evaluates all their filters, at about 15 µs each."""
 
 MAX_SET_PROPERTIES_BYTES = 4 << 10
 """Bytes of JSON of the properties that a subscription sets. Every process holds those of a topic in use."""
 
+MAX_REMOVED_BYTES = 4 << 10
+"""Bytes of the names of properties that a subscription removes, for the same reason."""
+
 MAX_PUBLISHED_BYTES = 16 << 20
 """The largest weight of all copies of one publish, which one statement stores. A publish of more bytes may still store
 one copy of each message."""
+
+MAX_EVALUATIONS = 200_000
+"""Filters that one publish evaluates, counted for each of its messages. Each takes about 20 µs."""
+
+MAX_EVALUATED_BYTES = 64 << 20
+"""Bytes of properties that these filters may read. 32 KiB take up to 3 ms."""
 
 SENT_FIELDS = frozenset(
     {
@@ -97,15 +106,24 @@ class Route:
 
 
 class Published(msgspec.Struct, frozen=True):
-    """How many subscriptions a message matched, and how many of its copies were duplicates of earlier ones."""
+    """How many subscriptions a message matched, and how many of its copies were duplicates of earlier ones.
+
+    The copies are stored, unless they wait for the commit of a transaction.
+    """
 
     message_id: str
     matched: int
     duplicates: int
+    is_committed: bool = True
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether any queue has the message."""
+        return self.is_committed and self.matched > 0
 
 
 def default_target(topic_name: str, subscription_name: str) -> str:
-    """Return the name of the queue that is made for a subscription without a target queue."""
+    """Return the name of the target queue of a subscription that names none."""
     return f"{topic_name}.{subscription_name}"
 
 
@@ -114,6 +132,26 @@ def check_set_properties(encoded: bytes) -> None:
     if len(encoded) > MAX_SET_PROPERTIES_BYTES:
         raise invalid_at(
             "/set_properties", f"A subscription sets at most {MAX_SET_PROPERTIES_BYTES} bytes of JSON of properties."
+        )
+
+
+def check_removed_properties(names: Sequence[str]) -> None:
+    """Refuse with `InvalidRequest` names that are too large for a subscription."""
+    if sum([len(name.encode()) for name in names]) > MAX_REMOVED_BYTES:
+        raise invalid_at(
+            "/remove_properties",
+            f"The names of the properties that a subscription removes have at most {MAX_REMOVED_BYTES} bytes.",
+        )
+
+
+def check_evaluations(filter_counts: Sequence[int], new_messages: Sequence[NewMessage]) -> None:
+    """Refuse with `MessageTooLarge` messages whose filters would take too long; each has its number of filters."""
+    counted = zip(filter_counts, new_messages, strict=True)
+    read_bytes = sum([count * len(new_message.envelope.properties) for count, new_message in counted])
+    if sum(filter_counts) > MAX_EVALUATIONS or read_bytes > MAX_EVALUATED_BYTES:
+        raise MessageTooLarge(
+            f"The filters of the subscriptions would be evaluated more than {MAX_EVALUATIONS} times, or read more than "
+            f"{MAX_EVALUATED_BYTES} bytes of properties. Publish fewer messages in one request."
         )
 
 

@@ -1,5 +1,6 @@
 """Topics, subscriptions and publishes in requests and responses."""
 
+from collections.abc import Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -14,13 +15,14 @@ from app.domain.topic import (
     SubscriptionSettings,
     Topic,
     TopicSettings,
+    check_removed_properties,
     check_set_properties,
     default_target,
 )
-from app.wire.field_types import Filter, PropertyKey, PropertyValue, QueueName, Timestamp
+from app.wire.field_types import Filter, PropertyKey, PropertyValue, QueueName, Timestamp, TransactionId
 from app.wire.properties import RawProperties, StoredProperties, decode_properties, encode_properties
 from app.wire.queues import QueueDescription
-from app.wire.sending import RawMessage
+from app.wire.sending import MessageToSend, RawMessage
 from app.wire.times import to_wire
 
 MAX_TESTED = 100
@@ -73,8 +75,8 @@ class TopicPage(msgspec.Struct):
 class SubscriptionSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The settings of a subscription: which messages it copies to which queue, and with which properties.
 
-    Without `filter` it copies every message. Without `target_queue` its queue is `{topic}.{subscription}`, which is made
-    if it does not exist. Properties are removed before others are set.
+    Without `filter` it copies every message. Without `target_queue` its queue is `{topic}.{subscription}`, which is
+    created if it does not exist. Properties are removed before others are set.
     """
 
     target_queue: QueueName | None = None
@@ -88,7 +90,7 @@ class SubscriptionSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_on
             self.target_queue or _default_target(topic, name),
             self.filter,
             _encoded(decode_properties(self.set_properties, _locate) or {}),
-            tuple(dict.fromkeys(self.remove_properties)),
+            _removed(self.remove_properties),
         )
 
 
@@ -106,7 +108,9 @@ class SubscriptionPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     def merged(self, topic: str, subscription: Subscription) -> SubscriptionSettings:
         """Return the settings with these changes. Refuses with `InvalidRequest`."""
         before = subscription.settings
-        removed = before.remove_properties if self.remove_properties is UNSET else self.remove_properties or ()
+        removed = (
+            before.remove_properties if self.remove_properties is UNSET else _removed(self.remove_properties or ())
+        )
         target = before.target_queue
         if self.target_queue is not UNSET:
             target = self.target_queue or _default_target(topic, subscription.name)
@@ -114,7 +118,7 @@ class SubscriptionPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
             target,
             before.filter if self.filter is UNSET else self.filter,
             self._merged_properties(before.set_properties),
-            tuple(dict.fromkeys(removed)),
+            removed,
         )
 
     def _merged_properties(self, before: bytes) -> bytes:
@@ -147,17 +151,25 @@ class SubscriptionPage(msgspec.Struct):
     next_cursor: str | None
 
 
+class PublishMessage(MessageToSend, kw_only=True):
+    """A message to publish alone, at once or with a transaction."""
+
+    transaction_id: TransactionId | None = None
+
+
 class PublishBatch(msgspec.Struct, forbid_unknown_fields=True):
     """Messages published in one request: all or none."""
 
     messages: Annotated[list[RawMessage], msgspec.Meta(min_length=1, max_length=MAX_BATCH_COUNT)]
+    transaction_id: TransactionId | None = None
 
 
 class PublishedMessage(msgspec.Struct):
     """What became of a published message.
 
-    `matched` is the number of subscriptions that it matched, and of its copies. `stored` is false if that is 0: no queue
-    has the message. `duplicates` is the number of copies that an earlier publish or send had stored.
+    `matched` is the number of subscriptions that it matched, and of its copies. `stored` is false if no queue has the
+    message: no subscription matched, or the copies wait for the commit of a transaction. `duplicates` is the number of
+    copies that an earlier publish or send had stored.
     """
 
     message_id: str
@@ -173,15 +185,23 @@ class PublishResults(msgspec.Struct):
 
 
 class SubscriptionTest(msgspec.Struct, forbid_unknown_fields=True):
-    """Messages on which to try the filter of a subscription."""
+    """Messages on which to try the filter of a subscription: these, or the newest 100 of `queue`.
 
-    messages: Annotated[list[RawMessage], msgspec.Meta(min_length=1, max_length=MAX_TESTED)]
+    Without both, the newest messages of the subscription's target queue are tested.
+    """
+
+    messages: Annotated[list[RawMessage], msgspec.Meta(min_length=1, max_length=MAX_TESTED)] | None = None
+    queue: QueueName | None = None
 
 
-class SubscriptionTestResults(msgspec.Struct):
-    """Whether the subscription would copy each message, in order."""
+class SubscriptionTestResults(msgspec.Struct, omit_defaults=True):
+    """Whether the subscription would copy each message, in order.
+
+    `sequence_numbers` are those of the messages of a queue, the newest first. They are absent if messages were given.
+    """
 
     matches: list[bool]
+    sequence_numbers: list[int] | None = None
 
 
 def topic_view(topic: Topic) -> TopicView:
@@ -211,7 +231,7 @@ def subscription_view(topic: Topic, subscription: Subscription) -> SubscriptionV
 
 def published_message(published: Published) -> PublishedMessage:
     """Build the JSON of a published message."""
-    return PublishedMessage(published.message_id, published.matched, published.duplicates, published.matched > 0)
+    return PublishedMessage(published.message_id, published.matched, published.duplicates, published.is_stored)
 
 
 def _default_target(topic: str, name: str) -> str:
@@ -226,6 +246,13 @@ def _encoded(properties: dict[str, PropertyValue]) -> bytes:
     encoded = encode_properties(properties, "/set_properties")
     check_set_properties(encoded)
     return encoded
+
+
+def _removed(names: Sequence[str]) -> tuple[str, ...]:
+    """Return each name once. Refuses with `InvalidRequest`."""
+    removed = tuple(dict.fromkeys(names))
+    check_removed_properties(removed)
+    return removed
 
 
 def _locate(pointer: str) -> str:

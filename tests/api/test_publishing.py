@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.topic import MAX_PUBLISHED_BYTES
+from app.domain.topic import MAX_EVALUATED_BYTES, MAX_EVALUATIONS, MAX_PUBLISHED_BYTES
 from app.store.sqlite.store import SqliteStore
 from tests.api.api_server import ApiServer, problem
 from tests.api.topic_requests import publish, received, subscribe
@@ -205,6 +205,28 @@ async def test_the_copies_of_a_publish_are_bounded_in_bytes(api: ApiServer) -> N
         "POST", "/topics/orders/messages/raw", content=quarter[: len(quarter) // 2], headers=headers
     )
     assert accepted.json()["matched"] == 5
+
+
+async def test_the_filters_that_a_publish_evaluates_are_bounded_in_number(api: ApiServer) -> None:
+    for number in range(MAX_EVALUATIONS // 1000 + 1):
+        await subscribe(api, f"s{number}", filter="false")
+    batch = {"messages": [{}] * 1000}
+    problem(await api.request("POST", "/topics/orders/messages/batch", batch), 413, "message-too-large")
+    batch["messages"] = batch["messages"][:10]
+    assert (await api.request("POST", "/topics/orders/messages/batch", batch)).status_code == 200
+
+
+async def test_the_properties_that_filters_read_are_bounded_in_bytes(api: ApiServer) -> None:
+    properties = {f"p{number}": "x" * 1000 for number in range(32)}
+    count = MAX_EVALUATED_BYTES // (100 * 32 * 1000)
+    for number in range(count + 1):
+        await subscribe(api, f"s{number}", filter="false")
+    batch = {"messages": [{"properties": properties}] * 100}
+    problem(await api.request("POST", "/topics/orders/messages/batch", batch), 413, "message-too-large")
+    unit = {"publishes": [{"topic": "orders", "properties": properties}] * 100}
+    problem(await api.request("POST", "/transactions/execute", unit), 413, "message-too-large")
+    batch["messages"] = batch["messages"][:50]
+    assert (await api.request("POST", "/topics/orders/messages/batch", batch)).status_code == 200
 
 
 async def test_a_publish_to_an_unknown_topic_is_refused(api: ApiServer) -> None:

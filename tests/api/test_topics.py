@@ -1,5 +1,6 @@
 """Topics and subscriptions over HTTP."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -47,6 +48,26 @@ async def test_topics_are_listed_page_by_page(api: ApiServer) -> None:
     assert [item["name"] for item in page["items"]] == ["a", "b"]
     page = await api.request_json("GET", f"/topics?limit=2&cursor={page['next_cursor']}")
     assert ([item["name"] for item in page["items"]], page["next_cursor"]) == (["orders"], None)
+
+
+async def test_other_tasks_run_between_the_messages_of_a_test(api: ApiServer) -> None:
+    await subscribe(api, "eu", filter="message.properties.region == 'eu'")
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def turns_of_test(size: int) -> int:
+        before = turns
+        await api.request_json("POST", "/topics/orders/subscriptions/eu/test", {"messages": [{}] * size})
+        return turns - before
+
+    counting = asyncio.create_task(count_turns())
+    assert await turns_of_test(100) >= await turns_of_test(1) + 10
+    counting.cancel()
 
 
 @pytest.mark.parametrize("name", ["a b", "-a", "a" * 129, "%00", "a%2Fb", "%F0%9F%98%80"])
@@ -112,6 +133,7 @@ async def test_a_patch_changes_the_given_settings_alone(api: ApiServer) -> None:
         ({"set_properties": {f"p{number}": 1 for number in range(65)}}, "/set_properties"),
         ({"remove_properties": [f"p{number}" for number in range(65)]}, "/remove_properties"),
         ({"remove_properties": [""]}, "/remove_properties"),
+        ({"remove_properties": [f"{number:02}" + "ä" * 63 for number in range(33)]}, "/remove_properties"),
         ({"target_queue": "a b"}, "/target_queue"),
     ],
 )
@@ -192,3 +214,51 @@ async def test_a_test_of_a_subscription_stores_nothing(api: ApiServer) -> None:
     assert await api.counts("orders.eu") == {}
     too_many = {"messages": [{}] * 101}
     problem(await api.request("POST", "/topics/orders/subscriptions/eu/test", too_many), 422, "invalid-request")
+
+
+async def test_a_subscription_is_tested_on_the_newest_messages_of_its_queue(api: ApiServer) -> None:
+    await subscribe(api, "eu")
+    numbers = []
+    for region in ("eu", "us", "eu"):
+        await publish(api, properties={"region": region})
+        numbers.append((await api.request_json("GET", "/queues/orders.eu/messages"))["items"][-1]["sequence_number"])
+    await subscribe(api, "eu", filter="message.properties.region == 'eu'")
+    before = await api.request_json("GET", "/queues/orders.eu/messages")
+    answer = await api.request_json("POST", "/topics/orders/subscriptions/eu/test", {})
+    assert answer == {"matches": [True, False, True], "sequence_numbers": numbers[::-1]}
+    assert await api.request_json("GET", "/queues/orders.eu/messages") == before
+
+
+async def test_a_test_reads_at_most_100_messages_of_the_queue_that_it_names(api: ApiServer) -> None:
+    await subscribe(api, "eu", filter="message.subject == 'new'")
+    await api.request_json("PUT", "/queues/log", {})
+    messages = [{"subject": "old"}] * 20 + [{"subject": "new"}] * 90
+    await api.request_json("POST", "/queues/log/messages/batch", {"messages": messages})
+    answer = await api.request_json("POST", "/topics/orders/subscriptions/eu/test", {"queue": "log"})
+    assert answer["matches"] == [True] * 90 + [False] * 10
+    assert answer["sequence_numbers"] == sorted(answer["sequence_numbers"], reverse=True)
+    assert await api.request_json("POST", "/topics/orders/subscriptions/eu/test", {}) == {
+        "matches": [],
+        "sequence_numbers": [],
+    }
+
+
+async def test_a_test_on_messages_of_a_queue_is_refused(api: ApiServer) -> None:
+    await subscribe(api, "eu")
+    path = "/topics/orders/subscriptions/eu/test"
+    problem(await api.request("POST", path, {"queue": "absent"}), 404, "queue-not-found")
+    problem(await api.request("POST", path, {"queue": "a b"}), 422, "invalid-request")
+    problem(await api.request("POST", path, {"queue": "orders.eu", "messages": [{}]}), 422, "invalid-request")
+
+
+async def test_a_test_on_messages_of_a_queue_needs_the_right_to_browse_it() -> None:
+    async with open_api_server(needs_keys=True) as api:
+        admin = {"Authorization": f"Bearer {await api.new_key(Right.MANAGE, Right.SEND)}"}
+        reader = {
+            "Authorization": f"Bearer {await api.new_key(Right.BROWSE, patterns=('orders', 'mine'), principal='r')}"
+        }
+        for path in ("/queues/mine", "/topics/orders", "/topics/orders/subscriptions/s"):
+            await api.request_json("PUT", path, {}, headers=admin)
+        path = "/topics/orders/subscriptions/s/test"
+        problem(await api.request("POST", path, {}, headers=reader), 403, "forbidden")
+        assert (await api.request("POST", path, {"queue": "mine"}, headers=reader)).status_code == 200

@@ -25,11 +25,25 @@ def test_a_published_message_reaches_the_queues_of_subscriptions(command_line: C
         "message.body_bytes > 100",
         {"a": 1},
     )
-    assert "to 1 queues" in command_line.run_ok("publish", "prices", "small")
+    assert "to 1 queue\n" in command_line.run_ok("publish", "prices", "small")
     (changed,) = command_line.read_json("subscription", "update", "prices", "large", "--set", "filter=null")
     assert changed["filter"] is None
     (answer,) = command_line.read_json("publish", "prices", "small")
     assert answer["matched"] == 2
     assert "prices.large" in command_line.run_ok("subscription", "list", "prices")
+    (tested,) = command_line.read_json("subscription", "test", "prices", "large", "--queue", "prices.all")
+    assert tested["matches"] == [True, True]
+    assert command_line.run_ok("subscription", "test", "prices", "large").split()[-2:] == ["3", "yes"]
     assert command_line.read_json("subscription", "delete", "prices", "large") == [{"deleted": "large"}]
     assert len(command_line.read_json("browse", "prices.large")) == 1
+
+
+def test_a_published_message_has_the_properties_that_filters_read(command_line: CommandLine) -> None:
+    command_line.run_ok("topic", "create", "weather")
+    wanted = "filter=message.properties.region == 'eu' && message.properties.unit == 'a=b'"
+    command_line.run_ok("subscription", "create", "weather", "eu", "--set", wanted)
+    properties = ("--property", "region=eu", "--property", "unit=a=b")
+    (answer,) = command_line.read_json("publish", "weather", "rain", *properties)
+    assert answer["matched"] == 1
+    assert "to 0 queues" in command_line.run_ok("publish", "weather", "rain")
+    assert "NAME=VALUE" in command_line.run("publish", "weather", "rain", "--property", "region").stderr

@@ -4,12 +4,14 @@ from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.cloudevents import event_message, is_event
-from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message
+from app.api.endpoints.joining import joined_transaction
+from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message, without_transaction
 from app.api.endpoints.sending import SEND_HEADER_NAMES
 from app.api.http.asgi import Headers
 from app.api.http.operation import operation
 from app.api.http.request import Request
 from app.api.http.response import REPLAYED_HEADERS, Response
+from app.broker.join import join_publishes
 from app.broker.ports import Attempt
 from app.broker.publish import publish, publish_once
 from app.domain.access import Right
@@ -17,8 +19,7 @@ from app.domain.message import Durability
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.domain.topic import Published
-from app.wire.sending import MessageToSend
-from app.wire.topics import PublishBatch, PublishedMessage, PublishResults, published_message
+from app.wire.topics import PublishBatch, PublishedMessage, PublishMessage, PublishResults, published_message
 
 MESSAGES = "/v1/topics/{topic}/messages"
 PUBLISH_REFUSALS = (404, 409, 413, 422, 429, 507)
@@ -26,29 +27,35 @@ PUBLISH_REFUSALS = (404, 409, 413, 422, 429, 507)
 
 @operation(
     "POST", MESSAGES, right=Right.SEND, tag="topics",
-    body=MessageToSend, responses={200: PublishedMessage, 201: PublishedMessage}, refusals=PUBLISH_REFUSALS,
+    body=PublishMessage, responses={200: PublishedMessage, 201: PublishedMessage}, refusals=PUBLISH_REFUSALS,
     headers=SEND_HEADER_NAMES, example={"body": {"order": 17}, "properties": {"region": "eu"}},
 )  # fmt: skip
-async def publish_message(request: Request[MessageToSend]) -> Response:
+async def publish_message(request: Request[PublishMessage]) -> Response:
     """Publish a message: store a copy in the queue of each subscription that matches it, in all of them or in none.
 
     The copies have one message id. Each is subject to the settings of its queue. If one queue is full, disabled or
     refuses the message, nothing is stored, and the refusal names the queue. A message that no subscription matches is
-    answered with 200 and `stored: false`. Publishing needs no right on the queues.
+    answered with 200 and `stored: false`. Publishing needs no right on the queues. With a `transaction_id` the copies are
+    stored at the commit of that transaction, for the subscriptions that match now.
     """
     new_message = request.body.new_message(request.traceparent())
+    if request.body.transaction_id is not None:
+        return await _join_one(request, new_message, request.body.transaction_id, request.idempotent_attempt("publish"))
     return await _publish_one(request, new_message, request.idempotent_attempt("publish"))
 
 
 @operation(
     "POST", MESSAGES + "/raw", right=Right.SEND, tag="topics",
     body=bytes, responses={200: PublishedMessage, 201: PublishedMessage}, refusals=PUBLISH_REFUSALS,
-    headers=(*SEND_HEADER_NAMES, *FIELD_HEADERS),
+    headers=(*SEND_HEADER_NAMES, "Peeklock-Transaction-Id", *FIELD_HEADERS),
 )  # fmt: skip
 async def publish_raw(request: Request[bytes]) -> Response:
     """Publish the request body as it is, with the headers of `send_raw`. CloudEvents are accepted as there."""
-    new_message = event_message(request) if is_event(request) else raw_message(request)
     attempt = request.idempotent_attempt("publish", idempotency_payload(request))
+    request, transaction_id = without_transaction(request)
+    new_message = event_message(request) if is_event(request) else raw_message(request)
+    if transaction_id is not None:
+        return await _join_one(request, new_message, transaction_id, attempt)
     return await _publish_one(request, new_message, attempt)
 
 
@@ -63,9 +70,29 @@ async def publish_batch(request: Request[PublishBatch]) -> Response:
     The messages have different ids. The answer is 200 if no subscription matches any of them.
     """
     new_messages = all_messages(read_entries(request.body.messages, request.traceparent()))
-    published, headers = await _publish(request, new_messages, request.idempotent_attempt("publish_batch"))
+    attempt = request.idempotent_attempt("publish_batch")
+    if request.body.transaction_id is not None:
+        published, headers = await _join(request, new_messages, request.body.transaction_id, attempt)
+    else:
+        published, headers = await _publish(request, new_messages, attempt)
     status = 201 if any(one.matched for one in published) else 200
     return Response(PublishResults([published_message(one) for one in published]), status, headers=headers)
+
+
+async def _join_one(
+    request: Request[Any], new_message: NewMessage, transaction_id: str, attempt: Attempt | None
+) -> Response:
+    (published,), headers = await _join(request, [new_message], transaction_id, attempt)
+    return Response(published_message(published), 201 if published.matched else 200, headers=headers)
+
+
+async def _join(
+    request: Request[Any], new_messages: list[NewMessage], transaction_id: str, attempt: Attempt | None
+) -> tuple[list[Published], Headers]:
+    """Let the copies of these messages wait for the commit of this transaction."""
+    key = joined_transaction(request, transaction_id, new_messages)
+    joined = await join_publishes(request.broker.joining, key, request.path["topic"], new_messages, attempt)
+    return joined.result, REPLAYED_HEADERS if joined.replayed else ()
 
 
 async def _publish_one(request: Request[Any], new_message: NewMessage, attempt: Attempt | None) -> Response:

@@ -1,22 +1,28 @@
 """Topics and subscriptions over HTTP: create, read, change, delete and test them."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
+from app.api.endpoints.filters import parse_filter
 from app.api.http.asgi import Headers
 from app.api.http.authorize import authorize
 from app.api.http.operation import operation
 from app.api.http.request import Request, invalid_cursor, invalid_path
 from app.api.http.response import MERGE_PATCH, Response
 from app.broker import topics as verbs
+from app.broker.filters import BATCH_SIZE
 from app.broker.precondition import Precondition
 from app.broker.subscription_filter import check_filter, compiled, view_of
+from app.broker.try_filter import try_filter
 from app.domain.access import Right
 from app.domain.queue import is_valid_name
+from app.domain.refusals import invalid_at
 from app.domain.topic import Subscription, Topic
 from app.wire.field_types import Page
 from app.wire.topics import (
+    MAX_TESTED,
     SubscriptionPage,
     SubscriptionPatch,
     SubscriptionSettingsBody,
@@ -34,6 +40,8 @@ from app.wire.topics import (
 TOPIC = "/v1/topics/{topic}"
 SUBSCRIPTIONS = TOPIC + "/subscriptions"
 SUBSCRIPTION = SUBSCRIPTIONS + "/{subscription}"
+MAX_SUBSCRIPTIONS_BYTES = 10 << 20
+"""Bytes of a page: 1000 subscriptions, each with a filter of 1 KiB, and with 4 KiB of names and of properties each."""
 INVALID_NAME = "A subscription's name has the form of a queue's name."
 
 
@@ -102,7 +110,7 @@ async def put_subscription(request: Request[SubscriptionSettingsBody]) -> Respon
     """Create a subscription of a topic, or replace its settings with these.
 
     It copies the messages that are published from now on. A target queue needs the right to send to it. Without one,
-    `{topic}.{subscription}` is the target. It is made if it does not exist, and needs the right to manage it. Two
+    `{topic}.{subscription}` is the target. It is created if it does not exist, which needs the right to manage it. Two
     subscriptions of a topic have different target queues.
     """
     topic = await _topic(request)
@@ -118,7 +126,7 @@ async def put_subscription(request: Request[SubscriptionSettingsBody]) -> Respon
 
 @operation(
     "GET", SUBSCRIPTIONS, right=Right.BROWSE, tag="topics",
-    responses={200: SubscriptionPage}, refusals=(404, 422), query=Page,
+    responses={200: SubscriptionPage}, refusals=(404, 422), query=Page, answer_bytes=MAX_SUBSCRIPTIONS_BYTES,
 )  # fmt: skip
 async def list_subscriptions(request: Request[None]) -> Response:
     """List the subscriptions of a topic by name."""
@@ -181,11 +189,34 @@ async def delete_subscription(request: Request[None]) -> Response:
     example={"messages": [{"properties": {"region": "eu"}}, {"properties": {"region": "us"}}]},
 )  # fmt: skip
 async def check_subscription(request: Request[SubscriptionTest]) -> Response:
-    """Answer which of these messages the subscription would copy. Nothing is stored."""
+    """Test which messages the subscription would copy: these messages, or the newest of a queue. Nothing is stored.
+
+    The messages of a queue need the right to browse it.
+    """
     subscription = await _subscription(request, await _topic(request))
-    messages = all_messages(read_entries(request.body.messages, None))
+    body = request.body
+    if body.messages is None:
+        return Response(await _test_newest(request, subscription, body.queue or subscription.settings.target_queue))
+    if body.queue is not None:
+        raise invalid_at("/queue", "Give either messages or a queue.")
+    messages = all_messages(read_entries(body.messages, None))
     matches = compiled(subscription.settings.filter)
-    return Response(SubscriptionTestResults([matches(view_of(message)) for message in messages]))
+    results: list[bool] = []
+    for message in messages:
+        results.append(matches(view_of(message)))
+        if len(results) % BATCH_SIZE == 0:
+            await asyncio.sleep(0)
+    return Response(SubscriptionTestResults(results))
+
+
+async def _test_newest(
+    request: Request[SubscriptionTest], subscription: Subscription, name: str
+) -> SubscriptionTestResults:
+    authorize(request.principal, Right.BROWSE, name)
+    queue = await request.broker.queue_cache.by_name(name)
+    message_filter = parse_filter(subscription.settings.filter)
+    matches = await try_filter(request.broker.browsing, queue, message_filter, MAX_TESTED)
+    return SubscriptionTestResults([*matches.values()], [*matches])
 
 
 async def _topic(request: Request[Any]) -> Topic:
@@ -206,9 +237,9 @@ def _subscription_name(request: Request[Any]) -> str:
 
 
 async def _prepare_target(request: Request[Any], name: str, *, is_given: bool) -> None:
-    """Check the right on the target queue, and make it if the request does not name one.
+    """Check the right on the target queue, and create the default one if the request names none.
 
-    A topic would otherwise let its manager send to every queue.
+    Without the check, the manager of a topic could send to every queue.
     """
     authorize(request.principal, Right.SEND if is_given else Right.MANAGE, name)
     if not is_given:

@@ -12,8 +12,8 @@ SettingsT_contra = TypeVar("SettingsT_contra", contravariant=True)
 class EntityStore(Protocol[Entity, SettingsT_contra]):
     """Named entities of one kind, each with settings and a version that grows with every change."""
 
-    async def create(self, name: str, settings: SettingsT_contra) -> Entity | None:
-        """Create the entity; return None if one of this name exists."""
+    async def create(self, name: str, settings: SettingsT_contra, limit: int | None = None) -> Entity | None:
+        """Create the entity; return None if one of this name exists. `limit` is the largest number of entities."""
         ...
 
     async def find(self, name: str) -> Entity | None:

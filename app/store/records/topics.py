@@ -6,17 +6,9 @@ before it looks for subscriptions. So no subscription begins to target a queue t
 
 from collections.abc import Sequence
 
-from app.domain.queue import is_valid_name
+from app.domain.queue import SHARED_BODIES_LEVEL, is_valid_name
 from app.domain.refusals import QueueNotFound, TargetQueueTaken, TooManySubscriptions, TooManyTopics, TopicNotFound
-from app.domain.topic import (
-    MAX_SUBSCRIPTIONS,
-    MAX_TOPICS,
-    Route,
-    Subscription,
-    SubscriptionSettings,
-    Topic,
-    TopicSettings,
-)
+from app.domain.topic import Route, Subscription, SubscriptionSettings, Topic, TopicSettings
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
 from app.store.records.json_columns import write_names
@@ -25,14 +17,10 @@ from app.store.records.json_columns import write_names
 class TopicRecords:
     """`TopicStore` over a database."""
 
-    def __init__(
-        self, database: Database, max_topics: int = MAX_TOPICS, max_subscriptions: int = MAX_SUBSCRIPTIONS
-    ) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._max_topics = max_topics
-        self._max_subscriptions = max_subscriptions
 
-    async def create(self, name: str, settings: TopicSettings) -> Topic | None:
+    async def create(self, name: str, settings: TopicSettings, limit: int | None = None) -> Topic | None:
         """See `TopicStore`. Creations run one at a time, so two at once cannot exceed the limit."""
 
         async def work(session: SqlSession) -> Topic | None:
@@ -40,8 +28,8 @@ class TopicRecords:
             if await _find_topic(session, name):
                 return None
             ((count,),) = await session.fetch("count_topics")
-            if count >= self._max_topics:
-                raise TooManyTopics(f"A server has at most {self._max_topics} topics.")
+            if limit is not None and count >= limit:
+                raise TooManyTopics(f"A server has at most {limit} topics.")
             await session.change("create_topic", name=name, description=settings.description)
             return await _find_topic(session, name)
 
@@ -77,7 +65,7 @@ class TopicRecords:
 
     def subscriptions(self, topic: Topic) -> "SubscriptionRecords":
         """See `TopicStore`."""
-        return SubscriptionRecords(self._database, topic, self._max_subscriptions)
+        return SubscriptionRecords(self._database, topic)
 
     async def routes(self, topic: Topic) -> Sequence[Route]:
         """See `TopicStore`."""
@@ -87,12 +75,11 @@ class TopicRecords:
 class SubscriptionRecords:
     """`SubscriptionStore` over a database."""
 
-    def __init__(self, database: Database, topic: Topic, max_subscriptions: int) -> None:
+    def __init__(self, database: Database, topic: Topic) -> None:
         self._database = database
         self._topic = topic
-        self._max_subscriptions = max_subscriptions
 
-    async def create(self, name: str, settings: SubscriptionSettings) -> Subscription | None:
+    async def create(self, name: str, settings: SubscriptionSettings, limit: int | None = None) -> Subscription | None:
         """See `SubscriptionStore`."""
 
         async def work(session: SqlSession) -> Subscription | None:
@@ -100,9 +87,9 @@ class SubscriptionRecords:
             if await self._find(session, name):
                 return None
             ((count,),) = await session.fetch("count_subscriptions", topic_id=self._topic.id)
-            if count >= self._max_subscriptions:
-                raise TooManySubscriptions(f"A topic has at most {self._max_subscriptions} subscriptions.")
-            await self._check_target(session, name, settings.target_queue)
+            if limit is not None and count >= limit:
+                raise TooManySubscriptions(f"A topic has at most {limit} subscriptions.")
+            await self._prepare_target(session, name, settings.target_queue)
             await session.change("add_subscription", topic_id=self._topic.id, name=name, **_columns(settings))
             return await self._find(session, name)
 
@@ -122,7 +109,7 @@ class SubscriptionRecords:
 
         async def work(session: SqlSession) -> Subscription | None:
             await self._lock_topic(session)
-            await self._check_target(session, entity.name, settings.target_queue)
+            await self._prepare_target(session, entity.name, settings.target_queue)
             values = {"id": entity.id, "version": entity.version, **_columns(settings)}
             changed = await session.change("change_subscription", **values)
             return await self._find(session, entity.name) if changed else None
@@ -137,14 +124,17 @@ class SubscriptionRecords:
         if not await session.fetch("topic_for_update", id=self._topic.id):
             raise TopicNotFound(f"There is no topic named {self._topic.name}.")
 
-    async def _check_target(self, session: SqlSession, name: str, target_queue: str) -> None:
-        """Refuse a target that another subscription has, or that does not exist. Lock the target queue."""
+    async def _prepare_target(self, session: SqlSession, name: str, target_queue: str) -> None:
+        """Refuse a target that another subscription has, or that does not exist. Lock the target queue, and let its
+        messages share bodies."""
         others = await session.fetch("subscription_with_target", topic_id=self._topic.id, target_queue=target_queue)
         for (other,) in others:
             if other != name:
                 raise TargetQueueTaken(f"Subscription {other} of this topic has the target queue {target_queue}.")
-        if not await session.fetch("queue_for_update", name=target_queue):
+        locked = await session.fetch("queue_for_update", name=target_queue)
+        if not locked:
             raise QueueNotFound(f"There is no queue named {target_queue}.")
+        await session.change("need_level", id=locked[0][0], feature_level=SHARED_BODIES_LEVEL)
 
     async def _find(self, session: SqlSession, name: str) -> Subscription | None:
         found = await session.fetch("find_subscription", topic_id=self._topic.id, name=name)
