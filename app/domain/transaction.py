@@ -1,7 +1,8 @@
-"""Transactions: sends and settlements that join one after the other, and take effect together at its commit.
+"""Transactions: sends and settlements that take effect together at a commit.
 
-Until then a member is only noted. No receiver can see a message that is not stored, and a settlement that is noted
-changes nothing but its lock, which then lasts beyond the deadline of the transaction.
+A send or settlement joins a transaction as a member, and the store keeps members apart from messages. So no receiver can
+see the message of a send before the commit. A settlement that joins changes only its lock, which then lasts beyond the
+deadline of the transaction.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from app.domain.instant import HOUR, MINUTE, SECOND, Duration, Instant
 from app.domain.message import Draft
 from app.domain.queue import Queue
+from app.domain.sending import fit_draft
 from app.domain.settlement import MAX_GENERATION, NO_EXPIRED_GENERATION, Fence, Move, Outcome, Settlement
 from app.domain.transaction_refusals import (
     MemberName,
@@ -31,13 +33,16 @@ MIN_TIMEOUT: Duration = SECOND
 
 MAX_MEMBERS = 10_000
 MAX_TRANSACTION_BYTES = 64 << 20
-"""The weight of all members: a commit holds them in memory."""
+"""The largest weight of all members together. A commit holds them in memory."""
 
 MAX_OPEN_TRANSACTIONS = 1000
-"""In one database. Together with the longest timeout it bounds what is noted and never committed."""
+"""In one database. Together with the longest timeout it bounds the members that are stored and never committed."""
+
+OPEN_TRANSACTIONS_PER_PRINCIPAL = MAX_OPEN_TRANSACTIONS // 10
+"""By default, so that one client leaves room for the others."""
 
 LOCK_MARGIN: Duration = 5 * SECOND
-"""How much longer than the transaction the lock of a noted settlement lasts: only the deadline can end its members."""
+"""How much longer than its transaction the lock of a settlement lasts. So the deadline passes before the lock ends."""
 
 OUTCOME_RETENTION: Duration = HOUR
 """How long the outcome of a transaction is kept: longer than any client repeats a commit."""
@@ -82,8 +87,8 @@ class Transaction(msgspec.Struct, frozen=True):
     read_at: Instant
 
     @property
-    def is_late(self) -> bool:
-        """Whether it can only be rolled back, because its deadline has passed."""
+    def is_overdue(self) -> bool:
+        """Whether it is open past its deadline, so that it can only be rolled back."""
         return self.state is TransactionState.OPEN and self.expires_at <= self.read_at
 
     def rolled_back(self) -> TransactionRolledBack:
@@ -94,7 +99,7 @@ class Transaction(msgspec.Struct, frozen=True):
         """Refuse with `TransactionEnded` or `TransactionRolledBack` unless members can still join."""
         if self.state is TransactionState.COMMITTED:
             raise TransactionEnded
-        if self.state is TransactionState.ROLLED_BACK or self.is_late:
+        if self.state is TransactionState.ROLLED_BACK or self.is_overdue:
             raise self.rolled_back()
 
     def check_room(self, weights: Sequence[int]) -> None:
@@ -118,7 +123,7 @@ class JoinedIntent(msgspec.Struct, frozen=True):
 
 
 class SendMember(msgspec.Struct, frozen=True):
-    """A send that was noted: its draft, when it is due at the earliest, and when its life ends."""
+    """A send that has joined: its draft, its earliest due time, and the end of its time to live."""
 
     place: int
     queue: str
@@ -133,12 +138,12 @@ class SendMember(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> MemberName:
-        """How answers name it."""
+        """The name in responses."""
         return MemberName(self.place, self.queue, message_id=self.draft.envelope.message_id)
 
 
 class SettlementMember(msgspec.Struct, frozen=True):
-    """A settlement that was noted."""
+    """A settlement that has joined."""
 
     place: int
     queue: str
@@ -151,17 +156,28 @@ class SettlementMember(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> MemberName:
-        """How answers name it."""
+        """The name in responses."""
         number = self.settlement.token.sequence_number
         return MemberName(self.place, self.queue, sequence_number=number)
 
 
-class NotedMember(msgspec.Struct, frozen=True):
+class MemberSummary(msgspec.Struct, frozen=True):
     """A member without its content: its name, the outcome of a settlement, and the bytes that it counts for."""
 
     name: MemberName
     outcome: Outcome | None
     member_bytes: int
+
+
+class WaitingSettlement(msgspec.Struct, frozen=True):
+    """The settlement of a locked message that waits for a commit, until the deadline of its transaction at the latest.
+
+    `transaction_id` is None for everyone but the principal of the transaction.
+    """
+
+    outcome: Outcome
+    expires_at: Instant
+    transaction_id: str | None
 
 
 Member: TypeAlias = SendMember | SettlementMember
@@ -171,8 +187,8 @@ WITHIN_TRANSACTION = Fence(NO_EXPIRED_GENERATION, MAX_GENERATION)
 names the generation of its row, and every later promise lasts beyond the deadline."""
 
 
-def noted_send(place: int, queue: str, draft: Draft, now: Instant) -> SendMember:
-    """Return a draft as a member: its due time becomes absolute, and its life begins there, as if it was sent now."""
+def send_member(place: int, queue: str, draft: Draft, now: Instant) -> SendMember:
+    """Return a draft as a member. Its due time becomes absolute, and its time to live begins then, as for a send now."""
     due_at = now + draft.delay if draft.delay is not None else draft.available_at
     due_at = max(now, due_at or now)
     expires_at = None if draft.ttl is None else due_at + draft.ttl
@@ -187,9 +203,9 @@ class Rollback(msgspec.Struct, frozen=True):
 
 
 def plan_commit(members: Sequence[Member], queues: Mapping[int, Queue], now: Instant) -> WorkUnit | Rollback:
-    """Return what a commit carries out, in the order of joining, by the settings that the queues have now.
+    """Return the work unit of a commit, in the order of joining, by the current settings of the queues.
 
-    Returns why the transaction must be rolled back if the queue of a send is gone or its life has passed (S1.30).
+    Returns a `Rollback` if the queue of a send was deleted or its message has expired (S1.30).
     """
     settlements: list[Settlement] = []
     drafts: list[Draft] = []
@@ -218,12 +234,9 @@ def _committed_settlement(member: SettlementMember, queue: Queue | None) -> Sett
 
 def _committed_draft(member: SendMember, queue: Queue, now: Instant) -> Draft:
     return replace(
-        member.draft,
+        fit_draft(member.draft, queue),
         available_at=member.due_at if member.due_at > now else None,
         ttl=None if member.expires_at is None else member.expires_at - max(now, member.due_at),
-        duplicate_window=queue.settings.duplicate_detection_window or 0,
-        is_in_group=queue.has_groups and member.draft.envelope.group_id is not None,
-        keeps_history=queue.keeps_history,
     )
 
 
@@ -233,11 +246,11 @@ def lock_extension(transaction: Transaction) -> Duration:
 
 
 def settlement_weight(settlement: Settlement) -> int:
-    """Return the bytes that a noted settlement counts for."""
+    """Return the bytes that a settlement counts for."""
     properties = settlement.properties if isinstance(settlement, Move) else None
     return MESSAGE_OVERHEAD_BYTES + len(properties or b"")
 
 
 def send_weight(draft: Draft) -> int:
-    """Return the bytes that a noted send counts for."""
+    """Return the bytes that a send counts for."""
     return weight_of(draft)

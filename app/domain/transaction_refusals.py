@@ -13,19 +13,19 @@ class TransactionNotFound(NotFound):
 
 
 class TransactionEnded(Conflict):
-    """This transaction is already committed."""
+    """This transaction is already committed; open another one."""
 
     code = "transaction-ended"
 
 
 class TransactionFull(Conflict):
-    """The transaction would have more members, or more bytes, than a transaction may have."""
+    """The transaction has no room for these members; commit it, and use another one for the rest."""
 
     code = "transaction-full"
 
 
 class TooManyTransactions(Conflict):
-    """This database has reached its limit of open transactions; commit or roll back others, or try again later."""
+    """The client, or the database, has reached its limit of open transactions; end others, or try again later."""
 
     code = "too-many-transactions"
     retryable = True
@@ -50,7 +50,7 @@ class RollbackCause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MemberName:
-    """A member of a transaction: its place, counted from 0, its queue, and the message that it sends or settles."""
+    """A member of a transaction: its position in the order of joining, from 0, its queue, and its message."""
 
     place: int
     queue: str
@@ -71,8 +71,8 @@ class TransactionRolledBack(Conflict):
 
 ROLLBACK_TEXTS = {
     RollbackCause.REQUESTED: "The transaction was rolled back by request.",
-    RollbackCause.TIMEOUT: "The transaction was rolled back, because its time is over.",
-    RollbackCause.LOCK_LOST: "The transaction was rolled back, because a lock ended that one of its settlements needs.",
+    RollbackCause.TIMEOUT: "The transaction was rolled back, because it was not committed before its deadline.",
+    RollbackCause.LOCK_LOST: "The transaction was rolled back, because the lock of one of its settlements has ended.",
     RollbackCause.MESSAGE_EXPIRED: "The transaction was rolled back, because one of its messages has expired.",
-    RollbackCause.QUEUE_GONE: "The transaction was rolled back, because the queue of one of its sends is gone.",
+    RollbackCause.QUEUE_GONE: "The transaction was rolled back, because the queue of one of its sends was deleted.",
 }

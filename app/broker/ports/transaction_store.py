@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from app.broker.ports.message_store import Attempt, AttemptResult
 from app.domain.instant import Duration
 from app.domain.message import Draft
 from app.domain.settlement import LockToken
-from app.domain.transaction import Intent, JoinedIntent, NotedMember, Transaction, TransactionKey
+from app.domain.transaction import Intent, JoinedIntent, MemberSummary, Transaction, TransactionKey
 from app.domain.transaction_refusals import MessageInTransaction, RollbackCause
 from app.domain.work_unit import WorkUnit
 
@@ -16,39 +17,51 @@ JoinResult: TypeAlias = JoinedIntent | MessageInTransaction | None
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """A transaction that has ended, and what its commit has done; None if it had ended before, or was rolled back."""
+    """A transaction that has ended. `unit` is what this commit carried out, None for a repeat or a rollback."""
 
     transaction: Transaction
     unit: WorkUnit | None = None
 
 
 class TransactionStore(Protocol):
-    """Transactions. Each method that takes a key refuses with `TransactionNotFound` if its principal has no such one."""
+    """Transactions. Each method with a key refuses with `TransactionNotFound` if the principal has no such transaction."""
 
-    async def open(self, key: TransactionKey, duration: Duration, limit: int) -> Transaction:
-        """Open a transaction until the store's now + `duration`. Refuses with `TooManyTransactions` if `limit` are open."""
+    async def open(self, key: TransactionKey, duration: Duration, limit: int, principal_limit: int) -> Transaction:
+        """Open a transaction until the store's now + `duration`.
+
+        Refuses with `TooManyTransactions` if `limit` are open, or `principal_limit` of this principal. Concurrent calls
+        see the same counts, so together they may exceed a limit.
+        """
         ...
 
     async def find(self, key: TransactionKey) -> Transaction:
         """Return a transaction as it is now."""
         ...
 
-    async def members(self, transaction_id: str, after: int, limit: int) -> list[NotedMember]:
-        """Return members at places above `after`, ascending. A transaction that has ended has none."""
+    async def members(self, transaction_id: str, after: int, limit: int) -> list[MemberSummary]:
+        """Return members at positions above `after`, ascending. A transaction that has ended has none."""
         ...
 
-    async def join_sends(self, key: TransactionKey, queue: str, drafts: Sequence[Draft]) -> None:
-        """Note all drafts, for the queue of this name, in their order.
+    async def join_sends(
+        self, key: TransactionKey, sends: Sequence[tuple[str, Draft]], attempt: Attempt | None = None
+    ) -> AttemptResult[list[str]]:
+        """Add all drafts as members, each with the name of its queue, in order; return their message ids.
 
-        Refuses with `TransactionEnded`, `TransactionRolledBack` or `TransactionFull`; then none is noted.
+        With an attempt, a repeat adds nothing and returns the ids of the first try, also after the transaction has
+        ended. Refuses with `KeyReused` as `MessageStore.send_once` does, and with `TransactionEnded`,
+        `TransactionRolledBack` or `TransactionFull`; then none is added.
         """
         ...
 
+    async def find_join_result(self, attempt: Attempt) -> list[str] | None:
+        """Return the message ids of the first try, None if there was none. Refuses with `KeyReused`."""
+        ...
+
     async def join_settlements(self, key: TransactionKey, queue: str, intents: Sequence[Intent]) -> list[JoinResult]:
-        """Note settlements, each if its lock can be extended beyond the deadline; return a result for each.
+        """Add settlements whose locks can be extended beyond the deadline; return a result for each.
 
         Takes effect under the fence of a renewal: None where it does not hold, or where another request holds the row.
-        A settlement that this transaction has noted with the same outcome is a repeat. With another outcome, or in
+        A settlement that has joined this transaction with the same outcome is a repeat. With another outcome, or in
         another transaction, the result is `MessageInTransaction`. Refuses as `join_sends` does.
         """
         ...
@@ -63,7 +76,7 @@ class TransactionStore(Protocol):
         ...
 
     async def roll_back(self, key: TransactionKey, cause: RollbackCause, token: LockToken | None = None) -> Transaction:
-        """Forget the members and store the cause, and the member with this token; a transaction that has ended stays."""
+        """Delete the members, and store the cause and the member with this token. One that has ended stays as it is."""
         ...
 
     async def roll_back_overdue(self) -> bool:

@@ -37,6 +37,11 @@ async def _fetch_earlier(session: MysqlSession, attempt: Attempt) -> Sequence[Ro
     return earlier.rows
 
 
+async def answer(session: MysqlSession, attempt: Attempt, text: str) -> None:
+    """Keep the answer of an attempt that this transaction has begun."""
+    await session.execute(answer_statement(session, attempt, text))
+
+
 def answer_statement(session: MysqlSession, attempt: Attempt, answer: str) -> bytes:
     """Return the statement that saves the answer for repeats of the attempt."""
     return session.render(

@@ -34,7 +34,7 @@ async def send(
     if earlier is not None:
         return AttemptResult(read_receipts(earlier), replayed=True), []
     receipts, admitted = await sending.send_into_groups(session, drafts)
-    await session.change("answer_attempt", attempt_key=attempt.key, answer=write_receipts(receipts))
+    await answer(session, attempt, write_receipts(receipts))
     return AttemptResult(receipts, replayed=False), admitted
 
 
@@ -48,8 +48,13 @@ async def execute(
     effects = await work_unit.execute(session, unit)
     result = effects.result(unit)
     if attempt is not None:
-        await session.change("answer_attempt", attempt_key=attempt.key, answer=write_unit_result(result))
+        await answer(session, attempt, write_unit_result(result))
     return AttemptResult(result, replayed=False), effects
+
+
+async def answer(session: PostgresqlSession, attempt: Attempt, text: str) -> None:
+    """Keep the answer of an attempt that this transaction has begun."""
+    await session.change("answer_attempt", attempt_key=attempt.key, answer=text)
 
 
 async def receive(
@@ -61,7 +66,7 @@ async def receive(
         return AttemptResult(await still_locked(session, clock, read_tokens(earlier)), replayed=True)
     messages = await receiving.claim_one(session, floors, clock, claim)
     if messages:
-        await session.change("answer_attempt", attempt_key=attempt.key, answer=write_tokens(messages))
+        await answer(session, attempt, write_tokens(messages))
     else:
         await session.rollback()
     return AttemptResult(messages, replayed=False)

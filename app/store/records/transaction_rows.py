@@ -10,7 +10,7 @@ from app.domain.message import Draft
 from app.domain.settlement import Move, Outcome, Removal, Settlement
 from app.domain.transaction import (
     Member,
-    NotedMember,
+    MemberSummary,
     SendMember,
     SettlementMember,
     Transaction,
@@ -66,6 +66,7 @@ MEMBER_COLUMNS = (
     "message_id",
     "due_at",
     "expires_at",
+    "queue_id",
     "sequence_number",
     "lock_token",
     "outcome",
@@ -92,30 +93,31 @@ def member(row: Row) -> Member:
     return SettlementMember(place, queue, settlement)
 
 
-def send_row(transaction_id: str, noted: SendMember) -> Mapping[str, Any]:
-    """Return a noted send as a row."""
+def send_row(transaction_id: str, member: SendMember) -> Mapping[str, Any]:
+    """Return a send that has joined as a row."""
     return {
         **_EMPTY,
         "transaction_id": transaction_id,
-        "place": noted.place,
-        "queue": noted.queue,
-        "message_id": noted.draft.envelope.message_id,
-        "due_at": noted.due_at,
-        "expires_at": noted.expires_at,
-        "member_bytes": send_weight(noted.draft),
-        "content": _encode(replace(noted.draft, body=b"")).decode(),
-        "body": noted.draft.body,
+        "place": member.place,
+        "queue": member.queue,
+        "queue_id": member.queue_id,
+        "message_id": member.draft.envelope.message_id,
+        "due_at": member.due_at,
+        "expires_at": member.expires_at,
+        "member_bytes": send_weight(member.draft),
+        "content": _encode(replace(member.draft, body=b"")).decode(),
+        "body": member.draft.body,
     }
 
 
-def settlement_row(transaction_id: str, noted: SettlementMember) -> Mapping[str, Any]:
-    """Return a noted settlement as a row."""
-    settlement = noted.settlement
+def settlement_row(transaction_id: str, member: SettlementMember) -> Mapping[str, Any]:
+    """Return a settlement that has joined as a row."""
+    settlement = member.settlement
     return {
         **_EMPTY,
         "transaction_id": transaction_id,
-        "place": noted.place,
-        "queue": noted.queue,
+        "place": member.place,
+        "queue": member.queue,
         "sequence_number": settlement.token.sequence_number,
         "lock_token": settlement.token.secret,
         "outcome": settlement.outcome.value,
@@ -133,11 +135,11 @@ def _stored(settlement: Settlement) -> StoredSettlement:
     )
 
 
-def noted_member(row: Row) -> NotedMember:
+def member_summary(row: Row) -> MemberSummary:
     """Convert a row of place, queue, message id, sequence number, outcome and bytes."""
     place, queue, message_id, sequence_number, outcome, size = row
     name = MemberName(place, queue, message_id, sequence_number)
-    return NotedMember(name, None if outcome is None else Outcome(outcome), size)
+    return MemberSummary(name, None if outcome is None else Outcome(outcome), size)
 
 
 def write_name(name: MemberName | None) -> str | None:

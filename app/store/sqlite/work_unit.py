@@ -5,6 +5,7 @@ from functools import partial
 from app.broker.ports import SettlementsFailed
 from app.domain.settlement import Removal, Settlement
 from app.domain.work_unit import WorkUnit
+from app.store.records.offers import add_offers
 from app.store.records.states import add_versions, lock_states
 from app.store.records.unit_effects import UnitEffects, check_effective
 from app.store.sqlite import actions
@@ -28,7 +29,9 @@ def execute(transaction: Transaction, unit: WorkUnit) -> UnitEffects:
     states = run_to_completion(partial(lock_states, changes=unit.states), transaction)
     for settlement in unit.settlements:
         _settle(transaction, settlement)
-    receipts = actions.send(transaction, unit.drafts if states.recorded is None else ())
+    drafts = unit.drafts if states.recorded is None else ()
+    receipts = actions.send(transaction, drafts)
+    run_to_completion(partial(add_offers, drafts=drafts, receipts=receipts), transaction)
     add = partial(add_versions, locked=states, changes=unit.states, receipts=receipts)
     versions = run_to_completion(add, transaction)
     return UnitEffects(states.recorded or receipts, admitted=(), versions=versions)

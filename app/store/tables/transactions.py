@@ -1,4 +1,4 @@
-"""The tables of transactions: what is noted until the commit, and how transactions have ended."""
+"""The tables of transactions: the members of open ones, and the outcomes of those that have ended."""
 
 from typing import ClassVar
 
@@ -44,14 +44,17 @@ class MessageTransactionRow(SQLModel, table=True):
 
 
 class TransactionMemberRow(SQLModel, table=True):
-    """A member of an open transaction, at its place in the order of joining.
+    """A member of an open transaction, at its position in the order of joining.
 
-    A send has `message_id`, `due_at` and `body`, a settlement has `sequence_number`, `lock_token` and `outcome`.
+    A send has `queue_id`, `message_id`, `due_at` and `body`, a settlement has `sequence_number`, `lock_token` and `outcome`.
     `content` is the rest of the draft, or the settlement, as JSON. Members are deleted when their transaction ends.
     """
 
     __tablename__: ClassVar[TableName] = "transaction_member"
-    __table_args__ = (Index("transaction_member_lock", "sequence_number", "lock_token", unique=True),)
+    __table_args__ = (
+        Index("transaction_member_lock", "sequence_number", "lock_token", unique=True),
+        Index("transaction_member_queue", "queue_id"),
+    )
 
     transaction_id: str = Field(sa_column=Column(IdType, primary_key=True))
     place: int = Field(sa_column=Column(Integer, primary_key=True, autoincrement=False))
@@ -65,3 +68,4 @@ class TransactionMemberRow(SQLModel, table=True):
     member_bytes: int = Field(sa_column=Column(BigInteger, nullable=False))
     content: str = Field(sa_column=Column(LongText, nullable=False))
     body: bytes | None = Field(sa_column=Column(BodyType))
+    queue_id: int | None = Field(sa_column=Column(Integer))
