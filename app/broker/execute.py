@@ -10,13 +10,13 @@ one it is refused, because its deliveries have ended.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from app.broker.ports import Attempt, AttemptResult, Counters, QueueGone, SettlementsFailed, WorkUnitStore
-from app.broker.publish import PublishPorts, draft_all, route
+from app.broker.publish import PublishPorts, draft_all, route, with_ids
 from app.broker.send import SendPorts, create_drafts
 from app.broker.settle import (
     MAX_TRIES,
@@ -30,12 +30,10 @@ from app.broker.settle import (
 )
 from app.domain.message import Draft
 from app.domain.queue import Queue
-from app.domain.refusals import AlreadySettled, MessageBusy, MessageTooLarge, Refusal
+from app.domain.refusals import AlreadySettled, MessageBusy, OfferedMessage, Refusal
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, NEVER_RENEWED, Settled, Settlement
 from app.domain.state import StateChange
-from app.domain.topic import MAX_PUBLISHED_BYTES
-from app.domain.weight import weight_of
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 
 
@@ -102,6 +100,12 @@ async def execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt | 
         return AttemptResult(earlier, replayed=True)
 
 
+def identified(publishes: Sequence[UnitPublish], new_id: Callable[[], str]) -> list[UnitPublish]:
+    """Return the publishes, each with a message id. Refuses with a pointer to one that repeats an id."""
+    new_messages = with_ids([entry.new_message for entry in publishes], new_id, "/publishes")
+    return [UnitPublish(entry.topic, new_message) for entry, new_message in zip(publishes, new_messages, strict=True)]
+
+
 async def _execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
     settlements = await _build_settlements(ports.settling, request.settlements)
     drafts = await _create_drafts(ports.publishing, request)
@@ -153,8 +157,7 @@ async def _build_settlements(ports: SettlePorts, entries: Sequence[UnitSettlemen
             if settlement is None or isinstance(settlement, Refusal):
                 ended = settlement or _refusal(await resolve_late(ports, queue, entries[index].request.token, None))
                 raise ended.located_at(f"/settlements/{index}")
-            # A unit always admits the next messages of the groups that it leaves.
-            built[index] = replace(settlement, is_in_group=True, keeps_history=queue.keeps_history)
+            built[index] = replace(settlement, is_in_group=queue.has_groups, keeps_history=queue.keeps_history)
     return [built[index] for index in range(len(entries))]
 
 
@@ -174,7 +177,9 @@ async def _with_current_fences(
         if isinstance(settlement, Settled | Refusal):
             raise _refusal(settlement).located_at(f"/settlements/{index}")
         if settlement is not None:
-            current[index] = replace(settlement, is_in_group=True)
+            if settlement.is_offered:
+                raise OfferedMessage().located_at(f"/settlements/{index}")
+            current[index] = settlement
     return current
 
 
@@ -189,10 +194,7 @@ def _refusal(ended: Settled | Refusal) -> Refusal:
 async def _create_drafts(ports: PublishPorts, request: UnitRequest) -> list[Draft]:
     """Build the drafts of the sends, then of the publishes. Refuses as `create_drafts`, `route` and `draft_all` do."""
     sent = await _create_sent(ports.sending, request.sends)
-    routed = [routed for entry in request.publishes for routed in await route(ports, entry.topic, [entry.new_message])]
-    originals = sum(weight_of(entry.new_message) for entry in request.publishes)
-    if sum(weight_of(copy) for _, copy in routed) > max(MAX_PUBLISHED_BYTES, originals):
-        raise MessageTooLarge(f"The copies of these publishes have more than {MAX_PUBLISHED_BYTES} bytes together.")
+    routed = await route(ports, [(entry.topic, entry.new_message) for entry in request.publishes])
     return sent + await draft_all(ports.sending, routed)
 
 

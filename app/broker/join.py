@@ -1,20 +1,21 @@
-"""Join: a send or a settlement waits for the commit of its transaction.
+"""Join: add a send, a publish or a settlement to a transaction, where it waits for the commit.
 
-Sends are checked when they join, as if they were stored then, and settlements under the fence of a renewal. That extends
-the lock beyond the deadline of the transaction and raises its generation: evidence of an earlier renewal, and a
-settlement outside that has read the row before, no longer match it.
+Sends and publishes are checked when they join, as if they were stored then. A settlement joins under the fence of a
+renewal, which extends its lock beyond the deadline of the transaction and raises the generation. Then neither evidence
+of an earlier renewal nor an earlier read of the row can end the lock.
 
 Crash windows: before the SQL transaction ends nothing has joined. After it the members are stored; the client finds them
-in the transaction.
+in the transaction, and a repeat is recognised by its Idempotency-Key or, for a settlement, by its lock token.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from app.broker.ports import TransactionStore
+from app.broker.ports import Attempt, AttemptResult, TransactionStore
+from app.broker.publish import PublishPorts, draft_all, message_ids, route, uncommitted_results, with_ids
 from app.broker.send import SendPorts, create_drafts
 from app.broker.settle import (
     MAX_TRIES,
@@ -27,42 +28,95 @@ from app.broker.settle import (
 )
 from app.domain.message import Draft
 from app.domain.queue import Queue
-from app.domain.refusals import AlreadySettled, MessageBusy, Refusal
+from app.domain.refusals import AlreadySettled, MessageBusy, OfferedMessage, Refusal
 from app.domain.sending import NewMessage
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockedMessage, LockToken, Settlement
+from app.domain.topic import Published
 from app.domain.transaction import Intent, JoinedIntent, TransactionKey
+
+NamedDraft: TypeAlias = tuple[str, Draft]
+"""A draft, and the name of its queue."""
 
 JoinedSettlement: TypeAlias = JoinedIntent | Refusal | MessageBusy
 
 
 @dataclass(frozen=True, slots=True)
 class JoinPorts:
-    """What members use to join."""
+    """What joins use."""
 
     transactions: TransactionStore
-    sending: SendPorts
+    publishing: PublishPorts
     settling: SettlePorts
+
+    @property
+    def sending(self) -> SendPorts:
+        """What sends use."""
+        return self.publishing.sending
 
 
 async def join_sends(
-    ports: JoinPorts, key: TransactionKey, name: str, new_messages: Sequence[NewMessage]
-) -> list[Draft]:
-    """Let all messages join, or none; return their drafts in order.
+    ports: JoinPorts,
+    key: TransactionKey,
+    name: str,
+    new_messages: Sequence[NewMessage],
+    attempt: Attempt | None = None,
+) -> AttemptResult[list[str]]:
+    """Add all messages, or none; return their ids in order. With an attempt, a repeat gets the first result.
 
     Refuses as `create_drafts` does, and with `TransactionNotFound`, `TransactionEnded`, `TransactionRolledBack` or
     `TransactionFull`.
     """
-    (await ports.transactions.find(key)).check_joinable()
-    queue = await ports.sending.queue_cache.by_name_for_send(name, new_messages)
-    drafts = await create_drafts(ports.sending, queue, new_messages)
-    await ports.transactions.join_sends(key, queue.name, drafts)
-    return drafts
+
+    async def create_sends() -> list[NamedDraft]:
+        queue = await ports.sending.queue_cache.by_name_for_send(name, new_messages)
+        return [(queue.name, draft) for draft in await create_drafts(ports.sending, queue, new_messages)]
+
+    return await _join(ports, key, create_sends, attempt)
+
+
+async def join_publishes(
+    ports: JoinPorts,
+    key: TransactionKey,
+    topic: str,
+    new_messages: Sequence[NewMessage],
+    attempt: Attempt | None = None,
+) -> AttemptResult[list[Published]]:
+    """Add a copy of each message for each subscription that matches now, or none; return how many matched.
+
+    Later changes of the topic have no effect on these copies. Refuses as `route`, `draft_all` and `join_sends` do.
+    """
+    identified = with_ids(new_messages, message_ids(ports.publishing, attempt))
+
+    async def create_copies() -> list[NamedDraft]:
+        routed = await route(ports.publishing, [(topic, new_message) for new_message in identified])
+        drafts = await draft_all(ports.sending, routed)
+        return [(queue.name, draft) for (queue, _), draft in zip(routed, drafts, strict=True)]
+
+    joined = await _join(ports, key, create_copies, attempt)
+    return AttemptResult(uncommitted_results(identified, joined.result), joined.replayed)
+
+
+async def _join(
+    ports: JoinPorts,
+    key: TransactionKey,
+    create_sends: Callable[[], Awaitable[list[NamedDraft]]],
+    attempt: Attempt | None,
+) -> AttemptResult[list[str]]:
+    """Create sends and add them. A repeat of an attempt gets the ids of the first try, even if it would be refused now."""
+    try:
+        (await ports.transactions.find(key)).check_joinable()
+        return await ports.transactions.join_sends(key, await create_sends(), attempt)
+    except Refusal:
+        earlier = None if attempt is None else await ports.transactions.find_join_result(attempt)
+        if earlier is None:
+            raise
+        return AttemptResult(earlier, replayed=True)
 
 
 async def join_settlements(
     ports: JoinPorts, key: TransactionKey, queue: Queue, requests: Sequence[SettlementRequest]
 ) -> list[JoinedSettlement]:
-    """Let deliveries of one queue join; return a result for each, in order. No two have the same token.
+    """Add settlements of one queue; return a result for each, in order. No two have the same token.
 
     Refuses as `join_sends` does. The result of a delivery that has ended is that of a late settlement.
     """
@@ -100,6 +154,9 @@ async def _try_join(
         if row is None or row.queue_id != queue.id:
             results[index] = await _late(ports, queue, settlement)
             continue
+        if row.is_offered:
+            results[index] = OfferedMessage()
+            continue
         expired_generation = expired_generations.get(row.token, NO_EXPIRED_GENERATION)
         if row.is_live and row.lock_generation != expired_generation:
             intents[index] = Intent(settlement, expired_generation)
@@ -110,7 +167,7 @@ async def _try_join(
 
 
 async def _expired_generations(ports: JoinPorts, rows: Sequence[LockedMessage | None]) -> dict[LockToken, int]:
-    """Return what the lock store knows of the locks that were renewed, by token."""
+    """Return the expired generation of each lock that was renewed, by token."""
     renewed = [row.token for row in rows if row is not None and row.lock_generation]
     if not renewed:
         return {}

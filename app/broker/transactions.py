@@ -1,11 +1,11 @@
-"""Transactions: open one, look at it, commit it or roll it back.
+"""Transactions: open, read, commit and roll back.
 
 All members take effect at the commit, or none does (S0.2, S1.10, S1.11, S1.31). A transaction that cannot be committed
-as a whole is rolled back, and everyone who asks hears why: its time is over, a message has expired, a lock was lost, a
-queue is gone. Locks stay with their holders.
+as a whole is rolled back. The refusal names the cause: the deadline has passed, a message has expired, a lock was lost,
+or a queue was deleted. Locks stay with their holders.
 
 Crash windows: before the SQL transaction of a commit or rollback ends, the transaction is open, with its members. After
-it the outcome is stored, and a repeat hears the same for an hour. Wake-ups may be lost: receivers also poll.
+it the outcome is stored, and a repeat gets the same answer for an hour. Wake-ups may be lost: receivers also poll.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from app.broker.settle import MAX_TRIES, SettlePorts, notify_moves, pause_before
 from app.domain.instant import Duration
 from app.domain.refusals import MessageBusy
 from app.domain.settlement import MAX_GENERATION, LockToken
-from app.domain.transaction import MAX_OPEN_TRANSACTIONS, NotedMember, Transaction, TransactionKey, TransactionState
+from app.domain.transaction import MAX_OPEN_TRANSACTIONS, MemberSummary, Transaction, TransactionKey, TransactionState
 from app.domain.transaction_refusals import RollbackCause, TransactionEnded
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.byte_budget import ByteBudget
@@ -24,33 +24,38 @@ from app.runtime.byte_budget import ByteBudget
 
 @dataclass(frozen=True, slots=True)
 class TransactionPorts:
-    """What transactions use. `budget` bounds the bytes of the members that commits hold. `new_id` returns a new id."""
+    """What transactions use.
+
+    `budget` bounds the bytes of the members that commits hold. `principal_limit` is the largest number of open
+    transactions of one principal. `new_id` returns a new id.
+    """
 
     transactions: TransactionStore
     settling: SettlePorts
     budget: ByteBudget
+    principal_limit: int
     new_id: Callable[[], str]
 
 
 async def open_transaction(ports: TransactionPorts, principal: str, duration: Duration) -> Transaction:
     """Open a transaction that must be committed within `duration`. Refuses with `TooManyTransactions`."""
     key = TransactionKey(ports.new_id(), principal)
-    return await ports.transactions.open(key, duration, MAX_OPEN_TRANSACTIONS)
+    return await ports.transactions.open(key, duration, MAX_OPEN_TRANSACTIONS, ports.principal_limit)
 
 
 async def read_transaction(
     ports: TransactionPorts, key: TransactionKey, after: int, limit: int
-) -> tuple[Transaction, list[NotedMember]]:
-    """Return a transaction, and its members at places above `after`. Refuses with `TransactionNotFound`."""
+) -> tuple[Transaction, list[MemberSummary]]:
+    """Return a transaction, and its members at positions above `after`. Refuses with `TransactionNotFound`."""
     transaction = await ports.transactions.find(key)
     return transaction, await ports.transactions.members(key.id, after, limit)
 
 
 async def commit(ports: TransactionPorts, key: TransactionKey) -> Transaction:
-    """Carry out all members; a repeat returns the same.
+    """Carry out all members. A repeat returns the stored outcome.
 
     Refuses with `TransactionRolledBack`, with the cause and the member, if they cannot all be carried out. Raises
-    `MessageBusy` if another request holds one of the messages for long; the transaction is still open then.
+    `MessageBusy` if another request keeps one of the messages locked; then the transaction stays open.
     """
     found = await ports.transactions.find(key)
     async with ports.budget.reserve(found.member_bytes):
@@ -63,7 +68,7 @@ async def commit(ports: TransactionPorts, key: TransactionKey) -> Transaction:
 
 
 async def roll_back(ports: TransactionPorts, key: TransactionKey) -> Transaction:
-    """Forget all members. Refuses with `TransactionEnded` if the transaction is committed; a repeat returns the same."""
+    """Delete all members. A repeat returns the stored outcome. Refuses with `TransactionEnded` if it is committed."""
     transaction = await ports.transactions.roll_back(key, RollbackCause.REQUESTED)
     if transaction.state is TransactionState.COMMITTED:
         raise TransactionEnded

@@ -1,4 +1,4 @@
-"""`peeklock execute`: settle and send together, or not at all."""
+"""`peeklock execute`: settle, send and publish together, or not at all."""
 
 import sys
 from pathlib import Path
@@ -21,9 +21,9 @@ def execute(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Settle deliveries and send messages in one transaction, and print the results as JSON.
+    """Settle deliveries, send and publish messages in one transaction, and print the results as JSON.
 
-    The request has `settlements` (queue, lock_token, action) and `sends` (queue, body).
+    The request has `settlements` (queue, lock_token, action), `sends` (queue, body) and `publishes` (topic, body).
     """
     headers = {"content-type": "application/json"}
     if idempotency_key is not None:

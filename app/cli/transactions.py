@@ -8,7 +8,7 @@ import typer
 from app.cli.client import DEFAULT_URL, AsJson, Key, Url, connect, show
 
 transaction = typer.Typer(
-    name="transaction", help="Sends and settlements that take effect together.", no_args_is_help=True
+    name="transaction", help="Open, show, commit and roll back transactions.", no_args_is_help=True
 )
 TransactionId = Annotated[str, typer.Argument(metavar="ID", help="Id of the transaction.")]
 
@@ -39,7 +39,7 @@ def get(transaction_id: TransactionId, url: Url = DEFAULT_URL, key: Key = None, 
 
 @transaction.command()
 def commit(transaction_id: TransactionId, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
-    """Let all members take effect."""
+    """Commit a transaction: all of its members take effect."""
     committed: dict[str, Any] = connect(url, key, as_json).call("POST", _path(transaction_id, "commit"), {})
     if as_json:
         show(committed)
@@ -49,7 +49,7 @@ def commit(transaction_id: TransactionId, url: Url = DEFAULT_URL, key: Key = Non
 
 @transaction.command()
 def rollback(transaction_id: TransactionId, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
-    """Let no member take effect."""
+    """Roll back a transaction: none of its members takes effect."""
     ended = connect(url, key, as_json).call("POST", _path(transaction_id, "rollback"), {})
     show(ended) if as_json else typer.echo("rolled back")
 

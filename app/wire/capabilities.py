@@ -15,6 +15,7 @@ from app.domain.message import (
 )
 from app.domain.queue import MAX_LOCK_DURATION, MAX_MESSAGE_BYTES, MAX_NAME_LENGTH, MAX_TTL, MIN_LOCK_DURATION
 from app.domain.retry import MAX_DELAY
+from app.domain.transaction import MAX_MEMBERS
 
 API_VERSION: Final = "v1"
 OPENAPI_VERSION: Final = "3.1.0"
@@ -55,7 +56,7 @@ class LockStoreCapabilities(msgspec.Struct):
 
 
 class ServerLimits(msgspec.Struct, kw_only=True):
-    """The limits of requests. The first four are settings of the server; a null means no limit.
+    """The limits of requests. The first five are settings of the server; a null means no limit.
 
     `max_message_bytes` is the largest limit that a queue may have.
     """
@@ -64,6 +65,8 @@ class ServerLimits(msgspec.Struct, kw_only=True):
     max_answer_bytes: int
     max_queues: int | None
     max_wait_seconds: float
+    max_transactions_per_principal: int
+    max_transaction_members: int = MAX_MEMBERS
     max_message_bytes: int = MAX_MESSAGE_BYTES
     max_batch_messages: int = MAX_BATCH_COUNT
     max_batch_settlements: int = MAX_BATCH_COUNT
@@ -80,10 +83,15 @@ class ServerLimits(msgspec.Struct, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, kw_only=True):
-    """What a server offers. `transactions` says that sends and settlements can be grouped in transactions."""
+    """What a server offers.
+
+    `transactions` says that sends and settlements can be grouped in transactions. `synchronous_delivery` says that a send
+    can wait for the settlement of its message.
+    """
 
     versions: Versions
     store: StoreCapabilities
     lock_store: LockStoreCapabilities
     transactions: bool = True
+    synchronous_delivery: bool = True
     limits: ServerLimits

@@ -14,10 +14,14 @@ from app.wire.settlements import (
     DeferSettlement,
     SettlementDone,
 )
+from app.wire.state_values import StateBody
 from app.wire.topics import PublishedMessage
 
 MAX_PUBLISHES = 100
 """Publishes of a request. Each evaluates the filters of all subscriptions of its topic."""
+
+MAX_STATES = 100
+"""States of a request. Its transaction locks the key of each until it ends."""
 
 
 class SendEntry(MessageToSend, kw_only=True):
@@ -60,16 +64,25 @@ SettleEntry: TypeAlias = CompleteEntry | AbandonEntry | DeadLetterEntry | DeferE
 
 
 class Execute(msgspec.Struct, forbid_unknown_fields=True):
-    """What takes effect together: first the settlements, then the sends in their order, then the publishes."""
+    """What takes effect together: first the settlements, then the states, the sends in their order, and the publishes."""
 
     settlements: Annotated[list[SettleEntry], msgspec.Meta(max_length=MAX_BATCH_COUNT)] = []
     sends: Annotated[list[SendEntry], msgspec.Meta(max_length=MAX_BATCH_COUNT)] = []
     publishes: Annotated[list[PublishEntry], msgspec.Meta(max_length=MAX_PUBLISHES)] = []
+    states: Annotated[list[StateBody], msgspec.Meta(max_length=MAX_STATES)] = []
+
+
+class AddedState(msgspec.Struct):
+    """A state, and the version that was added to it."""
+
+    key: str
+    version: int
 
 
 class Executed(msgspec.Struct):
-    """The result of each settlement, of each send and of each publish, in order."""
+    """The result of each settlement, of each send, of each publish and of each state, in order."""
 
     settlements: list[SettlementDone]
     sends: list[SentMessage]
     publishes: list[PublishedMessage]
+    states: list[AddedState]

@@ -5,7 +5,14 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from app.domain.instant import Duration, from_seconds, to_seconds
-from app.domain.transaction import DEFAULT_TIMEOUT, MAX_TIMEOUT, MIN_TIMEOUT, NotedMember, Transaction, TransactionState
+from app.domain.transaction import (
+    DEFAULT_TIMEOUT,
+    MAX_TIMEOUT,
+    MIN_TIMEOUT,
+    MemberSummary,
+    Transaction,
+    TransactionState,
+)
 from app.domain.transaction_refusals import RollbackCause
 from app.wire.field_types import Page, Timestamp
 from app.wire.problems import TransactionMember, transaction_member
@@ -104,7 +111,7 @@ def committed_transaction(transaction: Transaction) -> CommittedTransaction:
     )
 
 
-def transaction_details(transaction: Transaction, members: list[NotedMember], limit: int) -> TransactionDetails:
+def transaction_details(transaction: Transaction, members: list[MemberSummary], limit: int) -> TransactionDetails:
     """Build the JSON of a transaction from up to `limit` + 1 of its members."""
     shown = members[:limit]
     return TransactionDetails(
@@ -120,7 +127,7 @@ def transaction_details(transaction: Transaction, members: list[NotedMember], li
     )
 
 
-def _member_view(member: NotedMember) -> MemberView:
+def _member_view(member: MemberSummary) -> MemberView:
     name = member.name
     return MemberView(
         place=name.place,

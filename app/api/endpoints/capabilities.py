@@ -23,6 +23,7 @@ async def read_capabilities(request: Request[None]) -> Response:
         max_answer_bytes=broker.response_limits.max_bytes,
         max_queues=broker.queue_cache.max_queues,
         max_wait_seconds=context.long_poll_cap_seconds,
+        max_transactions_per_principal=broker.transactions.principal_limit,
     )
     return Response(
         Capabilities(

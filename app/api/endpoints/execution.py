@@ -7,18 +7,19 @@ from app.api.http.authorize import authorize
 from app.api.http.operation import operation
 from app.api.http.request import Request
 from app.api.http.response import REPLAYED_HEADERS, Response
-from app.broker.execute import UnitPublish, UnitRequest, UnitSend, UnitSettlement, execute
-from app.broker.ports import Attempt
-from app.broker.publish import message_ids, published_results, with_ids
+from app.broker.execute import UnitPublish, UnitRequest, UnitSend, UnitSettlement, execute, identified
+from app.broker.publish import message_ids, published_results
 from app.domain.access import ANY_RIGHT, Right
 from app.domain.message import Durability
 from app.domain.refusals import Refusal, invalid_at
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
+from app.domain.state import StateChange, state_change
 from app.domain.work_unit import WorkUnitResult
-from app.wire.execution import Execute, Executed, SendEntry, SettleEntry
+from app.wire.execution import AddedState, Execute, Executed, PublishEntry, SendEntry, SettleEntry
 from app.wire.sending import MessageToSend, sent_message
 from app.wire.settlements import settlement_done
+from app.wire.state_values import StateBody
 from app.wire.topics import published_message
 
 
@@ -32,33 +33,38 @@ from app.wire.topics import published_message
         ],
         "sends": [{"queue": "invoices", "body": {"order": 17}}],
         "publishes": [{"topic": "events", "body": {"completed": 17}}],
+        "states": [{"key": "order.17", "if_version": 3, "value": {"paid": True}}],
     },
 )  # fmt: skip
 async def execute_unit(request: Request[Execute]) -> Response:
-    """Settle deliveries, send messages and publish messages in one transaction: all take effect, or none.
+    """Settle deliveries, add versions to states, send and publish messages in one transaction: all of it, or nothing.
 
-    The settlements come first, then the sends in their order, then the publishes, to any number of queues and topics. A
-    settlement without effect refuses the request, with a pointer to it. The API key needs `listen` on the queues of the
-    settlements, and `send` on the queues of the sends and on the topics of the publishes. Send an Idempotency-Key if you
-    may repeat the request: without one, a repeat is refused, because its deliveries have ended.
+    The settlements come first, then the states, the sends in their order, and the publishes, to any number of queues and
+    topics. A settlement that has no effect refuses the request, and so does a state that has a newer version than
+    `if_version`; the problem points to it. The API key needs `listen` on the queues of the settlements and on the keys of
+    the states, and `send` on the queues of the sends and on the topics of the publishes. Send an Idempotency-Key if you
+    may repeat the request: without one a repeat is refused, because its deliveries have ended.
     """
     body = request.body
-    if not body.settlements and not body.sends and not body.publishes:
-        raise invalid_at("", "Give at least one settlement, send or publish.")
+    if not (body.settlements or body.sends or body.publishes or body.states):
+        raise invalid_at("", "Give at least one settlement, send, publish or state.")
     _authorize(request)
     attempt = request.idempotent_attempt("execute")
     settlements = await _settlements(request, body.settlements)
     sends = [unit_send(entry, index, request.traceparent()) for index, entry in enumerate(body.sends)]
-    publishes = _publishes(request, attempt)
-    once = await execute(request.broker.executing, UnitRequest(settlements, sends, publishes), attempt)
-    headers = REPLAYED_HEADERS if once.replayed else ()
-    return Response(_executed(once.result, len(sends), publishes), headers=headers)
+    publishes = [unit_publish(entry, index, request.traceparent()) for index, entry in enumerate(body.publishes)]
+    publishes = identified(publishes, message_ids(request.broker.publishing, attempt))
+    unit = UnitRequest(settlements, sends, publishes, _states(body.states))
+    once = await execute(request.broker.executing, unit, attempt)
+    return Response(_executed(once.result, unit), headers=REPLAYED_HEADERS if once.replayed else ())
 
 
 def _authorize(request: Request[Execute]) -> None:
-    """Refuse with `Forbidden` a client that lacks a right on one of the queues."""
+    """Refuse with `Forbidden` a client that lacks a right on one of the queues, topics or states."""
     for name in {entry.queue for entry in request.body.settlements}:
         authorize(request.principal, Right.LISTEN, name)
+    for key in {entry.key for entry in request.body.states}:
+        authorize(request.principal, Right.LISTEN, key, "state")
     for name in {entry.queue for entry in request.body.sends} | {entry.topic for entry in request.body.publishes}:
         authorize(request.principal, Right.SEND, name)
 
@@ -86,14 +92,19 @@ def unit_send(entry: SendEntry, index: int, traceparent: str | None) -> UnitSend
     return UnitSend(entry.queue, _new_message(entry, f"/sends/{index}", traceparent))
 
 
-def _publishes(request: Request[Execute], attempt: Attempt | None) -> list[UnitPublish]:
-    """Return the publishes, each with a message id. Refuses with a pointer to one that is invalid or repeats an id."""
-    entries = request.body.publishes
-    new_messages = [
-        _new_message(entry, f"/publishes/{index}", request.traceparent()) for index, entry in enumerate(entries)
-    ]
-    identified = with_ids(new_messages, message_ids(request.broker.publishing, attempt), "/publishes")
-    return [UnitPublish(entry.topic, new_message) for entry, new_message in zip(entries, identified, strict=True)]
+def unit_publish(entry: PublishEntry, index: int, traceparent: str | None) -> UnitPublish:
+    """Return a publish of a request with several. Refuses with a pointer to it."""
+    return UnitPublish(entry.topic, _new_message(entry, f"/publishes/{index}", traceparent))
+
+
+def _states(entries: Sequence[StateBody]) -> list[StateChange]:
+    """Return the changes of states. Refuses with a pointer to one that is too large or repeats a key."""
+    indexes: dict[str, int] = {}
+    for index, entry in enumerate(entries):
+        if indexes.setdefault(entry.key, index) != index:
+            detail = f"State {indexes[entry.key]} of this request, counted from 0, has the same key."
+            raise invalid_at(f"/states/{index}/key", detail)
+    return [state_change(entry.next_state(f"/states/{index}"), None) for index, entry in enumerate(entries)]
 
 
 def _new_message(entry: MessageToSend, pointer: str, traceparent: str | None) -> NewMessage:
@@ -102,11 +113,12 @@ def _new_message(entry: MessageToSend, pointer: str, traceparent: str | None) ->
     return entry.new_message(traceparent, lambda name: pointer + name)
 
 
-def _executed(result: WorkUnitResult, send_count: int, publishes: Sequence[UnitPublish]) -> Executed:
-    sent, copied = result.receipts[:send_count], result.receipts[send_count:]
-    published = published_results([entry.new_message for entry in publishes], copied)
+def _executed(result: WorkUnitResult, unit: UnitRequest) -> Executed:
+    sent, copied = result.receipts[: len(unit.sends)], result.receipts[len(unit.sends) :]
+    published = published_results([entry.new_message for entry in unit.publishes], copied)
     return Executed(
         [settlement_done(settled) for settled in result.settled],
         [sent_message(receipt) for receipt in sent],
         [published_message(one) for one in published],
+        [AddedState(state.key, added.number) for state, added in zip(unit.states, result.versions, strict=True)],
     )

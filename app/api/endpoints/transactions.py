@@ -1,4 +1,4 @@
-"""Open transactions over HTTP: open, look, commit and roll back. Members join by their own operations."""
+"""Open transactions over HTTP: open, read, commit and roll back. Members join by their own operations."""
 
 from typing import Any
 
@@ -33,8 +33,8 @@ BEFORE_THE_FIRST = -1
 async def start_transaction(request: Request[OpenTransaction]) -> Response:
     """Open a transaction.
 
-    Sends and settlements join it by their `transaction_id`, and take effect together with its commit. Only the principal
-    that has opened it finds it.
+    Sends and settlements join it by their `transaction_id`, and take effect together at its commit. Only the principal
+    that opened it can use it.
     """
     transaction = await open_transaction(request.broker.transactions, request.principal.name, request.body.duration())
     return Response(transaction_view(transaction), 201)
@@ -74,7 +74,7 @@ async def commit_transaction(request: Request[EndTransaction]) -> Response:
     body=EndTransaction, responses={200: TransactionView}, refusals=(404, 409, 422),
 )  # fmt: skip
 async def rollback_transaction(request: Request[EndTransaction]) -> Response:
-    """Roll back: no member takes effect. Messages whose settlements waited stay locked by their receivers."""
+    """Roll back: no member takes effect. Messages stay locked by their receivers."""
     return Response(transaction_view(await roll_back(request.broker.transactions, _key(request))))
 
 
@@ -87,7 +87,7 @@ def _key(request: Request[Any]) -> TransactionKey:
 
 
 def _after(cursor: str | None) -> int:
-    """Return the place after which a page begins. Refuses with `InvalidRequest` a text that is no cursor."""
+    """Return the position after which a page begins. Refuses with `InvalidRequest` a text that is no cursor."""
     if cursor is None:
         return BEFORE_THE_FIRST
     if not (cursor.isascii() and cursor.isdecimal() and int(cursor) < MAX_MEMBERS):
