@@ -11,7 +11,8 @@ from app.broker.execute import UnitRequest, UnitSend, UnitSettlement, execute
 from app.domain.message import DEFAULT_PRIORITY, Envelope
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
-from tests.broker.histories import NAME, TIME_UNIT, VerbHistories
+from tests.broker.histories import NAME, VerbHistories
+from tests.broker.short_forms import TIME_UNIT
 
 DELAY = 10 * TIME_UNIT
 """The sends of a unit are scheduled: on a server they are due a moment before the messages that it admits."""
@@ -31,7 +32,7 @@ class UnitHistories(VerbHistories):
         settlements = [UnitSettlement(self.queue, self._settlement(token, token in abandoned)) for token in tokens]
         new_message = NewMessage(Envelope(""), delay=DELAY)
         request = UnitRequest(settlements, [UnitSend(NAME, new_message)] * sends)
-        result: Any = self._result_or_code(execute(self.broker.executing, request, None))
+        result: Any = self.result_or_code(execute(self.broker.executing, request, None))
         if isinstance(result, str):
             assert result == self._expected_refusal(tokens, sends)
             return
@@ -50,6 +51,9 @@ class UnitHistories(VerbHistories):
         """Return the refusal of a unit that must be refused. Late holders free their rows, and nothing else changes."""
         if sends and not self.model.has_room(sends):
             return "queue-full"
-        late = [token for token in tokens if self.model.holder(token) is None]
-        answers = [self.model.complete(token).replace("completed replayed", "already completed") for token in late]
+        answers = [self.refusal_of(token) for token in tokens if not self.model.can_settle(token)]
         return answers[0] if answers else None
+
+    def refusal_of(self, token: str) -> str:
+        """Return why a delivery that cannot be settled cannot become part of a unit."""
+        return self.model.complete(token).replace("completed replayed", "already completed")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from tests.faults.history import FINAL, Finding, History, RemainingMessage
+from tests.faults.history import FINAL, Finding, History, RemainingMessage, RemainingVersion
 from tests.faults.journal import RecordedCall
 
 UNAVAILABLE = 503
@@ -20,9 +20,13 @@ EARLY = frozenset({"early redelivery", "early loss"})
 """Findings that are excused if a test or a fault has made a clock jump."""
 
 
-def check(calls: Sequence[RecordedCall], remaining_messages: Sequence[RemainingMessage]) -> list[Finding]:
+def check(
+    calls: Sequence[RecordedCall],
+    remaining_messages: Sequence[RemainingMessage],
+    versions: Sequence[RemainingVersion] = (),
+) -> list[Finding]:
     """Return every broken promise; empty if all were kept."""
-    history = History(calls, remaining_messages)
+    history = History(calls, remaining_messages, versions)
     return [finding for rule in RULES for finding in rule(history)]
 
 
@@ -97,15 +101,46 @@ def _two_effects(history: History) -> Iterator[Finding]:
 def _halves(history: History) -> Iterator[Finding]:
     """A completion and the message that was sent together with it are both there, or neither is."""
     there = {remaining_message.message_id for remaining_message in history.remaining}
-    completed = {remaining_message.token for remaining_message in history.remaining if remaining_message.token}
     tokens: defaultdict[str, set[str]] = defaultdict(set)
     for call in history.calls:
         if call.verb == "execute":
             tokens[call.asked["message_id"]].add(call.asked["token"])
     for message_id, asked in tokens.items():
-        if (message_id in there) != bool(asked & completed):
+        if (message_id in there) != bool(asked & history.completed):
             half = "it was sent, and no completion took effect" if message_id in there else "only the completion did"
             yield Finding("half of a transaction", message_id, half)
+
+
+def _versions(history: History) -> Iterator[Finding]:
+    """The versions of a state are numbered from 1, and each belongs to another message, which it completed."""
+    by_key: defaultdict[str, list[RemainingVersion]] = defaultdict(list)
+    for version in history.versions:
+        by_key[version.key].append(version)
+    for key, versions in by_key.items():
+        seen: set[str] = set()
+        for expected, version in enumerate(sorted(versions, key=lambda version: version.number), 1):
+            if version.number != expected or version.message_id in seen:
+                yield Finding("repeated version", version.message_id, f"{key} has version {version.number} of it")
+            seen.add(version.message_id)
+
+
+def _version_halves(history: History) -> Iterator[Finding]:
+    """A message was completed by a commit and added a version, or neither; an acknowledged version exists."""
+    added = {(version.key, version.message_id): version.number for version in history.versions}
+    tokens: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for call in history.calls:
+        if (key := call.asked.get("state")) is not None:
+            of_message = (key, history.message_of[call.asked["token"]])
+            tokens[of_message].add(call.asked["token"])
+            if call.is_acknowledged and added.get(of_message) != call.answer["version"]:
+                yield Finding(
+                    "lost version", of_message[1], f"it was acknowledged as {call.answer['version']} of {key}"
+                )
+    for of_message, asked in tokens.items():
+        if (of_message in added) != bool(asked & history.completed):
+            yield Finding(
+                "half of a commit", of_message[1], f"its version of {of_message[0]} is {added.get(of_message)}"
+            )
 
 
 def _two_of_a_group(history: History) -> Iterator[Finding]:
@@ -205,6 +240,8 @@ RULES: Sequence[Callable[[History], Iterable[Finding]]] = (
     _in_two_places,
     _two_effects,
     _halves,
+    _versions,
+    _version_halves,
     _two_of_a_group,
     _out_of_order,
     _after_completion,

@@ -4,72 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.faults.conservation import check
-from tests.faults.history import Finding, RemainingMessage
-from tests.faults.journal import NO_ANSWER, Journal, RecordedCall, read
-
-DIGEST = "d1"
-
-
-@dataclass
-class HistoryBuilder:
-    """A clean run to be spoilt: message `m1` (number 1) was received, renewed and completed; `m2` waits; `m3` is in doubt."""
-
-    calls: list[RecordedCall] = field(default_factory=list)
-    remnants: list[RemainingMessage] = field(default_factory=list)
-
-    def add_call(self, verb: str, at: float, status: int, answer: dict[str, Any] | None = None, **asked: Any) -> None:
-        self.calls.append(RecordedCall(verb, at, asked, at + 0.1, status, answer or {}))
-
-    def add_send(self, message_id: str, number: int, at: float) -> None:
-        self.add_call("send", at, 201, {"sequence_number": number}, message_id=message_id, digest=DIGEST)
-
-    def add_delivery(
-        self, message_id: str, number: int, at: float, secret: str, claimed: int = 1, digest: str = DIGEST
-    ) -> None:
-        message = {
-            "message_id": message_id,
-            "sequence_number": number,
-            "digest": digest,
-            "token": f"{number}.{secret}",
-            "claimed": claimed,
-            "remaining": 10.0,
-        }
-        self.add_call("receive", at, 200, {"messages": [message]})
-
-    def add_remaining(
-        self, number: int, message_id: str, state: str, token: str | None = None, digest: str = DIGEST
-    ) -> None:
-        self.remnants.append(RemainingMessage(number, message_id, digest, state, token))
-
-    def findings(self) -> list[Finding]:
-        return check(self.calls, self.remnants)
+from tests.faults.history import RemainingMessage
+from tests.faults.history_builder import DIGEST, HistoryBuilder, clean_history, kinds
+from tests.faults.journal import NO_ANSWER, Journal, read
 
 
 @pytest.fixture
 def history() -> HistoryBuilder:
-    history = HistoryBuilder()
-    history.add_send("m1", 1, at=0)
-    history.add_send("m2", 2, at=0)
-    history.add_call("send", 0, 503, message_id="m3", digest=DIGEST)
-    history.add_delivery("m1", 1, at=1, secret="a")
-    history.add_call("renew", 2, 200, {"remaining": 10.0}, token="1.a")
-    history.add_call("complete", 3, NO_ANSWER, token="1.a")
-    history.add_call("complete", 4, 200, {"replayed": True}, token="1.a")
-    history.add_remaining(1, "m1", "completed", "1.a")
-    history.add_remaining(2, "m2", "available")
-    return history
-
-
-def kinds(history: HistoryBuilder) -> set[tuple[str, str]]:
-    """The kind of each finding, and its message."""
-    return {(finding.kind, finding.message_id) for finding in history.findings()}
+    return clean_history()
 
 
 def test_a_clean_log_passes(history: HistoryBuilder) -> None:
@@ -100,39 +47,6 @@ def test_a_message_that_its_group_has_passed_is_found(history: HistoryBuilder) -
     add_group(history, second_at=16)
     history.add_delivery("g1", 7, at=30, secret="c", claimed=2)
     assert kinds(history) == {("out of order", "g1")}
-
-
-def add_execution(history: HistoryBuilder, status: int) -> None:
-    """Message `m2` is received, and completed together with the send of `m2-next`."""
-    history.add_delivery("m2", 2, at=5, secret="b")
-    answer = {"sequence_number": 9} if status == 200 else {}
-    history.add_call("execute", 6, status, answer, token="2.b", message_id="m2-next", digest=DIGEST)
-
-
-@pytest.mark.parametrize("status", [200, NO_ANSWER, 503])
-def test_both_parts_of_a_transaction_are_no_fault(history: HistoryBuilder, status: int) -> None:
-    add_execution(history, status)
-    history.remnants[1] = RemainingMessage(2, "m2", DIGEST, "completed", "2.b")
-    history.add_remaining(9, "m2-next", "available")
-    assert history.findings() == []
-
-
-@pytest.mark.parametrize("status", [NO_ANSWER, 403])
-def test_no_part_of_a_transaction_is_no_fault_unless_it_was_acknowledged(history: HistoryBuilder, status: int) -> None:
-    add_execution(history, status)
-    assert history.findings() == []
-
-
-def test_a_transaction_without_its_send_is_found(history: HistoryBuilder) -> None:
-    add_execution(history, NO_ANSWER)
-    history.remnants[1] = RemainingMessage(2, "m2", DIGEST, "completed", "2.b")
-    assert kinds(history) == {("half of a transaction", "m2-next")}
-
-
-def test_a_transaction_without_its_completion_is_found(history: HistoryBuilder) -> None:
-    add_execution(history, NO_ANSWER)
-    history.add_remaining(9, "m2-next", "available")
-    assert kinds(history) == {("half of a transaction", "m2-next")}
 
 
 def test_a_send_in_doubt_may_have_been_stored(history: HistoryBuilder) -> None:

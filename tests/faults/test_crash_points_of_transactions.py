@@ -13,12 +13,10 @@ from tests.faults.crash_checks import (
     check_crash,
     server_steps,
     step_parameters,
-    without_commit_steps,
 )
 from tests.faults.crashing_server import CrashPoint
 from tests.faults.retrying_client import RetryingClient
-
-OK = 200
+from tests.faults.workload_steps import OK, complete_next, send_and_receive
 
 STEPS = [
     # The second call finds that the lock was renewed, and the third one knows it.
@@ -36,15 +34,9 @@ SHORT_RUN = {
 async def complete_and_send(client: RetryingClient, setup: CrashSetup) -> Counter[str]:
     """Complete a message together with a send, once under a new lock and once under a renewed one."""
     for number in range(2):
-        await client.send(f"m{number}", b"body")
-        (message,) = await client.receive_until_any(wait_seconds=5, lock_seconds=60, max_messages=1)
-        token = message["lock_token"]
-        if number:
-            assert (await client.settle("renew", token, lock_seconds=60))[0] == OK
+        token = await send_and_receive(client, f"m{number}", is_renewed=number > 0)
         assert await client.complete_and_send(token, f"next-{number}", b"next") == OK
-        (following,) = await client.receive_until_any(wait_seconds=5, lock_seconds=60, max_messages=1)
-        assert following["message_id"] == f"next-{number}"
-        assert (await client.settle("complete", following["lock_token"]))[0] == OK
+        await complete_next(client, f"next-{number}")
     return Counter(completed=4)
 
 
@@ -60,6 +52,6 @@ async def test_a_step_on_postgresql(postgres_setup: CrashSetup, step: CrashPoint
 
 
 @pytest.mark.faults("all")
-@pytest.mark.parametrize("step", without_commit_steps(STEPS))
+@pytest.mark.parametrize("step", server_steps(STEPS), ids=str)
 async def test_a_step_on_mariadb(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, complete_and_send)
