@@ -6,10 +6,12 @@ import pytest
 
 import app
 from app.domain.refusals import StoreUnavailable
+from app.domain.transaction import OPEN_TRANSACTIONS_PER_PRINCIPAL
 from app.domain.weight import MAX_RESPONSE_BYTES
 from app.store.revisions import revisions
 from app.wire.capabilities import OPENAPI_VERSION
 from tests.api.api_server import MAX_REQUEST_BYTES, MAX_WAIT, ApiServer, problem
+from tests.api.transaction_requests import open_transaction, shown
 
 
 async def capabilities(api: ApiServer) -> Any:
@@ -63,6 +65,18 @@ async def test_the_limits_of_a_server_are_those_of_its_settings(api: ApiServer) 
     assert limits["max_answer_bytes"] == MAX_RESPONSE_BYTES
     assert limits["max_wait_seconds"] == MAX_WAIT
     assert limits["max_queues"] is None
+    assert limits["max_transactions_per_principal"] == OPEN_TRANSACTIONS_PER_PRINCIPAL
+
+
+async def test_a_transaction_at_its_limit_of_members_takes_no_more(api: ApiServer) -> None:
+    most = (await capabilities(api))["limits"]["max_transaction_members"]
+    transaction = await open_transaction(api)
+    path = "/queues/orders/messages/batch"
+    for _ in range(most // 1000):
+        await api.request_json("POST", path, {"messages": [{}] * 1000, "transaction_id": transaction})
+    assert (await shown(api, transaction))["member_count"] == most
+    refused = await api.request("POST", path, {"messages": [{}], "transaction_id": transaction})
+    problem(refused, 409, "transaction-full")
 
 
 @pytest.mark.parametrize(

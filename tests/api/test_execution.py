@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from app.domain.access import Right
+from app.domain.state import MAX_METADATA_BYTES, MAX_VALUE_BYTES
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.virtual_clock import run_ready_tasks
 
@@ -219,6 +220,65 @@ async def test_copies_of_publishes_are_bounded_together(api: ApiServer) -> None:
     answer = await publish(api, *({"body": "x" * 200_000} for _ in range(10)))
     problem(answer, 413, "message-too-large")
     assert await bodies(api, "q0") == []
+
+
+async def test_states_get_their_versions_together_with_the_rest(api: ApiServer) -> None:
+    (order,) = await locked(api, "order")
+    unit = {
+        "settlements": [settlement(order)],
+        "sends": [{"queue": "invoices", "body": "invoice"}],
+        "states": [
+            {"key": "stock", "if_version": 0, "value": {"left": 6}},
+            {"key": "order.17", "if_version": 0, "value": {"paid": True}, "metadata": {"at": 1}},
+        ],
+    }
+    executed = await api.request_json("POST", "/transactions/execute", unit, headers={"Idempotency-Key": "k"})
+    assert executed["states"] == [{"key": "stock", "version": 1}, {"key": "order.17", "version": 1}]
+    repeated = await api.request("POST", "/transactions/execute", unit, headers={"Idempotency-Key": "k"})
+    assert (repeated.json(), repeated.headers["idempotency-replayed"]) == (executed, "true")
+    state = await api.request_json("GET", "/states/order.17")
+    assert (state["version"], state["value"], state["message_id"]) == (1, {"paid": True}, None)
+    assert (await api.request_json("GET", "/states/stock"))["value"] == {"left": 6}
+    assert await bodies(api, "invoices") == ["invoice"]
+
+
+async def test_a_newer_version_of_one_state_refuses_the_request(api: ApiServer) -> None:
+    (order,) = await locked(api, "order")
+    states = [{"key": key, "if_version": 0, "value": key} for key in ("a", "b")]
+    assert (await api.request("POST", "/transactions/execute", {"states": states[1:]})).status_code == 200
+    refused = await api.request(
+        "POST",
+        "/transactions/execute",
+        {"settlements": [settlement(order)], "sends": [{"queue": "invoices"}], "states": states},
+    )
+    assert problem(refused, 409, "version-conflict")["current_version"] == 1
+    assert (await api.request_json("GET", "/states/a"))["version"] == 0
+    assert await api.counts("orders") == {"locked": 1}
+    assert await api.counts("invoices") == {}
+
+
+async def test_states_of_a_request_are_bounded_and_have_different_keys(api: ApiServer) -> None:
+    async def refused(*states: Any) -> list[str]:
+        return pointers(await api.request("POST", "/transactions/execute", {"states": list(states)}))
+
+    state = {"key": "a", "if_version": 0, "value": 1}
+    assert await refused(state, {**state, "value": 2}) == ["/states/1/key"]
+    assert await refused({**state, "value": "x" * MAX_VALUE_BYTES}) == ["/states/0/value"]
+    assert await refused({**state, "metadata": "x" * MAX_METADATA_BYTES}) == ["/states/0/metadata"]
+    assert await refused(*({**state, "key": f"k{number}"} for number in range(101))) == ["/states"]
+    assert (await api.request_json("GET", "/states/a"))["version"] == 0
+
+
+async def test_a_state_needs_the_right_to_listen_on_its_key(api_with_keys: ApiServer) -> None:
+    api = api_with_keys
+    key = {"Authorization": f"Bearer {await api.new_key(Right.LISTEN, patterns=('orders.*',))}"}
+
+    async def change(name: str) -> httpx.Response:
+        states = [{"key": name, "if_version": 0, "value": 1}]
+        return await api.request("POST", "/transactions/execute", {"states": states}, headers=key)
+
+    assert (await change("orders.1")).status_code == 200
+    problem(await change("payroll"), 403, "forbidden")
 
 
 async def test_publishing_needs_the_right_to_send_to_the_topic(api_with_keys: ApiServer) -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from app.domain.access import Right
 from tests.api.api_server import ApiServer, problem
+from tests.api.topic_requests import subscribe
+from tests.api.transaction_requests import commit, open_transaction, roll_back, shown
 
 KEY = {"Idempotency-Key": "5f2b"}
 SEND, RECEIVE = "/queues/orders/messages", "/queues/orders/messages/receive"
@@ -152,3 +154,89 @@ async def test_a_repeat_wakes_no_receiver(api: ApiServer) -> None:
         answer = await api.request("POST", SEND, {"body": 1}, headers=KEY)
         assert answer.headers["idempotency-replayed"] == "true"
         assert not await waiter.woken(0)
+
+
+# ---- transactions ----------------------------------------------------------------------------------------------------
+
+PUBLISH = "/topics/events/messages"
+
+
+async def events(api: ApiServer) -> None:
+    await api.request_json("PUT", "/topics/events", {})
+    await subscribe(api, "all", "events")
+    await subscribe(api, "urgent", "events", filter="message.priority > 5")
+
+
+async def test_a_repeated_join_joins_once_and_gets_the_first_answer(api: ApiServer) -> None:
+    await events(api)
+    transaction = await open_transaction(api)
+    joins: list[tuple[str, dict[str, Any]]] = [
+        (SEND, {"body": 1}),
+        (f"{SEND}/batch", {"messages": [{"body": 2}, {"body": 3}]}),
+        (PUBLISH, {"priority": 9}),
+        (f"{PUBLISH}/batch", {"messages": [{"priority": 9}, {"priority": 1}]}),
+    ]
+    for path, body in joins:
+        first, again = [
+            await api.request("POST", path, {**body, "transaction_id": transaction}, headers=KEY) for _ in range(2)
+        ]
+        assert (first.status_code, again.status_code) == (201, 201)
+        assert again.json() == first.json()
+        assert ["idempotency-replayed" in answer.headers for answer in (first, again)] == [False, True]
+    assert (await shown(api, transaction))["member_count"] == 1 + 2 + 2 + 3
+    await commit(api, transaction)
+    assert await api.counts() == {"available": 3}
+    assert await api.counts("events.all") == {"available": 3}
+
+
+@pytest.mark.parametrize("path", [f"{SEND}/raw", f"{PUBLISH}/raw"])
+async def test_a_repeated_join_of_a_raw_body_joins_once(api: ApiServer, path: str) -> None:
+    await events(api)
+    first, second = await open_transaction(api), await open_transaction(api)
+    headers = {**KEY, "Content-Type": "text/plain"}
+    answers = [
+        await api.request("POST", path, content=b"x", headers={**headers, "Peeklock-Transaction-Id": first})
+        for _ in range(2)
+    ]
+    assert answers[0].json() == answers[1].json()
+    assert (await shown(api, first))["member_count"] == 1
+    for other in (headers, {**headers, "Peeklock-Transaction-Id": second}):
+        response = await api.request("POST", path, content=b"x", headers=other)
+        problem(response, 422, "idempotency-key-reused")
+    assert (await shown(api, second))["member_count"] == 0
+
+
+async def test_a_repeated_join_with_another_body_is_refused(api: ApiServer) -> None:
+    await events(api)
+    transaction, other = await open_transaction(api), await open_transaction(api)
+    for path in (SEND, PUBLISH):
+        await api.request_json("POST", path, {"body": 1, "transaction_id": transaction}, headers=KEY)
+        for body in ({"body": 2, "transaction_id": transaction}, {"body": 1, "transaction_id": other}, {"body": 1}):
+            problem(await api.request("POST", path, body, headers=KEY), 422, "idempotency-key-reused")
+    assert (await shown(api, transaction))["member_count"] == 2
+    assert (await shown(api, other))["member_count"] == 0
+
+
+@pytest.mark.parametrize("end", [commit, roll_back])
+async def test_a_join_is_answered_again_after_the_end_of_its_transaction(api: ApiServer, end: Any) -> None:
+    await events(api)
+    transaction = await open_transaction(api)
+    body = {"body": 1, "transaction_id": transaction}
+    answers = [await api.request_json("POST", path, body, headers=KEY) for path in (SEND, PUBLISH)]
+    await end(api, transaction)
+    await api.request_json("DELETE", "/topics/events")
+    assert [await api.request_json("POST", path, body, headers=KEY) for path in (SEND, PUBLISH)] == answers
+    problem(
+        await api.request("POST", SEND, body), 409, "transaction-ended" if end is commit else "transaction-rolled-back"
+    )
+
+
+async def test_a_publish_that_matched_nothing_is_answered_again(api: ApiServer) -> None:
+    await api.request_json("PUT", "/topics/events", {})
+    transaction = await open_transaction(api)
+    first = await api.request("POST", PUBLISH, {"transaction_id": transaction}, headers=KEY)
+    assert (first.status_code, first.json()["matched"]) == (200, 0)
+    await subscribe(api, "all", "events")
+    again = await api.request("POST", PUBLISH, {"transaction_id": transaction}, headers=KEY)
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert (await shown(api, transaction))["member_count"] == 0

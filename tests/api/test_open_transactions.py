@@ -7,35 +7,11 @@ import httpx
 import pytest
 
 from app.domain.access import Right
+from app.domain.transaction import OPEN_TRANSACTIONS_PER_PRINCIPAL
 from app.maintenance.roll_back import roll_back_overdue
 from tests.api.api_server import ApiServer, pointers, problem
-
-
-async def open_transaction(api: ApiServer, **fields: Any) -> Any:
-    """Open a transaction and return its id."""
-    return (await api.request_json("POST", "/transactions", fields))["id"]
-
-
-async def commit(api: ApiServer, transaction_id: str, **request: Any) -> httpx.Response:
-    """Commit a transaction."""
-    return await api.request("POST", f"/transactions/{transaction_id}/commit", {}, **request)
-
-
-async def roll_back(api: ApiServer, transaction_id: str) -> httpx.Response:
-    """Roll back a transaction."""
-    return await api.request("POST", f"/transactions/{transaction_id}/rollback", {})
-
-
-async def shown(api: ApiServer, transaction_id: str, **query: Any) -> Any:
-    """Return a transaction as its owner sees it."""
-    return await api.request_json("GET", f"/transactions/{transaction_id}", params=query)
-
-
-async def locked(api: ApiServer, queue: str = "orders") -> Any:
-    """Send a message and receive it."""
-    await api.send(queue)
-    (message,) = await api.receive(queue)
-    return message
+from tests.api.topic_requests import publish, subscribe
+from tests.api.transaction_requests import commit, locked, open_transaction, roll_back, shown
 
 
 async def test_a_transaction_opens_for_a_minute_unless_another_time_is_given(api: ApiServer) -> None:
@@ -121,6 +97,79 @@ async def test_batches_and_raw_sends_join_in_order(api: ApiServer) -> None:
     assert raw.json()["state"] == "uncommitted"
     await commit(api, transaction)
     assert [one["body"] for one in await api.receive(max_messages=10)] == ["one", "two", "three"]
+
+
+@pytest.mark.behaviour("S1.24")
+async def test_publishes_join_with_a_copy_for_each_subscription(api: ApiServer) -> None:
+    await api.request_json("PUT", "/topics/events", {})
+    await subscribe(api, "audit", "events")
+    await subscribe(api, "alerts", "events", filter="message.priority > 5")
+    transaction = await open_transaction(api)
+    path = "/topics/events/messages"
+    published = await api.request("POST", path, {"message_id": "1", "priority": 9, "transaction_id": transaction})
+    assert published.status_code == 201
+    assert published.json() == {"message_id": "1", "matched": 2, "duplicates": 0, "stored": False}
+    header = {"Peeklock-Transaction-Id": transaction, "Peeklock-Message-Id": "2"}
+    assert (await api.request("POST", f"{path}/raw", content=b"raw", headers=header)).json()["matched"] == 1
+    batch = {"messages": [{"message_id": "3"}, {"message_id": "4", "priority": 8}], "transaction_id": transaction}
+    results = (await api.request_json("POST", f"{path}/batch", batch))["results"]
+    assert [(result["matched"], result["stored"]) for result in results] == [(1, False), (2, False)]
+    assert (await api.counts("events.audit"), await api.counts("events.alerts")) == (
+        {"uncommitted": 4},
+        {"uncommitted": 2},
+    )
+    details = await shown(api, transaction)
+    assert [(item["message_id"], item["queue"]) for item in details["items"]] == [
+        ("1", "events.alerts"), ("1", "events.audit"), ("2", "events.audit"), ("3", "events.audit"),
+        ("4", "events.alerts"), ("4", "events.audit"),
+    ]  # fmt: skip
+    await subscribe(api, "late", "events")
+    committed = (await commit(api, transaction)).json()
+    assert [sent["message_id"] for sent in committed["sends"]] == ["1", "1", "2", "3", "4", "4"]
+    assert [message["message_id"] for message in await api.receive("events.audit", max_messages=9)] == [
+        "1",
+        "4",
+        "2",
+        "3",
+    ]
+    assert [message["message_id"] for message in await api.receive("events.alerts", max_messages=9)] == ["1", "4"]
+    assert await api.counts("events.late") == {}
+
+
+async def test_a_publish_without_a_match_joins_and_changes_nothing(api: ApiServer) -> None:
+    await api.request_json("PUT", "/topics/events", {})
+    transaction = await open_transaction(api)
+    published = await api.request("POST", "/topics/events/messages", {"transaction_id": transaction})
+    assert (published.status_code, published.json()["matched"]) == (200, 0)
+    assert (await shown(api, transaction))["member_count"] == 0
+    assert (await commit(api, transaction)).status_code == 200
+
+
+async def test_a_publish_that_is_refused_joins_with_no_copy(api: ApiServer) -> None:
+    await api.request_json("PUT", "/topics/events", {})
+    await subscribe(api, "audit", "events")
+    await subscribe(api, "alerts", "events")
+    await api.request_json("PATCH", "/queues/events.alerts", {"status": "send_disabled"})
+    transaction = await open_transaction(api)
+    path, message = "/topics/events/messages", {"transaction_id": transaction}
+    problem(await api.request("POST", path, message), 403, "send-disabled")
+    problem(await api.request("POST", "/topics/absent/messages", message), 404, "topic-not-found")
+    problem(await api.request("POST", path, {"transaction_id": "unknown"}), 404, "transaction-not-found")
+    problem(await api.request("POST", path, {**message, "durability": "volatile"}), 422, "invalid-request")
+    assert (await shown(api, transaction))["member_count"] == 0
+    await roll_back(api, transaction)
+    problem(await api.request("POST", path, message), 409, "transaction-rolled-back")
+
+
+async def test_a_deleted_target_of_a_publish_rolls_its_transaction_back(api: ApiServer) -> None:
+    await api.request_json("PUT", "/topics/events", {})
+    await subscribe(api, "audit", "events")
+    transaction = await open_transaction(api)
+    await publish(api, "events", transaction_id=transaction)
+    await api.request("DELETE", "/topics/events")
+    await api.request("DELETE", "/queues/events.audit")
+    refused = problem(await commit(api, transaction), 409, "transaction-rolled-back")
+    assert (refused["cause"], refused["member"]["queue"]) == ("queue_gone", "events.audit")
 
 
 async def test_a_batch_of_settlements_joins_and_each_has_its_result(api: ApiServer) -> None:
@@ -285,6 +334,24 @@ async def test_a_foreign_or_unknown_transaction_is_not_found(api_with_keys: ApiS
     assert (await commit(api, transaction, headers=owner)).status_code == 200
 
 
+async def test_a_client_at_its_limit_of_transactions_stops_no_other(api_with_keys: ApiServer) -> None:
+    api = api_with_keys
+    busy = {"authorization": f"Bearer {await api.new_key(*Right, principal='busy')}"}
+    again = {"authorization": f"Bearer {await api.new_key(*Right, principal='busy')}"}
+    quiet = {"authorization": f"Bearer {await api.new_key(Right.SEND, principal='quiet')}"}
+    ids = [
+        (await api.request_json("POST", "/transactions", headers=busy))["id"]
+        for _ in range(OPEN_TRANSACTIONS_PER_PRINCIPAL)
+    ]
+    for headers in (busy, again):
+        refused = problem(await api.request("POST", "/transactions", headers=headers), 409, "too-many-transactions")
+        assert "PEEKLOCK_MAX_TRANSACTIONS_PER_PRINCIPAL" in refused["detail"]
+        assert refused["retryable"] is True
+    assert (await api.request("POST", "/transactions", headers=quiet)).status_code == 201
+    await commit(api, ids[0], headers=busy)
+    assert (await api.request("POST", "/transactions", headers=again)).status_code == 201
+
+
 async def test_a_send_that_is_refused_does_not_join(api: ApiServer) -> None:
     transaction = await open_transaction(api)
     await api.request_json("PUT", "/queues/orders", {"max_message_bytes": 10, "max_messages": 1})
@@ -306,10 +373,6 @@ async def test_what_a_transaction_cannot_do_is_refused(api: ApiServer) -> None:
     assert pointers(await api.request("POST", "/queues/orders/messages/batch", inside)) == [
         "/messages/0/transaction_id"
     ]
-    once = await api.request(
-        "POST", "/queues/orders/messages", {"transaction_id": transaction}, headers={"idempotency-key": "k"}
-    )
-    assert pointers(once) == ["#/header/Idempotency-Key"]
     assert pointers(await api.request("GET", f"/transactions/{transaction}", params={"cursor": "x"})) == [
         "#/query/cursor"
     ]

@@ -247,7 +247,7 @@ async def test_a_refusal_without_an_earlier_result_is_raised(broker: OpenBroker,
         await execute(broker.executing, unit(queue, LockToken(1, b"?" * 16)), Attempt(b"k" * 32, b"f" * 32, HOUR))
 
 
-async def test_of_many_units_for_one_delivery_one_takes_effect(broker: OpenBroker, queue: Queue) -> None:
+async def test_one_of_many_units_for_a_delivery_takes_effect(broker: OpenBroker, queue: Queue) -> None:
     (token,) = await held(broker, queue)
     units = (execute(broker.executing, unit(queue, token), None) for _ in range(8))
     results = await asyncio.gather(*units, return_exceptions=True)

@@ -28,3 +28,14 @@ def test_lines_are_sent_with_a_transaction_or_not_at_all(command_line: CommandLi
     assert command_line.read_json("receive", "orders", "--max", "9") == []
     refused = command_line.run_refused("transaction", "commit", transaction)
     assert refused.startswith("transaction-rolled-back: ")
+
+
+def test_a_publish_waits_for_the_commit(command_line: CommandLine) -> None:
+    command_line.run_ok("topic", "create", "events")
+    command_line.run_ok("subscription", "create", "events", "all")
+    transaction = command_line.run_ok("transaction", "open").strip()
+    published = command_line.run_ok("publish", "events", "news", "--transaction", transaction)
+    assert published.endswith("to 1 queue\n")
+    assert command_line.read_json("receive", "events.all") == []
+    command_line.run_ok("transaction", "commit", transaction)
+    assert len(command_line.read_json("receive", "events.all")) == 1

@@ -16,6 +16,7 @@ from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import KeyReused, RequestInProgress
 from app.domain.settlement import Outcome
+from app.domain.transaction_refusals import TransactionEnded
 from tests.bounds import bounded
 from tests.contract.store_fixture import (
     LOCK_DURATION,
@@ -27,6 +28,7 @@ from tests.contract.store_fixture import (
     numbers,
     token,
 )
+from tests.contract.test_open_transactions import opened
 from tests.virtual_clock import run_advancing
 
 Answer = TypeVar("Answer")
@@ -241,3 +243,75 @@ async def test_concurrent_tries_of_one_receive_get_the_same_messages(
         assert len(rest) == 3
         taken = [*answers[0].result, *rest]
         assert await store_fixture.store.remove([completion(queue, message) for message in taken]) == [True] * 6
+
+
+# ---- joining a transaction -------------------------------------------------------------------------------------------
+
+
+async def test_a_repeated_join_gets_the_first_answer_and_joins_once(store_fixture: StoreFixture, queue: Queue) -> None:
+    transactions = store_fixture.store.transactions
+    key, this_attempt = await opened(store_fixture), attempt()
+    sends = [(queue.name, draft(queue, b"a", "1")), (queue.name, draft(queue, b"b", "2"))]
+    assert await transactions.find_join_result(this_attempt) is None
+    first = await transactions.join_sends(key, sends, this_attempt)
+    assert (first.result, first.replayed) == (["1", "2"], False)
+    made_again = [(queue.name, draft(queue, b"a", "3")), (queue.name, draft(queue, b"b", "4"))]
+    again = await transactions.join_sends(key, made_again, this_attempt)
+    assert (again.result, again.replayed) == (["1", "2"], True)
+    assert (await transactions.find(key)).member_count == 2
+    await transactions.commit(key)
+    assert (await transactions.join_sends(key, sends, this_attempt)).replayed
+    assert await transactions.find_join_result(this_attempt) == ["1", "2"]
+    assert len(await store_fixture.claim(queue)) == 2
+
+
+async def test_a_join_without_a_send_is_answered_again(store_fixture: StoreFixture, queue: Queue) -> None:
+    transactions = store_fixture.store.transactions
+    key, this_attempt = await opened(store_fixture), attempt()
+    assert (await transactions.join_sends(key, [], this_attempt)).result == []
+    again = await transactions.join_sends(key, [(queue.name, draft(queue))], this_attempt)
+    assert (again.result, again.replayed) == ([], True)
+    assert (await transactions.find(key)).member_count == 0
+
+
+async def test_a_join_with_the_key_of_another_is_refused_and_joins_nothing(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    transactions = store_fixture.store.transactions
+    key, this_attempt = await opened(store_fixture), attempt()
+    await transactions.join_sends(key, [(queue.name, draft(queue))], this_attempt)
+    with pytest.raises(KeyReused):
+        await transactions.join_sends(key, [(queue.name, draft(queue))], with_other_fingerprint(this_attempt))
+    with pytest.raises(KeyReused):
+        await transactions.find_join_result(with_other_fingerprint(this_attempt))
+    assert (await transactions.find(key)).member_count == 1
+
+
+async def test_a_join_that_is_refused_may_be_made_again(store_fixture: StoreFixture, queue: Queue) -> None:
+    transactions = store_fixture.store.transactions
+    ended, key, this_attempt = await opened(store_fixture), await opened(store_fixture), attempt()
+    await transactions.commit(ended)
+    with pytest.raises(TransactionEnded):
+        await transactions.join_sends(ended, [(queue.name, draft(queue))], this_attempt)
+    assert await transactions.find_join_result(this_attempt) is None
+    assert not (await transactions.join_sends(key, [(queue.name, draft(queue))], this_attempt)).replayed
+
+
+async def test_of_concurrent_tries_of_one_join_one_takes_effect(
+    store_fixture: StoreFixture, stores: list[Store], queue: Queue
+) -> None:
+    for _ in range(5):
+        key, this_attempt = await opened(store_fixture), attempt()
+        joins = (
+            partial(
+                stores[index % 2].transactions.join_sends,
+                key,
+                [(queue.name, draft(queue, b"body", f"{index}"))],
+                this_attempt,
+            )
+            for index in range(12)
+        )
+        answers = await run_advancing(store_fixture.clock, asyncio.gather(*map(retry_until_answered, joins)))
+        assert sum(not once.replayed for once in answers) == 1
+        assert len({tuple(once.result) for once in answers}) == 1
+        assert (await store_fixture.store.transactions.find(key)).member_count == 1

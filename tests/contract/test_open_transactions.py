@@ -68,13 +68,15 @@ def new_key(principal: str = "client") -> TransactionKey:
 async def opened(store_fixture: StoreFixture, duration: int = TIMEOUT) -> TransactionKey:
     """Open a transaction."""
     key = new_key()
-    await store_fixture.store.transactions.open(key, duration, 1000)
+    await store_fixture.store.transactions.open(key, duration, 1000, 1000)
     return key
 
 
 async def join(store_fixture: StoreFixture, key: TransactionKey, queue: Queue, *sent: bytes, **fields: Any) -> None:
     """Let sends join that differ only in their bodies."""
-    await store_fixture.store.transactions.join_sends(key, queue.name, [draft(queue, body, **fields) for body in sent])
+    await store_fixture.store.transactions.join_sends(
+        key, [(queue.name, draft(queue, body, **fields)) for body in sent]
+    )
 
 
 async def intend(store_fixture: StoreFixture, key: TransactionKey, queue: Queue, *settlements: Settlement) -> list[Any]:
@@ -148,7 +150,7 @@ async def test_a_send_keeps_what_its_sender_gave(store_fixture: StoreFixture, qu
     key = await opened(store_fixture)
     sent = draft(queue, b"\x00\xff body", "the id", priority=7, ttl=HOUR)
     sent = replace(sent, envelope=replace(sent.envelope, subject="häß", group_id="g", properties=b'{"a":"\\u0000"}'))
-    await store_fixture.store.transactions.join_sends(key, queue.name, [sent])
+    await store_fixture.store.transactions.join_sends(key, [(queue.name, sent)])
     await committed(store_fixture, key)
     (message,) = await store_fixture.claim(queue)
     assert (message.envelope, message.body, message.body_kind) == (sent.envelope, sent.body, sent.body_kind)
@@ -170,7 +172,7 @@ async def test_a_due_time_counts_from_the_joining(store_fixture: StoreFixture, q
 
 
 @pytest.mark.behaviour("S1.30")
-async def test_a_send_past_its_life_rolls_the_whole_back(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_send_that_has_expired_rolls_the_transaction_back(store_fixture: StoreFixture, queue: Queue) -> None:
     key = await opened(store_fixture)
     message = await store_fixture.locked(queue)
     await intend(store_fixture, key, queue, completion(queue, message))
@@ -183,7 +185,7 @@ async def test_a_send_past_its_life_rolls_the_whole_back(store_fixture: StoreFix
     assert await store_fixture.store.queues.total(queue.id) == 1
 
 
-async def test_a_life_begins_when_the_send_joins(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_time_to_live_begins_when_the_send_joins(store_fixture: StoreFixture, queue: Queue) -> None:
     key = await opened(store_fixture)
     await join(store_fixture, key, queue, b"mortal", ttl=40 * SECOND)
     await store_fixture.advance_time(30)
@@ -192,7 +194,9 @@ async def test_a_life_begins_when_the_send_joins(store_fixture: StoreFixture, qu
     assert await waiting(store_fixture, queue) == []
 
 
-async def test_a_send_to_a_queue_that_is_gone_rolls_the_whole_back(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_send_to_a_queue_that_was_deleted_rolls_the_transaction_back(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
     other = await store_fixture.queue()
     key = await opened(store_fixture)
     await join(store_fixture, key, queue, b"one")
@@ -243,7 +247,7 @@ async def test_a_send_enters_its_group_by_the_settings_of_the_commit(store_fixtu
     for body in (b"one", b"two"):
         sent = draft(queue, body)
         sent = replace(sent, envelope=replace(sent.envelope, group_id="g"))
-        await store_fixture.store.transactions.join_sends(key, queue.name, [sent])
+        await store_fixture.store.transactions.join_sends(key, [(queue.name, sent)])
     assert await store_fixture.store.queues.change(queue, replace_settings(queue, group_in_flight=1))
     await committed(store_fixture, key)
     assert await waiting(store_fixture, queue) == [b"one"]
@@ -253,6 +257,37 @@ async def test_a_send_enters_its_group_by_the_settings_of_the_commit(store_fixtu
 def replace_settings(queue: Queue, **changes: Any) -> QueueSettings:
     """The settings of the queue with these changes."""
     return dataclasses.replace(queue.settings, **changes)
+
+
+@pytest.mark.behaviour("S1.24", "S1.28", "S1.29", "S1.31")
+async def test_sends_that_wait_are_counted_as_uncommitted(store_fixture: StoreFixture, queue: Queue) -> None:
+    other = await store_fixture.queue()
+    ids = [queue.id, other.id]
+    first, second = await opened(store_fixture), await opened(store_fixture)
+    message = await store_fixture.locked(queue)
+    await store_fixture.send(queue, b"stored")
+    await join(store_fixture, first, queue, b"one", b"two")
+    await join(store_fixture, second, queue, b"three")
+    await join(store_fixture, second, other, b"four")
+    await intend(store_fixture, second, queue, completion(queue, message))
+    counts = await store_fixture.store.queues.counts(ids)
+    assert [counts[queue_id].uncommitted for queue_id in ids] == [3, 1]
+    assert [counts[queue_id].total for queue_id in ids] == [2, 0]
+    assert [await store_fixture.store.queues.total(queue_id) for queue_id in ids] == [2, 0]
+    await committed(store_fixture, first)
+    await store_fixture.store.transactions.roll_back(second, RollbackCause.REQUESTED)
+    counts = await store_fixture.store.queues.counts(ids)
+    assert [(counts[queue_id].uncommitted, counts[queue_id].total) for queue_id in ids] == [(0, 4), (0, 0)]
+
+
+async def test_a_send_to_a_deleted_queue_is_not_counted_in_the_next_of_its_name(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    key = await opened(store_fixture)
+    await join(store_fixture, key, queue, b"body")
+    await store_fixture.store.queues.delete(queue)
+    successor, _ = await store_fixture.store.queues.create(queue.name, QueueSettings())
+    assert (await store_fixture.store.queues.counts([successor.id]))[successor.id].uncommitted == 0
 
 
 # ---- settlements -----------------------------------------------------------------------------------------------------
@@ -401,7 +436,7 @@ async def test_a_settlement_of_a_lock_that_has_ended_does_not_join(store_fixture
     assert await intend(store_fixture, key, queue, completion(queue, message)) == [None]
 
 
-async def test_a_commit_without_a_lock_has_no_effect_at_all(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_commit_without_a_lock_has_no_effect(store_fixture: StoreFixture, queue: Queue) -> None:
     key = await opened(store_fixture)
     kept, taken = await store_fixture.locked(queue), await store_fixture.locked(queue)
     await intend(store_fixture, key, queue, completion(queue, kept), completion(queue, taken))
@@ -438,18 +473,31 @@ async def test_a_commit_lets_the_next_messages_of_a_group_follow(store_fixture: 
 
 async def test_a_new_transaction_is_open_and_empty(store_fixture: StoreFixture) -> None:
     key = new_key()
-    transaction = await store_fixture.store.transactions.open(key, TIMEOUT, 1)
+    transaction = await store_fixture.store.transactions.open(key, TIMEOUT, 1, 1)
     assert (transaction.state, transaction.member_count, transaction.member_bytes) == (TransactionState.OPEN, 0, 0)
     assert abs(transaction.expires_at - transaction.opened_at - TIMEOUT) < SECOND
     assert (transaction.result, transaction.cause, transaction.member) == (None, None, None)
 
 
 async def test_the_number_of_open_transactions_is_limited(store_fixture: StoreFixture) -> None:
+    transactions = store_fixture.store.transactions
     key = await opened(store_fixture)
-    with pytest.raises(TooManyTransactions):
-        await store_fixture.store.transactions.open(new_key(), TIMEOUT, 1)
-    await store_fixture.store.transactions.roll_back(key, RollbackCause.REQUESTED)
-    await store_fixture.store.transactions.open(new_key(), TIMEOUT, 1)
+    with pytest.raises(TooManyTransactions, match="This database has 1 open"):
+        await transactions.open(new_key("another"), TIMEOUT, 1, 1)
+    await transactions.roll_back(key, RollbackCause.REQUESTED)
+    await transactions.open(new_key("another"), TIMEOUT, 1, 1)
+
+
+async def test_one_principal_leaves_room_for_the_transactions_of_others(store_fixture: StoreFixture) -> None:
+    transactions = store_fixture.store.transactions
+    first, second = new_key("busy"), new_key("busy")
+    await transactions.open(first, TIMEOUT, 1000, 2)
+    await transactions.open(second, TIMEOUT, 1000, 2)
+    with pytest.raises(TooManyTransactions, match="This client has reached its limit"):
+        await transactions.open(new_key("busy"), TIMEOUT, 1000, 2)
+    await transactions.open(new_key("quiet"), TIMEOUT, 1000, 2)
+    await committed(store_fixture, first)
+    await transactions.open(new_key("busy"), TIMEOUT, 1000, 2)
 
 
 @pytest.mark.fence("principal")
@@ -461,14 +509,14 @@ async def test_another_principal_finds_no_transaction(store_fixture: StoreFixtur
         partial(transactions.find, foreign),
         partial(transactions.commit, foreign),
         partial(transactions.roll_back, foreign, RollbackCause.REQUESTED),
-        partial(transactions.join_sends, foreign, queue.name, [draft(queue)]),
+        partial(transactions.join_sends, foreign, [(queue.name, draft(queue))]),
     ):
         with pytest.raises(TransactionNotFound):
             await attempt()
     assert (await transactions.find(key)).state is TransactionState.OPEN
 
 
-async def test_a_second_commit_hears_the_same(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_second_commit_gets_the_same_result(store_fixture: StoreFixture, queue: Queue) -> None:
     key = await opened(store_fixture)
     message = await store_fixture.locked(queue)
     await intend(store_fixture, key, queue, completion(queue, message))
@@ -592,7 +640,7 @@ async def test_members_are_listed_in_the_order_of_joining(store_fixture: StoreFi
 # ---- races -----------------------------------------------------------------------------------------------------------
 
 
-async def test_of_a_commit_and_a_rollback_one_happens(stores: list[Store], store_fixture: StoreFixture) -> None:
+async def test_either_a_commit_or_a_rollback_takes_effect(stores: list[Store], store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue()
     for _ in range(5):
         key = await opened(store_fixture)
@@ -610,7 +658,7 @@ async def test_of_a_commit_and_a_rollback_one_happens(stores: list[Store], store
         assert sum(one.unit is not None for one in (result, again)) == is_committed
 
 
-async def test_of_two_transactions_one_gets_a_settlement(stores: list[Store], store_fixture: StoreFixture) -> None:
+async def test_one_of_two_transactions_gets_a_settlement(stores: list[Store], store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue()
     for _ in range(5):
         keys = [await opened(store_fixture), await opened(store_fixture)]

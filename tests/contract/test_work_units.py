@@ -163,7 +163,7 @@ async def test_a_message_that_another_transaction_holds_undoes_the_unit(
     await assert_unchanged(store_fixture, free, held)
 
 
-async def test_of_two_units_for_one_message_one_takes_effect(
+async def test_one_of_two_units_for_a_message_takes_effect(
     queue: Queue, stores: list[Store], store_fixture: StoreFixture
 ) -> None:
     for number in range(10):
