@@ -1,4 +1,4 @@
-"""A store on PostgreSQL that also serves a single caller by the statements for many."""
+"""Stores on PostgreSQL that run other forms of a statement: the one for many callers, and the one that records."""
 
 from __future__ import annotations
 
@@ -27,12 +27,36 @@ class SharedStatementSession(PostgresqlSession):
         if not name.endswith("_one"):
             return await super().fetch(name, **values)
         shared = name.removesuffix("_one")
-        if shared == "claim":
+        if shared.startswith("claim"):
             values = _claim_values(values)
         arrays = _arrays(shared)
         return await super().fetch(
             shared, **{key: [value] if key in arrays else value for key, value in values.items()}
         )
+
+
+def _recorded_name(name: str) -> str:
+    """Return the name of the statement that also records what this one does, or the name itself if none does."""
+    recorded = f"{name.removesuffix('_one')}_recorded"
+    if recorded not in DIALECT.statements:
+        return name
+    return f"{recorded}_one" if name.endswith("_one") else recorded
+
+
+class RecordedStatementSession(PostgresqlSession):
+    """A session that runs the statement of queues with a history for all queues."""
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        """See `PostgresqlSession`."""
+        return await super().fetch(_recorded_name(name), **values)
+
+
+class SharedRecordedStatementSession(SharedStatementSession):
+    """A session that runs that statement for many callers instead of its form for one."""
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        """See `PostgresqlSession`."""
+        return await super().fetch(_recorded_name(name), **values)
 
 
 def _claim_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ V = TypeVar("V")
 class Cache(Generic[K, V]):
     """Keeps what `load` returned for a key, `None` included, for at most `ttl_seconds` and at most `max_size` keys.
 
-    An error of `load` goes to every caller that waits for it, and is not kept.
+    Each load drops what has expired. An error of `load` goes to every caller that waits for it, and is not kept.
     """
 
     def __init__(
@@ -75,6 +75,12 @@ class Cache(Generic[K, V]):
     def _store(self, key: K, expires_at: float, value: V) -> None:
         self._entries.pop(key, None)
         self._entries[key] = (expires_at, value)
-        if len(self._entries) > self._max_size:
-            # The oldest load would expire first anyway.
-            del self._entries[next(iter(self._entries))]
+        self._drop_oldest(self._clock.monotonic())
+
+    def _drop_oldest(self, now: float) -> None:
+        """Drop what has expired, and what is more than `max_size`. The entries are in the order in which they were loaded."""
+        while self._entries:
+            oldest = next(iter(self._entries))
+            if now < self._entries[oldest][0] and len(self._entries) <= self._max_size:
+                return
+            del self._entries[oldest]

@@ -175,3 +175,22 @@ async def test_a_forgotten_value_is_freed(clock: VirtualClock) -> None:
     gc.collect()
     assert value() is None
     await cache.close()
+
+
+async def test_a_load_drops_the_values_that_have_expired(clock: VirtualClock) -> None:
+    class Value:
+        """A value that can be watched."""
+
+    async def load(_key: str) -> Value:
+        return Value()
+
+    cache = Cache(load, clock, ttl_seconds=5, max_size=10)
+    old = weakref.ref(await cache.get("old"))
+    await clock.advance(3)
+    recent = weakref.ref(await cache.get("recent"))
+    await clock.advance(3)
+    await cache.get("new")
+    gc.collect()
+    assert old() is None
+    assert recent() is not None
+    await cache.close()

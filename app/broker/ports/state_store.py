@@ -6,11 +6,11 @@ from app.domain.instant import Duration
 from app.domain.state import LoadedState, StateVersion, VersionSummary
 
 
-class TrimStatesStore(Protocol):
+class VersionRetentionStore(Protocol):
     """The removal of old versions."""
 
-    async def trim(self, retention: Duration, limit: int) -> int:
-        """Remove versions that were replaced this long ago, and versions of deleted states. Return how many.
+    async def delete_old_versions(self, retention: Duration, limit: int) -> int:
+        """Remove versions that were replaced at least `retention` ago, and those of deleted states. Return how many.
 
         At most `limit` of each kind, and never the newest version of a state. The message of the version after a removed
         one counts as new from then on.
@@ -18,7 +18,7 @@ class TrimStatesStore(Protocol):
         ...
 
 
-class StateStore(TrimStatesStore, Protocol):
+class StateStore(VersionRetentionStore, Protocol):
     """The states and their versions. Version 0 is a state without versions, which is None here."""
 
     async def newest(self, key: str) -> StateVersion | None:

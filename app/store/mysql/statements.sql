@@ -25,13 +25,14 @@ SELECT @clock, @@SESSION.auto_increment_increment;
 -- send: store drafts, numbered in their order; refused as a whole if a queue is deleted, because all ids are then null
 INSERT INTO message (
     queue_id, priority, message_id, group_id, headers, properties, body_kind, body, content_digest, in_group,
-    state, home_state, delivery_count, failure_count, lock_generation, enqueued_at,
+    shared_body_id, shared_body_bytes, state, home_state, delivery_count, failure_count, lock_generation, enqueued_at,
     available_at,
     expires_at
 )
 VALUES (
     IF(@missing_queues = 0, :queue_id, NULL), :priority, :message_id, :group_id, :headers, :properties, :body_kind, :body,
     :content_digest, IF(COALESCE(:available_at, @clock + :delay) > @clock, NULL, :in_group),
+    :shared_body_id, :shared_body_bytes,
     IF(COALESCE(:available_at, @clock + :delay) > @clock, 3, IF(:in_group = 2, 7, 1)), 1, 0, 0, 0, @clock,
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)),
     GREATEST(@clock, COALESCE(:available_at, @clock + :delay, @clock)) + :ttl
@@ -52,6 +53,10 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
     accepted BIGINT PATH '$.accepted'
 )) AS entry;
+
+-- add_shared_bodies: store bodies that messages of this transaction share
+INSERT INTO shared_body (id, body)
+VALUES (:id, :body);
 
 -- ids_for_update: lock those message ids that are known; fails at once if another transaction has locked one
 SELECT 1
@@ -157,7 +162,7 @@ LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- large_bodies: what `inline_message` has omitted of messages that this transaction has locked
-SELECT sequence_number, properties, body
+SELECT sequence_number, properties, @body
 FROM message FORCE INDEX (PRIMARY)
 WHERE sequence_number @in(:numbers);
 
@@ -172,7 +177,7 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
 )) AS entry
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
 SET m.state = 2,
-    m.home_state = entry.home_state,
+    m.home_state = IF(m.home_state = 8, 8, entry.home_state),
     m.delivery_count = m.delivery_count + 1,
     m.lock_token = FROM_BASE64(entry.lock_token),
     m.locked_until = entry.locked_until,
@@ -201,6 +206,7 @@ WHERE m.queue_id = entry.queue_id -- fence: queue
   AND (m.locked_until > @now OR entry.generation_above < -1) -- fence: time
   AND m.lock_generation > entry.generation_above -- fence: generation
   AND m.lock_generation <= entry.max_generation -- fence: generation
+  AND m.home_state <> 8 -- fence: offer
   AND (m.in_group IS NULL OR entry.knows_group = 1) -- fence: group
 FOR UPDATE SKIP LOCKED;
 
@@ -348,21 +354,24 @@ WHERE sequence_number @in(:numbers);
 -- placed_messages: those of these messages that have a place
 SELECT sequence_number FROM message FORCE INDEX (PRIMARY) WHERE sequence_number @in(:numbers) AND in_group = 1;
 
--- blocked_in_queue: the first blocked messages of a queue
+-- blocked_in_queue: the first blocked messages of a queue, if it has no limit now
 SELECT sequence_number
 FROM message FORCE INDEX (message_group)
 WHERE in_group = 2
   AND queue_id = :queue_id
+  AND (SELECT group_in_flight FROM queue WHERE id = :queue_id) IS NULL
 ORDER BY group_id, sequence_number
 LIMIT :limit;
 
--- release_blocked: make blocked messages available that no group limits any more
+-- blocked_for_update: lock those of these messages that are blocked and that no other transaction has locked
+SELECT sequence_number FROM message FORCE INDEX (PRIMARY) WHERE sequence_number @in(:numbers) AND in_group = 2 @skip_locked;
+
+-- release_blocked: make messages available that no group limits any more
 UPDATE message FORCE INDEX (PRIMARY)
 SET state = 1,
     in_group = NULL,
     available_at = @now
-WHERE sequence_number @in(:numbers)
-  AND in_group = 2; -- or it was taken away since it was found
+WHERE sequence_number @in(:numbers);
 
 -- blocked_messages: those of these messages that are blocked, and their groups
 SELECT sequence_number, queue_id, group_id
@@ -643,7 +652,7 @@ FROM (
     LIMIT :limit
 ) AS ahead;
 
--- first_in_flight: the first message that has a place in a group, without its body
+-- first_in_flight: the first message in flight in a group, without its body
 SELECT @facts
 FROM message FORCE INDEX (message_group)
 WHERE in_group = 1
@@ -784,6 +793,17 @@ FROM (
 ) AS expired
 STRAIGHT_JOIN restorable AS r FORCE INDEX (PRIMARY) ON r.sequence_number = expired.sequence_number;
 
+-- delete_expired_offers: forget the outcomes of synchronous sends past their time
+DELETE o
+FROM (
+    SELECT sequence_number FROM offer
+    WHERE remove_at <= @now
+      AND (SELECT m.state FROM message AS m WHERE m.sequence_number = offer.sequence_number) IS NULL
+    ORDER BY remove_at LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+) AS expired
+STRAIGHT_JOIN offer AS o FORCE INDEX (PRIMARY) ON o.sequence_number = expired.sequence_number;
+
 -- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
 DELETE recent
 FROM (
@@ -795,7 +815,7 @@ STRAIGHT_JOIN recent_id AS recent FORCE INDEX (PRIMARY)
     ON recent.queue_id = expired.queue_id
     AND recent.message_id = expired.message_id;
 
--- add_unsealed: note that messages of the archive are not sealed yet
+-- add_unsealed: mark messages of the archive as not sealed
 INSERT INTO archive_seal (sequence_number, remove_at)
 SELECT sequence_number, remove_at
 FROM archive FORCE INDEX (PRIMARY)
@@ -826,12 +846,13 @@ FROM (
 ORDER BY remove_at
 LIMIT 1;
 
--- unsealed: unsealed messages to be removed within a span of time, the bytes of each, and 1 if an older server archived it
+-- unsealed: unsealed messages to be removed within a span of time, the bytes and events of each, and 1 if an older server archived it
 SELECT *
 FROM (
     SELECT * FROM (
         SELECT s.sequence_number, s.remove_at,
-            COALESCE((SELECT LENGTH(body) FROM archive AS a WHERE a.sequence_number = s.sequence_number), 0) AS bytes,
+            COALESCE((SELECT @a.body_bytes FROM archive AS a WHERE a.sequence_number = s.sequence_number), 0) AS bytes,
+            (SELECT COUNT(*) FROM message_event AS e WHERE e.sequence_number = s.sequence_number AND e.queue_id > 0) AS events,
             0 AS is_older
         FROM archive_seal AS s FORCE INDEX (archive_seal_batch)
         WHERE s.export_batch IS NULL -- fence: sealed
@@ -842,7 +863,7 @@ FROM (
     ) AS noted
     UNION ALL
     SELECT * FROM (
-        SELECT sequence_number, remove_at, LENGTH(body), 1
+        SELECT sequence_number, remove_at, @body_bytes, 0, 1
         FROM archive FORCE INDEX (archive_export)
         WHERE export_batch IS NULL -- fence: sealed
           AND remove_at >= :since
@@ -882,7 +903,7 @@ ORDER BY sequence_number;
 DELETE FROM export_batch WHERE removed_at <= @now - :retention AND number < :before ORDER BY removed_at LIMIT :limit;
 
 -- orphans: messages of a deleted queue, locked ones too, with the bytes of each
-SELECT sequence_number, LENGTH(body)
+SELECT sequence_number, @body_bytes
 FROM message FORCE INDEX (message_by_state)
 WHERE queue_id = :queue_id
 ORDER BY state, sequence_number

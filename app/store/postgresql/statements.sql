@@ -16,22 +16,32 @@
 -- ---- sending ---------------------------------------------------------------------------------------------------------
 
 -- send: store drafts, numbered in their order, if each of their queues exists
+@store_drafts
+SELECT sequence_number, enqueued_at, state FROM stored;
+
+-- send_recorded: the same, and record it
+@store_drafts,
+@record_stored
+SELECT sequence_number, enqueued_at, state FROM stored;
+
+-- @store_drafts: store drafts as `stored`, and count them
 WITH stored AS (
     INSERT INTO message (
         queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
         delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
-        content_digest, in_group
+        content_digest, in_group, shared_body_id, shared_body_bytes
     )
     SELECT
         draft.queue_id, CASE WHEN due.at > clock.now THEN 3 WHEN draft.in_group = 2 THEN 7 ELSE 1 END, 1,
         draft.priority, clock.now, due.at, due.at + draft.ttl,
         0, 0, 0, draft.message_id, draft.group_id, draft.headers, draft.properties, draft.body_kind, draft.body,
-        draft.content_digest, CASE WHEN due.at <= clock.now THEN draft.in_group END
+        draft.content_digest, CASE WHEN due.at <= clock.now THEN draft.in_group END,
+        draft.shared_body_id, draft.shared_body_bytes
     FROM (SELECT @now AS now) AS clock
     CROSS JOIN @table(
         queue_id int, priority smallint, available_at bigint, delay bigint, ttl bigint, message_id text,
         group_id text, headers text, properties text, body_kind smallint, body bytea, content_digest bytea,
-        in_group smallint
+        in_group smallint, shared_body_id text, shared_body_bytes bigint
     ) AS draft
     CROSS JOIN LATERAL (SELECT greatest(clock.now, draft.available_at, clock.now + draft.delay) AS at) AS due
     WHERE NOT EXISTS (
@@ -63,9 +73,17 @@ accepted AS (
     FROM tally
     CROSS JOIN LATERAL (SELECT name FROM queue WHERE id = tally.queue_id LIMIT 1) AS named
 )
-SELECT sequence_number, enqueued_at, state FROM stored;
 
 -- send_one: store one draft, if its queue exists
+@store_draft
+SELECT sequence_number, enqueued_at, state FROM stored;
+
+-- send_recorded_one: the same, and record it
+@store_draft,
+@record_stored
+SELECT sequence_number, enqueued_at, state FROM stored;
+
+-- @store_draft: store one draft as `stored`, and count it
 WITH target AS MATERIALIZED (
     SELECT id, name, @now AS now
     FROM queue
@@ -76,18 +94,18 @@ stored AS (
     INSERT INTO message (
         queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
         delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
-        content_digest, in_group
+        content_digest, in_group, shared_body_id, shared_body_bytes
     )
     SELECT
         target.id, CASE WHEN due.at > target.now THEN 3 WHEN :in_group::smallint = 2 THEN 7 ELSE 1 END, 1, :priority,
         target.now, due.at, due.at + :ttl::bigint,
         0, 0, 0, :message_id, :group_id, :headers, :properties, :body_kind, :body,
-        :content_digest, CASE WHEN due.at <= target.now THEN :in_group::smallint END
+        :content_digest, CASE WHEN due.at <= target.now THEN :in_group::smallint END, :shared_body_id, :shared_body_bytes
     FROM target
     CROSS JOIN LATERAL (
         SELECT greatest(target.now, :available_at::bigint, target.now + :delay::bigint) AS at
     ) AS due
-    RETURNING sequence_number, enqueued_at, state
+    RETURNING sequence_number, enqueued_at, state, queue_id
 ),
 counted AS (
     INSERT INTO depth (queue_id, total, scheduled, blocked)
@@ -99,11 +117,24 @@ accepted AS (
     FROM stored
     CROSS JOIN target
 )
-SELECT sequence_number, enqueued_at, state FROM stored;
 
 -- send_unless_repeated: the same as `send`, but store a draft with a window only as the first of its message id within the window
 --
 -- A message id that another transaction has locked fails the statement. It waits only as long as most commits take.
+@store_unless_repeated
+@receipts;
+
+-- send_unless_repeated_recorded: the same, and record it
+@store_unless_repeated,
+@record_stored
+@receipts;
+
+-- @receipts: number, time and state of each draft, and whether it was stored
+SELECT sequence_number, now, state, sequence_number IN (SELECT sequence_number FROM stored) AS is_stored
+FROM draft
+ORDER BY entry_index
+
+-- @store_unless_repeated: store those drafts as `stored` that do not repeat a message id, and count them
 WITH clock AS MATERIALIZED (SELECT @now AS now, set_config('lock_timeout', '20ms', true)),
 draft AS MATERIALIZED (
     SELECT
@@ -114,7 +145,7 @@ draft AS MATERIALIZED (
     CROSS JOIN @table(
         queue_id int, priority smallint, available_at bigint, delay bigint, ttl bigint, message_id text,
         group_id text, headers text, properties text, body_kind smallint, body bytea, content_digest bytea,
-        in_group smallint, duplicate_window bigint
+        in_group smallint, shared_body_id text, shared_body_bytes bigint, duplicate_window bigint
     ) AS entry
     CROSS JOIN LATERAL (SELECT greatest(clock.now, entry.available_at, clock.now + entry.delay) AS at) AS due
     WHERE NOT EXISTS (
@@ -145,12 +176,12 @@ stored AS (
     INSERT INTO message (
         sequence_number, queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
         delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
-        content_digest, in_group
+        content_digest, in_group, shared_body_id, shared_body_bytes
     )
     SELECT
         sequence_number, queue_id, state, 1, priority, now, due_at, expires_at,
         0, 0, 0, message_id, group_id, headers, properties, body_kind, body, content_digest,
-        CASE WHEN state = 7 THEN in_group END
+        CASE WHEN state = 7 THEN in_group END, shared_body_id, shared_body_bytes
     FROM draft
     WHERE duplicate_window = 0 OR sequence_number IN (SELECT sequence_number FROM first)
     RETURNING sequence_number, enqueued_at, state, queue_id
@@ -173,9 +204,21 @@ accepted AS (
     FROM tally
     CROSS JOIN LATERAL (SELECT name FROM queue WHERE id = tally.queue_id LIMIT 1) AS named
 )
-SELECT sequence_number, now, state, sequence_number IN (SELECT sequence_number FROM stored) AS is_stored
-FROM draft
-ORDER BY entry_index;
+
+-- @record_stored: record that messages were stored, in queues that keep a history
+recorded AS (
+    INSERT INTO message_event (sequence_number, queue_id, happened_at, event, state, remove_at)
+    SELECT
+        stored.sequence_number, stored.queue_id, stored.enqueued_at, 'sent', stored.state,
+        stored.enqueued_at + q.history_retention
+    FROM stored
+    CROSS JOIN LATERAL (
+        SELECT history_retention FROM queue WHERE id = stored.queue_id AND history_retention IS NOT NULL LIMIT 1
+    ) AS q
+)
+
+-- add_shared_bodies: store bodies that messages of this transaction share
+INSERT INTO shared_body (id, body) SELECT * FROM unnest(:ids::text[], :bodies::bytea[]);
 
 -- first_receipts: the first receipts for these message ids
 SELECT recent.queue_id, recent.message_id, recent.sequence_number, recent.enqueued_at, recent.state
@@ -193,6 +236,16 @@ CROSS JOIN LATERAL (
 --
 -- Together they weigh no more than the budget, unless the first one alone exceeds it. The scan ends with the second row
 -- beyond the budget. PostgreSQL before 15 cannot end it there: those rows stay locked until the statement ends.
+@lock_messages;
+
+-- claim_recorded: the same, and record it
+WITH claimed AS (
+    @lock_messages
+),
+@record_claimed
+SELECT * FROM claimed;
+
+-- @lock_messages: the text of `claim`
 WITH clock AS MATERIALIZED (
     SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS entries_read
 ),
@@ -247,7 +300,7 @@ scan AS MATERIALIZED (
 )
 UPDATE message AS m SET
     state = 2,
-    home_state = 1,
+    home_state = CASE WHEN m.home_state = 8 THEN 8 ELSE 1 END,
     delivery_count = m.delivery_count + 1,
     lock_token = substring(:secrets::bytea FROM 16 * next.slot - 15 FOR 16),
     locked_until = least(
@@ -263,12 +316,37 @@ FROM clock, scan, next,
     ) AS lock
 WHERE m.ctid = next.row
   AND next.over_budget = 0
-RETURNING @m.message, next.slot, scan.entries_read, scan.truncated_at;
+RETURNING @m.message, next.slot, scan.entries_read, scan.truncated_at
 
 -- claim_one: lock the next message of one queue, from the start of the queue; columns as `claim` has them
 --
 -- The index holds all priorities in the order of delivery. The scan ends with the first row that no other transaction has
 -- locked, so this statement locks the row that it takes and no other.
+@lock_message;
+
+-- claim_recorded_one: the same, and record it
+WITH claimed AS (
+    @lock_message
+),
+@record_claimed
+SELECT * FROM claimed;
+
+-- @record_claimed: record that messages were delivered, in queues that keep a history
+recorded AS (
+    INSERT INTO message_event (
+        sequence_number, queue_id, happened_at, event, state, lock_token, receiver_id, delivery_count, remove_at
+    )
+    SELECT
+        claimed.sequence_number, claimed.queue_id, claimed.last_delivered_at, 'delivered', claimed.state,
+        claimed.lock_token, claimed.receiver_id, claimed.delivery_count,
+        claimed.last_delivered_at + q.history_retention
+    FROM claimed
+    CROSS JOIN LATERAL (
+        SELECT history_retention FROM queue WHERE id = claimed.queue_id AND history_retention IS NOT NULL LIMIT 1
+    ) AS q
+)
+
+-- @lock_message: the text of `claim_one`
 WITH clock AS MATERIALIZED (
     SELECT @now AS now, pg_stat_get_xact_tuples_returned('message_next'::regclass) AS entries_read
 ),
@@ -289,7 +367,7 @@ next AS MATERIALIZED (
 )
 UPDATE message AS m SET
     state = 2,
-    home_state = 1,
+    home_state = CASE WHEN m.home_state = 8 THEN 8 ELSE 1 END,
     delivery_count = m.delivery_count + 1,
     lock_token = :secret,
     locked_until = least(
@@ -304,7 +382,7 @@ WHERE m.ctid = next.row
 RETURNING
     @m.message, 1 AS slot,
     pg_stat_get_xact_tuples_returned('message_next'::regclass) - next.entries_read AS entries_read,
-    NULL::int AS truncated_at;
+    NULL::int AS truncated_at
 
 -- claimable_queues: which of these queues have a message to claim, the clock, and the number of skipped index entries
 WITH clock AS MATERIALIZED (
@@ -425,7 +503,7 @@ next AS MATERIALIZED (
 claimed AS (
     UPDATE message AS m SET
         state = 2,
-        home_state = m.state,
+        home_state = CASE WHEN m.home_state = 8 THEN 8 ELSE m.state END,
         delivery_count = m.delivery_count + 1,
         lock_token = substring(:secrets::bytea FROM 16 * next.slot - 15 FOR 16),
         locked_until = least(
@@ -450,6 +528,39 @@ SELECT * FROM claimed;
 -- ---- settling --------------------------------------------------------------------------------------------------------
 
 -- remove: delete locked messages from their queues, into the archive or leaving a tombstone
+@remove_locked,
+@keep_removed
+@removed_entries;
+
+-- remove_recorded: the same, and record that receivers have settled them
+@remove_locked,
+@keep_removed,
+recorded AS (
+    INSERT INTO message_event (
+        sequence_number, queue_id, happened_at, event, outcome, receiver_id, delivery_count, remove_at
+    )
+    SELECT
+        removed.sequence_number, removed.queue_id, removed.now, 'settled', removed.outcome, delivery.receiver_id,
+        delivery.delivery_count, removed.now + q.history_retention
+    FROM removed
+    CROSS JOIN LATERAL (
+        SELECT history_retention FROM queue WHERE id = removed.queue_id AND history_retention IS NOT NULL LIMIT 1
+    ) AS q
+    LEFT JOIN LATERAL (
+        SELECT e.receiver_id, e.delivery_count FROM message_event AS e
+        WHERE e.sequence_number = removed.sequence_number
+          AND e.queue_id > 0
+          AND (e.lock_token = removed.lock_token) IS TRUE
+        ORDER BY e.id DESC
+        LIMIT 1
+    ) AS delivery ON true
+)
+@removed_entries;
+
+-- @removed_entries: the index, the queue and the group of each entry that was removed
+SELECT entry_index, queue_id, CASE WHEN in_group = 1 THEN group_id END AS left_group FROM removed
+
+-- @remove_locked: delete locked messages as `removed`
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 ended AS MATERIALIZED (
     SELECT clock.now, entry.entry_index, entry.queue, entry.outcome, entry.retention, locked.row
@@ -468,6 +579,7 @@ ended AS MATERIALIZED (
           AND (m.locked_until > clock.now OR entry.generation_above < -1) IS TRUE  -- fence: time
           AND m.lock_generation > entry.generation_above  -- fence: generation
           AND m.lock_generation <= entry.max_generation  -- fence: generation
+          AND m.home_state <> 8  -- fence: offer
           AND (m.in_group IS NULL OR :admits::boolean)  -- fence: group
         FOR UPDATE SKIP LOCKED
     ) AS locked
@@ -477,8 +589,10 @@ removed AS (
     USING ended
     WHERE m.ctid = ended.row
     RETURNING ended.now, ended.entry_index, ended.queue, ended.outcome, ended.retention, m.in_group, @m.archived
-),
-counted AS (
+)
+
+-- @keep_removed: count the messages of `removed`, and archive them or leave a tombstone
+discounted AS (
     INSERT INTO depth (queue_id, total)
     SELECT queue_id, -count(*) FROM removed GROUP BY queue_id
 ),
@@ -509,7 +623,167 @@ tombstones AS (
     FROM removed
     WHERE retention < :tombstone_retention
 )
-SELECT entry_index, queue_id, CASE WHEN in_group = 1 THEN group_id END AS left_group FROM removed;
+
+-- commit: complete messages, send their results and add versions to states, each commit as a whole or not at all
+--
+-- A commit has no effect here if another transaction holds its message, its state or its attempt, or if it is a repeat, a
+-- duplicate or in conflict. It runs again alone, and finds out why. This statement waits for no row. It waits for a
+-- transaction that creates the same state, but only as long as most commits take. A subquery with LIMIT 1 is looked up in
+-- an index for each commit, at any size of the table.
+WITH clock AS MATERIALIZED (SELECT @now AS now, set_config('lock_timeout', '20ms', true)),
+gone AS MATERIALIZED (
+    SELECT required.id
+    FROM unnest(:distinct_queue_ids::int[]) AS required (id)
+    WHERE NOT EXISTS (
+        SELECT FROM queue
+        WHERE queue.id = required.id
+          AND feature_level <= @feature_level  -- fence: level
+    )
+),
+ready AS MATERIALIZED (
+    SELECT
+        clock.now, entry.*, locked.row, present.id AS state_id, present.row AS state_row,
+        greatest(clock.now, present.updated_at) AS created_at
+    FROM clock
+    CROSS JOIN @entries(
+        sequence_number bigint, lock_token bytea, from_queue_id int, queue text, outcome text, retention bigint,
+        generation_above int, max_generation int, attempt_key bytea, fingerprint bytea, answer_retention bigint,
+        state_key text, if_version bigint, processed_id text, value bytea, metadata bytea, result_digest bytea
+    ) AS entry
+    CROSS JOIN LATERAL (
+        SELECT m.ctid AS row
+        FROM message AS m
+        WHERE m.sequence_number = entry.sequence_number
+          AND m.queue_id = entry.from_queue_id  -- fence: queue
+          AND m.state = 2  -- fence: locked
+          AND m.lock_token = entry.lock_token  -- fence: token
+          AND (m.locked_until > clock.now OR entry.generation_above < -1) IS TRUE  -- fence: time
+          AND m.lock_generation > entry.generation_above  -- fence: generation
+          AND m.lock_generation <= entry.max_generation  -- fence: generation
+          AND m.home_state <> 8  -- fence: offer
+          AND m.in_group IS NULL  -- fence: group
+        FOR UPDATE SKIP LOCKED
+    ) AS locked
+    LEFT JOIN LATERAL (
+        SELECT s.ctid AS row, s.id, s.updated_at
+        FROM state AS s
+        WHERE s.state_key = entry.state_key
+          AND s.number = entry.if_version
+          AND (SELECT 1 FROM state_version WHERE state_id = s.id AND message_id = entry.processed_id LIMIT 1) IS NULL
+        FOR UPDATE SKIP LOCKED
+    ) AS present ON true
+    WHERE (
+            entry.state_key IS NULL
+            OR present.id IS NOT NULL
+            OR (entry.if_version = 0 AND (SELECT 1 FROM state WHERE state_key = entry.state_key LIMIT 1) IS NULL)
+        )
+      AND NOT EXISTS (SELECT FROM gone)
+      AND (SELECT 1 FROM attempt WHERE attempt_key = entry.attempt_key LIMIT 1) IS NULL
+      AND pg_try_advisory_xact_lock(hashtextextended(encode(entry.attempt_key, 'hex'), 0))
+),
+removed AS (
+    DELETE FROM message AS m
+    USING ready
+    WHERE m.ctid = ready.row
+    RETURNING
+        ready.now, ready.entry_index, ready.queue, ready.outcome, ready.retention, m.in_group, @m.archived,
+        ready.attempt_key, ready.fingerprint, ready.answer_retention, ready.state_key, ready.state_id, ready.state_row,
+        ready.if_version + 1 AS number, ready.processed_id, ready.value, ready.metadata, ready.result_digest,
+        ready.created_at
+),
+@keep_removed,
+draft AS MATERIALIZED (
+    SELECT
+        nextval('message_sequence_number_seq') AS sequence_number, removed.now,
+        CASE WHEN due.at > removed.now THEN 3 ELSE 1 END AS state, due.at AS due_at, due.at + entry.ttl AS expires_at,
+        entry.commit_index, entry.queue_id, entry.priority, entry.message_id, entry.group_id, entry.headers,
+        entry.properties, entry.body_kind, entry.body, entry.content_digest
+    FROM @table(
+        commit_index int, queue_id int, priority smallint, available_at bigint, delay bigint, ttl bigint,
+        message_id text, group_id text, headers text, properties text, body_kind smallint, body bytea,
+        content_digest bytea
+    ) AS entry
+    JOIN removed ON removed.entry_index = entry.commit_index
+    CROSS JOIN LATERAL (SELECT greatest(removed.now, entry.available_at, removed.now + entry.delay) AS at) AS due
+),
+stored AS (
+    INSERT INTO message (
+        sequence_number, queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
+        delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
+        content_digest
+    )
+    SELECT
+        sequence_number, queue_id, state, 1, priority, now, due_at, expires_at,
+        0, 0, 0, message_id, group_id, headers, properties, body_kind, body, content_digest
+    FROM draft
+),
+tally AS MATERIALIZED (
+    SELECT
+        queue_id, min(sequence_number) AS first_number, count(*) AS total,
+        count(*) FILTER (WHERE state = 3) AS scheduled, min(now) AS enqueued_at
+    FROM draft
+    GROUP BY queue_id
+),
+counted AS (
+    INSERT INTO depth (queue_id, total, scheduled)
+    SELECT queue_id, total, scheduled FROM tally
+),
+accepted AS (
+    INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
+    SELECT tally.first_number, tally.queue_id, tally.enqueued_at / 86400000000, named.name, tally.total
+    FROM tally
+    CROSS JOIN LATERAL (SELECT name FROM queue WHERE id = tally.queue_id LIMIT 1) AS named
+),
+-- As `write_receipts` writes them.
+receipt AS MATERIALIZED (
+    SELECT
+        commit_index,
+        string_agg(
+            format('[%s,%s,%s,%s,false]', sequence_number, to_json(message_id), now, state), ',' ORDER BY sequence_number
+        ) AS listed
+    FROM draft
+    GROUP BY commit_index
+),
+done AS MATERIALIZED (
+    SELECT removed.*, format('[%s]', receipt.listed) AS receipts
+    FROM removed
+    LEFT JOIN receipt ON receipt.commit_index = removed.entry_index
+),
+advanced AS (
+    UPDATE state AS s SET number = done.number, updated_at = done.created_at
+    FROM done
+    WHERE s.ctid = done.state_row
+),
+created AS (
+    INSERT INTO state (state_key, number, updated_at)
+    SELECT state_key, number, created_at FROM done WHERE state_key IS NOT NULL AND state_id IS NULL
+    ORDER BY state_key
+    RETURNING id, state_key
+),
+versions AS (
+    INSERT INTO state_version (
+        state_id, number, message_id, value, metadata, result_digest, receipts, created_at, replaced_at
+    )
+    SELECT
+        coalesce(done.state_id, created.id), done.number, done.processed_id, done.value, done.metadata,
+        done.result_digest, done.receipts, done.created_at, CASE WHEN done.number > 1 THEN done.created_at END
+    FROM done
+    LEFT JOIN created ON created.state_key = done.state_key
+    WHERE done.state_key IS NOT NULL
+),
+-- As `write_unit_result` writes them.
+answered AS (
+    INSERT INTO attempt (attempt_key, fingerprint, answer, remove_at)
+    SELECT
+        attempt_key, fingerprint,
+        format(
+            '{"settled":[[%s,"%s",null]],"receipts":%s,"versions":[%s]}',
+            sequence_number, outcome, receipts, CASE WHEN state_key IS NOT NULL THEN format('[%s,false]', number) END
+        ),
+        now + answer_retention
+    FROM done
+)
+SELECT entry_index, receipts FROM done;
 
 -- move: settle locked messages into another state, leaving tombstones
 WITH clock AS MATERIALIZED (SELECT @now AS now),
@@ -531,6 +805,7 @@ ended AS MATERIALIZED (
           AND (m.locked_until > clock.now OR entry.generation_above < -1) IS TRUE  -- fence: time
           AND m.lock_generation > entry.generation_above  -- fence: generation
           AND m.lock_generation <= entry.max_generation  -- fence: generation
+          AND m.home_state <> 8  -- fence: offer
           AND (m.in_group IS NULL OR entry.state = 1 OR :admits::boolean)  -- fence: group
         FOR UPDATE SKIP LOCKED
     ) AS locked
@@ -631,6 +906,18 @@ UPDATE message AS m SET
 FROM live
 WHERE m.ctid = live.row
 RETURNING live.entry_index, m.lock_generation, m.locked_until, live.now, live.previous_locked_until;
+
+-- locked_message_id: the message ids of messages that these tokens lock
+SELECT entry.entry_index, m.message_id
+FROM @entries(queue_id int, sequence_number bigint, lock_token bytea) AS entry
+CROSS JOIN LATERAL (
+    SELECT message_id
+    FROM message
+    WHERE sequence_number = entry.sequence_number
+      AND queue_id = entry.queue_id  -- fence: queue
+      AND lock_token = entry.lock_token  -- fence: token
+    LIMIT 1
+) AS m;
 
 -- ---- groups ----------------------------------------------------------------------------------------------------------
 
@@ -810,11 +1097,11 @@ WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number
 FOR UPDATE SKIP LOCKED;
 
--- expired_messages: available, scheduled, deferred and blocked messages past their time to live
-SELECT expired.sequence_number, expired.queue_id, expired.state
+-- expired_messages: available, scheduled, deferred and blocked messages past their time to live; 8 if a sender waits
+SELECT expired.sequence_number, expired.queue_id, expired.state, expired.home_state
 FROM unnest('{1,3,4,7}'::smallint[]) AS expiring (state)
 CROSS JOIN LATERAL (
-    SELECT sequence_number, queue_id, state FROM message
+    SELECT sequence_number, queue_id, state, home_state FROM message
     WHERE state = expiring.state
       AND expires_at <= @now  -- fence: time
       AND queue_id NOT IN @newer_queues  -- fence: level
@@ -859,7 +1146,7 @@ DELETE FROM export_batch WHERE ctid = ANY(ARRAY(
 ));
 
 -- orphans: messages of a deleted queue, locked ones too, with the bytes of each
-SELECT sequence_number, length(body)
+SELECT sequence_number, @body_bytes
 FROM message
 WHERE queue_id = :queue_id
   AND state > 0
@@ -908,7 +1195,8 @@ FROM (
 
 -- ---- counting --------------------------------------------------------------------------------------------------------
 
--- count_messages: the number of messages in each state of these queues; only locked ones are counted row by row
+-- count_messages: the number of messages in each state of these queues; only locked ones are counted row by row, and,
+-- as 6, sends that wait for a commit
 SELECT queue_depth.queue_id, of_state.state, of_state.count
 FROM (
     SELECT
@@ -924,7 +1212,12 @@ CROSS JOIN LATERAL (
         (1, total - locked - scheduled - deferred - dead_lettered - blocked),
         (2, locked), (3, scheduled), (4, deferred), (5, dead_lettered), (7, blocked)
 ) AS of_state (state, count)
-WHERE of_state.count <> 0;
+WHERE of_state.count <> 0
+UNION ALL
+SELECT queue_id, 6, count(*)
+FROM transaction_member
+WHERE queue_id @in(:queue_ids)
+GROUP BY queue_id;
 
 -- total_messages: the number of messages in a queue
 SELECT coalesce(sum(total), 0) FROM depth WHERE queue_id = :queue_id;
@@ -1045,15 +1338,15 @@ WHERE (name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting =
 
 -- ---- transactions ----------------------------------------------------------------------------------------------------
 
--- add_members: note members of a transaction
+-- add_members: store members of a transaction
 INSERT INTO transaction_member (
-    transaction_id, place, queue, message_id, due_at, expires_at, sequence_number, lock_token, outcome,
+    transaction_id, place, queue, queue_id, message_id, due_at, expires_at, sequence_number, lock_token, outcome,
     member_bytes, content, body
 )
 SELECT
-    transaction_id, place, queue, message_id, due_at, expires_at, sequence_number, lock_token, outcome,
+    transaction_id, place, queue, queue_id, message_id, due_at, expires_at, sequence_number, lock_token, outcome,
     member_bytes, content, body
 FROM @table(
-    transaction_id text, place int, queue text, message_id text, due_at bigint, expires_at bigint,
+    transaction_id text, place int, queue text, queue_id int, message_id text, due_at bigint, expires_at bigint,
     sequence_number bigint, lock_token bytea, outcome text, member_bytes bigint, content text, body bytea
 ) AS entry;

@@ -16,10 +16,14 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
                       the order of their `*_COLUMNS`; `@m.message` is those of table `m`
 `@archived`           the columns that a message and the archive share
 `@row_digest`         the digest of a row of the archive (`row_digest` over `DIGESTED_COLUMNS`), in hexadecimal
+`@event_digest`       the digest of an event (`row_digest` over `DIGESTED_EVENT_COLUMNS`), in hexadecimal
 `@feature_level`      the newest feature level that this version knows; a queue of a higher one is left to newer servers
 `@newer_queues`       the ids of these queues, as a subquery in parentheses
+`@stored_message`     `@message` with an empty body if the message has a shared one; SQLite only
 `@inline_message`     `@message` with null for a large body and properties, followed by the weight; MySQL only
 `@m.weight`           the bytes that a message of `m` counts for, computed as `weight_of` does
+`@m.body`             the body of a row of `m`: its own or, if it has none of its own, the shared one
+`@m.body_bytes`       the bytes of that body, computed without reading it
 `@metadata_of(name)`  the statement of this name in the same file, with `@metadata` instead of `@message`
 `@table(a int, b text) AS t`
                       a table of these columns and `entry_index`, from arrays as `entry_columns` makes them: one array
@@ -38,7 +42,7 @@ from importlib.resources import files
 from app.domain.queue import FEATURE_LEVEL
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.store.records import message_rows, rows, transaction_rows
-from app.store.records.digest_columns import DIGESTED_COLUMNS, DigestKind
+from app.store.records.digest_columns import DIGESTED_COLUMNS, DIGESTED_EVENT_COLUMNS, DigestKind
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class Dialect:
 
 
 COLUMNS = {
-    "message": message_rows.MESSAGE_COLUMNS,
+    "message": tuple("whole_body" if name == "body" else name for name in message_rows.MESSAGE_COLUMNS),
+    "stored_message": message_rows.MESSAGE_COLUMNS,
     "inline_message": (*message_rows.INLINE_COLUMNS, "weight"),
     "metadata": message_rows.METADATA_COLUMNS,
     "archived": message_rows.ARCHIVED_COLUMNS,
@@ -96,16 +101,24 @@ messages are smaller."""
 COMPUTED_COLUMNS = {
     "read_at": "@now AS read_at",
     "in_transaction": """(
-    SELECT 1 FROM transaction_member AS noted
-    WHERE noted.sequence_number = message.sequence_number AND noted.lock_token = message.lock_token
+    SELECT 1 FROM transaction_member AS joined
+    WHERE joined.sequence_number = message.sequence_number AND joined.lock_token = message.lock_token
     LIMIT 1
 ) AS in_transaction""",
-    "body_bytes": "LENGTH(body) AS body_bytes",
-    "inline_body": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, body, NULL) AS body",
+    "whole_body": "@body AS body",
+    "body_bytes": "@body_bytes AS body_bytes",
+    # Never a shared one: this statement locks rows that are newer than its snapshot, in which their body is missing.
+    "inline_body": (
+        f"IF(shared_body_id IS NULL AND @weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, body, NULL) AS body"
+    ),
     "inline_properties": f"IF(@weight <= {MESSAGE_OVERHEAD_BYTES + INLINE_LIMIT}, properties, NULL) AS properties",
     "weight": "@weight AS weight",
 }
-"""Expressions that are no columns of the table. The length is computed without reading the body."""
+"""Expressions that are no columns of the table."""
+
+BODY = """CASE WHEN {0}shared_body_id IS NULL THEN {0}body ELSE (
+    SELECT shared.body FROM shared_body AS shared WHERE shared.id = {0}shared_body_id
+) END"""
 
 NEWER_QUEUES = "(SELECT id FROM queue WHERE feature_level > 0 AND feature_level > @feature_level)"
 """The first condition is that of the partial index, which is empty unless a setting of a later level is in use."""
@@ -114,7 +127,7 @@ HEADING = re.compile(r"^-- (@?[a-z][a-z_0-9]*): (.+)$", re.MULTILINE)
 COMMENT = re.compile(r"(?<![ \t])[ \t]*--.*$", re.MULTILINE)
 METADATA_MACRO = re.compile(r"@metadata_of\(([a-z_]+)\)")
 MESSAGE_MACRO = re.compile(r"@((?:[a-z]+\.)?)message\b")
-WEIGHT_MACRO = re.compile(r"@([a-z]+\.)?weight\b")
+CONTENT_MACRO = re.compile(r"@([a-z]+\.)?(weight|body_bytes|body)\b")
 TABLE_MACRO = re.compile(r"@(?:entries|table)\(([^()]*)\) AS ([a-z]+)\b")
 IN_MACRO = re.compile(r"@in\((:[a-z_]+)\)")
 BLOCK_MACRO = re.compile(r"@[a-z][a-z_0-9]*")
@@ -200,27 +213,34 @@ def render(body: str, dialect: Dialect) -> str:
     """Return one statement in the engine's syntax, without comments, trailing semicolon or blank lines."""
     text = COMMENT.sub("", body)
     text = COLUMNS_MACRO.sub(lambda match: _columns(match[2], match[1]), text)
-    text = WEIGHT_MACRO.sub(lambda match: _weight(match[1] or "", dialect), text)
+    text = CONTENT_MACRO.sub(lambda match: _content(match[2], match[1] or "", dialect), text)
     text = IN_MACRO.sub(dialect.in_list, text)
     text = text.replace("@newer_queues", NEWER_QUEUES).replace("@feature_level", str(FEATURE_LEVEL))
-    text = text.replace("@row_digest", _row_digest(dialect)).replace("@now", dialect.now)
+    text = text.replace("@row_digest", _row_digest(dialect, DIGESTED_COLUMNS))
+    text = text.replace("@event_digest", _row_digest(dialect, DIGESTED_EVENT_COLUMNS)).replace("@now", dialect.now)
     text = text.replace("@for_update", dialect.for_update).replace("@skip_locked", dialect.skip_locked)
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if line).removesuffix(";")
 
 
-def _row_digest(dialect: Dialect) -> str:
+def _row_digest(dialect: Dialect, columns: Mapping[str, DigestKind]) -> str:
     begin, between, end = dialect.row_digest
-    fields = (dialect.digest_terms[kind].format(column) for column, kind in DIGESTED_COLUMNS.items())
+    values = {"body": BODY.format("")}
+    fields = (dialect.digest_terms[kind].format(values.get(name, name)) for name, kind in columns.items())
     return begin + between.join(fields) + end
 
 
-def _weight(prefix: str, dialect: Dialect) -> str:
-    body, properties = dialect.bytes_length.format(f"{prefix}body"), dialect.text_length.format(f"{prefix}properties")
-    return f"{MESSAGE_OVERHEAD_BYTES} + {body} + COALESCE({properties}, 0)"
+def _content(macro: str, prefix: str, dialect: Dialect) -> str:
+    """Return the body of a row of this table, its bytes, or the weight of the message."""
+    if macro == "body":
+        return BODY.format(prefix)
+    body_bytes = f"COALESCE({prefix}shared_body_bytes, {dialect.bytes_length.format(f'{prefix}body')})"
+    if macro == "body_bytes":
+        return body_bytes
+    return f"{MESSAGE_OVERHEAD_BYTES} + {body_bytes} + COALESCE({dialect.text_length.format(f'{prefix}properties')}, 0)"
 
 
 def _columns(kind: str, table: str | None) -> str:
     prefix = f"{table}." if table else ""
     columns = ", ".join(COMPUTED_COLUMNS.get(column, prefix + column) for column in COLUMNS[kind])
-    return columns.replace("@weight", f"@{prefix}weight")
+    return CONTENT_MACRO.sub(rf"@{prefix}\2", columns)

@@ -1,7 +1,8 @@
 """Versioned states in named statements, the same for every engine.
 
-A change locks the row of its key and then looks at the versions, so of two changes the second sees what the first has
-added. States are locked in the order of their keys, after the messages of their transaction and before its groups.
+A change locks the row of its key and then reads the versions, so the second of two changes sees the version that the
+first has added. States are locked in the order of their keys, after the messages of their transaction and before its
+groups.
 """
 
 from collections.abc import Sequence
@@ -64,7 +65,7 @@ async def lock_states(session: SqlSession, changes: Sequence[StateChange]) -> Lo
     if not changes:
         return LockedStates()
     in_order = sorted(changes, key=lambda change: change.key)
-    # All are looked at before any state is created, because SQLite does not undo a step that is refused.
+    # All changes are checked before any state is created, because SQLite does not undo a refused step.
     found = [await _lock(session, change) for change in in_order]
     return LockedStates(
         [state or await _create(session, change) for state, change in zip(found, in_order, strict=True)]
@@ -81,7 +82,7 @@ async def add_versions(
 
 
 async def _lock(session: SqlSession, change: StateChange) -> LockedState | None:
-    """Lock a state, then look at its versions; None for version 0 of a key without a state."""
+    """Lock a state, then read its versions. Return None for a key without a state, which has version 0."""
     found_rows = await session.fetch("state_for_update", state_key=change.key)
     if not found_rows:
         check_change(change, NO_VERSION, None)
@@ -149,8 +150,10 @@ class StateRecords:
 
     async def before_message(self, key: str, message_id: str) -> LoadedState:
         """See `StateStore`."""
-        for number, captured in await self._database.fetch("captured", state_key=key, message_id=message_id):
-            base = await self.version(key, number - 1)
+        found_rows = await self._database.fetch("captured", state_key=key, message_id=message_id)
+        for state_id, number, captured in found_rows:
+            # By its id, because the key may be that of a later state by now.
+            base = _version(await self._database.fetch("version_of_state", state_id=state_id, number=number - 1))
             if base is not None or number - 1 == NO_VERSION:
                 return LoadedState(base, captured)
             # The version before it was removed after the first read. From then on the message counts as new.
@@ -168,19 +171,19 @@ class StateRecords:
         """See `StateStore`."""
         return await self._database.change("delete_state", state_key=key) > 0
 
-    async def trim(self, retention: Duration, limit: int) -> int:
+    async def delete_old_versions(self, retention: Duration, limit: int) -> int:
         """See `StateStore`."""
-        return await self._database.transaction(partial(_trim, retention=retention, limit=limit))
+        return await self._database.transaction(partial(_delete_old_versions, retention=retention, limit=limit))
 
 
-async def _trim(session: SqlSession, retention: Duration, limit: int) -> int:
+async def _delete_old_versions(session: SqlSession, retention: Duration, limit: int) -> int:
     """Remove versions that were replaced, and those of deleted states. Only one transaction at a time does this."""
     if not await session.fetch("try_lock_trimming"):
         return 0
-    return await _trim_replaced(session, retention, limit) + await _trim_deleted(session, limit)
+    return await _delete_replaced(session, retention, limit) + await _delete_of_deleted_states(session, limit)
 
 
-async def _trim_replaced(session: SqlSession, retention: Duration, limit: int) -> int:
+async def _delete_replaced(session: SqlSession, retention: Duration, limit: int) -> int:
     rows = await session.fetch("replacing_versions", retention=retention, limit=limit)
     rows = rows[: count_that_fit([size for *_, size in rows], DEFAULT_BATCH_LIMITS.max_body_bytes)]
     if rows:
@@ -189,7 +192,7 @@ async def _trim_replaced(session: SqlSession, retention: Duration, limit: int) -
     return len(rows)
 
 
-async def _trim_deleted(session: SqlSession, limit: int) -> int:
+async def _delete_of_deleted_states(session: SqlSession, limit: int) -> int:
     rows = await session.fetch("versions_of_deleted", limit=limit)
     rows = rows[: count_that_fit([size for _, size in rows], DEFAULT_BATCH_LIMITS.max_body_bytes)]
     if rows:

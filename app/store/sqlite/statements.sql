@@ -13,15 +13,18 @@ WHERE id = :id
 INSERT INTO message (
     queue_id, state, home_state, priority, enqueued_at, available_at, expires_at,
     delivery_count, failure_count, lock_generation, message_id, group_id, headers, properties, body_kind, body,
-    content_digest, in_group
+    content_digest, in_group, shared_body_id, shared_body_bytes
 )
 SELECT
     :queue_id, CASE WHEN due.at > @now THEN 3 WHEN :in_group = 2 THEN 7 ELSE 1 END, 1, :priority,
     @now, due.at, due.at + :ttl,
     0, 0, 0, :message_id, :group_id, :headers, :properties, :body_kind, :body,
-    :content_digest, CASE WHEN due.at <= @now THEN :in_group END
+    :content_digest, CASE WHEN due.at <= @now THEN :in_group END, :shared_body_id, :shared_body_bytes
 FROM (SELECT MAX(@now, COALESCE(:available_at, @now + :delay, 0)) AS at) AS due
 RETURNING sequence_number, enqueued_at, state;
+
+-- add_shared_body: store a body that messages of this transaction share
+INSERT INTO shared_body (id, body) VALUES (:id, :body);
 
 -- count_accepted: count messages of a queue that this transaction has stored; on SQLite one row a day adds up
 INSERT INTO accepted_count (first_number, queue_id, day, queue, accepted)
@@ -48,8 +51,8 @@ SET sequence_number = excluded.sequence_number,
 
 -- ---- receiving -------------------------------------------------------------------------------------------------------
 
--- next_available: the next messages of a queue in order of delivery, and their weights
-SELECT sequence_number, @weight
+-- next_available: the next messages of a queue in order of delivery, their weights, and the ids of their shared bodies
+SELECT sequence_number, @weight, shared_body_id
 FROM message
 WHERE queue_id = :queue_id
   AND state = 1
@@ -57,8 +60,8 @@ WHERE queue_id = :queue_id
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :limit;
 
--- next_dead_lettered: the next messages of a dead-letter queue, and their weights
-SELECT sequence_number, @weight
+-- next_dead_lettered: the next messages of a dead-letter queue, their weights, and the ids of their shared bodies
+SELECT sequence_number, @weight, shared_body_id
 FROM message
 WHERE queue_id = :queue_id
   AND state = 5
@@ -83,8 +86,8 @@ WHERE queue_id = :queue_id
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :limit;
 
--- by_number: which of these messages are in this queue and state, and deliverable, and their weights
-SELECT sequence_number, @weight
+-- by_number: which of these messages are in this queue and state, and deliverable, their weights, and the ids of their shared bodies
+SELECT sequence_number, @weight, shared_body_id
 FROM message
 WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id  -- fence: queue
@@ -92,8 +95,10 @@ WHERE sequence_number @in(:numbers)
   AND (state = 5 OR expires_at IS NULL OR expires_at > @now);  -- fence: time
 
 -- lock: give messages to a receiver, each with a token of its own
+--
+-- Returns no shared body: in RETURNING, SQLite 3.40 takes `shared_body_id IS NULL` for false and searches no index.
 UPDATE message
-SET home_state = state,
+SET home_state = CASE WHEN home_state = 8 THEN 8 ELSE state END,
     state = 2,
     lock_token = fresh_secret(),
     locked_until = CASE
@@ -106,7 +111,7 @@ SET home_state = state,
     first_delivered_at = COALESCE(first_delivered_at, @now),
     last_delivered_at = @now
 WHERE sequence_number @in(:numbers)
-RETURNING @message;
+RETURNING @stored_message;
 
 -- ---- release of locks ------------------------------------------------------------------------------------------------
 
@@ -120,6 +125,7 @@ WHERE sequence_number = :sequence_number
   AND (locked_until > @now OR :generation_above < -1)  -- fence: time
   AND lock_generation > :generation_above  -- fence: generation
   AND lock_generation <= :max_generation  -- fence: generation
+  AND home_state <> 8  -- fence: offer
   AND (in_group IS NULL OR :knows_group = 1);  -- fence: group
 
 -- lock_ended: a row if a lock has ended, by its time or by an expired generation; columns as above
