@@ -1,4 +1,4 @@
-"""Commit: complete a message, send its results and add a version to a state, in one transaction.
+"""Commit: complete a message, send and publish its results and add a version to a state, in one transaction.
 
 The processor of a message loads the state as it was before the message (`load_state`), runs, and commits. A duplicate
 runs on the version of the first processing, adds none, sends nothing and gets the receipts of the first processing: they
@@ -10,18 +10,21 @@ same lock token gets the first result.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import msgspec
 
 from app.broker.complete import complete
-from app.broker.execute import ExecutePorts, UnitRequest, UnitSend, UnitSettlement, execute
+from app.broker.execute import ExecutePorts, UnitPublish, UnitRequest, UnitSend, UnitSettlement, execute, identified
 from app.broker.ports import Attempt, AttemptResult, CommitStore
 from app.domain.message import MAX_ID_LENGTH
 from app.domain.queue import Queue
 from app.domain.refusals import AlreadySettled, KeyReused, Refusal
 from app.domain.settlement import LockToken, Outcome
-from app.domain.state import NextState, derived_id, state_change
+from app.domain.state import NamedSend, NextState, derived_id, state_change
 from app.domain.work_unit import WorkUnitResult
+
+Entry = TypeVar("Entry", UnitSend, UnitPublish)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +37,30 @@ class CommitPorts:
 
 @dataclass(frozen=True, slots=True)
 class CommitRequest:
-    """The results of processing a message: what is sent, and the next version of a state."""
+    """The results of processing a message: what is sent and published, and the next version of a state."""
 
     sends: Sequence[UnitSend] = ()
+    publishes: Sequence[UnitPublish] = ()
     state: NextState | None = None
 
 
 async def commit(
     ports: CommitPorts, queue: Queue, token: LockToken, request: CommitRequest, attempt: Attempt
 ) -> AttemptResult[WorkUnitResult]:
-    """Carry out all of it, or nothing. The attempt belongs to the lock token, so a repeat gets the first result.
+    """Complete the message, send, publish and add the version, or do nothing. A repeat with the token gets the first result.
 
-    Sends without an id get one that follows from the id of the processed message. Refuses as `execute` does, with
-    `VersionConflict` or `ResultDiffers`, and with `AlreadySettled` if another commit was made under this token.
+    Sends and publishes without an id get one that follows from the id of the processed message. Refuses as `execute`
+    does, with `VersionConflict` or `ResultDiffers`, and with `AlreadySettled` if another commit was made under this token.
     """
     # Without an id the delivery has ended. Then the unit fails, or is a repeat.
     message_id = await ports.messages.locked_message_id(queue.id, token)
-    sends = _with_ids(request.sends, message_id)
-    named = [(send.queue, send.new_message) for send in sends]
-    states = () if request.state is None else (state_change(request.state, message_id, named),)
-    settlement = UnitSettlement(queue, complete(queue, token))
+    sends = _with_ids(request.sends, message_id, 0)
+    publishes = _with_ids(request.publishes, message_id, len(sends))
+    states = () if request.state is None else (state_change(request.state, message_id, _named(sends, publishes)),)
+    publishes = identified(publishes, ports.executing.publishing.sending.new_id)
+    unit = UnitRequest([UnitSettlement(queue, complete(queue, token))], sends, publishes, states)
     try:
-        return await execute(ports.executing, UnitRequest([settlement], sends, states=states), attempt)
+        return await execute(ports.executing, unit, attempt)
     except KeyReused:
         raise AlreadySettled(Outcome.COMPLETED) from None
     except Refusal as refusal:
@@ -66,15 +71,24 @@ async def commit(
         raise
 
 
-def _with_ids(sends: Sequence[UnitSend], message_id: str | None) -> list[UnitSend]:
-    """Return the sends with an id for each that has none (S4.14)."""
+def _named(sends: Sequence[UnitSend], publishes: Sequence[UnitPublish]) -> list[NamedSend]:
+    """Return each message with the name of its target. `topic ` marks a topic, because no queue has a space in its name."""
+    named = [(entry.queue, entry.new_message) for entry in sends]
+    return named + [(f"topic {entry.topic}", entry.new_message) for entry in publishes]
+
+
+def _with_ids(entries: Sequence[Entry], message_id: str | None, first_index: int) -> list[Entry]:
+    """Return the entries with an id for each that has none (S4.14)."""
     if message_id is None:
-        return list(sends)
-    return [_with_id(send, derived_id(message_id, place, MAX_ID_LENGTH)) for place, send in enumerate(sends)]
+        return list(entries)
+    return [
+        _with_id(entry, derived_id(message_id, index, MAX_ID_LENGTH))
+        for index, entry in enumerate(entries, first_index)
+    ]
 
 
-def _with_id(send: UnitSend, default_id: str) -> UnitSend:
-    if send.new_message.envelope.message_id:
-        return send
-    envelope = msgspec.structs.replace(send.new_message.envelope, message_id=default_id)
-    return replace(send, new_message=msgspec.structs.replace(send.new_message, envelope=envelope))
+def _with_id(entry: Entry, default_id: str) -> Entry:
+    if entry.new_message.envelope.message_id:
+        return entry
+    envelope = msgspec.structs.replace(entry.new_message.envelope, message_id=default_id)
+    return replace(entry, new_message=msgspec.structs.replace(entry.new_message, envelope=envelope))

@@ -1,4 +1,4 @@
-"""`peeklock states ...`: the versioned states of processed messages."""
+"""`peeklock state ...`: the versioned states of processed messages."""
 
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote
@@ -7,18 +7,18 @@ import typer
 
 from app.cli.client import DEFAULT_URL, AsJson, Key, Url, connect, show, show_table
 
-states = typer.Typer(no_args_is_help=True, help="Read and delete versioned states.")
+state = typer.Typer(no_args_is_help=True, help="Read and delete versioned states.")
 
 StateKey: TypeAlias = Annotated[str, typer.Argument(metavar="KEY", help="Key of the state.")]
 PAGE_SIZE = 100
 
 
-@states.command("get")
+@state.command("get")
 def get(
     state_key: StateKey,
     version: Annotated[int | None, typer.Option(min=0, help="This version instead of the newest one.")] = None,
     before_message: Annotated[
-        str | None, typer.Option(help="The version on which the message of this id was, or is to be, processed.")
+        str | None, typer.Option(help="The version to process the message of this id on.")
     ] = None,
     url: Url = DEFAULT_URL,
     key: Key = None,
@@ -30,7 +30,7 @@ def get(
     show(connect(url, key, as_json).call("GET", _path(state_key), query=given))
 
 
-@states.command("history")
+@state.command("history")
 def history(
     state_key: StateKey,
     after: Annotated[int, typer.Option(min=0, help="Only versions with a greater number.")] = 0,
@@ -49,7 +49,7 @@ def history(
         show(version)
 
 
-@states.command("delete")
+@state.command("delete")
 def delete(state_key: StateKey, url: Url = DEFAULT_URL, key: Key = None) -> None:
     """Delete a state with all its versions. Messages that were processed before then count as new."""
     connect(url, key).call("DELETE", _path(state_key))

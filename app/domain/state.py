@@ -1,7 +1,7 @@
-"""Versioned states: each processed message adds one version to the state of its key, also if it changed nothing.
+"""Versioned states: each processed message adds one version to the state of its key, even if the value stays the same.
 
 A version names the message that added it. So a duplicate of that message finds the version before it, runs on the same
-state again and gets the recorded result instead of a second one.
+state again and gets the recorded result.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ DEFAULT_RETENTION: Duration = 7 * DAY
 """How long a version is kept after another one has replaced it."""
 
 NO_VERSION = 0
-"""The number of a state without versions."""
+"""The version number of a key that has no version."""
 
 
 class NextState(msgspec.Struct, frozen=True):
@@ -42,8 +42,8 @@ class NextState(msgspec.Struct, frozen=True):
 class StateChange(msgspec.Struct, frozen=True):
     """A version to be added to a state.
 
-    `if_version` is the number of the version that the value was computed from. `message_id` is the message that is
-    processed, None for a change without one, which nothing recognises as a duplicate. With `verifies`, a duplicate whose
+    `if_version` is the number of the version that the value was computed from. `message_id` is that of the
+    processed message, None for a change without one, which is never a duplicate. With `verifies`, a duplicate whose
     digest differs from the first one is refused. `value` and `metadata` are JSON.
     """
 
@@ -123,7 +123,9 @@ def check_change(change: StateChange, newest: int, processed: Processed | None) 
             newest,
         )
     if change.verifies and change.result_digest != processed.result_digest:
-        raise ResultDiffers(f"Version {processed.number} of state {change.key} has another result of this message.")
+        raise ResultDiffers(
+            f"This result differs from that of the first processing, version {processed.number} of state {change.key}."
+        )
 
 
 NamedSend: TypeAlias = tuple[str, NewMessage]
@@ -157,10 +159,10 @@ def _comparable(target: str, message: NewMessage) -> tuple[object, ...]:
     return target, msgspec.structs.replace(message, envelope=envelope)
 
 
-def derived_id(message_id: str, place: int, max_length: int) -> str:
-    """Return the id of the message that the processing of a message sends at a place, counted from 0 (S4.14).
+def derived_id(message_id: str, index: int, max_length: int) -> str:
+    """Return the id of a message that the processing of this message sends; `index` counts its sends from 0 (S4.14).
 
-    A long message id is replaced by its SHA-256.
+    If the result is too long, the SHA-256 of the message id replaces it.
     """
-    readable = f"{message_id}/{place}"
-    return readable if len(readable) <= max_length else f"{sha256(message_id.encode()).hexdigest()}/{place}"
+    readable = f"{message_id}/{index}"
+    return readable if len(readable) <= max_length else f"{sha256(message_id.encode()).hexdigest()}/{index}"

@@ -4,13 +4,13 @@ from app.domain.refusals import Conflict, NotFound
 
 
 class StateNotFound(NotFound):
-    """No state, or no such version of it, is stored under this key."""
+    """This key has no state, or not this version of it."""
 
     code = "state-not-found"
 
 
 class VersionConflict(Conflict):
-    """The change of a state was computed from another version than the one before it."""
+    """The change was computed from another version of the state; load the state and process the message again."""
 
     code = "version-conflict"
 
@@ -20,6 +20,6 @@ class VersionConflict(Conflict):
 
 
 class ResultDiffers(Conflict):
-    """The processing of a duplicate has another result than the first processing of this message."""
+    """The result differs from that of the first processing of this message."""
 
     code = "result-differs"

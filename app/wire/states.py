@@ -1,23 +1,16 @@
 """Versioned states in requests and responses."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 import msgspec
 
 from app.domain.message import MAX_BATCH_COUNT
-from app.domain.refusals import invalid_at
-from app.domain.state import (
-    MAX_METADATA_BYTES,
-    MAX_VALUE_BYTES,
-    NO_VERSION,
-    LoadedState,
-    NextState,
-    VersionSummary,
-)
+from app.domain.state import NO_VERSION, LoadedState, VersionSummary
 from app.domain.work_unit import WorkUnitResult
-from app.wire.execution import SendEntry
-from app.wire.field_types import MAX_INT64, AnyJson, Id, QueueName, Timestamp
+from app.wire.execution import MAX_PUBLISHES, PublishEntry, SendEntry
+from app.wire.field_types import AnyJson, Id, Timestamp
 from app.wire.sending import SentMessage, sent_message
+from app.wire.state_values import Captured, StateBody, VersionNumber
 from app.wire.times import to_wire
 
 NULL = msgspec.Raw(b"null")
@@ -25,57 +18,29 @@ DEFAULT_PAGE_SIZE = 20
 MAX_PAGE_SIZE = 100
 """Versions on a page of the history, each with up to `MAX_METADATA_BYTES`."""
 
-StateKey: TypeAlias = QueueName
-"""The key of a state has the form of a queue's name, so patterns of rights match both."""
-
-VersionNumber: TypeAlias = Annotated[
-    int, msgspec.Meta(ge=0, le=MAX_INT64, description="Versions count from 1; 0 is the state without any version.")
-]
-Captured: TypeAlias = Annotated[
-    msgspec.Raw,
-    msgspec.Meta(
-        description="Any JSON value: what the processing read besides message and state, such as the time, random "
-        "numbers and the version of its logic."
-    ),
-]
-
-
-class StateBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The next version of a state, computed from version `if_version`."""
-
-    key: StateKey
-    if_version: VersionNumber
-    value: AnyJson
-    metadata: Captured | msgspec.UnsetType = msgspec.UNSET
-
-    def next_state(self, pointer: str, *, verifies: bool = False) -> NextState:
-        """Return the next state. Refuses values above the limits, with pointers below `pointer`."""
-        value = bytes(self.value)
-        metadata = b"null" if self.metadata is msgspec.UNSET else bytes(self.metadata)
-        if len(value) > MAX_VALUE_BYTES:
-            raise invalid_at(f"{pointer}/value", f"A state has at most {MAX_VALUE_BYTES} bytes of JSON.")
-        if len(metadata) > MAX_METADATA_BYTES:
-            raise invalid_at(f"{pointer}/metadata", f"Metadata has at most {MAX_METADATA_BYTES} bytes of JSON.")
-        return NextState(self.key, self.if_version, value, metadata, verifies)
-
 
 class CommitState(StateBody, kw_only=True, forbid_unknown_fields=True):
-    """The next version of a state. With `verify`, a duplicate whose value or sends differ from the first is refused."""
+    """The next version of a state.
+
+    With `verify`, a duplicate whose value, sends or publishes differ from those of the first processing is refused.
+    """
 
     verify: bool = False
 
 
 class CommitLock(msgspec.Struct, forbid_unknown_fields=True):
-    """The results of processing a message: what is sent, and the next version of a state."""
+    """The results of processing a message: what is sent and published, and the next version of a state."""
 
     sends: Annotated[list[SendEntry], msgspec.Meta(max_length=MAX_BATCH_COUNT)] = []
+    publishes: Annotated[list[PublishEntry], msgspec.Meta(max_length=MAX_PUBLISHES)] = []
     state: CommitState | None = None
 
 
 class Committed(msgspec.Struct):
     """The message is completed. `version` is the one that its processing added, null without a state.
 
-    `duplicate` means that the message was processed before: nothing was sent, and `sends` are those of that time.
+    `sends` are the messages of the sends, then each copy that a publish has stored, under the message id of the publish.
+    `duplicate` means that the message was processed before: nothing was sent, and `sends` are those of the first processing.
     """
 
     outcome: Literal["completed"]
@@ -90,7 +55,10 @@ class ReadState(msgspec.Struct, forbid_unknown_fields=True):
 
     version: Annotated[VersionNumber, msgspec.Meta(description="Read this version.")] | None = None
     before_message: (
-        Annotated[Id, msgspec.Meta(description="Read the version on which this message was, or is to be, processed.")]
+        Annotated[
+            Id,
+            msgspec.Meta(description="Read the version to process this message on, also if it was processed before."),
+        ]
         | None
     ) = None
 

@@ -10,6 +10,7 @@ import pytest
 from app.domain.access import Right
 from app.domain.state import MAX_METADATA_BYTES, MAX_VALUE_BYTES
 from tests.api.api_server import ApiServer, pointers, problem
+from tests.api.topic_requests import subscribe
 
 KEY = "game.17"
 
@@ -101,7 +102,7 @@ async def test_a_conflict_of_versions_has_no_effect_and_names_the_newest_version
     assert (await commit(api, message, state=state(1))).json()["version"] == 2
 
 
-async def test_a_repeated_commit_hears_the_first_answer(api: ApiServer) -> None:
+async def test_a_repeated_commit_gets_the_first_answer(api: ApiServer) -> None:
     message = await locked(api)
     body = {"sends": [{"queue": "letters", "body": 1}], "state": state(0)}
     first = (await commit(api, message, **body)).json()
@@ -156,7 +157,7 @@ async def test_a_token_of_another_queue_commits_nothing(api: ApiServer) -> None:
 
 
 @pytest.mark.behaviour("S4.24")
-async def test_of_commits_of_one_message_at_once_one_adds_a_version(api: ApiServer) -> None:
+async def test_one_of_concurrent_commits_of_a_message_adds_a_version(api: ApiServer) -> None:
     message = await locked(api)
     answers = await asyncio.gather(*(commit(api, message, state=state(0, number)) for number in range(4)))
     assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
@@ -368,6 +369,77 @@ async def test_an_invalid_key_is_refused(api: ApiServer, key: str) -> None:
     assert pointers(await api.request("GET", f"/states/{key}")) == ["#/path/key"]
 
 
+# ---- publishes -------------------------------------------------------------------------------------------------------
+
+
+async def events(api: ApiServer) -> None:
+    await api.request_json("PUT", "/topics/events", {})
+    await subscribe(api, "all", "events")
+    await subscribe(api, "urgent", "events", filter="message.priority > 5")
+
+
+@pytest.mark.behaviour("S4.5", "S4.6", "S4.7", "S4.14")
+async def test_results_are_published_once_for_a_message_and_its_duplicate(api: ApiServer) -> None:
+    await events(api)
+    results: dict[str, Any] = {
+        "sends": [{"queue": "letters"}],
+        "publishes": [{"topic": "events", "priority": 9, "body": "x" * 100_000}, {"topic": "events"}],
+        "state": state(0, 1),
+    }
+    first = (await commit(api, await locked(api, message_id="A"), **results)).json()
+    assert [sent["message_id"] for sent in first["sends"]] == ["A/0", "A/1", "A/1", "A/2"]
+    assert (first["version"], first["duplicate"]) == (1, False)
+    assert (await api.counts("events.all"), await api.counts("events.urgent")) == ({"available": 2}, {"available": 1})
+    second = (await commit(api, await locked(api, message_id="A"), **results)).json()
+    assert second == {**first, "sends": [{**sent, "duplicate": True} for sent in first["sends"]], "duplicate": True}
+    assert (await api.counts("events.all"), await api.counts("events.urgent")) == ({"available": 2}, {"available": 1})
+    assert [message["message_id"] for message in await api.receive("events.all", max_messages=9)] == ["A/1", "A/2"]
+
+
+async def test_a_publish_that_is_refused_leaves_the_message_locked(api: ApiServer) -> None:
+    await events(api)
+    await api.request_json("PATCH", "/queues/events.urgent", {"status": "send_disabled"})
+    message = await locked(api, message_id="A")
+    for publish, status, code in (
+        ({"topic": "events", "priority": 9}, 403, "send-disabled"),
+        ({"topic": "absent"}, 404, "topic-not-found"),
+    ):
+        problem(
+            await commit(api, message, publishes=[publish], sends=[{"queue": "letters"}], state=state()), status, code
+        )
+    assert await api.counts("orders") == {"locked": 1}
+    assert (await load(api))["version"] == 0
+
+
+@pytest.mark.parametrize(
+    ("publishes", "pointer"),
+    [
+        ([{"topic": "events", "durability": "volatile"}], "/publishes/0/durability"),
+        ([{"topic": "events", "message_id": "a"}] * 2, "/publishes/1/message_id"),
+        ([{"topic": "events", "message_id": "A/1"}, {"topic": "events"}], "/publishes/1/message_id"),
+        ([{"topic": "events"}] * 101, "/publishes"),
+    ],
+)
+async def test_an_invalid_publish_is_located(api: ApiServer, publishes: list[Any], pointer: str) -> None:
+    await events(api)
+    message = await locked(api, message_id="A")
+    assert pointers(await commit(api, message, publishes=publishes)) == [pointer]
+    assert await api.counts("orders") == {"locked": 1}
+
+
+async def test_a_verified_duplicate_with_another_publish_is_refused(api: ApiServer) -> None:
+    await events(api)
+    sent, published = [{"queue": "events"}], [{"topic": "events", "message_id": "A/0"}]
+    await commit(api, await locked(api, message_id="A"), publishes=published, state=state(0, 1))
+    duplicate = await locked(api, message_id="A")
+    others: list[dict[str, Any]] = [{"sends": sent}, {"publishes": [{**published[0], "subject": "other"}]}, {}]
+    for other in others:
+        refused = await commit(api, duplicate, state=state(0, 1, verify=True), **other)
+        problem(refused, 409, "result-differs")
+    same = await commit(api, duplicate, publishes=published, state=state(0, 1, verify=True))
+    assert same.json()["duplicate"] is True
+
+
 # ---- rights ----------------------------------------------------------------------------------------------------------
 
 
@@ -382,6 +454,8 @@ async def test_a_state_needs_a_right_on_its_key(api_with_keys: ApiServer) -> Non
     assert problem(refused, 403, "forbidden")["detail"].endswith("the right listen on state other.")
     refused = await api.request("POST", path, {"sends": [{"queue": "game.letters"}]}, headers=client)
     assert problem(refused, 403, "forbidden")["detail"].endswith("the right send on queue game.letters.")
+    refused = await api.request("POST", path, {"publishes": [{"topic": "game.events"}]}, headers=client)
+    assert problem(refused, 403, "forbidden")["detail"].endswith("the right send on queue game.events.")
     await api.request_json("POST", path, {"state": state()}, headers=client)
     assert (await api.request("GET", f"/states/{KEY}", headers=client)).status_code == 200
     refused = await api.request("GET", "/states/other", headers=client)

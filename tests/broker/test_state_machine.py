@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.broker.unit_histories import UnitHistories
+from tests.broker.state_histories import StateHistories
 from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, StoreFixture, sqlite_file
 from tests.databases import RunResources
 
@@ -44,7 +44,7 @@ def make_store_fixture(
 def test_histories(store: str, make_store_fixture: Callable[[], StoreFixture], pytestconfig: pytest.Config) -> None:
     times = EXAMPLES_FACTOR if pytestconfig.getoption("--faults") == "all" else 1
     run_state_machine_as_test(
-        lambda: UnitHistories(make_store_fixture),
+        lambda: StateHistories(make_store_fixture),
         settings=settings(
             max_examples=EXAMPLES[store] * times,
             stateful_step_count=40,

@@ -1,4 +1,4 @@
-"""`peeklock states` at a real server."""
+"""`peeklock state` at a real server."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def commit(command_line: CommandLine, number: int) -> None:
 def test_a_state_is_read_listed_and_deleted(command_line: CommandLine) -> None:
     for number in range(2):
         commit(command_line, number)
-    (newest,) = command_line.read_json("states", "get", "game.17")
+    (newest,) = command_line.read_json("state", "get", "game.17")
     assert (newest["version"], newest["value"]) == (2, {"shots": 1})
-    (first,) = command_line.read_json("states", "get", "game.17", "--version", "1")
+    (first,) = command_line.read_json("state", "get", "game.17", "--version", "1")
     assert first["value"] == {"shots": 0}
-    (before,) = command_line.read_json("states", "get", "game.17", "--before-message", "m1")
+    (before,) = command_line.read_json("state", "get", "game.17", "--before-message", "m1")
     assert (before["version"], before["duplicate"]) == (1, True)
-    assert [one["message_id"] for one in command_line.read_json("states", "history", "game.17")] == ["m0", "m1"]
-    table = command_line.run_ok("states", "history", "game.17", "--after", "1")
+    assert [one["message_id"] for one in command_line.read_json("state", "history", "game.17")] == ["m0", "m1"]
+    table = command_line.run_ok("state", "history", "game.17", "--after", "1")
     assert "m1" in table
     assert "m0" not in table
-    command_line.run_ok("states", "delete", "game.17")
-    assert command_line.run_refused("states", "delete", "game.17").startswith("state-not-found: ")
+    command_line.run_ok("state", "delete", "game.17")
+    assert command_line.run_refused("state", "delete", "game.17").startswith("state-not-found: ")

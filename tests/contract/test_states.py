@@ -1,7 +1,8 @@
 """Versioned states: one version for each message, and the same result for its duplicates."""
 
 import asyncio
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +12,8 @@ from app.domain.queue import Queue
 from app.domain.state import LoadedState, StateChange, StateVersion
 from app.domain.state_refusals import ResultDiffers, VersionConflict
 from app.domain.work_unit import WorkUnit, WorkUnitResult
+from app.store.records.database import Database
+from app.store.records.states import StateRecords
 from tests.contract.store_fixture import (
     PostgresqlFixture,
     StoreFixture,
@@ -47,7 +50,7 @@ async def numbers_and_values(store: Store, key: str = KEY) -> list[tuple[int, by
 async def trim_all(store: Store, retention: int = DAY) -> int:
     """Run trims until nothing is left to remove. Return how many versions they removed."""
     removed = 0
-    while count := await store.states.trim(retention, MANY):
+    while count := await store.states.delete_old_versions(retention, MANY):
         removed += count
     return removed
 
@@ -203,7 +206,7 @@ async def test_a_duplicate_loads_the_version_before_its_first_processing(store_f
 
 
 @pytest.mark.behaviour("S4.5", "S4.6")
-async def test_a_duplicate_is_completed_and_hears_the_first_result(store_fixture: StoreFixture, queue: Queue) -> None:
+async def test_a_duplicate_is_completed_and_gets_the_first_result(store_fixture: StoreFixture, queue: Queue) -> None:
     store, target = store_fixture.store, await store_fixture.queue()
     first = await store_fixture.locked(queue)
     result = await commit(
@@ -253,7 +256,7 @@ async def test_a_verified_duplicate_with_another_result_has_no_effect(
     assert same.is_duplicate
 
 
-async def test_a_repeated_attempt_hears_its_versions_again(store_fixture: StoreFixture) -> None:
+async def test_a_repeated_attempt_gets_its_versions_again(store_fixture: StoreFixture) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
     first = await commit(store_fixture.store, change("A", 0), attempt=attempt)
     assert await commit(store_fixture.store, change("A", 0), attempt=attempt) == first
@@ -321,7 +324,9 @@ async def test_two_processors_of_duplicates_add_one_version(
         assert len(await numbers_and_values(store_fixture.store, key)) == base + 1
 
 
-async def test_of_changes_of_one_version_one_takes_effect(store_fixture: StoreFixture, stores: list[Store]) -> None:
+async def test_one_of_concurrent_changes_of_a_version_takes_effect(
+    store_fixture: StoreFixture, stores: list[Store]
+) -> None:
     for number in range(8):
         results = await asyncio.gather(
             *(commit(stores[index % len(stores)], change(f"m{number}.{index}", number)) for index in range(4)),
@@ -330,7 +335,7 @@ async def test_of_changes_of_one_version_one_takes_effect(store_fixture: StoreFi
         assert outcomes(list(results)) == ["VersionConflict"] * 3 + ["added"]
 
 
-async def test_units_that_change_the_same_states_do_not_wait_for_each_other_in_a_circle(
+async def test_units_that_change_the_same_states_do_not_deadlock(
     store_fixture: StoreFixture, stores: list[Store]
 ) -> None:
     keys = ["a", "b", "c"]
@@ -348,7 +353,7 @@ async def test_units_that_change_the_same_states_do_not_wait_for_each_other_in_a
         assert outcomes(list(results)) == ["VersionConflict"] * 3 + ["added"]
 
 
-async def test_a_change_waits_for_another_one_and_then_looks(store_fixture: StoreFixture) -> None:
+async def test_a_change_waits_for_another_one_and_then_reads_its_version(store_fixture: StoreFixture) -> None:
     if not isinstance(store_fixture, PostgresqlFixture):
         pytest.skip("SQLite has one writer, and MariaDB does not list a SELECT that waits")
     await commit(store_fixture.store, change("A", 0))
@@ -375,6 +380,37 @@ async def test_a_state_deleted_during_a_change_begins_again(store_fixture: Store
         assert [one.number for one in kept] in ([], [1])
 
 
+class ActingDatabase:
+    """A database that acts once after the statement of this name."""
+
+    def __init__(self, database: Any, name: str, act: Callable[[], Awaitable[None]]) -> None:
+        self._database, self._name, self._acts = database, name, [act]
+
+    async def fetch(self, name: str, /, **values: Any) -> Any:
+        found_rows = await self._database.fetch(name, **values)
+        if name == self._name and self._acts:
+            await self._acts.pop()()
+        return found_rows
+
+
+async def test_a_state_that_begins_again_while_it_is_loaded_is_not_mixed_with_the_old_one(
+    store_fixture: StoreFixture,
+) -> None:
+    store = store_fixture.store
+    await commit(store, change("A", 0, b"old"))
+    await commit(store, change("B", 1, metadata=b'"captured"'))
+
+    async def begin_again() -> None:
+        assert await store.states.delete(KEY)
+        await commit(store, change("X", 0, b"new"))
+
+    states = StateRecords(cast("Database", ActingDatabase(store.states._database, "captured", begin_again)))
+    state = await states.before_message(KEY, "B")
+    assert loaded(state) == (1, b'"captured"')
+    assert state.version is not None
+    assert state.version.value == b"old"
+
+
 # ---- deletion and retention ------------------------------------------------------------------------------------------
 
 
@@ -396,7 +432,7 @@ async def test_versions_of_deleted_states_are_removed_in_portions(store_fixture:
         await commit(store, change(f"m{number}", number))
     await commit(store, change("A", 0, key="kept"))
     await store.states.delete(KEY)
-    assert [await store.states.trim(DAY, 2) for _ in range(4)] == [2, 2, 1, 0]
+    assert [await store.states.delete_old_versions(DAY, 2) for _ in range(4)] == [2, 2, 1, 0]
     assert await store_fixture.execute("SELECT state_key FROM state") == [("kept",)]
     assert await store_fixture.execute("SELECT COUNT(*) FROM state_version") == [(1,)]
 
@@ -430,7 +466,7 @@ async def test_versions_are_removed_in_portions_oldest_first(store_fixture: Stor
     for number in range(6):
         await commit(store, change(f"m{number}", number))
     await store_fixture.advance_time(2 * DAY // SECOND)
-    assert await store.states.trim(DAY, 2) == 2
+    assert await store.states.delete_old_versions(DAY, 2) == 2
     assert [number for number, _ in await numbers_and_values(store)] == [3, 4, 5, 6]
     assert await trim_all(store) == 3
 
@@ -464,7 +500,7 @@ async def test_only_one_process_at_a_time_removes_versions(store_fixture: StoreF
     for number in range(9):
         await commit(store_fixture.store, change(f"m{number}", number))
     await store_fixture.advance_time(2 * DAY // SECOND)
-    counts = await asyncio.gather(*(store.states.trim(DAY, 3) for store in [*stores, *stores]))
+    counts = await asyncio.gather(*(store.states.delete_old_versions(DAY, 3) for store in [*stores, *stores]))
     assert set(counts) <= {0, 2, 3}
     assert sum(counts) + await trim_all(store_fixture.store) == 8
     assert len(await numbers_and_values(store_fixture.store)) == 1

@@ -1,6 +1,6 @@
 """Versioned states over HTTP: commit a message with one, and read, list and delete them."""
 
-from app.api.endpoints.execution import unit_send
+from app.api.endpoints.execution import unit_publish, unit_send
 from app.api.http.authorize import authorize
 from app.api.http.operation import operation
 from app.api.http.request import Request, commit_attempt, invalid_cursor, invalid_query
@@ -9,7 +9,9 @@ from app.broker import states as verbs
 from app.broker.commit import CommitRequest, commit
 from app.domain.access import Right
 from app.domain.settlement import LockToken
+from app.domain.state import MAX_METADATA_BYTES, MAX_VALUE_BYTES
 from app.wire.states import (
+    MAX_PAGE_SIZE,
     BrowseHistory,
     CommitLock,
     Committed,
@@ -22,6 +24,8 @@ from app.wire.states import (
 )
 
 STATE = "/v1/states/{key}"
+MAX_STATE_BYTES = MAX_VALUE_BYTES + 2 * MAX_METADATA_BYTES
+"""Bytes of an answer about one version: its value, its metadata, and what the processing of a duplicate captured."""
 
 
 @operation(
@@ -29,34 +33,37 @@ STATE = "/v1/states/{key}"
     body=CommitLock, responses={200: Committed}, refusals=(404, 409, 410, 413, 422, 507), headers=("traceparent",),
     example={
         "sends": [{"queue": "invoices", "body": {"order": 17}}],
+        "publishes": [{"topic": "events", "body": {"paid": 17}}],
         "state": {"key": "order.17", "if_version": 3, "value": {"paid": True}},
     },
 )  # fmt: skip
 async def commit_lock(request: Request[CommitLock]) -> Response:
-    """Commit: complete the message, send its results and add a version to a state, all or nothing.
+    """Commit: complete the message, send and publish its results and add a version to a state, all or nothing.
 
     `if_version` is the version that the processing ran on: load it with `before_message`. If another version is newer,
     the answer is 409 `version-conflict`, and nothing has happened. If the message was processed before, it is completed,
-    nothing else changes, and the answer has the results of the first processing. A send without a `message_id` gets the
-    id of the processed message, a slash and its place, counted from 0. The API key needs `listen` on the key of the
-    state and `send` on the queues of the sends. A repeat gets the first answer.
+    nothing else changes, and the answer has the results of the first processing. A send or publish without a
+    `message_id` gets the id of the processed message, a slash and its index, counted from 0, the sends first. The API
+    key needs `listen` on the key of the state and `send` on the queues of the sends and the topics of the publishes. A
+    repeat gets the first answer.
     """
     body, broker = request.body, request.broker
-    for name in {entry.queue for entry in body.sends}:
+    for name in {entry.queue for entry in body.sends} | {entry.topic for entry in body.publishes}:
         authorize(request.principal, Right.SEND, name)
     if body.state is not None:
         authorize(request.principal, Right.LISTEN, body.state.key, "state")
     sends = [unit_send(entry, index, request.traceparent()) for index, entry in enumerate(body.sends)]
+    publishes = [unit_publish(entry, index, request.traceparent()) for index, entry in enumerate(body.publishes)]
     state = None if body.state is None else body.state.next_state("/state", verifies=body.state.verify)
     queue, token = await request.queue(), LockToken.parse(request.path["lock_token"])
     attempt = commit_attempt(queue.id, token, request.raw_body)
-    once = await commit(broker.committing, queue, token, CommitRequest(sends, state), attempt)
+    once = await commit(broker.committing, queue, token, CommitRequest(sends, publishes, state), attempt)
     return Response(committed(once.result, replayed=once.replayed))
 
 
 @operation(
     "GET", STATE, right=Right.LISTEN, tag="states",
-    responses={200: StateView}, refusals=(404, 422), query=ReadState,
+    responses={200: StateView}, refusals=(404, 422), query=ReadState, answer_bytes=MAX_STATE_BYTES,
 )  # fmt: skip
 async def get_state(request: Request[None]) -> Response:
     """Get the newest version of a state, one of its versions, or the version to process a message on.
@@ -74,7 +81,7 @@ async def get_state(request: Request[None]) -> Response:
 
 @operation(
     "GET", STATE + "/history", right=Right.BROWSE, tag="states",
-    responses={200: VersionPage}, refusals=(422,), query=BrowseHistory,
+    responses={200: VersionPage}, refusals=(422,), query=BrowseHistory, answer_bytes=MAX_PAGE_SIZE * MAX_METADATA_BYTES,
 )  # fmt: skip
 async def list_versions(request: Request[None]) -> Response:
     """List the versions of a state that are kept, oldest first, without their values."""
