@@ -1,4 +1,4 @@
-"""`peeklock explain`: why a message is not delivered, or why a queue stands still."""
+"""`peeklock explain`: why a message is not delivered, or why a queue is stalled."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ def explain(
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why a message is not delivered, how it ended, or why a queue stands still."""
+    """Explain why a message is not delivered, how it ended, or why a queue is stalled."""
     rest = () if sequence_number is None else ("messages", str(sequence_number))
     explanation = connect(url, key, as_json).call("GET", queue_path(name, *rest, "explain"))
     show(explanation) if as_json else typer.echo(explanation["text"])

@@ -1,12 +1,13 @@
-"""Why a queue stands still: facts from the store in, an explanation out."""
+"""Why a queue is stalled: facts from the store in, an explanation out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.domain.explanation import MessageFacts, Surroundings, explain_message
+from app.domain.explanation import DeliveryContext, MessageFacts, explain_message
 from app.domain.instant import Instant
 from app.domain.queue import QueueCounts, QueueSettings, Redelivery, is_receive_enabled, is_send_enabled
+from app.domain.transaction import WaitingSettlement
 
 MAX_LOCKS_READ = 1_000
 """How many locks of a queue are read. With more, their holders and their ends are those of the locks that were read."""
@@ -16,10 +17,11 @@ MAX_DUE_TIMES_READ = 1_000
 
 
 class QueueReason(StrEnum):
-    """Why a queue stands still, or that it does not.
+    """Why a queue is stalled, or that it is not.
 
     - `queue_paused`: its status refuses receives.
     - `empty`: it holds no message.
+    - `all_uncommitted`: it holds no message, and sends wait for the commits of transactions.
     - `sends_disabled`: it holds no message, and its status refuses sends.
     - `receivers_waiting`: messages are available and a receiver waits on this server. They are being delivered, or the
       filters of the receivers do not match them.
@@ -33,6 +35,7 @@ class QueueReason(StrEnum):
 
     QUEUE_PAUSED = "queue_paused"
     EMPTY = "empty"
+    ALL_UNCOMMITTED = "all_uncommitted"
     SENDS_DISABLED = "sends_disabled"
     RECEIVERS_WAITING = "receivers_waiting"
     RECEIVERS_BUSY = "receivers_busy"
@@ -56,7 +59,7 @@ class QueueFacts:
     """What a queue holds. `locked` are up to `MAX_LOCKS_READ` of its locked messages.
 
     `next_due_at` is the due time of its next scheduled message, or a later one if many messages of other queues are due
-    before.
+    before. `waiting` are the settlements of these locks that wait for commits.
     """
 
     counts: QueueCounts
@@ -64,16 +67,17 @@ class QueueFacts:
     next_due_at: Instant | None
     receivers_waiting: bool
     read_at: Instant
+    waiting: Sequence[WaitingSettlement] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class QueueExplanation:
-    """Why a queue stands still, and what follows.
+    """Why a queue is stalled, and what follows.
 
-    `receivers` counts the receiver ids that hold a lock. `next_lock_end` is when the first lock ends at the latest; None if
-    no lock ends by time.
-    `next_deliverable_at` is when a receive can take a message at the latest if no client changes anything; None means
-    that it will not.
+    `receivers` counts the receiver ids that hold a lock. `next_lock_end` is the latest time at which the first lock
+    ends, None if no lock ends by time. `waiting` are the settlements that wait for possible commits, by their deadlines.
+    `next_deliverable_at` is the latest time at which a receive can take a message if no client changes anything, None if
+    no message will become available.
     """
 
     reason: QueueReason
@@ -82,11 +86,12 @@ class QueueExplanation:
     facts: QueueFacts
     receivers: int
     next_lock_end: Instant | None
+    waiting: Sequence[WaitingSettlement]
     next_deliverable_at: Instant | None
 
 
 def explain_queue(facts: QueueFacts, settings: QueueSettings) -> QueueExplanation:
-    """Explain what a queue does."""
+    """Explain why a queue is stalled, or that it is not."""
     return QueueExplanation(
         reason=_reason(facts, settings),
         sends=_sends(facts.counts, settings),
@@ -94,6 +99,7 @@ def explain_queue(facts: QueueFacts, settings: QueueSettings) -> QueueExplanatio
         facts=facts,
         receivers=len({message.receiver_id for message in facts.locked if message.receiver_id is not None}),
         next_lock_end=_next_lock_end(facts, settings),
+        waiting=_waiting(facts),
         next_deliverable_at=_next_deliverable_at(facts, settings),
     )
 
@@ -103,6 +109,8 @@ def _reason(facts: QueueFacts, settings: QueueSettings) -> QueueReason:
     if not is_receive_enabled(settings):
         return QueueReason.QUEUE_PAUSED
     if not counts.total:
+        if counts.uncommitted:
+            return QueueReason.ALL_UNCOMMITTED
         return QueueReason.EMPTY if is_send_enabled(settings) else QueueReason.SENDS_DISABLED
     if counts.available:
         if facts.receivers_waiting:
@@ -122,6 +130,11 @@ def _sends(counts: QueueCounts, settings: QueueSettings) -> SendAcceptance:
     return SendAcceptance.FULL if is_full else SendAcceptance.ACCEPTED
 
 
+def _waiting(facts: QueueFacts) -> Sequence[WaitingSettlement]:
+    can_commit = (settlement for settlement in facts.waiting if settlement.expires_at > facts.read_at)
+    return sorted(can_commit, key=lambda settlement: settlement.expires_at)
+
+
 def _next_lock_end(facts: QueueFacts, settings: QueueSettings) -> Instant | None:
     if settings.redelivery is Redelivery.ON_REQUEST:
         return None
@@ -136,6 +149,6 @@ def _next_deliverable_at(facts: QueueFacts, settings: QueueSettings) -> Instant 
     # A message that falls due may be blocked behind a locked one of its group.
     may_be_blocked = settings.group_in_flight is not None and facts.counts.locked
     due_at = None if may_be_blocked else facts.next_due_at
-    released = (explain_message(message, settings, Surroundings()).deliverable_at for message in facts.locked)
+    released = (explain_message(message, settings, DeliveryContext()).deliverable_at for message in facts.locked)
     times = [time for time in (due_at, *released) if time is not None]
     return max(facts.read_at, min(times)) if times else None

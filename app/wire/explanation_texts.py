@@ -6,6 +6,7 @@ from app.domain.explanation import MAX_MESSAGES_AHEAD, EndedMessage, MessageExpl
 from app.domain.message import MessageState
 from app.domain.queue import QueueStatus
 from app.domain.settlement import Outcome
+from app.domain.transaction import WaitingSettlement
 from app.wire.times import to_wire
 
 RECEIVERS_WAIT = "A receiver waits on this server and gets the message unless its filter does not match."
@@ -16,7 +17,9 @@ SOON = "within about a second"
 def message_text(explanation: MessageExplanation) -> str:
     """Explain a message in its queue."""
     sentences = [_reason_text(explanation, explanation.facts)]
-    if explanation.expires_first and explanation.facts.expires_at is not None:
+    if explanation.facts.is_offered and explanation.facts.expires_at is not None:
+        sentences.append(f"Its sender waits for the settlement, until {to_wire(explanation.facts.expires_at)}.")
+    elif explanation.expires_first and explanation.facts.expires_at is not None:
         sentences.append(f"Its time to live ends before that, at {to_wire(explanation.facts.expires_at)}.")
     if explanation.waits_for_group:
         sentences.append(f"Then it may be blocked behind other messages of its group {explanation.facts.group_id}.")
@@ -39,6 +42,8 @@ def end_text(end: EndedMessage) -> str:
             return f"A purge, or the deletion of the queue, removed the message at {at}."
         case Outcome.CANCELLED:
             return f"The message was cancelled at {at}."
+        case Outcome.WITHDRAWN:
+            return f"Its sender withdrew the message at {at}, because it waited no longer for the settlement."
         case (
             Outcome.ABANDONED
             | Outcome.DEAD_LETTERED
@@ -64,7 +69,12 @@ def _reason_text(explanation: MessageExplanation, facts: MessageFacts) -> str:
             return _available_text(explanation)
         case MessageReason.BLOCKED:
             return _blocked_text(explanation, facts)
-        case MessageReason.LOCKED | MessageReason.LOCKED_ON_REQUEST | MessageReason.LOCK_ENDED:
+        case (
+            MessageReason.LOCKED
+            | MessageReason.LOCKED_ON_REQUEST
+            | MessageReason.IN_TRANSACTION
+            | MessageReason.LOCK_ENDED
+        ):
             return _lock_text(explanation, facts)
         case MessageReason.SCHEDULED | MessageReason.RETRY_DELAYED | MessageReason.DUE:
             return _scheduled_text(explanation, facts)
@@ -72,6 +82,8 @@ def _reason_text(explanation: MessageExplanation, facts: MessageFacts) -> str:
             return f"The message is deferred. A receive that names its sequence number {facts.sequence_number} gets it."
         case MessageReason.DEAD_LETTERED:
             return f"{_dead_letter_text(facts)} It must be redriven, or received from the dead letters."
+        case MessageReason.FORWARDING:
+            return f"{_dead_letter_text(facts)} It moves to the queue of forward_dead_letters_to once that accepts it."
         case MessageReason.TIME_TO_LIVE_ENDED:
             change = "removes" if explanation.next_state is None else "dead-letters"
             return f"The time to live of the message has ended, and a background pass {change} it {SOON}."
@@ -92,11 +104,14 @@ def _blocked_text(explanation: MessageExplanation, facts: MessageFacts) -> str:
     if explanation.behind is None:
         return f"{blocked}, and a background pass makes the first messages of the group available {SOON}."
     before = f", and {_ahead(explanation)} blocked before it" if explanation.messages_ahead else ""
-    return f"{blocked} behind message {explanation.behind.sequence_number}, {_in_flight(explanation.behind)}{before}."
+    behind = _in_flight(explanation.behind, explanation.waiting)
+    return f"{blocked} behind message {explanation.behind.sequence_number}, {behind}{before}."
 
 
-def _in_flight(behind: MessageFacts) -> str:
+def _in_flight(behind: MessageFacts, waiting: WaitingSettlement | None) -> str:
     """Say what must happen to a message that is in flight in its group."""
+    if waiting is not None:
+        return f"whose {settlement_waits(waiting)}"
     if behind.lock_token is None:
         return "which is available and must be received and settled first"
     holder = receiver(behind.receiver_id)
@@ -110,6 +125,8 @@ def _ahead(explanation: MessageExplanation) -> str:
 
 
 def _lock_text(explanation: MessageExplanation, facts: MessageFacts) -> str:
+    if explanation.waiting is not None:
+        return _transaction_text(explanation, facts, explanation.waiting)
     if explanation.reason is MessageReason.LOCKED_ON_REQUEST:
         return f"{receiver(facts.receiver_id)} holds the message until it settles it or asks for it again."
     until = to_wire(explanation.locked_until or facts.read_at)
@@ -120,8 +137,26 @@ def _lock_text(explanation: MessageExplanation, facts: MessageFacts) -> str:
     return f"{held}. Without a settlement or a renewal it {_after_lock(explanation, facts)}."
 
 
+def _transaction_text(explanation: MessageExplanation, facts: MessageFacts, waiting: WaitingSettlement) -> str:
+    held = f"{receiver(facts.receiver_id)} holds the message, and its {settlement_waits(waiting)}"
+    if explanation.locked_until is None:
+        return f"{held}. Without the commit the receiver holds it until it settles it or asks for it again."
+    return f"{held}. Without the commit it {_after_lock(explanation, facts)}."
+
+
+def settlement_waits(waiting: WaitingSettlement) -> str:
+    """Say which commit a settlement waits for."""
+    which = (
+        "a transaction of another client" if waiting.transaction_id is None else f"transaction {waiting.transaction_id}"
+    )
+    outcome = waiting.outcome.replace("_", "-")
+    return f"settlement ({outcome}) waits for the commit of {which}, until {to_wire(waiting.expires_at)} at the latest"
+
+
 def _after_lock(explanation: MessageExplanation, facts: MessageFacts) -> str:
     """Say what a message does when its lock ends, after "it"."""
+    if explanation.next_state is None:
+        return "is then removed"
     if explanation.deliverable_at is not None:
         return f"can be received again at {to_wire(explanation.deliverable_at)} at the latest"
     if explanation.next_state is MessageState.DEAD_LETTERED and facts.home_state is not MessageState.DEAD_LETTERED:

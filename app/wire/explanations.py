@@ -9,24 +9,39 @@ from app.domain.message import MessageState
 from app.domain.queue import QueueStatus
 from app.domain.queue_explanation import QueueExplanation, QueueReason, SendAcceptance
 from app.domain.settlement import Outcome
+from app.domain.transaction import WaitingSettlement
 from app.wire.explanation_texts import end_text, message_text
 from app.wire.field_types import STATE_NAMES, StateName, Timestamp
 from app.wire.queue_explanation_texts import queue_text
 from app.wire.queues import MessageCounts, message_counts
+from app.wire.settlements import SettledOutcome, outcome_name
 from app.wire.times import maybe_to_wire, to_wire
 
 ExplainedState: TypeAlias = Literal[StateName, "ended"]
 
 
+class WaitingSettlementView(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A settlement that waits for the commit of an open transaction. At `expires_at` the transaction is rolled back.
+
+    `transaction_id` is shown only to the client that opened the transaction.
+    """
+
+    outcome: SettledOutcome
+    expires_at: Timestamp
+    transaction_id: str | None = None
+
+
 class MessageExplanationView(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Why a message is not delivered, or how it ended; fields that do not apply are omitted.
 
-    `locked_until` is the end of the promise that the receiver `holder` has. `due_at` is when a scheduled message is due.
-    `deliverable_at` is when a receive can take the message at the latest if no client changes anything: it is omitted if
-    the message will not become available. A message that has become deliverable may be made available a second later.
-    `behind` is the sequence number of the first message that has a place in the group of a blocked one, and `messages_ahead`
-    then counts the messages of the group that are blocked before it. `messages_ahead` is counted up to 1000. `receivers_waiting` tells of this server alone. `receiver_id` is the receiver
-    that settled the message, if the archive has it. `text` says all of this in sentences, which may change.
+    `locked_until` is the end of the lock that the receiver `holder` has. `due_at` is when a scheduled message is due.
+    `deliverable_at` is the latest time at which a receive can take the message if no client changes anything. It is
+    omitted if the message will not become available. A background pass may make the message available a second later.
+    `behind` is the sequence number of the first message in flight in the group of a blocked message. `messages_ahead`
+    counts the messages that are delivered first, or the blocked messages of the group that come first, up to 1000.
+    `waiting_settlement` is the settlement of this message, or of the message `behind`. `receivers_waiting` is true if a
+    receiver waits on this server; other servers are not asked. `receiver_id` is the receiver that settled the message, if
+    the archive has it. `text` explains all of this in sentences, which may change.
     """
 
     state: ExplainedState
@@ -39,6 +54,7 @@ class MessageExplanationView(msgspec.Struct, omit_defaults=True, kw_only=True):
     deliverable_at: Timestamp | None = None
     behind: int | None = None
     messages_ahead: int | None = None
+    waiting_settlement: WaitingSettlementView | None = None
     receivers_waiting: bool | None = None
     dead_letter_reason: str | None = None
     dead_letter_description: str | None = None
@@ -49,13 +65,14 @@ class MessageExplanationView(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class QueueExplanationView(msgspec.Struct, kw_only=True):
-    """Why a queue stands still, or that it does not.
+    """Why a queue is stalled, or that it is not.
 
-    `receivers_holding_locks` counts the receiver ids among the first 1000 locks. `next_lock_ends_at` is when the first of
-    these locks ends at the latest. `next_due_at` is when the next scheduled message is due, at the latest.
-    `next_deliverable_at` is when a receive can take a message at the latest if no client changes anything, null if none
-    becomes available. `receivers_waiting` tells of this server alone. `text` says all of this in sentences, which may
-    change.
+    Up to 1000 locks are read. `receivers_holding_locks` counts their receiver ids. `waiting_settlements` counts the locks
+    whose settlement waits for the commit of a transaction. `next_waiting_settlement` is the settlement whose transaction
+    ends first. `next_lock_ends_at` is the latest time at which the first lock ends. `next_due_at` is the latest time at
+    which the next scheduled message is due. `next_deliverable_at` is the latest time at which a receive can take a message
+    if no client changes anything, null if none will become available. `receivers_waiting` is true if a receiver waits on
+    this server; other servers are not asked. `text` explains all of this in sentences, which may change.
     """
 
     reason: QueueReason
@@ -65,6 +82,8 @@ class QueueExplanationView(msgspec.Struct, kw_only=True):
     counts: MessageCounts
     receivers_waiting: bool
     receivers_holding_locks: int
+    waiting_settlements: int
+    next_waiting_settlement: WaitingSettlementView | None
     next_lock_ends_at: Timestamp | None
     next_due_at: Timestamp | None
     next_deliverable_at: Timestamp | None
@@ -100,10 +119,21 @@ def _message_view(explanation: MessageExplanation) -> MessageExplanationView:
         deliverable_at=maybe_to_wire(explanation.deliverable_at),
         behind=None if explanation.behind is None else explanation.behind.sequence_number,
         messages_ahead=explanation.messages_ahead,
+        waiting_settlement=_waiting_view(explanation.waiting),
         receivers_waiting=explanation.receivers_waiting,
         dead_letter_reason=facts.dead_letter_reason,
         dead_letter_description=facts.dead_letter_description,
         dead_lettered_at=maybe_to_wire(facts.dead_lettered_at),
+    )
+
+
+def _waiting_view(waiting: WaitingSettlement | None) -> WaitingSettlementView | None:
+    if waiting is None:
+        return None
+    return WaitingSettlementView(
+        outcome=outcome_name(waiting.outcome),
+        expires_at=to_wire(waiting.expires_at),
+        transaction_id=waiting.transaction_id,
     )
 
 
@@ -117,6 +147,8 @@ def queue_explanation_view(explanation: QueueExplanation) -> QueueExplanationVie
         counts=message_counts(explanation.facts.counts),
         receivers_waiting=explanation.facts.receivers_waiting,
         receivers_holding_locks=explanation.receivers,
+        waiting_settlements=len(explanation.waiting),
+        next_waiting_settlement=_waiting_view(next(iter(explanation.waiting), None)),
         next_lock_ends_at=maybe_to_wire(explanation.next_lock_end),
         next_due_at=maybe_to_wire(explanation.facts.next_due_at),
         next_deliverable_at=maybe_to_wire(explanation.next_deliverable_at),

@@ -2,14 +2,17 @@
 
 from typing import assert_never
 
+from app.domain.queue import QueueCounts
 from app.domain.queue_explanation import QueueExplanation, QueueReason, SendAcceptance
-from app.wire.explanation_texts import NO_RECEIVER_WAITS, SOON, count_of
+from app.wire.explanation_texts import NO_RECEIVER_WAITS, SOON, count_of, settlement_waits
 from app.wire.times import to_wire
 
 
 def queue_text(explanation: QueueExplanation) -> str:
     """Explain a queue."""
-    return " ".join([_reason_text(explanation), *_next_text(explanation), *_sends_text(explanation)])
+    return " ".join(
+        [_reason_text(explanation), *_waiting_text(explanation), *_next_text(explanation), *_sends_text(explanation)]
+    )
 
 
 def _reason_text(explanation: QueueExplanation) -> str:
@@ -18,8 +21,8 @@ def _reason_text(explanation: QueueExplanation) -> str:
     match explanation.reason:
         case QueueReason.QUEUE_PAUSED:
             return f"The queue has the status {explanation.settings.status}, so no message can be received."
-        case QueueReason.EMPTY | QueueReason.SENDS_DISABLED:
-            return "The queue is empty."
+        case QueueReason.EMPTY | QueueReason.SENDS_DISABLED | QueueReason.ALL_UNCOMMITTED:
+            return _empty_text(counts)
         case QueueReason.RECEIVERS_WAITING:
             return f"{available}, and receivers wait on this server: they get them unless their filters do not match."
         case QueueReason.RECEIVERS_BUSY:
@@ -41,6 +44,12 @@ def _reason_text(explanation: QueueExplanation) -> str:
             assert_never(explanation.reason)
 
 
+def _empty_text(counts: QueueCounts) -> str:
+    if not counts.uncommitted:
+        return "The queue is empty."
+    return f"The queue is empty, and {count_of(counts.uncommitted, 'send')} to it must be committed first."
+
+
 def _locks_text(explanation: QueueExplanation) -> str:
     held = f"{_messages(explanation.facts.counts.locked)} locked"
     if explanation.receivers:
@@ -49,6 +58,14 @@ def _locks_text(explanation: QueueExplanation) -> str:
         held += f" and {explanation.facts.counts.blocked:,} blocked behind messages of their groups"
     end = explanation.next_lock_end
     return held if end is None else f"{held}; the first lock ends at {to_wire(end)} at the latest"
+
+
+def _waiting_text(explanation: QueueExplanation) -> list[str]:
+    if not explanation.waiting:
+        return []
+    number = len(explanation.waiting)
+    which = "The" if number == 1 else f"{number:,} settlements wait for commits. The first"
+    return [f"{which} {settlement_waits(explanation.waiting[0])}."]
 
 
 def _next_text(explanation: QueueExplanation) -> list[str]:

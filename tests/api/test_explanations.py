@@ -1,4 +1,4 @@
-"""Explanations: why a message is not delivered, how it ended, and why a queue stands still."""
+"""Explanations: why a message is not delivered, how it ended, and why a queue is stalled."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,9 +8,11 @@ import pytest
 from msgspec import convert
 
 from app.api.endpoints.routes import OPERATIONS
+from app.domain.access import Right
 from app.domain.explanation import MAX_MESSAGES_AHEAD, MessageReason
 from app.wire.explanations import MessageExplanationView
 from tests.api.api_server import ApiServer, problem
+from tests.api.transaction_requests import commit, locked, open_transaction, roll_back
 from tests.bounds import bounded
 
 
@@ -216,6 +218,111 @@ class TestMessages:
         problem(await api.request("GET", "/queues/orders/messages/0/explain"), 422, "invalid-request")
 
 
+class TestTransactions:
+    """A settlement that waits for the commit of an open transaction is named, with what must happen."""
+
+    async def test_a_message_whose_settlement_waits_for_a_commit(self, api: ApiServer) -> None:
+        message = await locked(api)
+        opened = await api.request_json("POST", "/transactions", {})
+        await api.settle(message, "complete", transaction_id=opened["id"])
+        explanation = await explained(api)
+        assert (explanation["state"], explanation["reason"]) == ("locked", "in_transaction")
+        assert explanation["waiting_settlement"] == {
+            "outcome": "completed",
+            "expires_at": opened["expires_at"],
+            "transaction_id": opened["id"],
+        }
+        assert explanation["deliverable_at"] > opened["expires_at"]
+        assert explanation["text"] == (
+            "A receiver without an id holds the message, and its settlement (completed) waits for the commit of transaction "
+            f"{opened['id']}, until {opened['expires_at']} at the latest. Without the commit it can be received again at "
+            f"{explanation['deliverable_at']} at the latest."
+        )
+        await commit(api, opened["id"])
+        assert (await explained(api))["outcome"] == "completed"
+
+    async def test_a_message_after_a_rollback_or_a_deadline(self, api: ApiServer) -> None:
+        message, other = await locked(api), await locked(api)
+        first, second = await open_transaction(api), await open_transaction(api, timeout_seconds=1)
+        await api.settle(message, "defer", transaction_id=first)
+        await api.settle(other, "defer", transaction_id=second)
+        await roll_back(api, first)
+        await api.clock.advance(1)
+        for number in (1, 2):
+            explanation = await explained(api, number)
+            assert (explanation["reason"], "waiting_settlement" in explanation) == ("locked", False)
+        assert (await explained_queue(api))["waiting_settlements"] == 0
+
+    async def test_a_message_on_request_whose_settlement_waits(self, api: ApiServer) -> None:
+        await settings(api, redelivery="on_request")
+        await api.send()
+        (message,) = await api.receive(receiver_id="worker-1")
+        await api.settle(message, "dead-letter", transaction_id=await open_transaction(api))
+        explanation = await explained(api)
+        assert explanation["reason"] == "in_transaction"
+        assert "its settlement (dead-lettered) waits for" in explanation["text"]
+        assert explanation["text"].endswith(
+            "Without the commit the receiver holds it until it settles it or asks for it again."
+        )
+
+    async def test_a_message_behind_one_whose_settlement_waits(self, api: ApiServer) -> None:
+        await settings(api, group_in_flight=1)
+        await api.send(group_id="a")
+        await api.send(group_id="a")
+        (message,) = await api.receive()
+        transaction = await open_transaction(api)
+        await api.settle(message, "complete", transaction_id=transaction)
+        explanation = await explained(api, 2)
+        assert (explanation["reason"], explanation["waiting_settlement"]["transaction_id"]) == ("blocked", transaction)
+        assert (
+            f"behind message 1, whose settlement (completed) waits for the commit of transaction {transaction}, until"
+            in explanation["text"]
+        )
+
+    async def test_another_client_sees_no_id_of_the_transaction(self, api_with_keys: ApiServer) -> None:
+        api = api_with_keys
+        owner = {"authorization": f"Bearer {await api.new_key(*Right, principal='owner')}"}
+        viewer = {"authorization": f"Bearer {await api.new_key(Right.BROWSE, principal='viewer')}"}
+        await api.request_json("POST", "/queues/orders/messages", {}, headers=owner)
+        (message,) = (await api.request_json("POST", "/queues/orders/messages/receive", {}, headers=owner))["messages"]
+        opened = await api.request_json("POST", "/transactions", {}, headers=owner)
+        body = {"transaction_id": opened["id"]}
+        await api.request_json("POST", f"/queues/orders/locks/{message['lock_token']}/complete", body, headers=owner)
+        for path in ("/queues/orders/messages/1/explain", "/queues/orders/explain"):
+            explanation = await api.request_json("GET", path, headers=viewer)
+            assert "waits for the commit of a transaction of another client, until" in explanation["text"]
+            waiting = explanation.get("waiting_settlement") or explanation["next_waiting_settlement"]
+            assert waiting == {"outcome": "completed", "expires_at": opened["expires_at"]}
+
+    async def test_a_queue_tells_how_many_settlements_wait(self, api: ApiServer) -> None:
+        messages = [await locked(api) for _ in range(3)]
+        later, sooner = await open_transaction(api), await open_transaction(api, timeout_seconds=20)
+        await api.settle(messages[0], "complete", transaction_id=later)
+        await api.settle(messages[1], "abandon", transaction_id=sooner)
+        explanation = await explained_queue(api)
+        assert (explanation["reason"], explanation["waiting_settlements"]) == ("all_locked", 2)
+        waiting = explanation["next_waiting_settlement"]
+        assert (waiting["outcome"], waiting["transaction_id"]) == ("abandoned", sooner)
+        assert (
+            "2 settlements wait for commits. The first settlement (abandoned) waits for the commit of transaction "
+            f"{sooner}, until {waiting['expires_at']} at the latest." in explanation["text"]
+        )
+        await commit(api, sooner)
+        assert (
+            f" The settlement (completed) waits for the commit of transaction {later}"
+            in (await explained_queue(api))["text"]
+        )
+
+    async def test_a_queue_to_which_sends_wait_for_a_commit(self, api: ApiServer) -> None:
+        transaction = await open_transaction(api)
+        await api.send(transaction_id=transaction)
+        explanation = await explained_queue(api)
+        assert (explanation["reason"], explanation["counts"]["uncommitted"]) == ("all_uncommitted", 1)
+        assert explanation["text"] == "The queue is empty, and 1 send to it must be committed first."
+        await commit(api, transaction)
+        assert (await explained_queue(api))["counts"]["uncommitted"] == 0
+
+
 class TestEnds:
     """A message that has left its queue tells how, when and by whom."""
 
@@ -273,7 +380,7 @@ class TestEnds:
 
 
 class TestQueues:
-    """Why a queue stands still."""
+    """Why a queue is stalled."""
 
     async def test_an_empty_queue(self, api: ApiServer) -> None:
         await settings(api)
@@ -286,6 +393,8 @@ class TestQueues:
             "counts": explanation["counts"],
             "receivers_waiting": False,
             "receivers_holding_locks": 0,
+            "waiting_settlements": 0,
+            "next_waiting_settlement": None,
             "next_lock_ends_at": None,
             "next_due_at": None,
             "next_deliverable_at": None,

@@ -17,5 +17,12 @@ def test_a_message_and_its_queue_are_explained(command_line: CommandLine) -> Non
     (explanation,) = command_line.read_json("explain", "late")
     assert explanation["reason"] == "all_scheduled"
 
+    transaction = command_line.run_ok("transaction", "open").strip()
+    (waiting,) = command_line.read_json("send", "late", "body")
+    command_line.run_ok("receive", "late", "--transaction", transaction)
+    number = str(waiting["sequence_number"])
+    assert f"waits for the commit of transaction {transaction}, until" in command_line.run_ok("explain", "late", number)
+    assert f"waits for the commit of transaction {transaction}, until" in command_line.run_ok("explain", "late")
+
     assert command_line.run_refused("explain", "late", "1000000").startswith("message-not-found: ")
     assert command_line.run_refused("explain", "unknown").startswith("queue-not-found: ")

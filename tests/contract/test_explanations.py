@@ -7,7 +7,18 @@ from app.domain.instant import HOUR, MINUTE
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import Outcome
-from tests.contract.store_fixture import StoreFixture, abandonment, claim, completion, draft, is_close, numbers
+from app.domain.transaction import WaitingSettlement
+from tests.contract.store_fixture import (
+    StoreFixture,
+    abandonment,
+    claim,
+    completion,
+    draft,
+    is_close,
+    numbers,
+    token,
+)
+from tests.contract.test_open_transactions import intend, opened
 
 
 async def test_the_facts_of_a_message_are_those_of_a_read(store_fixture: StoreFixture, queue: Queue) -> None:
@@ -61,6 +72,21 @@ async def test_the_facts_of_the_first_locked_messages_are_read(store_fixture: St
     found = await store_fixture.store.locked_facts(queue.id, 2)
     assert [facts.sequence_number for facts in found] == held[:2]
     assert len(await store_fixture.store.locked_facts(queue.id, 100)) == 3
+
+
+async def test_a_settlement_that_waits_for_a_commit_is_read(store_fixture: StoreFixture, queue: Queue) -> None:
+    waiting, other = await store_fixture.locked(queue), await store_fixture.locked(queue)
+    key = await opened(store_fixture)
+    await intend(store_fixture, key, queue, completion(queue, waiting))
+    transaction = await store_fixture.store.transactions.find(key)
+    tokens = [token(other), token(waiting)]
+    seen = await store_fixture.store.waiting_settlements(tokens, key.principal)
+    assert seen == {token(waiting): WaitingSettlement(Outcome.COMPLETED, transaction.expires_at, key.id)}
+    seen_by_another = await store_fixture.store.waiting_settlements(tokens, "another")
+    assert seen_by_another == {token(waiting): WaitingSettlement(Outcome.COMPLETED, transaction.expires_at, None)}
+    await store_fixture.store.transactions.commit(key)
+    assert await store_fixture.store.waiting_settlements(tokens, key.principal) == {}
+    assert await store_fixture.store.waiting_settlements([], key.principal) == {}
 
 
 async def test_the_messages_ahead_are_those_that_the_rules_deliver_before(

@@ -1,4 +1,4 @@
-"""Explanations over HTTP: why a message is not delivered, and why a queue stands still."""
+"""Explanations over HTTP: why a message is not delivered, and why a queue is stalled."""
 
 from app.api.endpoints.messages import MESSAGE, sequence_number_of
 from app.api.endpoints.queues import QUEUE
@@ -36,7 +36,8 @@ async def explain_message(request: Request[None]) -> Response:
     hour after it was settled in a queue without an archive.
     """
     queue = await reload_queue(request.broker.queues, request.path["queue"])
-    explained = await explain_one_message(request.broker.explaining, queue, sequence_number_of(request))
+    number, viewer = sequence_number_of(request), request.principal.name
+    explained = await explain_one_message(request.broker.explaining, queue, number, viewer)
     return Response(message_explanation_view(explained))
 
 
@@ -46,8 +47,9 @@ async def explain_message(request: Request[None]) -> Response:
     response_example={
         "reason": "all_locked",
         "text": "No message is available, and 2 messages are locked by 1 receiver with an id; the first lock ends at "
-        "2026-11-22T12:30:00.000000Z at the latest. The next message can be received at 2026-11-22T12:30:00.000000Z at "
-        "the latest.",
+        "2026-11-22T12:30:00.000000Z at the latest. The settlement (completed) waits for the commit of a transaction of "
+        "another client, until 2026-11-22T12:29:55.000000Z at the latest. The next message can be received at "
+        "2026-11-22T12:30:00.000000Z at the latest.",
         "status": "active",
         "sends": "accepted",
         "counts": {
@@ -55,12 +57,15 @@ async def explain_message(request: Request[None]) -> Response:
         },
         "receivers_waiting": True,
         "receivers_holding_locks": 1,
+        "waiting_settlements": 1,
+        "next_waiting_settlement": {"outcome": "completed", "expires_at": "2026-11-22T12:29:55.000000Z"},
         "next_lock_ends_at": "2026-11-22T12:30:00.000000Z",
         "next_due_at": "2026-11-22T13:00:00.000000Z",
         "next_deliverable_at": "2026-11-22T12:30:00.000000Z",
     },
 )  # fmt: skip
 async def explain_queue(request: Request[None]) -> Response:
-    """Explain why a queue stands still, or that it does not. Nothing is locked, counted or changed."""
+    """Explain why a queue is stalled, or that it is not. Nothing is locked, counted or changed."""
     queue = await reload_queue(request.broker.queues, request.path["queue"])
-    return Response(queue_explanation_view(await explain_whole_queue(request.broker.explaining, queue)))
+    explanation = await explain_whole_queue(request.broker.explaining, queue, request.principal.name)
+    return Response(queue_explanation_view(explanation))

@@ -1,10 +1,13 @@
 """What explanations read. Nothing is locked, counted or changed, and every read is bounded."""
 
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from app.domain.delivery import DeliveryPosition
 from app.domain.explanation import EndedMessage, MessageFacts
 from app.domain.instant import Instant
+from app.domain.settlement import LockToken
+from app.domain.transaction import WaitingSettlement
 
 
 class TraceStore(Protocol):
@@ -26,6 +29,12 @@ class ExplainStore(TraceStore, Protocol):
         """Return the first locked messages of the queue, by sequence number, without their bodies."""
         ...
 
+    async def waiting_settlements(
+        self, tokens: Sequence[LockToken], viewer: str
+    ) -> Mapping[LockToken, WaitingSettlement]:
+        """Return which of these deliveries have a settlement in an open transaction, as the principal `viewer` sees it."""
+        ...
+
     async def count_ahead(self, queue_id: int, position: DeliveryPosition, limit: int) -> int:
         """Return how many available messages are delivered before this position, counted up to `limit`.
 
@@ -34,7 +43,7 @@ class ExplainStore(TraceStore, Protocol):
         ...
 
     async def first_in_flight(self, queue_id: int, group_id: str) -> MessageFacts | None:
-        """Return the first message, by sequence number, that has a place in the group, without its body."""
+        """Return the first message, by sequence number, that is in flight in the group, without its body."""
         ...
 
     async def count_blocked_ahead(self, queue_id: int, group_id: str, sequence_number: int, limit: int) -> int:

@@ -1,8 +1,12 @@
 """The statements of every store that read the facts of an explanation, and change nothing."""
 
+from collections.abc import Mapping, Sequence
+
 from app.domain.delivery import DeliveryPosition
 from app.domain.explanation import EndedMessage, MessageFacts
 from app.domain.instant import Instant
+from app.domain.settlement import LockToken, Outcome
+from app.domain.transaction import WaitingSettlement
 from app.store.records import rows
 from app.store.records.database import Database
 
@@ -26,6 +30,20 @@ class ExplanationReads:
         """See `ExplainStore`."""
         found = await self._database.fetch("locked_facts", queue_id=queue_id, limit=limit)
         return [rows.message_facts(row) for row in found]
+
+    async def waiting_settlements(
+        self, tokens: Sequence[LockToken], viewer: str
+    ) -> Mapping[LockToken, WaitingSettlement]:
+        """See `ExplainStore`."""
+        numbers = [token.sequence_number for token in tokens]
+        found = await self._database.fetch("waiting_settlements", numbers=numbers) if numbers else ()
+        waiting = {
+            LockToken(number, secret): WaitingSettlement(
+                Outcome(outcome), expires_at, transaction_id if principal == viewer else None
+            )
+            for number, secret, outcome, expires_at, transaction_id, principal in found
+        }
+        return {token: waiting[token] for token in tokens if token in waiting}
 
     async def count_ahead(self, queue_id: int, position: DeliveryPosition, limit: int) -> int:
         """See `ExplainStore`."""
