@@ -86,9 +86,8 @@ class Traffic:
             async with asyncio.TaskGroup() as tasks:
                 for number, profile in enumerate(self._profiles):
                     tasks.create_task(self._send(client, profile, random.Random(self._seed + number)))
-                    for worker in range(WORKERS):
-                        rng = random.Random(f"{self._seed} {profile.queue} {worker}")
-                        tasks.create_task(self._work(client, profile, rng))
+                    for _ in range(WORKERS):
+                        tasks.create_task(self._work(client, profile))
                 tasks.create_task(self._watch(client, progress, bar, total))
 
     async def _send(self, client: httpx.AsyncClient, profile: QueueProfile, rng: random.Random) -> None:
@@ -115,11 +114,13 @@ class Traffic:
             **deadline,
         }
 
-    async def _work(self, client: httpx.AsyncClient, profile: QueueProfile, rng: random.Random) -> None:
+    async def _work(self, client: httpx.AsyncClient, profile: QueueProfile) -> None:
+        """Process messages. What becomes of each delivery follows from the seed, not from the worker that takes it."""
         while self.open:
             receive_request = {"max_messages": 4, "wait_seconds": WAIT_SECONDS}
             answer = await _expect(client.post(f"/v1/queues/{profile.queue}/messages/receive", json=receive_request))
             for message in answer["messages"]:
+                rng = random.Random(f"{self._seed} {message['message_id']} {message['delivery_count']}")
                 await asyncio.sleep(rng.expovariate(1 / profile.work_seconds))
                 await self._settle(client, profile, message["lock_token"], rng)
 

@@ -1,4 +1,4 @@
-"""History: what happened to a message, event by event. Nothing is locked, counted or changed."""
+"""History: the recorded events of a message. Nothing is locked, counted or changed."""
 
 from dataclasses import dataclass
 
@@ -18,19 +18,19 @@ class HistoryPorts:
 async def read_history(
     ports: HistoryPorts, queue: Queue, sequence_number: int, after: int, limit: int
 ) -> tuple[list[MessageEvent], int | None]:
-    """Return at most `limit` events above event number `after`, and the `after` of the next page, None on the last one.
+    """Return at most `limit` events with numbers above `after`, and the `after` of the next page, None on the last one.
 
-    A message that was never recorded has none. Refuses with `MessageNotFound` if no trace of the message is left.
+    A message without recorded events has none. Refuses with `MessageNotFound` if no record of the message is left.
     """
     events = await ports.messages.history(queue.id, sequence_number, after, limit + 1)
-    if not events and not await _has_trace(ports, queue, sequence_number):
-        raise MessageNotFound(f"Queue {queue.name} holds no message {sequence_number}, and no trace of one that ended.")
+    if not events and not await _has_record(ports, queue, sequence_number):
+        raise MessageNotFound(f"Queue {queue.name} holds no message {sequence_number}, and has no record of its end.")
     page = events[:limit]
     return page, page[-1].number if len(events) > limit else None
 
 
-async def _has_trace(ports: HistoryPorts, queue: Queue, sequence_number: int) -> bool:
+async def _has_record(ports: HistoryPorts, queue: Queue, sequence_number: int) -> bool:
     """Return whether the queue holds the message, or has a record of its end."""
-    # In this order, because a message that ends between the two reads is found by the second.
+    # In this order, because the second read finds a message that ends between the two.
     facts = await ports.messages.read_facts(queue.id, sequence_number)
     return facts is not None or await ports.messages.read_end(queue.id, sequence_number) is not None

@@ -15,7 +15,7 @@ class Event(StrEnum):
     - `sent`: it was stored.
     - `restored`: it was stored as a copy of a message that had been purged or cancelled.
     - `due`: the due time of a scheduled message came.
-    - `admitted`: it was blocked and became available, because its group had a free place or lost its limit.
+    - `admitted`: it was blocked and became available, because its group had room again or lost its limit.
     - `delivered`: a receiver got it under lock.
     - `renewed`: the lock was extended in the database. Renewals in the lock store are not recorded.
     - `settled`: its receiver ended the delivery. `outcome` says how.
@@ -73,7 +73,7 @@ def event_of(outcome: Outcome) -> Event:
             return Event.EXPIRED
         case Outcome.PURGED:
             return Event.PURGED
-        case Outcome.CANCELLED:
+        case Outcome.CANCELLED | Outcome.WITHDRAWN:
             return Event.CANCELLED
         case _:
             assert_never(outcome)

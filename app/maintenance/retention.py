@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.broker.expire import ExpirePorts, expire_messages
-from app.broker.ports import ArchiveStore, Counters, RetentionStore, TrimStatesStore
+from app.broker.ports import ArchiveStore, Counters, RetentionStore, VersionRetentionStore
 from app.domain.instant import Duration
 
 BATCH_SIZE = 500
@@ -12,16 +12,15 @@ BATCH_SIZE = 500
 DELETE_DELAY_SECONDS = 10.0
 """Nothing depends on how soon old rows are deleted."""
 
-
-TRIM_DELAY_SECONDS = 1.0
+VERSIONS_DELAY_SECONDS = 1.0
 """Versions may be large, so a pass removes few of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class TrimStatesPorts:
+class DeleteVersionsPorts:
     """What the removal of old versions uses."""
 
-    states: TrimStatesStore
+    states: VersionRetentionStore
     retention: Duration
     counters: Counters
 
@@ -49,8 +48,8 @@ async def delete_expired(ports: DeletePorts) -> float | None:
     return 0.0 if deleted >= BATCH_SIZE else DELETE_DELAY_SECONDS
 
 
-async def trim_states(ports: TrimStatesPorts) -> float | None:
+async def delete_old_versions(ports: DeleteVersionsPorts) -> float | None:
     """Remove versions of states that were replaced long ago, and those of deleted states (S4.17)."""
-    removed = await ports.states.trim(ports.retention, BATCH_SIZE)
+    removed = await ports.states.delete_old_versions(ports.retention, BATCH_SIZE)
     ports.counters.count("versions_removed", removed)
-    return 0.0 if removed >= BATCH_SIZE else TRIM_DELAY_SECONDS
+    return 0.0 if removed >= BATCH_SIZE else VERSIONS_DELAY_SECONDS

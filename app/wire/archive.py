@@ -24,7 +24,8 @@ DigestVersionNumber: TypeAlias = Annotated[
     int,
     msgspec.Meta(
         description="What `digest` covers. 1: the ascending sequence numbers, each in decimal and followed by a line "
-        "feed. 2: every exported column of every message, as described in docs/pipeline.md.",
+        "feed. 2: every exported column of every message, as described in docs/pipeline.md. 3: the same, and every "
+        "exported column of every event in their histories; only batches with events have it.",
     ),
 ]
 

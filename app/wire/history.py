@@ -9,6 +9,9 @@ from app.domain.settlement import Outcome
 from app.wire.field_types import STATE_NAMES, StateName, Timestamp
 from app.wire.times import to_wire
 
+MAX_HISTORY_PAGE_BYTES = 2 << 20
+"""Bytes of a page: 1000 events, each with two texts of 128 characters, of up to 6 bytes of JSON each."""
+
 
 class MessageEventView(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What happened to a message once; fields that do not apply are omitted.

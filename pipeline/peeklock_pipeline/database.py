@@ -12,12 +12,16 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
+from peeklock_pipeline.content_columns import AUDIT_SKIPPED_COLUMNS, HASHED_COLUMNS, value_in_batch, value_in_queue
 from peeklock_pipeline.drivers import Engine, merge_batches, query
+from peeklock_pipeline.histories import EVENT_VALUES, SEALED_EVENT, ranges_of_events, with_histories, without_history
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
 from peeklock_pipeline.table_specs import (
     ARCHIVE,
     ARCHIVE_COLUMNS,
     CODES,
+    EVENTS,
+    HISTORY,
     MESSAGES,
     STORED_ROWS,
     TableSpec,
@@ -47,7 +51,7 @@ SCHEMES = {
 class Batch:
     """A sealed batch of archived messages, which never changes and is removed only as a whole.
 
-    `digest` is of the sequence numbers where `digest_version` is 1, of every exported column where it is 2, as
+    `digest` is of the sequence numbers where `digest_version` is 1, of every exported column where it is 2 or 3, as
     `transforms/audit.py` computes both. `removed_at` is None while the archive has the rows. Times are microseconds
     since 1970.
     """
@@ -120,13 +124,36 @@ class Database:
     def chunks(self, first: int, last: int, columns: Sequence[str] = ARCHIVE_COLUMNS) -> Iterator[pa.Table]:
         """Yield the messages of these sealed batches, inclusive, in tables that fit into memory.
 
-        Refuses with `DatabaseUnavailable`, possibly after some tables.
+        Histories need the column `sequence_number`. Refuses with `DatabaseUnavailable`, possibly after some tables.
         """
+        if HISTORY not in columns:
+            yield from self._sealed_messages(first, last, columns)
+            return
+        within = f"FROM {SEALED_EVENT} b.number BETWEEN {int(first)} AND {int(last)}"
+        counted = f"FROM (SELECT b.number, COUNT(*) AS events {within} GROUP BY b.number ORDER BY b.number) AS counted"
+        counts = pa.concat_tables(self._query({"number": NUMBER, "events": NUMBER}, counted))
+        for begin, end in ranges_of_events(first, last, zip(*(c.to_pylist() for c in counts.columns), strict=True)):
+            # Before the messages: if a batch is removed meanwhile, its messages are missing too, and that is noticed.
+            events = pa.concat_tables(self._events(f"b.number BETWEEN {begin} AND {end}"))
+            for messages in self._sealed_messages(begin, end, without_history(columns)):
+                yield with_histories(messages, events)
+
+    def events(self, first: int, last: int) -> Iterator[pa.Table]:
+        """Yield the events of sealed messages between these sequence numbers, inclusive, in tables that fit into
+        memory."""
+        return self._events(f"s.sequence_number BETWEEN {int(first)} AND {int(last)}")
+
+    def _events(self, condition: str) -> Iterator[pa.Table]:
+        chosen = f"FROM (SELECT {EVENT_VALUES} FROM {SEALED_EVENT} {condition}) AS chosen"
+        return (to_lake_table(chunk, EVENTS) for chunk in self._query(_stored_columns(EVENTS), chosen))
+
+    def _sealed_messages(self, first: int, last: int, columns: Sequence[str]) -> Iterator[pa.Table]:
         wanted = {name: kind for name, kind in _stored_columns(ARCHIVE).items() if name in columns}
-        values = ", ".join(f"{'s' if name == 'export_batch' else 'a'}.{name}" for name in wanted)
+        values = ", ".join(value_in_batch(name) for name in wanted)
         within = f"export_batch BETWEEN {int(first)} AND {int(last)}"
         sealed = f"SELECT {values} FROM archive_seal s JOIN {SEALED_MESSAGE} WHERE s.{within}"
         # Two queries, because MariaDB would write the rows of a union into a temporary table.
+        # Messages that refer to a body are in the table of the first.
         for source in (f"FROM ({sealed}) AS sealed", f"FROM archive WHERE {within}"):
             yield from (to_lake_table(chunk, ARCHIVE) for chunk in self._query(wanted, source))
 
@@ -145,13 +172,13 @@ class Database:
 
     def messages(self, first: int, last: int) -> Iterator[pa.Table]:
         """Yield the messages in queues between these sequence numbers, inclusive, in tables that fit into memory."""
+        wanted = _stored_columns(MESSAGES)
         held = (
-            "SELECT m.*, q.name AS queue FROM message m JOIN queue q ON q.id = m.queue_id "
+            f"SELECT {', '.join(value_in_queue(name) for name in wanted)} "
+            "FROM message m JOIN queue q ON q.id = m.queue_id "
             f"WHERE m.sequence_number BETWEEN {int(first)} AND {int(last)}"
         )
-        return (
-            to_lake_table(chunk, MESSAGES) for chunk in self._query(_stored_columns(MESSAGES), f"FROM ({held}) AS held")
-        )
+        return (to_lake_table(chunk, MESSAGES) for chunk in self._query(wanted, f"FROM ({held}) AS held"))
 
     def rows(self, first: int, last: int) -> Iterator[pa.Table]:
         """Yield every message between these sequence numbers, inclusive, in queues and in the archive, without bodies.
@@ -233,41 +260,6 @@ AUDITED_QUEUE_COLUMNS = (
 end."""
 
 
-def _content_postgresql() -> str:
-    texts = [
-        f"coalesce(octet_length(convert_to({name}, 'UTF8')) || ':' || {name}, '-')"
-        for name in ("message_id", "group_id", "headers")
-    ]
-    fields = " || ".join([*texts, "length(body_kind::text) || ':' || body_kind", "octet_length(body) || ':'"])
-    return f"substr(encode(sha256(convert_to({fields}, 'UTF8') || body), 'hex'), 1, 32)"
-
-
-def _content_mysql() -> str:
-    texts = [
-        f"COALESCE(CONCAT(LENGTH({name}), ':', CAST({name} AS BINARY)), '-')"
-        for name in ("message_id", "group_id", "headers")
-    ]
-    fields = ", ".join([*texts, "LENGTH(body_kind)", "':'", "body_kind", "LENGTH(body)", "':'", "body"])
-    return f"LEFT(SHA2(CONCAT({fields}), 256), 32)"
-
-
-HASHED_COLUMNS = {
-    Engine.POSTGRESQL: {
-        "body_sha256": "encode(sha256(body), 'hex')",
-        "content_found": _content_postgresql(),
-    },
-    Engine.MYSQL: {"body_sha256": "SHA2(body, 256)", "content_found": _content_mysql()},
-    Engine.SQLITE: {},
-}
-"""The digests that an engine computes, so that the body stays in the database. SQLite has no function for it."""
-
-AUDIT_SKIPPED_COLUMNS = {
-    Engine.POSTGRESQL: ("body",),
-    Engine.MYSQL: ("body",),
-    Engine.SQLITE: ("body_sha256", "content_found"),
-}
-"""Columns that an audit does not read from an engine."""
-
 NUMBER, TEXT, BLOB = "0", "''", "x''"
 """An empty value of each type that a database stores."""
 
@@ -280,7 +272,7 @@ BATCHES = {
 def _stored_columns(spec: TableSpec) -> dict[str, str]:
     """Return the columns of a table of the lake that the database stores, each with an empty value of its stored
     type."""
-    fields = {field.name: field.type for field in spec.schema if field.name not in ("date", "taken_at")}
+    fields = {field.name: field.type for field in spec.schema if field.name not in ("date", "taken_at", HISTORY)}
     return {name: _empty(name, kind) for name, kind in fields.items()}
 
 

@@ -28,8 +28,8 @@ from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, MISSED, OPENING, REMOVED, TableSpec
 
-FORMAT = 2
-"""The format that this version writes: 2 has digests of contents. A lake of a higher format is refused.
+FORMAT = 3
+"""The format that this version writes: 2 has digests of contents, 3 histories. A lake of a higher format is refused.
 
 The first commit to a table of a lower format adds the missing columns. They are null in older rows.
 """

@@ -51,23 +51,50 @@ CONTENT_FIELDS = (
 )
 """The columns of a message in queues and in the archive: identity, progress and content."""
 
+HISTORY_FIELDS = (
+    pa.field("number", pa.int64(), nullable=False),
+    pa.field("at", TIMESTAMP, nullable=False),
+    pa.field("event", pa.string(), nullable=False),
+    pa.field("state", pa.string()),
+    pa.field("outcome", pa.string()),
+    pa.field("receiver_id", pa.string()),
+    pa.field("reason", pa.string()),
+    pa.field("delivery_count", pa.int32()),
+)
+"""The fields of an event in a message's history."""
+
+HISTORY = "history"
+"""The column of the archive that has the events of a message."""
+
+ARCHIVE_FIELDS = (
+    *IDENTITY_FIELDS,
+    pa.field("date", pa.date32(), nullable=False),
+    pa.field("outcome", pa.string(), nullable=False),
+    pa.field("settled_at", TIMESTAMP, nullable=False),
+    *LIFECYCLE_FIELDS,
+    pa.field("lock_token", pa.string()),
+    *CONTENT_FIELDS,
+    pa.field("export_batch", pa.int64(), nullable=False),
+)
+
 ARCHIVE = TableSpec(
     "archive",
+    pa.schema([*ARCHIVE_FIELDS, pa.field(HISTORY, pa.list_(pa.struct(HISTORY_FIELDS)))]),
+    partitions=("queue", "date"),
+)
+"""Ended messages. `date` is the day of `settled_at`, in UTC. `history` is null if the queue kept none."""
+
+EVENTS = TableSpec(
+    "events",
     pa.schema(
         [
-            *IDENTITY_FIELDS,
-            pa.field("date", pa.date32(), nullable=False),
-            pa.field("outcome", pa.string(), nullable=False),
-            pa.field("settled_at", TIMESTAMP, nullable=False),
-            *LIFECYCLE_FIELDS,
-            pa.field("lock_token", pa.string()),
-            *CONTENT_FIELDS,
+            pa.field("sequence_number", pa.int64(), nullable=False),
+            *HISTORY_FIELDS,
             pa.field("export_batch", pa.int64(), nullable=False),
         ]
     ),
-    partitions=("queue", "date"),
 )
-"""Ended messages. `date` is the day of `settled_at`, in UTC."""
+"""The events of sealed messages, as they are read from the database. Not stored in a lake."""
 
 MESSAGES = TableSpec(
     "messages",
@@ -95,7 +122,7 @@ STORED_ROWS = TableSpec(
     "stored_rows",
     pa.schema(
         [
-            *(field.with_nullable(True) for field in ARCHIVE.schema),
+            *(field.with_nullable(True) for field in ARCHIVE_FIELDS),
             *LOCATION_FIELDS,
             pa.field("body_sha256", pa.string()),
             pa.field("content_found", pa.string()),

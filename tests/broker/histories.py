@@ -1,7 +1,6 @@
 """Random histories of every operation on one queue, compared with the reference model after each step."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -14,8 +13,7 @@ from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
 from app.broker.edit import cancel, edit
-from app.broker.filters import CelFilter
-from app.broker.ports import Attempt, Edit
+from app.broker.ports import Edit
 from app.broker.purge import purge
 from app.broker.queues import delete_queue, put_queue
 from app.broker.receive import ReceiveRequest, receive, receive_and_delete, receive_once
@@ -24,27 +22,33 @@ from app.broker.renew import renew
 from app.broker.select_messages import MessageSelection
 from app.broker.send import send, send_each, send_once
 from app.broker.settle import SettlementRequest, settle
-from app.domain.instant import MINUTE, SECOND, Duration
+from app.domain.instant import SECOND
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Envelope, Message, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
-from app.domain.refusals import AlreadySettled, Refusal
+from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
-from app.domain.settlement import LockToken, Settled
+from app.domain.settlement import LockToken
 from app.maintenance.expiry import expire_locks
 from app.maintenance.retention import expire_overdue
 from app.maintenance.schedule import promote_scheduled
 from tests.broker.reference_model import Model
 from tests.broker.reference_model import ModelMessage as Expected
+from tests.broker.short_forms import (
+    ATTEMPT_RETENTION,
+    TIME_UNIT,
+    at_least,
+    attempt,
+    if_match,
+    result_code,
+    token_text,
+)
 from tests.brokers import build_broker
 from tests.contract.store_fixture import StoreFixture
 
 NAME = "orders"
 MAX_DELIVERY_COUNT = 2
 MAX_MESSAGES = 8
-TIME_UNIT: Duration = 20 * MINUTE
-"""All times of a history are multiples of this unit. A server's own clock moves far less during a history."""
 LOCK_DURATION = 30 * TIME_UNIT
-ATTEMPT_RETENTION = 35 * TIME_UNIT
 MAX_MESSAGE_BYTES = 100
 SETTINGS = QueueSettings(
     max_delivery_count=MAX_DELIVERY_COUNT,
@@ -70,6 +74,7 @@ class VerbHistories(RuleBasedStateMachine):
     """Every operation on one queue; time moves only when a rule moves it."""
 
     tokens = Bundle("tokens")
+    make_model: Callable[..., Any] = Model
 
     def __init__(self, make_store_fixture: Callable[[], StoreFixture]) -> None:
         super().__init__()
@@ -83,14 +88,14 @@ class VerbHistories(RuleBasedStateMachine):
         self.run(self.subject.open())
         self.clock = self.subject.clock
         self.broker = build_broker(self.subject.store, self.clock)
-        self.queue: Queue
-        self.queue, _ = self.run(put_queue(self.broker.queues, NAME, self.settings))
-        self.model = Model(MAX_DELIVERY_COUNT, MAX_MESSAGES, self.clock.now(), group_in_flight)
+        self.create_queues()
+        self.model = self.make_model(MAX_DELIVERY_COUNT, MAX_MESSAGES, self.clock.now(), group_in_flight)
         self._send_initial_messages()
 
     def teardown(self) -> None:
         if hasattr(self, "broker"):
             self.run(self.broker.volatile_buffer.close())
+            self.run(self.broker.topic_cache.close())
             self.run(self.broker.queue_cache.close())
             self.run(self.subject.close())
             self.runner.close()
@@ -98,12 +103,16 @@ class VerbHistories(RuleBasedStateMachine):
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self.runner.run(work)
 
+    def create_queues(self) -> None:
+        self.queue: Queue
+        self.queue, _ = self.run(put_queue(self.broker.queues, NAME, self.settings))
+
     def _send_initial_messages(self) -> None:
         """Start with a message in every unlocked state: few random histories are long enough to reach all of them."""
         for set_aside in (self.dead_letter, self.defer):
             (receipt,) = self.run(send(self.broker.sending, self.queue, [NewMessage(Envelope(""))]))
             self.model.sent(receipt.sequence_number, DEFAULT_PRIORITY, 0, None)
-            (token,) = self._locked(
+            (token,) = self.check_locked(
                 self.run(receive(self.broker.receiving, self.queue, ReceiveRequest())), [receipt.sequence_number]
             )
             set_aside(token)
@@ -124,7 +133,7 @@ class VerbHistories(RuleBasedStateMachine):
             NewMessage(Envelope("", group_id=group), priority=one, delay=delay * TIME_UNIT, ttl=time_to_live)
             for one in priorities
         ]
-        result = self._result_or_code(send(self.broker.sending, self.queue, new_messages))
+        result = self.result_or_code(send(self.broker.sending, self.queue, new_messages))
         if not self.model.has_room(len(new_messages)):
             assert result == "queue-full"
             return
@@ -143,9 +152,9 @@ class VerbHistories(RuleBasedStateMachine):
         result = self.run(send_each(self.broker.sending, self.queue, new_messages))
         for one, (priority, size) in zip(result, batch, strict=True):
             if size == "is too large":
-                assert _result_code(one) == "message-too-large"
+                assert result_code(one) == "message-too-large"
             elif not self.model.has_room(1):
-                assert _result_code(one) == "queue-full"
+                assert result_code(one) == "queue-full"
             else:
                 assert isinstance(one, Receipt)
                 assert one.state is self.model.sent(one.sequence_number, priority, 0, None, group)
@@ -156,9 +165,7 @@ class VerbHistories(RuleBasedStateMachine):
         # The group belongs to the payload, so that a repeat has the same.
         group = "a" if priority == 2 else None
         new_messages = [NewMessage(Envelope("", group_id=group), priority=priority)]
-        result = self._result_or_code(
-            send_once(self.broker.sending, NAME, new_messages, _attempt("send", key, priority))
-        )
+        result = self.result_or_code(send_once(self.broker.sending, NAME, new_messages, attempt("send", key, priority)))
         match self.model.earlier_answer("send", key, priority):
             case None if not self.model.has_room(1):
                 assert result == "queue-full"
@@ -184,7 +191,7 @@ class VerbHistories(RuleBasedStateMachine):
 
     @rule(target=tokens, most=st.integers(1, 3), lowest_priority=st.integers(1, 9))
     def receive_through_a_filter(self, most: int, lowest_priority: int) -> Any:
-        request = ReceiveRequest(max_messages=most, message_filter=_at_least(lowest_priority))
+        request = ReceiveRequest(max_messages=most, message_filter=at_least(lowest_priority))
         return self._receive(request, self.model.next(most, lowest_priority))
 
     @precondition(lambda self: self.model.deferred())
@@ -203,16 +210,16 @@ class VerbHistories(RuleBasedStateMachine):
     @rule(target=tokens, key=keys, most=st.integers(1, 3))
     def receive_once(self, key: int, most: int) -> Any:
         """A repeat with the same key gets the messages still locked for the first one, and counts no delivery."""
-        result = self._result_or_code(
+        result = self.result_or_code(
             receive_once(
-                self.broker.receiving, self.queue, ReceiveRequest(max_messages=most), _attempt("receive", key, most)
+                self.broker.receiving, self.queue, ReceiveRequest(max_messages=most), attempt("receive", key, most)
             )
         )
         match self.model.earlier_answer("receive", key, most):
             case None:
                 assert not isinstance(result, str)
                 assert not result.replayed
-                tokens = self._locked(result.result, self.model.next(most))
+                tokens = self.check_locked(result.result, self.model.next(most))
                 if tokens:
                     self.model.remember("receive", key, most, tokens, ATTEMPT_RETENTION)
                 return multiple(*tokens)
@@ -221,7 +228,9 @@ class VerbHistories(RuleBasedStateMachine):
             case tokens:
                 assert not isinstance(result, str)
                 assert result.replayed
-                assert [_token(message) for message in result.result] == self.model.receive_again(tokens, LOCK_DURATION)
+                assert [token_text(message) for message in result.result] == self.model.receive_again(
+                    tokens, LOCK_DURATION
+                )
         return multiple()
 
     @precondition(lambda self: self.model.remembered_attempts("receive"))
@@ -261,7 +270,7 @@ class VerbHistories(RuleBasedStateMachine):
 
     @rule(token=tokens)
     def renew(self, token: str) -> None:
-        result = self._result_or_code(renew(self.broker.renewing, self.queue, LockToken.parse(token)))
+        result = self.result_or_code(renew(self.broker.renewing, self.queue, LockToken.parse(token)))
         assert (result if isinstance(result, str) else "renewed") == self.model.renew(token, LOCK_DURATION)
 
     # ---- time --------------------------------------------------------------------------------------------------------
@@ -272,15 +281,18 @@ class VerbHistories(RuleBasedStateMachine):
         self.run(self.subject.advance_time(units * TIME_UNIT / SECOND))
         self.model.now = self.clock.now()
         if sweeps:
-            loops = (
-                (expire_locks(self.broker.sweeping), self.model.sweep),
-                (promote_scheduled(self.broker.scheduling), self.model.promote),
-                (expire_overdue(self.broker.expiring), self.model.expire),
-            )
-            for run_pass, expect in loops:
+            for run_pass, expect in self.loops():
                 self.run(run_pass)
                 expect()
                 self._pass_a_microsecond()
+
+    def loops(self) -> list[tuple[Coroutine[Any, Any, object], Callable[[], object]]]:
+        """Return a pass of each background loop, and what it does to the model."""
+        return [
+            (expire_locks(self.broker.sweeping), self.model.sweep),
+            (promote_scheduled(self.broker.scheduling), self.model.promote),
+            (expire_overdue(self.broker.expiring), self.model.expire),
+        ]
 
     # ---- administration ----------------------------------------------------------------------------------------------
 
@@ -290,7 +302,7 @@ class VerbHistories(RuleBasedStateMachine):
         limit=limits,
     )
     def purge(self, states: set[MessageState], lowest_priority: int, limit: int | None) -> None:
-        selection = MessageSelection(sorted(states), _at_least(lowest_priority), limit)
+        selection = MessageSelection(sorted(states), at_least(lowest_priority), limit)
         purged = self.run(purge(self.broker.purging, self.queue, selection))
         assert purged == self.model.purge(states, lowest_priority, limit)
 
@@ -299,7 +311,7 @@ class VerbHistories(RuleBasedStateMachine):
     def redrive(self, lowest_priority: int, limit: int | None) -> None:
         dead_lettered_states = [MessageState.DEAD_LETTERED]
         chosen = self.model.select(dead_lettered_states, lowest_priority, limit)
-        selection = MessageSelection(dead_lettered_states, _at_least(lowest_priority), limit)
+        selection = MessageSelection(dead_lettered_states, at_least(lowest_priority), limit)
         assert self.run(redrive(self.broker.redriving, self.queue, self.queue, selection, None)) == self.model.redrive(
             chosen
         )
@@ -318,14 +330,14 @@ class VerbHistories(RuleBasedStateMachine):
         def change(message: Message) -> Edit:
             return Edit(message, delay=due_in, priority=priority)
 
-        result = self._result_or_code(edit(self.broker.editing, self.queue, number, change, _if_match(is_stale)))
+        result = self.result_or_code(edit(self.broker.editing, self.queue, number, change, if_match(is_stale)))
         assert (result if isinstance(result, str) else "edited") == self.model.edit(number, is_stale, priority, due_in)
 
     @precondition(lambda self: self.model.known_numbers())
     @rule(pick=picks, is_stale=is_stale_choices)
     def cancel(self, pick: int, is_stale: bool) -> None:
         number = self._picked(pick)
-        result = self._result_or_code(cancel(self.broker.editing, self.queue, number, _if_match(is_stale)))
+        result = self.result_or_code(cancel(self.broker.editing, self.queue, number, if_match(is_stale)))
         assert (result or "cancelled") == self.model.cancel(number, is_stale)
 
     @precondition(lambda self: len(self.model.known_numbers()) > MAX_MESSAGES)
@@ -351,7 +363,7 @@ class VerbHistories(RuleBasedStateMachine):
                 message.priority,
                 message.delivery_count,
                 message.failure_count,
-                _token(message) if message.lock_token else None,
+                token_text(message) if message.lock_token else None,
                 _lifetime(message),
             )
             for message in stored
@@ -380,59 +392,28 @@ class VerbHistories(RuleBasedStateMachine):
         self.run(self.clock.advance(0.000_001))
         self.model.now = self.clock.now()
 
-    def _result_or_code(self, work: Coroutine[Any, Any, Result]) -> Result | str:
+    def result_or_code(self, work: Coroutine[Any, Any, Result]) -> Result | str:
         """Return the result of an operation, or the code of its refusal."""
         try:
             return self.run(work)
         except Refusal as refusal:
-            return _result_code(refusal)
+            return result_code(refusal)
 
     def _receive(self, request: ReceiveRequest, expected: list[int]) -> Any:
-        return multiple(*self._locked(self.run(receive(self.broker.receiving, self.queue, request)), expected))
+        return multiple(*self.check_locked(self.run(receive(self.broker.receiving, self.queue, request)), expected))
 
-    def _locked(self, messages: list[Message], expected: list[int]) -> list[str]:
+    def check_locked(self, messages: list[Message], expected: list[int]) -> list[str]:
         """Check the numbers of received messages and return their tokens."""
         assert [message.sequence_number for message in messages] == expected
         for message in messages:
-            self.model.locked(message.sequence_number, _token(message), LOCK_DURATION)
-        return [_token(message) for message in messages]
+            self.model.locked(message.sequence_number, token_text(message), LOCK_DURATION)
+        return [token_text(message) for message in messages]
 
     def _settle(self, request: SettlementRequest, expected: str) -> None:
         (answer,) = self.run(settle(self.broker.settling, self.queue, [request]))
-        assert _result_code(answer) == expected
-
-
-def _attempt(verb: str, key: int, payload: object) -> Attempt:
-    key_digest, payload_digest = (hashlib.sha256(repr(value).encode()).digest() for value in ((verb, key), payload))
-    return Attempt(key_digest, payload_digest, ATTEMPT_RETENTION)
-
-
-def _at_least(lowest_priority: int) -> CelFilter:
-    return CelFilter(f"message.priority >= {lowest_priority}")
+        assert result_code(answer) == expected
 
 
 def _lifetime(message: Message | Expected) -> int | None:
     """Return the time units from available_at to expires_at; a server's clock moves by less than one."""
     return None if message.expires_at is None else round((message.expires_at - message.available_at) / TIME_UNIT)
-
-
-def _if_match(is_stale: bool) -> set[str] | None:
-    return {"a stale etag"} if is_stale else None
-
-
-def _token(message: Message) -> str:
-    return str(LockToken(message.sequence_number, message.lock_token or b""))
-
-
-def _result_code(answer: Receipt | Settled | Refusal) -> str:
-    match answer:
-        case Settled(replayed=True):
-            return f"{answer.outcome} replayed"
-        case Settled():
-            return answer.outcome
-        case AlreadySettled():
-            return f"already {answer.outcome}"
-        case Refusal():
-            return answer.code
-        case _:
-            return "stored"

@@ -286,6 +286,31 @@ async def test_an_admission_to_a_group_is_recorded(store_fixture: StoreFixture) 
     assert names(await history(store_fixture, queue, first)) == [Event.SENT, Event.DELIVERED, Event.SETTLED]
 
 
+async def test_an_admission_after_a_cancellation_is_recorded(store_fixture: StoreFixture) -> None:
+    queue = await store_fixture.queue(QueueSettings(history=True, group_in_flight=1))
+    drafts = [draft(queue, envelope=Envelope(name, group_id="a"), is_in_group=True, **KEPT) for name in "ab"]
+    first, second = await store_fixture.store.send(drafts)
+    message = await store_fixture.store.read(queue.id, first.sequence_number)
+    assert message is not None
+    assert await store_fixture.store.cancel(message, queue)
+    assert names(await history(store_fixture, queue, second.sequence_number)) == [Event.SENT, Event.ADMITTED]
+
+
+async def test_a_redrive_records_what_else_it_admits(store_fixture: StoreFixture) -> None:
+    queue = await store_fixture.queue(QueueSettings(history=True, group_in_flight=1))
+    drafts = [draft(queue, envelope=Envelope(name, group_id="a"), is_in_group=True, **KEPT) for name in "abc"]
+    first, _, last = (receipt.sequence_number for receipt in await store_fixture.store.send(drafts))
+    (message,) = await receive(store_fixture, queue)
+    set_aside = abandonment(message, state=MessageState.DEAD_LETTERED, is_in_group=True, **KEPT)
+    assert await store_fixture.store.move([set_aside]) == [True]
+    wider = await store_fixture.store.queues.change(queue, replaced(queue.settings, group_in_flight=3))
+    assert wider is not None
+    redrive = Redrive(UnlockedRow(first, queue.id, MessageState.DEAD_LETTERED), queue.id)
+    assert await store_fixture.store.redrive([redrive]) == [True]
+    assert names(await history(store_fixture, wider, first))[-1] is Event.REDRIVEN
+    assert names(await history(store_fixture, wider, last)) == [Event.SENT, Event.ADMITTED]
+
+
 async def test_a_work_unit_is_recorded_with_its_settlements_and_sends(
     store_fixture: StoreFixture, recorded: Queue
 ) -> None:
@@ -392,7 +417,7 @@ async def test_an_end_names_no_receiver_of_an_earlier_delivery(store_fixture: St
 # ---- side by side ----------------------------------------------------------------------------------------------------
 
 
-async def test_of_many_settlements_of_a_delivery_one_is_recorded(
+async def test_one_of_many_settlements_of_a_delivery_is_recorded(
     store_fixture: StoreFixture, stores: list[Store], recorded: Queue
 ) -> None:
     sent = await send(store_fixture, recorded, 20)
@@ -479,6 +504,12 @@ async def ended(store_fixture: StoreFixture, queue: Queue) -> int:
     return message.sequence_number
 
 
+async def empty_archive(store_fixture: StoreFixture) -> None:
+    """Remove every message from the archive, as at the end of its retention."""
+    await store_fixture.execute("DELETE FROM archive_seal")
+    await store_fixture.execute("DELETE FROM archive")
+
+
 async def test_a_history_is_kept_as_long_as_the_archive(store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue(QueueSettings(history=True, archive_retention=DAY))
     message = await locked(store_fixture, queue)
@@ -487,6 +518,7 @@ async def test_a_history_is_kept_as_long_as_the_archive(store_fixture: StoreFixt
     (again,) = await receive(store_fixture, queue)
     await store_fixture.store.remove([completion(queue, again, **KEPT)])
     await store_fixture.advance_time(120)
+    await empty_archive(store_fixture)
     await store_fixture.store.delete_expired(500)
     assert len(await history(store_fixture, queue, message.sequence_number)) == 5
     await store_fixture.advance_time(2 * DAY // SECOND)
@@ -498,6 +530,7 @@ async def test_a_history_is_kept_as_long_as_the_archive(store_fixture: StoreFixt
 async def test_events_within_their_time_stay_as_they_are(store_fixture: StoreFixture) -> None:
     recorded = await store_fixture.queue(QueueSettings(history=True))
     number = await ended(store_fixture, recorded)
+    await empty_archive(store_fixture)
     for _ in range(2):
         await store_fixture.store.delete_expired(500)
         await store_fixture.advance_time(2 * DAY // SECOND)
@@ -529,6 +562,7 @@ async def test_a_history_that_was_switched_off_is_deleted_too(store_fixture: Sto
     message = await locked(store_fixture, recorded)
     await store_fixture.store.queues.change(recorded, replaced(recorded.settings, history=False))
     await store_fixture.store.remove([completion(recorded, message, **KEPT)])
+    await empty_archive(store_fixture)
     await store_fixture.advance_time(9 * DAY // SECOND)
     await store_fixture.store.delete_expired(500)
     assert await count_rows(store_fixture) == 0
@@ -537,6 +571,7 @@ async def test_a_history_that_was_switched_off_is_deleted_too(store_fixture: Sto
 async def test_deletion_is_done_in_small_steps(store_fixture: StoreFixture, recorded: Queue) -> None:
     for _ in range(3):
         await ended(store_fixture, recorded)
+    await empty_archive(store_fixture)
     await store_fixture.store.delete_expired(4)
     assert await count_rows(store_fixture) == 9
     await store_fixture.advance_time(9 * DAY // SECOND)

@@ -26,6 +26,15 @@ class RemainingMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class RemainingVersion:
+    """A version of a state in the database after a run, and the message that added it."""
+
+    key: str
+    number: int
+    message_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """A message as a receiver got it. `claimed` counts how often it had been handed out, this time included."""
 
@@ -52,10 +61,16 @@ class Finding:
 
 
 class History:
-    """The logs of all clients of one run, and the remaining messages, by message and by token."""
+    """The logs of all clients of one run, and the remaining messages and versions, by message and by token."""
 
-    def __init__(self, calls: Sequence[RecordedCall], remaining_messages: Sequence[RemainingMessage]) -> None:
+    def __init__(
+        self,
+        calls: Sequence[RecordedCall],
+        remaining_messages: Sequence[RemainingMessage],
+        versions: Sequence[RemainingVersion] = (),
+    ) -> None:
         self.calls = calls
+        self.versions = versions
         self.remaining = remaining_messages
         self.sends = [call for call in calls if call.verb in ("send", "execute")]
         self.deliveries = [delivery for call in calls if call.verb == "receive" for delivery in _deliveries(call)]
@@ -66,9 +81,15 @@ class History:
         return {remaining_message.sequence_number: remaining_message for remaining_message in self.remaining}
 
     @cached_property
+    def completed(self) -> set[str]:
+        """The tokens that ended a message."""
+        return {remaining_message.token for remaining_message in self.remaining if remaining_message.token}
+
+    @cached_property
     def digests(self) -> dict[str, str]:
-        """What was sent, by message id."""
-        return {call.asked["message_id"]: call.asked["digest"] for call in self.sends}
+        """What was sent or published, by message id."""
+        published = [call for call in self.calls if call.verb == "publish"]
+        return {call.asked["message_id"]: call.asked["digest"] for call in (*self.sends, *published)}
 
     @cached_property
     def by_message(self) -> dict[str, list[Delivery]]:

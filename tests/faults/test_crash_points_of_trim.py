@@ -14,9 +14,10 @@ from app.domain.queue import QueueSettings
 from app.runtime.clock import SystemClock
 from app.store.open import open_store
 from tests.contract.store_fixture import claim, completion, draft
-from tests.faults.crash_checks import MOMENTS, CrashSetup, client_of_crashing_server, without_commit_steps
+from tests.faults.crash_checks import MOMENTS, CrashSetup, client_of_crashing_server
 from tests.faults.crashing_server import CrashPoint
 from tests.faults.database_access import execute
+from tests.faults.workload_steps import OK
 
 STEPS = [*(CrashPoint("archive", "trim", moment) for moment in MOMENTS), CrashPoint("reply", "trim")]
 
@@ -29,7 +30,7 @@ async def check_trimmed_once(setup: CrashSetup, step: CrashPoint) -> None:
         async def trim(batch: ArchiveBatch) -> str:
             copy = {"number": batch.number, "row_count": batch.row_count, "digest": batch.digest}
             status, answer = await client.request("trim", "POST", "/v1/archive/trim", {"batches": [copy]})
-            assert status == 200
+            assert status == OK
             return answer["batches"][0]["result"]
 
         # Trimmed says that count and digest were found again, so that all of it was there until then.
@@ -87,6 +88,6 @@ async def test_a_step_on_postgresql(postgres_setup: CrashSetup, step: CrashPoint
 
 
 @pytest.mark.faults("all")
-@pytest.mark.parametrize("step", without_commit_steps(STEPS))
+@pytest.mark.parametrize("step", STEPS, ids=str)
 async def test_a_step_on_mariadb(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_trimmed_once(mariadb_setup, step)

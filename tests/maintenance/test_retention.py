@@ -12,10 +12,10 @@ from app.domain.work_unit import WorkUnit
 from app.maintenance.retention import (
     BATCH_SIZE,
     DELETE_DELAY_SECONDS,
-    TRIM_DELAY_SECONDS,
+    VERSIONS_DELAY_SECONDS,
     delete_expired,
+    delete_old_versions,
     expire_overdue,
-    trim_states,
 )
 from app.maintenance.seal import ArchiveSealer
 from tests.bounds import bounded
@@ -101,10 +101,10 @@ async def test_old_versions_of_states_are_removed_and_counted(harness: BrokerHar
     for number in range(3):
         change = state_change(NextState("game.17", number, b"1", b"null"), f"m{number}")
         await store.execute(WorkUnit(states=[change]), None)
-    assert await trim_states(harness.broker.trimming_states) == TRIM_DELAY_SECONDS
+    assert await delete_old_versions(harness.broker.deleting_versions) == VERSIONS_DELAY_SECONDS
     assert len(await store.states.history("game.17", 0, 10)) == 3
     await harness.clock.advance(to_seconds(DEFAULT_RETENTION) + 1)
-    assert await trim_states(harness.broker.trimming_states) == TRIM_DELAY_SECONDS
+    assert await delete_old_versions(harness.broker.deleting_versions) == VERSIONS_DELAY_SECONDS
     assert [one.number for one in await store.states.history("game.17", 0, 10)] == [3]
     assert harness.counters["versions_removed"] == 2
 
@@ -115,8 +115,8 @@ async def test_the_removal_of_versions_does_not_rest_after_a_full_batch(harness:
         change = state_change(NextState("game.17", number, b"1", b"null"), f"m{number}")
         await store.execute(WorkUnit(states=[change]), None)
     await store.states.delete("game.17")
-    assert await trim_states(harness.broker.trimming_states) == 0.0
-    assert await trim_states(harness.broker.trimming_states) == TRIM_DELAY_SECONDS
+    assert await delete_old_versions(harness.broker.deleting_versions) == 0.0
+    assert await delete_old_versions(harness.broker.deleting_versions) == VERSIONS_DELAY_SECONDS
     assert harness.counters["versions_removed"] == BATCH_SIZE + 2
 
 

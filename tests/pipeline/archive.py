@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from app.domain.digest import content_digest, digest_of_rows, row_digest
 from app.store.migrate import run_on_connection
-from app.store.records.digest_columns import DIGESTED_COLUMNS
+from app.store.records.digest_columns import DIGESTED_COLUMNS, DIGESTED_EVENT_COLUMNS
 from tests.faults.database_access import execute
 from tests.server_drivers import run_in_thread
 
@@ -52,17 +52,30 @@ def live(number: int, **facts: Any) -> dict[str, Any]:
     return row | {"content_digest": content_of(row)} | facts
 
 
+def happened(number: int, sequence_number: int, event: str, **facts: Any) -> dict[str, Any]:
+    """A row of an event with every value that may be absent left out, but for these facts."""
+    return {
+        "id": number, "sequence_number": sequence_number, "queue_id": 1, "happened_at": NOON + number, "event": event,
+        "state": None, "outcome": None, "receiver_id": None, "reason": None, "delivery_count": None,
+        "remove_at": NOON + 30 * DAY,
+    } | facts  # fmt: skip
+
+
 def content_of(row: dict[str, Any]) -> bytes:
     """What the server digests of a message when it accepts it."""
     fields = ("message_id", "group_id", "headers", "body_kind", "body")
     return content_digest(*(row[name] for name in fields))
 
 
-def digest_of(rows: Iterable[dict[str, Any]]) -> str:
-    """What the server seals a batch of these rows with."""
+def digest_of(rows: Iterable[dict[str, Any]], events: Iterable[dict[str, Any]] = ()) -> str:
+    """What the server seals a batch of these rows and events with."""
     ascending = sorted(rows, key=lambda row: row["sequence_number"])
     given = [row | {"body": hashlib.sha256(row["body"]).hexdigest()} for row in ascending]
-    return digest_of_rows(row_digest(row[name] for name in DIGESTED_COLUMNS) for row in given)
+    in_order = sorted(events, key=lambda event: (event["sequence_number"], event["id"]))
+    lines = [row_digest(row[name] for name in DIGESTED_COLUMNS) for row in given]
+    return digest_of_rows([
+        *lines, *(row_digest(event[name] for name in DIGESTED_EVENT_COLUMNS) for event in in_order)
+    ])  # fmt: skip
 
 
 def digest(numbers: Iterable[int]) -> str:
@@ -79,7 +92,10 @@ class Archive:
     @classmethod
     def empty(cls, url: str) -> Archive:
         """The tables of a migrated database, without a row."""
-        for table in ("archive", "archive_seal", "export_batch", "message", "queue", "accepted_count"):
+        tables = (
+            "archive", "archive_seal", "export_batch", "message", "shared_body", "queue", "accepted_count", "message_event",
+        )  # fmt: skip
+        for table in tables:
             execute(url, f"DELETE FROM {table}")
         return cls(url)
 
@@ -99,14 +115,33 @@ class Archive:
         ]  # fmt: skip
         self.fill("export_batch", marks)
 
+    def seal_all_with_events(self, batches: Mapping[int, Sequence[dict[str, Any]]]) -> None:
+        """Archive these accepted messages as batches that are sealed, each message with an event."""
+        self.seal_all(batches)
+        for number, rows in batches.items():
+            events = [
+                happened(row["sequence_number"], row["sequence_number"], "settled", reason=row["message_id"])
+                for row in rows
+            ]
+            self.fill("message_event", events)
+            self._set_digest(number, digest_of(rows, events), 3)
+
+    def seal_with_events(self, number: int, rows: Sequence[dict[str, Any]], events: Sequence[dict[str, Any]]) -> None:
+        """Archive these accepted messages as a sealed batch, with their histories."""
+        self.seal(number, rows)
+        self.fill("message_event", events)
+        self._set_digest(number, digest_of(rows, events), 3)
+
+    def _set_digest(self, number: int, sealed: str, version: int) -> None:
+        execute(
+            self.url, "UPDATE export_batch SET digest = :digest, digest_version = :version WHERE number = :number",
+            digest=sealed, version=version, number=number,
+        )  # fmt: skip
+
     def seal_numbers(self, number: int, rows: Sequence[dict[str, Any]]) -> None:
         """Archive these messages as a server sealed them before rows had digests."""
         self.seal(number, [{**row, "content_digest": None} for row in rows])
-        sealed = digest(row["sequence_number"] for row in rows)
-        execute(
-            self.url, "UPDATE export_batch SET digest = :digest, digest_version = 1 WHERE number = :number",
-            digest=sealed, number=number,
-        )  # fmt: skip
+        self._set_digest(number, digest(row["sequence_number"] for row in rows), 1)
 
     def archive_rows(self, rows: Sequence[dict[str, Any]]) -> None:
         """Archive these accepted messages, in no batch where they name none."""
@@ -117,6 +152,18 @@ class Archive:
         """Insert rows of the archive, each with its batch."""
         self.fill("archive", [row | {"export_batch": 0} for row in rows])
         self.fill("archive_seal", [{name: row[name] for name in SEAL_COLUMNS} for row in rows])
+
+    def share_bodies(self, condition: str = "TRUE") -> None:
+        """Move the bodies of the messages for which the SQL condition holds to where messages share one."""
+        for table in ("archive", "message"):
+            execute(
+                self.url, f"INSERT INTO shared_body (id, body) SELECT message_id, body FROM {table} WHERE {condition}"
+            )
+            execute(
+                self.url,
+                f"UPDATE {table} SET shared_body_id = message_id, shared_body_bytes = LENGTH(body), body = '' "
+                f"WHERE {condition}",
+            )
 
     def write_as_older_servers(self) -> None:
         """Write the batch of each message where servers wrote it before there was a table for it."""
@@ -157,17 +204,13 @@ class Archive:
         """Let every archived message have ended that much earlier, and its batch be sealed with it."""
         execute(self.url, "UPDATE archive SET settled_at = settled_at - :by", by=by)
         for (number,) in execute(self.url, "SELECT number FROM export_batch WHERE removed_at IS NULL"):
-            found = execute(
-                self.url,
-                f"SELECT {', '.join(DIGESTED_COLUMNS)} FROM archive WHERE {IN_BATCHES.format(number)}",
-            )
-            sealed = digest_of(dict(zip(DIGESTED_COLUMNS, row, strict=True)) for row in found)
-            execute(
-                self.url,
-                "UPDATE export_batch SET digest = :digest WHERE number = :number",
-                digest=sealed,
-                number=number,
-            )
+            rows = self._rows_of_batch("archive", list(DIGESTED_COLUMNS), number)
+            events = self._rows_of_batch("message_event", list(DIGESTED_EVENT_COLUMNS), number)
+            self._set_digest(number, digest_of(rows, events), 3 if events else 2)
+
+    def _rows_of_batch(self, table: str, columns: Sequence[str], number: int) -> list[dict[str, Any]]:
+        found = execute(self.url, f"SELECT {', '.join(columns)} FROM {table} WHERE {IN_BATCHES.format(number)}")
+        return [dict(zip(columns, row, strict=True)) for row in found]
 
     def delete_message(self, sequence_number: int) -> None:
         """Let an archived message vanish, as no server does it."""

@@ -81,6 +81,8 @@ def changed(column: str, value: Any) -> Any:
             return value + timedelta(days=1)
         case bytes():
             return bytes(255 - octet for octet in value)
+        case list():
+            return value[1:]
         case _:
             return f"{value}x"
 

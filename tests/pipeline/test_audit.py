@@ -24,7 +24,7 @@ from peeklock_pipeline.lake import SEALED_AT_KEY, Lake
 from peeklock_pipeline.ranges import rows_of
 from peeklock_pipeline.refusals import BadLake, BadOption
 from peeklock_pipeline.table_specs import ARCHIVE, STORED_ROWS
-from peeklock_pipeline.transforms.audit import archived_rows, batches, with_digests
+from peeklock_pipeline.transforms.audit import archived_events, archived_rows, batches, with_digests
 from pyspark.sql import SparkSession
 
 from tests.faults.database_access import execute
@@ -92,7 +92,7 @@ def test_the_digests_are_those_that_the_server_seals_with(spark: SparkSession, a
     export(spark, database, lake)
     stored = rows_of(spark, [(1, 2**40)], database.rows, STORED_ROWS)
     for frame in (archived_rows(lake.read(spark)), with_digests(stored)):
-        [row] = batches(frame).collect()
+        [row] = batches(frame, archived_events(lake.read(spark))).collect()
         assert (row.number, row.messages, row.numbers) == (1, 8, digest(row["sequence_number"] for row in rows))
         assert (row.rows, row.changed) == (digest_of(rows), 0)
         assert frame.where("is_covered AND is_as_accepted").count() == 7

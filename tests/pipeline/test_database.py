@@ -41,7 +41,7 @@ def test_every_value_is_read_as_stored_also_after_thousands_of_nulls(archive: Ar
     assert len(rows) == 3001
     assert rows[-1] == {
         **{name: value for name, value in archived(3001, **FULL).items() if name in ARCHIVE.schema.names},
-        "lock_token": "3001.000102030405060708090a0b0c0d0e0f", "body_kind": "bytes", "export_batch": 2,
+        "lock_token": "3001.000102030405060708090a0b0c0d0e0f", "body_kind": "bytes", "export_batch": 2, "history": None,
         "date": datetime.fromtimestamp(NOON / 1e6, UTC).date(),
         **{
             name: moment(value)
@@ -51,7 +51,7 @@ def test_every_value_is_read_as_stored_also_after_thousands_of_nulls(archive: Ar
     }  # fmt: skip
     assert {name for name, value in rows[0].items() if value is None} == {
         "lock_token", "receiver_id", "expires_at", "first_delivered_at", "last_delivered_at", "last_failure",
-        "group_id", "headers", "properties", "dead_letter_reason", "dead_letter_description",
+        "group_id", "headers", "properties", "dead_letter_reason", "dead_letter_description", "history",
     }  # fmt: skip
 
 
@@ -109,6 +109,21 @@ def test_bodies_stay_in_the_database_that_can_digest_them(archive: Archive) -> N
         else:
             assert archive.url.startswith("sqlite")
             assert (row["body"], row["content_found"], row["body_sha256"]) == (stored["body"], None, None)
+
+
+def test_a_shared_body_is_read_like_one_of_its_own(archive: Archive) -> None:
+    archive.seal(1, [archived(1, **FULL), archived(2)])
+    archive.add_to_queue(7, "orders", [live(3, body=b"live", body_kind=2), live(4)])
+    database = Database.from_url(archive.url)
+
+    def read() -> list[list[dict[str, Any]]]:
+        tables = (database.read(1, 1), pa.concat_tables(database.messages(1, 9)), pa.concat_tables(database.rows(1, 9)))
+        return [table.sort_by("sequence_number").to_pylist() for table in tables]
+
+    before = read()
+    archive.share_bodies()
+    assert execute(archive.url, "SELECT MAX(LENGTH(body)) FROM archive") == [(0,)]
+    assert read() == before
 
 
 def test_accounts_count_accepted_messages_and_those_in_the_database(archive: Archive) -> None:

@@ -18,7 +18,7 @@ from peeklock_pipeline.jobs.snapshot import snapshot
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadLake, BadOption
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED
-from peeklock_pipeline.transforms.audit import archived_rows, batches
+from peeklock_pipeline.transforms.audit import archived_events, archived_rows, batches
 from pyspark.sql import SparkSession
 
 from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, live
@@ -46,7 +46,8 @@ def contents(spark: SparkSession, lake: Lake) -> list[object]:
 
 
 def facts(spark: SparkSession, lake: Lake) -> list[object]:
-    return batches(archived_rows(lake.read(spark))).orderBy("number").collect()
+    archive = lake.read(spark)
+    return batches(archived_rows(archive), archived_events(archive)).orderBy("number").collect()
 
 
 def orphan(lake: Lake, database: Database, age_days: int) -> Path:

@@ -107,7 +107,7 @@ def test_exports_beside_eight_writers_lose_nothing(
 def test_the_server_removes_what_the_lake_proves_to_have(
     spark: SparkSession, archive: Archive, service: PeeklockProcess, lake: Lake, tmp_path: Path
 ) -> None:
-    httpx.put(f"{service.url}/v1/queues/orders", json={}).raise_for_status()
+    httpx.put(f"{service.url}/v1/queues/orders", json={"history": True}).raise_for_status()
     write(service.url, 1, rounds=range(2))
     wait_until_sealed(archive)
     database = Database.from_url(archive.url)
@@ -125,9 +125,12 @@ def test_the_server_removes_what_the_lake_proves_to_have(
     done = trimmed(spark, service.url, aged, timedelta(0))
     assert [batch.result for batch in done.batches] == ["trimmed"] * sealed
     assert len(archive.numbers()) == MESSAGES
+    assert set(events_by_message(archive)) == archive.numbers()
     assert trimmed(spark, service.url, aged, timedelta(0)).batches == []
     assert audit(spark, database, aged).findings == []
     assert export(spark, database, aged).messages == MESSAGES
+    histories = aged.read(spark).select("history.event").collect()
+    assert [row.event for row in histories] == [["sent", "delivered", "settled"]] * 3 * MESSAGES
 
 
 def test_a_batch_that_differs_stays(spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path) -> None:
@@ -154,6 +157,11 @@ def trimmed(spark: SparkSession, url: str, lake: Lake, older_than: timedelta) ->
     """Trim the archive of the server, and return the result."""
     with Server(url, None) as server:
         return trim(spark, server, lake, older_than)
+
+
+def events_by_message(archive: Archive) -> dict[int, int]:
+    """How many events of each message the database has."""
+    return dict(execute(archive.url, "SELECT sequence_number, COUNT(*) FROM message_event GROUP BY sequence_number"))
 
 
 def repeat_in_order(turns: threading.Semaphore, enough: threading.Event) -> Iterator[int]:

@@ -7,12 +7,12 @@ from app.api.http.response import Response
 from app.broker.history import read_history
 from app.domain.access import Right
 from app.wire.field_types import Page
-from app.wire.history import HistoryPage, history_page
+from app.wire.history import MAX_HISTORY_PAGE_BYTES, HistoryPage, history_page
 
 
 @operation(
     "GET", MESSAGE + "/history", right=Right.BROWSE, tag="messages",
-    responses={200: HistoryPage}, refusals=(404, 422), query=Page,
+    responses={200: HistoryPage}, refusals=(404, 422), query=Page, answer_bytes=MAX_HISTORY_PAGE_BYTES,
     response_example={
         "items": [
             {"at": "2026-11-22T12:18:18.033196Z", "event": "sent", "state": "available"},
@@ -37,7 +37,7 @@ async def read_message_history(request: Request[None]) -> Response:
     """
     query: Page = request.query
     found, more = await read_history(
-        request.broker.recounting,
+        request.broker.reading_history,
         await request.queue(),
         sequence_number_of(request),
         cursor_of(query),

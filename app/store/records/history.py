@@ -1,8 +1,8 @@
 """Histories: the transaction that changes a message also records the event, in queues that keep a history.
 
 Statements that run for every message run alone for queues without a history. A request that says `keeps_history` runs
-them in a transaction that ends with the statements here. These ask the row of the queue, so a request from before a
-change of the setting records nothing in a queue that keeps no history.
+them in a transaction that ends with the statements here, or runs a form of them that also records. All of these ask the
+row of the queue, so a request from before a change of the setting records nothing in a queue that keeps no history.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ from app.store.records import rows
 from app.store.records.database import Database, SqlSession
 
 KEEP_PERIOD: Duration = DAY
-"""How long an event past its time is kept before it is looked at again, while its message is in a queue."""
+"""How long an expired event is kept before it is checked again, while its message still exists."""
 
 MAX_DELETION_STEPS = 100
 """Statements that look for events to delete in one pass, because most events that they find may be kept."""
@@ -134,7 +134,8 @@ async def record_withdrawn(session: SqlSession, withdrawals: Iterable[Withdrawal
 async def delete_expired_events(database: Database, limit: int) -> int:
     """Delete about this number of events past their time. Return how many.
 
-    The events of a message that is in a queue are kept, and those of another one until its last event is past its time.
+    The events of a message that is in a queue or in the archive are kept, and those of another one until its last event is
+    past its time.
     """
     deleted = 0
     for _ in range(MAX_DELETION_STEPS):

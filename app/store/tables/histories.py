@@ -12,7 +12,8 @@ class MessageEventRow(SQLModel, table=True):
     """One event in the history of a message. The ids of a message's events ascend in the order of its transactions.
 
     `state` is null if the message has left its queue. `lock_token` is set while the message is locked: the end of the
-    delivery finds its receiver by it. A message's events are deleted together, after `remove_at` of the last one.
+    delivery finds its receiver by it. A message's events are deleted together: after `remove_at` of the last one, once the
+    message is in no queue and not in the archive, or with its batch, which was trimmed.
     """
 
     __tablename__: ClassVar[TableName] = "message_event"

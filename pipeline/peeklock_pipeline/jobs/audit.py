@@ -21,6 +21,7 @@ from peeklock_pipeline.jobs.findings import (
     BatchContents,
     Finding,
     LimitedFindings,
+    batch_contents,
     batch_findings,
     limit_findings,
     limit_rows,
@@ -29,9 +30,9 @@ from peeklock_pipeline.jobs.ledger_lines import LedgerInputs, LedgerLine, ledger
 from peeklock_pipeline.lake import Lake, export_position_of
 from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.progress import Progress, no_progress
-from peeklock_pipeline.ranges import even_ranges, rows_of, task_refusals
+from peeklock_pipeline.ranges import Range, even_ranges, rows_of, task_refusals
 from peeklock_pipeline.refusals import BadOption
-from peeklock_pipeline.table_specs import ARCHIVE, STORED_ROWS
+from peeklock_pipeline.table_specs import ARCHIVE, EVENTS, STORED_ROWS
 from peeklock_pipeline.transforms import audit as ask
 
 RANGE_NUMBERS = 500_000
@@ -117,9 +118,9 @@ def audit(
         found.append(limit_rows(ask.changed_contents(placed), _changed_finding))
         progress(2, STEPS)
         notes = (_removed_counts(spark, lake, table), lake.missed())
-        comparison = BatchComparison(
-            known, _listed(database), begun.number, mark.number, _batch_contents(placed), *notes
-        )
+        contents = _batch_contents(placed, ask.archived_events(archive).unionByName(_stored_events(spark, database)))
+        # Listed after its rows and events were read, which finds the batches that were removed meanwhile.
+        comparison = BatchComparison(known, _listed(database), begun.number, mark.number, contents, *notes)
         found.append(batch_findings(comparison, placed, lambda numbers: _pairs(spark, database, archive, numbers)))
         found.append(limit_findings([*unbalanced_findings(lines, comparison.unexported())]))
         progress(3, STEPS)
@@ -184,15 +185,23 @@ def _missing_file_finding(file: DataFile) -> Finding:
 
 def _stored(spark: SparkSession, database: Database) -> DataFrame:
     """Return every message row of the database."""
+    return rows_of(spark, _number_ranges(database), database.rows, STORED_ROWS)
+
+
+def _stored_events(spark: SparkSession, database: Database) -> DataFrame:
+    """Return the digests of every event of a sealed message of the database."""
+    return ask.event_digests(rows_of(spark, _number_ranges(database), database.events, EVENTS), "archive")
+
+
+def _number_ranges(database: Database) -> list[Range]:
     span = database.span()
-    ranges = even_ranges(*span, RANGE_NUMBERS) if span else []
-    return rows_of(spark, ranges, database.rows, STORED_ROWS)
+    return even_ranges(*span, RANGE_NUMBERS) if span else []
 
 
-def _batch_contents(placed: DataFrame) -> dict[tuple[str, int], BatchContents]:
+def _batch_contents(placed: DataFrame, events: DataFrame) -> dict[tuple[str, int], BatchContents]:
     """Read every message, and return the contents of each batch in lake and archive."""
-    rows = ask.batches(placed.where("export_batch IS NOT NULL"), "place").collect()
-    return {(row.place, row.number): BatchContents(row.messages, row.numbers, row.rows) for row in rows}
+    rows = ask.batches(placed.where("export_batch IS NOT NULL"), events).collect()
+    return {(row.place, row.number): batch_contents(row) for row in rows}
 
 
 def _expected(spark: SparkSession, log: Path) -> DataFrame:

@@ -55,7 +55,10 @@ def limit_findings(found: Sequence[Finding]) -> LimitedFindings:
 
 @dataclass(frozen=True, slots=True)
 class BatchContents:
-    """The content of a batch in lake or archive: its messages, and the digests of their numbers and rows."""
+    """The content of a batch in lake or archive: its messages, and the digests of their numbers, and of rows and events.
+
+    The second digest of a batch without events is the one of version 2.
+    """
 
     messages: int
     numbers: str
@@ -63,8 +66,13 @@ class BatchContents:
 
     def proves(self, batch: Batch) -> bool:
         """Return whether this is what was sealed, by the digest of the batch's version."""
-        digest = {1: self.numbers, 2: self.rows}.get(batch.digest_version)
+        digest = {1: self.numbers, 2: self.rows, 3: self.rows}.get(batch.digest_version)
         return (self.messages, digest) == (batch.rows, batch.digest)
+
+
+def batch_contents(row: Row) -> BatchContents:
+    """Convert a row of `batches`."""
+    return BatchContents(row.messages, row.numbers, row.rows)
 
 
 NO_CONTENTS = BatchContents(0, "", "")

@@ -9,7 +9,7 @@ import httpx
 from pyspark.sql import SparkSession
 
 from peeklock_pipeline.database import Batch
-from peeklock_pipeline.jobs.findings import NO_CONTENTS, BatchContents
+from peeklock_pipeline.jobs.findings import NO_CONTENTS, batch_contents
 from peeklock_pipeline.lake import ExportPosition, Lake, export_position_of
 from peeklock_pipeline.plurals import batches, messages
 from peeklock_pipeline.progress import Progress, no_progress
@@ -122,9 +122,10 @@ def trim(
         if batch.removed_at is None and batch.number <= mark.number and batch.sealed_at <= until
     ]
     with task_refusals():
-        found = ask.batches(ask.archived_rows(lake.read_version(spark, table))).collect()
+        archive = lake.read_version(spark, table)
+        found = ask.batches(ask.archived_rows(archive), ask.archived_events(archive)).collect()
         gone = {row.export_batch for row in lake.removed(spark, table).select("export_batch").distinct().collect()}
-    here = {row.number: BatchContents(row.messages, row.numbers, row.rows) for row in found if not row.changed}
+    here = {row.number: batch_contents(row) for row in found if not row.changed}
     results = {batch.number: REMOVED if batch.number in gone else DIFFERS for batch in wanted}
     proven = [
         batch for batch in wanted if batch.number not in gone and here.get(batch.number, NO_CONTENTS).proves(batch)

@@ -9,9 +9,9 @@ from pyspark.sql.types import StructType
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.sending import Destination
-from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.table_specs import ARCHIVE, HISTORY
 
-UNSELECTED_BY_DEFAULT = ("body",)
+UNSELECTED_BY_DEFAULT = ("body", HISTORY)
 """Columns that are read only by name, because most queries do not need them and they are most of the bytes."""
 
 

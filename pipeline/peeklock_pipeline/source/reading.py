@@ -23,12 +23,12 @@ from peeklock_pipeline.database import Batch, Database
 from peeklock_pipeline.jobs.export import export_tasks
 from peeklock_pipeline.refusals import BatchesLost
 from peeklock_pipeline.source.options import ReadOptions, check_columns
-from peeklock_pipeline.table_specs import TIMESTAMP
+from peeklock_pipeline.table_specs import HISTORY, TIMESTAMP
 
 CHUNK_ROWS = 10_000
 """Rows handed to Spark at a time."""
 
-NEEDS = {"date": "settled_at", "lock_token": "sequence_number"}
+NEEDS = {"date": "settled_at", "lock_token": "sequence_number", HISTORY: "sequence_number"}
 """Columns that are computed from another column."""
 
 

@@ -12,7 +12,7 @@ from operator import or_
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.table_specs import ARCHIVE, LOCATED_ROWS
+from peeklock_pipeline.table_specs import ARCHIVE, HISTORY, LOCATED_ROWS
 from peeklock_pipeline.transforms import digests
 
 STANDINGS = ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled")
@@ -23,6 +23,20 @@ def archived_rows(archive: DataFrame) -> DataFrame:
     """Return the rows of the lake's archive with the columns of `LOCATED_ROWS`."""
     nothing = {name: F.lit(None).cast("string") for name in ("body_sha256", "content_found")}
     return with_digests(archive.withColumns({"standing": F.col("outcome"), "place": F.lit("lake"), **nothing}))
+
+
+def archived_events(archive: DataFrame) -> DataFrame:
+    """Return the events of the lake's archive as `event_digests` does."""
+    exploded = archive.select("export_batch", "sequence_number", F.explode(HISTORY).alias("one"))
+    return event_digests(exploded.select("export_batch", "sequence_number", "one.*"), "lake")
+
+
+def event_digests(events: DataFrame, place: str) -> DataFrame:
+    """Return events (`EVENTS`) with their digests: batch, place, message, number of the event, and its digest."""
+    digest = digests.event_digest().alias("event_digest")
+    return events.select(
+        "export_batch", F.lit(place).alias("place"), "sequence_number", F.col("number").alias("event_number"), digest
+    )
 
 
 def with_digests(rows: DataFrame) -> DataFrame:
@@ -80,22 +94,30 @@ def message_locations(repeated: DataFrame) -> DataFrame:
     )
 
 
-def batches(rows: DataFrame, *by: str) -> DataFrame:
-    """Return the message count of each batch, and its digests as the server computes them.
+def batches(rows: DataFrame, events: DataFrame) -> DataFrame:
+    """Return the message count of each batch in each place, and its digests as the server computes them.
 
     `numbers` is the SHA-256 over the sequence numbers, ascending, each in decimal and followed by a line feed. `rows`
-    is the SHA-256 over the digests of the rows, in the same order, each in hexadecimal and followed by a line feed.
-    `changed` counts messages whose content is not the accepted one.
+    is the SHA-256 over the digests of the rows, in the same order, and of the events (`event_digests`), by message and
+    number, each in hexadecimal and followed by a line feed. `changed` counts messages whose content is not the accepted
+    one.
     """
     ascending = F.sort_array(F.collect_list(F.struct("sequence_number", "row_digest")))
     numbers = F.transform(ascending, lambda row: row["sequence_number"].cast("string"))
     row_digests = F.transform(ascending, lambda row: row["row_digest"])
-    return rows.groupBy(*by, F.col("export_batch").alias("number")).agg(
+    in_order = F.sort_array(F.collect_list(F.struct("sequence_number", "event_number", "event_digest")))
+    event_lines = F.transform(in_order, lambda event: event["event_digest"])
+    happened = events.groupBy("place", "export_batch").agg(event_lines.alias("event_lines"))
+    found = rows.groupBy("place", "export_batch").agg(
         F.count("*").alias("messages"),
         _digest_of_lines(numbers).alias("numbers"),
-        _digest_of_lines(row_digests).alias("rows"),
+        row_digests.alias("row_lines"),
         F.count_if(~F.col("is_as_accepted")).alias("changed"),
     )
+    lines = F.concat("row_lines", F.coalesce("event_lines", F.array().cast("array<string>")))
+    number, digest = F.col("export_batch").alias("number"), _digest_of_lines(lines).alias("rows")
+    batch = found.join(happened, ["place", "export_batch"], "left")
+    return batch.select("place", number, "messages", "numbers", digest, "changed")
 
 
 def _digest_of_lines(texts: Column) -> Column:
