@@ -195,7 +195,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "findall",
         [lambda n: "@" * n, lambda n: "@" + "a" * n, lambda n: "@a." * n],
     ),
-    "app.store.records.statements.WEIGHT_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
+    "app.store.records.statements.CONTENT_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
     "app.store.records.statements.TABLE_MACRO": (
         "findall",
         [lambda n: "@entries(" + "a " * n, lambda n: "@entries(" * n, lambda n: "@entries() AS " + "a" * n],

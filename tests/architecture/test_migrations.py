@@ -268,6 +268,57 @@ def test_a_downgrade_returns_the_batches_to_the_archived_rows(empty: str) -> Non
     assert run_on_connection(empty, archived) == [(7, 1), (8, None)]
 
 
+SHARING = (
+    "INSERT INTO shared_body (id, body) VALUES ('b', 'shared')",
+    INSERT_ARCHIVED,
+    INSERT_ARCHIVED.replace("(7,", "(8,"),
+    "UPDATE archive SET body = '', shared_body_id = 'b', shared_body_bytes = 6 WHERE sequence_number = 8",
+)
+"""One archived message with its own body and one with a shared body."""
+
+
+def test_a_downgrade_puts_shared_bodies_back_into_their_rows(empty: str) -> None:
+    run_on_connection(empty, move_to("0016"))
+    before = run_on_connection(empty, description)
+    migrate(empty)
+
+    def fill(connection: Connection) -> None:
+        for statement in SHARING:
+            connection.execute(text(statement))
+        connection.commit()
+
+    def bodies(connection: Connection) -> list[bytes]:
+        found = connection.execute(text("SELECT body FROM archive ORDER BY sequence_number")).scalars()
+        return [body.encode() if isinstance(body, str) else bytes(body) for body in found]
+
+    run_on_connection(empty, fill)
+    own = run_on_connection(empty, bodies)[0]
+    run_on_connection(empty, move_to("0016"))
+    assert run_on_connection(empty, description) == before
+    assert run_on_connection(empty, bodies) == [own, b"shared"]
+
+
+def test_sends_that_wait_when_their_counting_begins_are_counted(empty: str) -> None:
+    run_on_connection(empty, move_to("0017"))
+    columns = "transaction_id, place, queue, message_id, sequence_number, member_bytes, content"
+
+    def fill(connection: Connection) -> None:
+        queue = (
+            "INSERT INTO queue (id, name, settings, version, created_at, updated_at) VALUES (3, 'orders', '', 1, 1, 1)"
+        )
+        connection.execute(text(queue))
+        for values in ("0, 'orders', 'm', NULL", "1, 'orders', NULL, 9", "2, 'gone', 'n', NULL"):
+            connection.execute(text(f"INSERT INTO transaction_member ({columns}) VALUES ('t', {values}, 1, '')"))
+        connection.commit()
+
+    def queue_ids(connection: Connection) -> list[int | None]:
+        return list(connection.execute(text("SELECT queue_id FROM transaction_member ORDER BY place")).scalars())
+
+    run_on_connection(empty, fill)
+    migrate(empty)
+    assert run_on_connection(empty, queue_ids) == [3, None, None]
+
+
 def add_unknown_objects(connection: Connection) -> None:
     """What a newer version's migration may do while this one still serves: add."""
     connection.execute(text("CREATE TABLE later_table (id INTEGER)"))

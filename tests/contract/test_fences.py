@@ -1,11 +1,12 @@
 """Every statement that acts on a lock or on an expected message has a fence, and each condition of the fence counts."""
 
+import secrets
 from collections.abc import Awaitable, Callable
 
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Extension, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports import Attempt, Extension, Redrive, SettlementsFailed, UnlockedRow, Withdrawal
 from app.domain.instant import HOUR, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, QueueSettings
@@ -19,11 +20,13 @@ from app.domain.settlement import (
     Outcome,
     fence_above,
 )
+from app.domain.work_unit import WorkUnit
 from tests.contract.store_fixture import (
     LOCK_DURATION,
     StoreFixture,
     abandonment,
     completion,
+    draft,
     expiry,
     token,
     with_wrong_token,
@@ -54,7 +57,17 @@ async def release(store_fixture: StoreFixture, queue: Queue, message: Message, f
     return (await store_fixture.store.release([replace(expiry(message), queue_id=queue.id, fence=fence)]))[0]
 
 
-HOLDER_ACTIONS = [remove, move, extend]
+async def commit(store_fixture: StoreFixture, queue: Queue, message: Message, fence: Fence) -> bool:
+    """Complete in a commit."""
+    unit = WorkUnit([completion(queue, message, fence=fence)], [draft(await store_fixture.queue())])
+    try:
+        await store_fixture.store.execute(unit, Attempt(secrets.token_bytes(32), b"f" * 32, HOUR))
+    except SettlementsFailed:
+        return False
+    return True
+
+
+HOLDER_ACTIONS = [remove, move, extend, commit]
 ALL_ACTIONS = [*HOLDER_ACTIONS, release]
 AFTER_LOCK_SECONDS = LOCK_DURATION // SECOND + 1
 
@@ -161,7 +174,7 @@ async def test_the_token_of_an_earlier_delivery_has_no_effect(
 
 
 @pytest.mark.fence("generation")
-@pytest.mark.parametrize("action", [remove, move])
+@pytest.mark.parametrize("action", [remove, move, commit])
 async def test_a_renewed_lock_is_settled_only_after_a_read_of_the_lock_store(
     store_fixture: StoreFixture, queue: Queue, action: Action
 ) -> None:

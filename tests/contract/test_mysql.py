@@ -54,7 +54,7 @@ UNUSUAL_SETTINGS = (
 )
 """Settings that no default has. Each would break a store that relied on the default."""
 
-SMALL_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:16M"
+SMALL_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:24M"
 LARGE_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M"
 
 SLEEPING_QUERY = "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'"

@@ -140,7 +140,12 @@ async def test_a_queue_in_a_path_has_a_valid_name(api: ApiServer, encoded_name: 
     problem(await api.request("DELETE", f"/keys/{encoded_name}"), 404, "key-not-found")
 
 
-@pytest.mark.parametrize("cursor", ["%00", "orders%20", "1%20", "%F0%9F%92%A9", "%ED%A0%80", "9" * 200])
+async def test_a_query_that_is_not_utf_8_is_refused(api: ApiServer) -> None:
+    for path in ("/keys", "/queues", "/queues/orders/messages", "/archive/batches"):
+        assert pointers(await api.request("GET", f"{path}?cursor=%ED%A0%80")) == ["#/query"]
+
+
+@pytest.mark.parametrize("cursor", ["%00", "orders%20", "1%20", "%F0%9F%92%A9", "9" * 200])
 async def test_a_foreign_cursor_is_refused(api: ApiServer, cursor: str) -> None:
     for path in ("/keys", "/queues/orders/messages", "/archive/batches"):
         assert pointers(await api.request("GET", f"{path}?cursor={cursor}")) == ["#/query/cursor"]

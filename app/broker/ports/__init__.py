@@ -59,8 +59,10 @@ from app.broker.ports.message_store import (
     WorkUnitStore,
 )
 from app.broker.ports.notifier import Counters, Notifier
+from app.broker.ports.offer_store import EndOfferStore, OfferEndCause, OfferStore
 from app.broker.ports.queue_store import (
     ApiKeyStore,
+    DeadLetterQueues,
     DeletedQueue,
     DeletedQueues,
     LockRevocation,
@@ -68,7 +70,7 @@ from app.broker.ports.queue_store import (
     QueueStore,
     QueueTotals,
 )
-from app.broker.ports.state_store import StateStore, TrimStatesStore
+from app.broker.ports.state_store import StateStore, VersionRetentionStore
 from app.broker.ports.store import Store, StoreClock, StoreDescription
 from app.broker.ports.topic_store import EntityStore, SubscriptionStore, TopicStore
 from app.broker.ports.transaction_store import CommitResult, JoinResult, TransactionStore
@@ -84,10 +86,12 @@ __all__ = [
     "CommitResult",
     "CommitStore",
     "Counters",
+    "DeadLetterQueues",
     "DeletedQueue",
     "DeletedQueues",
     "Edit",
     "EditStore",
+    "EndOfferStore",
     "EntityStore",
     "ExpireStore",
     "ExplainStore",
@@ -104,6 +108,8 @@ __all__ = [
     "MessageStore",
     "NotRenewed",
     "Notifier",
+    "OfferEndCause",
+    "OfferStore",
     "PlanStore",
     "PromiseStore",
     "Promoted",
@@ -137,8 +143,8 @@ __all__ = [
     "SweepStore",
     "TopicStore",
     "TransactionStore",
-    "TrimStatesStore",
     "UnlockedRow",
+    "VersionRetentionStore",
     "Withdrawal",
     "WorkUnitStore",
 ]

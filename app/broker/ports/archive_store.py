@@ -43,7 +43,8 @@ class ArchiveStore(Protocol):
         ...
 
     async def trim(self, copy: CopiedBatch) -> TrimResult:
-        """Remove the messages of a batch if they equal both the copy and the sealed batch, and ended over an hour ago.
+        """Remove the messages of a batch, and the events that its digest covers, if they equal both the copy and the sealed
+        batch, and the messages ended over an hour ago.
 
         The same transaction compares a digest of the batch's digest version. Younger messages stay: for an hour they
         serve as tombstones.

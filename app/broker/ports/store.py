@@ -8,6 +8,7 @@ from app.broker.ports.explain_store import ExplainStore
 from app.broker.ports.history_store import HistoryStore
 from app.broker.ports.maintenance_store import MaintenanceStore
 from app.broker.ports.message_store import Admitted, MessageStore
+from app.broker.ports.offer_store import EndOfferStore, OfferStore
 from app.broker.ports.queue_store import ApiKeyStore, QueueStore
 from app.broker.ports.state_store import StateStore
 from app.broker.ports.topic_store import TopicStore
@@ -41,7 +42,17 @@ class StoreDescription(Protocol):
         ...
 
 
-class Store(MessageStore, MaintenanceStore, ExplainStore, HistoryStore, StoreClock, StoreDescription, Protocol):
+class Store(
+    MessageStore,
+    MaintenanceStore,
+    ExplainStore,
+    HistoryStore,
+    OfferStore,
+    EndOfferStore,
+    StoreClock,
+    StoreDescription,
+    Protocol,
+):
     """An open message store. `archive`, `queues`, `topics`, `transactions`, `keys` and `states` share its connections.
 
     When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with

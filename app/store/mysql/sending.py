@@ -19,6 +19,7 @@ from app.store.records.history import any_keeps_history, record_sent
 from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
 from app.store.records.message_rows import DRAFT_COLUMNS, draft_row
 from app.store.records.rows import STATES
+from app.store.records.shared_bodies import shared_bodies
 from app.store.server.pool import MessageIdInUse
 
 
@@ -42,6 +43,8 @@ async def store(session: MysqlSession, drafts: Sequence[Draft], execute: Execute
 
     Refuses with `MessageTooLarge` if a message is larger than the server accepts.
     """
+    if bodies := shared_bodies(drafts):
+        await _insert_bodies(session, bodies)
     if not any(draft.duplicate_window for draft in drafts):
         return await _insert(session, drafts, execute)
     first_receipts = await _first_receipts(session, drafts)
@@ -82,13 +85,26 @@ async def _insert(session: MysqlSession, drafts: Sequence[Draft], execute: Execu
     except NullViolation as error:
         raise QueueGone from error
     except StatementTooLarge as error:
-        raise MessageTooLarge(f"The database accepts at most {error.largest} bytes at a time.") from error
+        raise _too_large(error) from error
     ((now, step),) = clock.rows
     numbers = (result.first_number + step * row for result in [*stored, inserted] for row in range(result.changed))
     return [
         Receipt(number, draft.envelope.message_id, now, _state(draft, now))
         for draft, number in zip(drafts, numbers, strict=True)
     ]
+
+
+async def _insert_bodies(session: MysqlSession, bodies: Mapping[str, bytes]) -> None:
+    rows = ({"id": body_id, "body": body} for body_id, body in bodies.items())
+    try:
+        for insert in session.render_inserts("add_shared_bodies", rows):
+            await session.execute(insert)
+    except StatementTooLarge as error:
+        raise _too_large(error) from error
+
+
+def _too_large(error: StatementTooLarge) -> MessageTooLarge:
+    return MessageTooLarge(f"The database accepts at most {error.largest} bytes at a time.")
 
 
 def _count_statement(session: MysqlSession, drafts: Sequence[Draft]) -> bytes:

@@ -27,11 +27,13 @@ from app.store.records.json_columns import (
     write_unit_result,
 )
 from app.store.records.restoring import take_restorable
-from app.store.records.transactions import TransactionRecords, TransactionSteps
+from app.store.records.transaction_steps import TransactionSteps
+from app.store.records.transactions import TransactionRecords
 from app.store.records.unit_effects import UnitEffects
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
 from app.store.server.pool import Pool
+from app.store.server.state_mutex import StateMutex
 from app.store.url import BadStoreUrl
 
 MIN_VERSIONS: Mapping[str, tuple[int, int]] = {"MariaDB": (10, 8), "MySQL": (8, 0)}
@@ -61,9 +63,16 @@ class MysqlStore(ServerStore[MysqlSession]):
     ) -> None:
         super().__init__(pool, pool, advisory_lock, clock, observe)
         self._scan_limits: ScanLimits[receiving.SourceKey] = ScanLimits()
+        self._state_mutex = StateMutex()
         extend = partial(transactions.extend, clock=clock)
         steps = TransactionSteps(
-            transactions.add_members, extend, work_unit.execute, self._run_again, self._on_executed
+            transactions.add_members,
+            extend,
+            work_unit.execute,
+            self._run_again,
+            self._on_executed,
+            attempts.begin,
+            attempts.answer,
         )
         self.transactions = TransactionRecords(pool, steps)
 
@@ -155,7 +164,10 @@ class MysqlStore(ServerStore[MysqlSession]):
 
     async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
         """See `MessageStore`."""
+        async with self._state_mutex.hold(unit):
+            return await self._execute(unit, attempt)
 
+    async def _execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
         async def work(session: MysqlSession) -> tuple[AttemptResult[WorkUnitResult], Sequence[Admitted]]:
             earlier = None if attempt is None else await attempts.begin(session, attempt)
             if earlier is not None:

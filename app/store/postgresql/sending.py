@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from itertools import compress
 from operator import itemgetter
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -14,6 +15,7 @@ from app.store.records.database import LockWaitTimeout, SqlSession
 from app.store.records.groups import admit, entered_groups, with_admitted
 from app.store.records.history import record_sent
 from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
+from app.store.records.shared_bodies import shared_bodies
 from app.store.server.pool import MessageIdInUse
 
 
@@ -28,28 +30,44 @@ async def send_into_groups(session: SqlSession, drafts: Sequence[Draft]) -> tupl
     return receipts, others
 
 
-async def send(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
+class SendStatements(NamedTuple):
+    """The names of the statement that stores drafts, and of the one that also checks for repeated message ids."""
+
+    store: str
+    store_unless_repeated: str
+
+
+SEND = SendStatements("send", "send_unless_repeated")
+RECORDED_SEND = SendStatements("send_recorded", "send_unless_repeated_recorded")
+"""The statements that also record what they store."""
+
+
+async def send(session: SqlSession, drafts: Sequence[Draft], statements: SendStatements = SEND) -> list[Receipt]:
     """Store drafts, numbered in their order. A draft that repeats a recent message id gets the first one's receipt.
 
+    Drafts that share bodies need a transaction. Other drafts are stored by one statement or, with windows, by a few.
     Raises `MessageIdInUse` if another transaction is about to use one of the ids that are checked.
     """
+    if bodies := shared_bodies(drafts):
+        await session.change("add_shared_bodies", ids=list(bodies), bodies=list(bodies.values()))
     if not any(draft.duplicate_window for draft in drafts):
-        return await _store(session, drafts)
+        return await _store(session, drafts, statements.store)
     receipts: dict[int, Receipt] = {}
     remaining = list(compress(range(len(drafts)), first_occurrences(drafts)))
     while remaining:
-        receipts |= await _store_unless_repeated(session, {index: drafts[index] for index in remaining})
+        chosen = {index: drafts[index] for index in remaining}
+        receipts |= await _store_unless_repeated(session, chosen, statements.store_unless_repeated)
         # If the window ended between the two statements, the id counts as new.
         remaining = [index for index in remaining if index not in receipts]
     return _with_duplicates(drafts, receipts)
 
 
-async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
+async def _store(session: SqlSession, drafts: Sequence[Draft], statement: str) -> list[Receipt]:
     if not drafts:
         return []
     entries = [message_rows.draft_row(draft) for draft in drafts]
     queue_ids = _distinct_queue_ids(drafts)
-    stored = await fetch_entries(session, "send", message_rows.DRAFT_COLUMNS, entries, distinct_queue_ids=queue_ids)
+    stored = await fetch_entries(session, statement, message_rows.DRAFT_COLUMNS, entries, distinct_queue_ids=queue_ids)
     if not stored:
         raise QueueGone
     return [
@@ -58,14 +76,14 @@ async def _store(session: SqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
     ]
 
 
-async def _store_unless_repeated(session: SqlSession, drafts: dict[int, Draft]) -> dict[int, Receipt]:
+async def _store_unless_repeated(session: SqlSession, drafts: dict[int, Draft], statement: str) -> dict[int, Receipt]:
     """Return the receipts that are known of these drafts with different ids, by index."""
     columns = (*message_rows.DRAFT_COLUMNS, "duplicate_window")
     entries = [(*message_rows.draft_row(draft), draft.duplicate_window) for draft in drafts.values()]
     queue_ids = _distinct_queue_ids(drafts.values())
     try:
         stored = await session.fetch(
-            "send_unless_repeated",
+            statement,
             **entry_columns(columns, entries),
             distinct_queue_ids=queue_ids,
         )

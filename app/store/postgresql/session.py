@@ -22,7 +22,7 @@ ANSWER_SECONDS = 20.0
 """A server that does not answer for this long counts as unavailable. No statement here takes a tenth of it."""
 
 CLOSE_SECONDS = 2.0
-MAX_PREPARED = 200
+MAX_PREPARED = 250
 """More than there are statements, so that a connection prepares each of them once."""
 
 SETTINGS = {
@@ -90,6 +90,7 @@ UNAVAILABLE_ERRORS: tuple[type[BaseException], ...] = tuple(
 CONFLICTS = (
     asyncpg.TransactionRollbackError,  # deadlock, serialization
     asyncpg.InvalidCachedStatementError,  # the tables have changed since the statement was prepared
+    asyncpg.UniqueViolationError,  # another transaction has stored the same key since the statement began
 )
 
 Result = TypeVar("Result")

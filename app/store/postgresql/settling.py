@@ -1,7 +1,7 @@
 """Settling on PostgreSQL: entries become parameters of a statement, in the order in which rows are locked."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from app.broker.ports import Admitted, Extension
@@ -150,6 +150,8 @@ MOVE_COLUMNS = (
     "max_generation",
 )
 REMOVE = Settlement("remove", ("queue", "outcome", "retention", "generation_above", "max_generation"), _removal_values)
+RECORDED_REMOVE = replace(REMOVE, name="remove_recorded")
+"""The same for removals by which receivers settle messages. The statement records them."""
 MOVE = Settlement("move", MOVE_COLUMNS, _move_values)
 RELEASE = Settlement("release", MOVE_COLUMNS, _move_values)
 EXTEND = Settlement("extend", ("duration", "expired_generation"), _extension_values)

@@ -8,10 +8,11 @@ from app.broker.ports import Admitted, Attempt, AttemptResult, Edit, Extended, E
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.queue import Queue
-from app.domain.settlement import Move, Removal
+from app.domain.settlement import LockToken, Move, Removal
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.postgresql import attempts, receiving, sending, settling, transactions, work_unit
+from app.store.postgresql.commits import GatheredCommits
 from app.store.postgresql.depths import DepthCountingDatabase
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloors
@@ -22,11 +23,14 @@ from app.store.records.groups import any_in_group
 from app.store.records.history import any_keeps_history, record_restored
 from app.store.records.restoring import take_restorable
 from app.store.records.rows import Row
-from app.store.records.transactions import TransactionRecords, TransactionSteps
+from app.store.records.shared_bodies import shared_bodies
+from app.store.records.transaction_steps import TransactionSteps
+from app.store.records.transactions import TransactionRecords
 from app.store.records.unit_effects import UnitEffects
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.batching import ServerStore
 from app.store.server.pool import Pool
+from app.store.server.state_mutex import StateMutex
 
 MAX_FOLD_ROWS = 50_000
 """Changes of depths or counts that one statement folds."""
@@ -43,8 +47,16 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     ) -> None:
         super().__init__(DepthCountingDatabase(pool), pool, advisory_lock, clock, observe)
         self._scan_floors = ScanFloors()
+        self._state_mutex = StateMutex()
+        self._commits = GatheredCommits(pool, self._observed)
         steps = TransactionSteps(
-            transactions.add_members, transactions.extend, work_unit.execute, self._run_again, self._on_executed
+            transactions.add_members,
+            transactions.extend,
+            work_unit.execute,
+            self._run_again,
+            self._on_executed,
+            attempts.begin,
+            attempts.answer,
         )
         self.transactions = TransactionRecords(pool, steps)
 
@@ -61,11 +73,12 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
     async def _send(self, drafts: list[Draft]) -> list[Receipt]:
         admitted: list[Admitted] = []
-        if any_in_group(drafts) or any_keeps_history(drafts):
+        if any_in_group(drafts) or shared_bodies(drafts):
             work = partial(sending.send_into_groups, drafts=drafts)
             receipts, admitted = await self._pool.transaction(work)
         else:
-            receipts = await sending.send(self._pool, drafts)
+            statements = sending.RECORDED_SEND if any_keeps_history(drafts) else sending.SEND
+            receipts = await sending.send(self._pool, drafts, statements)
         self._lower_floors(drafts, receipts)
         self._announce(admitted)
         return receipts
@@ -91,15 +104,10 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
             raise
 
     async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
-        if not any_keeps_history(claims):
+        if claims[0].source is not MessageState.DEAD_LETTERED or not any_keeps_history(claims):
             return await receiving.claim(self._pool, self._scan_floors, self._clock, claims)
-        work = partial(receiving.claim_and_record, floors=self._scan_floors, clock=self._clock, claims=claims)
-        try:
-            return await self._pool.transaction(work)
-        except BaseException:
-            # As in `claim_once`.
-            self._discard_floors({claim.queue_id for claim in claims})
-            raise
+        work = partial(receiving.claim_in_transaction, floors=self._scan_floors, clock=self._clock, claims=claims)
+        return await self._pool.transaction(work)
 
     async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
         work = partial(receiving.claim_by_number, clock=self._clock, claim=claim, numbers=numbers)
@@ -108,7 +116,11 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     # ---- settling ----------------------------------------------------------------------------------------------------
 
     async def _remove(self, removals: list[Removal]) -> list[bool]:
-        settled = await self._settle(settling.REMOVE, removals)
+        if any_keeps_history(removals) and not any_in_group(removals):
+            recorded = settling.RECORDED_REMOVE
+            settled = await settling.settle(self._pool, recorded, removals, **settling.WITHOUT_GROUPS)
+        else:
+            settled = await self._settle(settling.REMOVE, removals)
         return [row is not None for row in settled]
 
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
@@ -154,11 +166,25 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
     async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
         """See `MessageStore`."""
+        async with self._state_mutex.hold(unit):
+            return await self._execute(unit, attempt)
+
+    async def _execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+        with unavailable_when_closed:
+            effects = await self._commits.execute(unit, attempt)
+        if effects is not None:
+            self._on_executed(unit, effects)
+            return AttemptResult(effects.result(unit), replayed=False)
         work = partial(attempts.execute, unit=unit, attempt=attempt)
         result, effects = await self._retry_while_in_use(partial(self._pool.transaction, work))
         if effects is not None:
             self._on_executed(unit, effects)
         return result
+
+    async def locked_message_id(self, queue_id: int, token: LockToken) -> str | None:
+        """See `CommitStore`."""
+        with unavailable_when_closed:
+            return await self._commits.locked_message_id(queue_id, token)
 
     def _on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:
         if not any(version.duplicate for version in effects.versions):
@@ -221,6 +247,11 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     def _discard_floors(self, queue_ids: Iterable[int]) -> None:
         for queue_id in queue_ids:
             self._scan_floors.discard(queue_id)
+
+    async def close(self) -> None:
+        """See `Store`."""
+        await self._commits.close()
+        await super().close()
 
     # ---- depths ------------------------------------------------------------------------------------------------------
 

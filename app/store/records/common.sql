@@ -68,6 +68,13 @@ LIMIT :limit;
 -- last_sequence_number: the highest sequence number of any message of any queue; null where there is none
 SELECT MAX(sequence_number) FROM message;
 
+-- newest_in_state: the highest sequence numbers of the messages of a queue in one state
+SELECT sequence_number
+FROM message
+WHERE queue_id = :queue_id AND state = :state AND state > 0
+ORDER BY sequence_number DESC
+LIMIT :limit;
+
 -- read_many: messages of a queue by number, in any state
 SELECT @message
 FROM message
@@ -152,6 +159,12 @@ WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id  -- fence: queue
   AND state IS NULL;
 
+-- waiting_settlements: settlements of these messages that wait for a commit, with their transactions
+SELECT joined.sequence_number, joined.lock_token, joined.outcome, opened.expires_at, opened.id, opened.principal
+FROM transaction_member AS joined
+JOIN message_transaction AS opened ON opened.id = joined.transaction_id
+WHERE joined.sequence_number @in(:numbers);
+
 -- count_ahead: the number of available messages before a position in the order of delivery, up to a limit
 SELECT COUNT(*)
 FROM (
@@ -168,7 +181,7 @@ FROM (
     LIMIT :limit
 ) AS ahead;
 
--- first_in_flight: the first message that has a place in a group, without its body
+-- first_in_flight: the first message in flight in a group, without its body
 SELECT @facts
 FROM message
 WHERE in_group = 1
@@ -229,8 +242,8 @@ WHERE queue_id = :queue_id
 ORDER BY sequence_number
 LIMIT :limit;
 
--- expired_messages: available, scheduled, deferred and blocked messages past their time to live
-SELECT sequence_number, queue_id, state
+-- expired_messages: available, scheduled, deferred and blocked messages past their time to live; 8 if a sender waits
+SELECT sequence_number, queue_id, state, home_state
 FROM message
 WHERE state IN (1, 3, 4, 7)
   AND expires_at <= @now  -- fence: time
@@ -294,13 +307,13 @@ FROM message AS m
 CROSS JOIN (SELECT @now AS now) AS clock
 WHERE m.sequence_number @in(:numbers);
 
--- add_unsealed: note that messages of the archive are not sealed yet
+-- add_unsealed: mark messages of the archive as not sealed
 INSERT INTO archive_seal (sequence_number, remove_at)
 SELECT sequence_number, remove_at
 FROM archive
 WHERE sequence_number @in(:numbers);
 
--- add_restorable: note that messages of the archive can be restored
+-- add_restorable: mark messages of the archive as restorable
 INSERT INTO restorable (sequence_number, queue, settled_at, remove_at)
 SELECT sequence_number, queue, settled_at, remove_at
 FROM archive
@@ -349,10 +362,13 @@ SET queue_id = :to_queue_id,
     first_delivered_at = NULL,
     last_delivered_at = NULL,
     last_failure = NULL,
-    dead_letter_reason = NULL,
-    dead_letter_description = NULL,
-    dead_lettered_at = NULL
+    dead_letter_reason = CASE WHEN :keeps_reason = 1 THEN dead_letter_reason END,
+    dead_letter_description = CASE WHEN :keeps_reason = 1 THEN dead_letter_description END,
+    dead_lettered_at = CASE WHEN :keeps_reason = 1 THEN dead_lettered_at END
 WHERE sequence_number @in(:numbers);
+
+-- properties_of: the properties of messages that this transaction has locked
+SELECT sequence_number, properties FROM message WHERE sequence_number @in(:numbers);
 
 -- unchanged_for_update: the clock, if a message is unlocked and unchanged; locks it until the transaction ends
 SELECT @now
@@ -386,6 +402,73 @@ WHERE sequence_number = :sequence_number;
 UPDATE message
 SET properties = :properties
 WHERE sequence_number = :sequence_number;
+
+-- ---- messages whose sender waits for the settlement -------------------------------------------------------------------
+
+-- mark_offered: let a message that this transaction has stored return to no state
+UPDATE message SET home_state = 8 WHERE sequence_number = :sequence_number;
+
+-- add_offer: store that the sender of a message waits for its outcome
+INSERT INTO offer (sequence_number, queue, remove_at)
+SELECT :sequence_number, name, @now + :retention
+FROM queue
+WHERE id = :queue_id;
+
+-- need_level: leave a queue to servers of a feature level
+UPDATE queue
+SET feature_level = :feature_level
+WHERE id = :id
+  AND feature_level < :feature_level;
+
+-- offer_for_update: the lock of an offered message, held until the transaction ends
+SELECT lock_generation, locked_until > @now
+FROM message
+WHERE sequence_number = :sequence_number
+  AND queue_id = :queue_id  -- fence: queue
+  AND lock_token = :lock_token  -- fence: token
+  AND home_state = 8  -- fence: offer
+@skip_locked;
+
+-- message_for_update: a row if a message is in a queue, in any state; held until the transaction ends
+SELECT sequence_number FROM message WHERE sequence_number = :sequence_number @for_update;
+
+-- open_offers: those of these messages whose senders wait, and the queue of each
+SELECT sequence_number, queue FROM offer WHERE sequence_number @in(:numbers) AND outcome IS NULL;
+
+-- end_offers: record how messages end that this transaction deletes
+UPDATE offer
+SET outcome = :outcome,
+    reply = :reply,
+    delivery_count = COALESCE(
+        (SELECT m.delivery_count FROM message AS m WHERE m.sequence_number = offer.sequence_number), 0
+    )
+WHERE sequence_number @in(:numbers);
+
+-- end_deliveries: leave the tombstones of deliveries that end with their messages
+INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
+SELECT m.sequence_number, m.lock_token, m.queue_id, :outcome, NULL, clock.now, clock.now + :tombstone_retention
+FROM message AS m
+CROSS JOIN (SELECT @now AS now) AS clock
+WHERE m.sequence_number @in(:numbers)
+  AND m.lock_token IS NOT NULL;
+
+-- read_offer: what became of an offered message
+SELECT outcome, delivery_count, reply FROM offer WHERE sequence_number = :sequence_number;
+
+-- ended_outcome: how a message left its queue; a tombstone with a state belongs to a message that stayed
+SELECT outcome FROM archive WHERE sequence_number = :sequence_number
+UNION ALL
+SELECT outcome FROM settlement WHERE sequence_number = :sequence_number AND state IS NULL;
+
+-- delete_expired_offers: forget the outcomes of synchronous sends past their time, unless a receiver holds the message
+DELETE FROM offer
+WHERE sequence_number IN (
+    SELECT sequence_number FROM offer
+    WHERE remove_at <= @now
+      AND (SELECT m.state FROM message AS m WHERE m.sequence_number = offer.sequence_number) IS NULL
+    ORDER BY remove_at
+    LIMIT :limit
+);
 
 -- ---- the schedule ----------------------------------------------------------------------------------------------------
 
@@ -488,21 +571,24 @@ WHERE id = :id
   AND admit_after = :after
   AND version = :version;  -- or the setting has changed again
 
--- blocked_in_queue: the first blocked messages of a queue
+-- blocked_in_queue: the first blocked messages of a queue, if it has no limit now
 SELECT sequence_number
 FROM message
 WHERE in_group = 2
   AND queue_id = :queue_id
+  AND (SELECT group_in_flight FROM queue WHERE id = :queue_id) IS NULL
 ORDER BY group_id, sequence_number
 LIMIT :limit;
 
--- release_blocked: make blocked messages available that no group limits any more
+-- blocked_for_update: lock those of these messages that are blocked and that no other transaction has locked
+SELECT sequence_number FROM message WHERE sequence_number @in(:numbers) AND COALESCE(in_group, 0) = 2 @skip_locked;
+
+-- release_blocked: make messages available that no group limits any more
 UPDATE message
 SET state = 1,
     in_group = NULL,
     available_at = @now
-WHERE sequence_number @in(:numbers)
-  AND COALESCE(in_group, 0) = 2;  -- or it was taken away since it was found
+WHERE sequence_number @in(:numbers);
 
 -- ---- histories -------------------------------------------------------------------------------------------------------
 
@@ -530,11 +616,12 @@ WHERE sequence_number = :sequence_number
 ORDER BY id
 LIMIT :limit;
 
--- expired_events: events past their time, and whether each is kept because its message is in a queue or has later events
+-- expired_events: events past their time, and whether each is kept: its message is in a queue or the archive, or has later events
 SELECT
     id,
     CASE
         WHEN (SELECT 1 FROM message WHERE message.sequence_number = expired.sequence_number) IS NOT NULL THEN 1
+        WHEN (SELECT 1 FROM archive WHERE archive.sequence_number = expired.sequence_number) IS NOT NULL THEN 1
         WHEN (
             SELECT remove_at FROM message_event
             WHERE message_event.sequence_number = expired.sequence_number AND queue_id > 0
@@ -559,8 +646,9 @@ DELETE FROM message_event WHERE id @in(:ids);
 
 -- ---- transactions ----------------------------------------------------------------------------------------------------
 
--- count_open_transactions: the number of open transactions, counted up to a limit
-SELECT COUNT(*) FROM (SELECT id FROM message_transaction WHERE state = 1 LIMIT :limit) AS counted;
+-- count_open_transactions: the number of open transactions, counted up to a limit, and how many a principal has of these
+SELECT COUNT(*), COUNT(CASE WHEN counted.principal = :principal THEN 1 END)
+FROM (SELECT principal FROM message_transaction WHERE state = 1 LIMIT :limit) AS counted;
 
 -- open_transaction: open a transaction for a duration
 INSERT INTO message_transaction (id, principal, state, opened_at, expires_at, member_count, member_bytes)
@@ -580,13 +668,13 @@ WHERE id = :id
   AND principal = :principal  -- fence: principal
 @for_update;
 
--- add_member: note a member of a transaction
+-- add_member: store a member of a transaction
 INSERT INTO transaction_member (
-    transaction_id, place, queue, message_id, due_at, expires_at, sequence_number, lock_token, outcome,
+    transaction_id, place, queue, queue_id, message_id, due_at, expires_at, sequence_number, lock_token, outcome,
     member_bytes, content, body
 )
 VALUES (
-    :transaction_id, :place, :queue, :message_id, :due_at, :expires_at, :sequence_number, :lock_token, :outcome,
+    :transaction_id, :place, :queue, :queue_id, :message_id, :due_at, :expires_at, :sequence_number, :lock_token, :outcome,
     :member_bytes, :content, :body
 );
 
@@ -599,7 +687,7 @@ WHERE id = :id;
 -- transaction_members: the members of a transaction, in the order of joining
 SELECT @member FROM transaction_member WHERE transaction_id = :id ORDER BY place;
 
--- page_of_members: members after a place, without their content
+-- page_of_members: members after a position, without their content
 SELECT place, queue, message_id, sequence_number, outcome, member_bytes
 FROM transaction_member
 WHERE transaction_id = :id
@@ -607,7 +695,7 @@ WHERE transaction_id = :id
 ORDER BY place
 LIMIT :limit;
 
--- noted_settlements: settlements of these messages that wait for the commit of a transaction
+-- joined_settlements: settlements of these messages that wait for the commit of a transaction
 SELECT sequence_number, lock_token, transaction_id, outcome, place, queue
 FROM transaction_member
 WHERE sequence_number @in(:numbers);
@@ -668,7 +756,7 @@ WHERE id IS NOT NULL
   AND id NOT IN (SELECT id FROM queue);
 
 -- orphans: messages of a deleted queue, locked ones too, with the bytes of each
-SELECT sequence_number, LENGTH(body)
+SELECT sequence_number, @body_bytes
 FROM message
 WHERE queue_id = :queue_id
 ORDER BY state, sequence_number
@@ -691,6 +779,35 @@ WHERE deleted_at <= @now - :retention
 DELETE FROM restorable
 WHERE sequence_number IN (SELECT sequence_number FROM restorable WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit);
 
+-- ---- shared bodies ---------------------------------------------------------------------------------------------------
+
+-- shared_bodies: shared bodies after an id, and 1 if no message in a queue or in the archive has it
+--
+-- One look-up per body and table: a join may read all messages.
+SELECT
+    id,
+    CASE
+        WHEN 1 = 1
+         AND (SELECT m.shared_body_id FROM message AS m WHERE m.shared_body_id = shared_body.id LIMIT 1) IS NULL  -- fence: reference
+         AND (SELECT a.shared_body_id FROM archive AS a WHERE a.shared_body_id = shared_body.id LIMIT 1) IS NULL  -- fence: reference
+        THEN 1 ELSE 0
+    END
+FROM shared_body
+WHERE id > :after
+ORDER BY id
+LIMIT :limit;
+
+-- delete_shared_body: delete a body that no message has
+DELETE FROM shared_body WHERE id = :id;
+
+-- stop_sharing: give messages a body of their own
+UPDATE message
+SET body = @body,
+    shared_body_id = NULL,
+    shared_body_bytes = NULL
+WHERE sequence_number @in(:numbers)
+  AND shared_body_id IS NOT NULL;
+
 -- ---- restoring -------------------------------------------------------------------------------------------------------
 
 -- restorable: messages that can be restored to the queue of a name and ended within a time, by number
@@ -709,7 +826,7 @@ LIMIT :limit;
 -- archived_metadata: archived messages without their bodies, in the columns of @metadata as if they were available
 SELECT
     sequence_number, queue_id, 1, priority, enqueued_at, available_at, expires_at, delivery_count, failure_count, NULL,
-    last_failure, message_id, group_id, headers, properties, LENGTH(body), dead_letter_reason, dead_letter_description, NULL
+    last_failure, message_id, group_id, headers, properties, @body_bytes, dead_letter_reason, dead_letter_description, NULL
 FROM archive
 WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number;
@@ -717,11 +834,11 @@ ORDER BY sequence_number;
 -- restorable_for_update: lock those of these messages that can be restored, until the transaction ends
 SELECT sequence_number FROM restorable WHERE sequence_number @in(:numbers) @skip_locked;
 
--- delete_restorable: note that messages cannot be restored again
+-- delete_restorable: prevent messages from being restored again
 DELETE FROM restorable WHERE sequence_number @in(:numbers);
 
 -- archived_content: what a restored message has of these archived ones, by number
-SELECT priority, available_at, expires_at, settled_at, message_id, group_id, headers, properties, body_kind, body
+SELECT priority, available_at, expires_at, settled_at, message_id, group_id, headers, properties, body_kind, @body
 FROM archive
 WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number;
@@ -749,32 +866,35 @@ VALUES (
 UPDATE state SET number = :number, updated_at = :updated_at WHERE id = :id;
 
 -- newest_version: the newest version of the state of a key
-SELECT v.number, v.value, v.metadata, v.message_id, v.created_at
-FROM state AS s
-JOIN state_version AS v ON v.state_id = s.id AND v.number = s.number
-WHERE s.state_key = :state_key;
+SELECT number, value, metadata, message_id, created_at
+FROM state_version
+WHERE state_id = (SELECT s.id FROM state AS s WHERE s.state_key = :state_key)
+  AND number = (SELECT s.number FROM state AS s WHERE s.state_key = :state_key);
 
 -- version_by_number: one version of the state of a key
-SELECT v.number, v.value, v.metadata, v.message_id, v.created_at
-FROM state AS s
-JOIN state_version AS v ON v.state_id = s.id
-WHERE s.state_key = :state_key
-  AND v.number = :number;
+SELECT number, value, metadata, message_id, created_at
+FROM state_version
+WHERE state_id = (SELECT s.id FROM state AS s WHERE s.state_key = :state_key)
+  AND number = :number;
 
 -- captured: the version that a message has added to the state of a key, and what it captured
-SELECT v.number, v.metadata
-FROM state AS s
-JOIN state_version AS v ON v.state_id = s.id
-WHERE s.state_key = :state_key
-  AND v.message_id = :message_id;
+SELECT state_id, number, metadata
+FROM state_version
+WHERE state_id = (SELECT s.id FROM state AS s WHERE s.state_key = :state_key)
+  AND message_id = :message_id;
+
+-- version_of_state: one version of a state, also of one that was deleted since
+SELECT number, value, metadata, message_id, created_at
+FROM state_version
+WHERE state_id = :state_id
+  AND number = :number;
 
 -- state_history: versions of the state of a key without their values, by number
-SELECT v.number, v.metadata, v.message_id, v.created_at, LENGTH(v.value)
-FROM state AS s
-JOIN state_version AS v ON v.state_id = s.id
-WHERE s.state_key = :state_key
-  AND v.number > :after
-ORDER BY v.number
+SELECT number, metadata, message_id, created_at, LENGTH(value)
+FROM state_version
+WHERE state_id = (SELECT s.id FROM state AS s WHERE s.state_key = :state_key)
+  AND number > :after
+ORDER BY number
 LIMIT :limit;
 
 -- delete_state: take a state away from its key; its versions are removed later
@@ -794,7 +914,7 @@ LIMIT :limit;
 -- delete_versions: remove versions of states
 DELETE FROM state_version WHERE id @in(:numbers);
 
--- forget_messages: note that the versions before these ones are removed, so that their messages count as new
+-- forget_messages: remove the message ids of versions whose predecessors were removed, so that these messages count as new
 UPDATE state_version SET message_id = NULL, replaced_at = NULL WHERE id @in(:numbers);
 
 -- versions_of_deleted: versions of states that were deleted, and the bytes of each
@@ -839,12 +959,13 @@ LIMIT 1;
 -- try_lock_sealing: lock the one row that every database has, unless another transaction has locked it now
 SELECT version_num FROM alembic_version @skip_locked;
 
--- unsealed: unsealed messages to be removed within a span of time, the bytes of each, and 1 if an older server archived it
+-- unsealed: unsealed messages to be removed within a span of time, the bytes and events of each, and 1 if an older server archived it
 SELECT *
 FROM (
     SELECT * FROM (
         SELECT s.sequence_number, s.remove_at,
-            COALESCE((SELECT LENGTH(body) FROM archive AS a WHERE a.sequence_number = s.sequence_number), 0) AS bytes,
+            COALESCE((SELECT @a.body_bytes FROM archive AS a WHERE a.sequence_number = s.sequence_number), 0) AS bytes,
+            (SELECT COUNT(*) FROM message_event AS e WHERE e.sequence_number = s.sequence_number AND e.queue_id > 0) AS events,
             0 AS is_older
         FROM archive_seal AS s
         WHERE s.export_batch IS NULL  -- fence: sealed
@@ -855,7 +976,7 @@ FROM (
     ) AS noted
     UNION ALL
     SELECT * FROM (
-        SELECT sequence_number, remove_at, LENGTH(body), 1
+        SELECT sequence_number, remove_at, @body_bytes, 0, 1
         FROM archive
         WHERE export_batch IS NULL  -- fence: sealed
           AND remove_at >= :since
@@ -903,6 +1024,18 @@ SELECT @row_digest, @now - settled_at
 FROM archive
 WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number;
+
+-- event_digests: the digests of the events of messages, by message and in order
+SELECT @event_digest
+FROM message_event
+WHERE sequence_number @in(:numbers)
+  AND queue_id > 0
+ORDER BY sequence_number, id;
+
+-- delete_histories: delete the events of messages
+DELETE FROM message_event
+WHERE sequence_number @in(:numbers)
+  AND queue_id > 0;
 
 -- expired_batch: a batch past its time whose messages are not removed yet; locked until the transaction ends
 SELECT number
@@ -968,14 +1101,26 @@ SELECT @queue FROM queue WHERE id = :id;
 -- page_of_queues: queues by name, after a name
 SELECT @queue FROM queue WHERE name > :after ORDER BY name LIMIT :limit;
 
+-- queues_of_level: queues that need a feature level or a newer one that this version knows
+SELECT @queue
+FROM queue
+WHERE feature_level > 0
+  AND feature_level >= :level
+  AND feature_level <= @feature_level  -- fence: level
+ORDER BY id;
+
 -- newest_lock: when the newest of a queue's locks was granted, 0 if it has none
 SELECT COALESCE(MAX(last_delivered_at), 0) FROM message WHERE queue_id = :id AND state = 2;
 
 -- change_queue: change the settings of an unchanged queue, and set whether the locks granted until now are revoked;
--- locks that were granted before the clock was set back have a later time
+-- locks that were granted before the clock was set back have a later time; the queue keeps a lasting level that it has
 UPDATE queue
 SET settings = :settings,
-    feature_level = :feature_level,
+    feature_level = CASE
+        WHEN feature_level >= :shared_bodies_level AND :feature_level < :shared_bodies_level THEN :shared_bodies_level
+        WHEN feature_level >= :synchronous_level AND :feature_level < :synchronous_level THEN :synchronous_level
+        ELSE :feature_level
+    END,
     group_in_flight = :group_in_flight,
     history_retention = :history_retention,
     admit_after = CASE WHEN :admits_groups = 1 THEN '' ELSE admit_after END,
@@ -1037,11 +1182,16 @@ LIMIT 1;
 INSERT INTO deleted_queue (id, name, archive_retention, deleted_at)
 VALUES (:id, :name, :archive_retention, @now);
 
--- count_messages: the number of messages in each state of these queues
+-- count_messages: the number of messages in each state of these queues; 6 for sends that wait for a commit
 SELECT queue_id, state, COUNT(*)
 FROM message
 WHERE queue_id @in(:queue_ids)
-GROUP BY queue_id, state;
+GROUP BY queue_id, state
+UNION ALL
+SELECT queue_id, 6, COUNT(*)
+FROM transaction_member
+WHERE queue_id @in(:queue_ids)
+GROUP BY queue_id;
 
 -- total_messages: the number of messages in a queue
 SELECT COUNT(*) FROM message WHERE queue_id = :queue_id;

@@ -19,7 +19,8 @@ class LockWaitTimeout(StoreUnavailable):
 
 
 class GroupInUse(Exception):
-    """Another transaction has held a group for longer than a statement waits. This one had no effect.
+    """Another transaction has held a group, or blocked messages of it, for longer than a statement waits. This one had
+    no effect.
 
     It is no `StoreUnavailable`, so that callers that share a transaction are tried alone: the others need other groups.
     """

@@ -1,38 +1,37 @@
 """The statements of background loops and administrators that change messages, the same for every store."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from itertools import compress
 
-from app.broker.ports import Admitted, Edit, Promoted, QueueGone, Recovered, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports import Admitted, Edit, Promoted, Recovered, Redrive, UnlockedRow, Withdrawal
 from app.domain.archive import DEFAULT_BATCH_LIMITS
 from app.domain.delivery import Recovery
 from app.domain.history import Event
 from app.domain.instant import DAY, Duration
 from app.domain.message import Message, MessageState
-from app.domain.queue import FEATURE_LEVEL, Queue
+from app.domain.queue import Queue
 from app.domain.settlement import Move, Outcome
 from app.domain.weight import count_that_fit
-from app.store.records import rows
-from app.store.records.database import Database, GroupInUse, SqlSession, unavailable_when_closed
+from app.store.records.database import Database, GroupInUse, SqlSession, Work, unavailable_when_closed
 from app.store.records.explanation_reads import ExplanationReads
-from app.store.records.groups import admit, admit_after, enter, left_groups, release_blocked
+from app.store.records.groups import admit, admit_after, left_groups, release_blocked
 from app.store.records.history import HistoryReads, delete_expired_events, record, record_admitted
 from app.store.records.message_changes import (
     Change,
-    archive_and_delete,
     edit_message,
+    end_messages,
     end_rows,
-    lock_rows,
     lock_unchanged,
     withdraw,
 )
 from app.store.records.message_reads import MessageReads, read_message
+from app.store.records.offers import OfferRecords
+from app.store.records.promoting import merged, promote
 from app.store.records.queues import last_known
-from app.store.records.recovery import recover
+from app.store.records.recovering import recover
+from app.store.records.redriving import redrive
+from app.store.records.shared_bodies import SharedBodyRecords
 from app.store.records.states import StateRecords
 
 DELETED_QUEUE_KEEP: Duration = DAY
@@ -45,18 +44,21 @@ DELETIONS = (
     "delete_expired_recent_ids",
     "delete_expired_restorable",
     "delete_expired_transactions",
+    "delete_expired_offers",
 )
 """The statements that delete rows past their time."""
 
 
-class MessageRecords(MessageReads, ExplanationReads, HistoryReads):
+class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords):
     """`MaintenanceStore`. A store adds the verbs that run per message."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
+        OfferRecords.__init__(self, database)
         self.on_moved: Callable[[Sequence[Move], Sequence[bool]], None] = _no_listener
         self.on_admitted: Callable[[Sequence[Admitted]], None] = _no_admission_listener
         self.states = StateRecords(database)
+        self._shared_bodies = SharedBodyRecords(database)
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """See `MaintenanceStore`."""
@@ -116,41 +118,12 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads):
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
         """See `MaintenanceStore`."""
-        expected = [replace(redrive.row, state=MessageState.DEAD_LETTERED) for redrive in redrives]
-
-        async def work(session: SqlSession) -> tuple[list[bool], list[Admitted]]:
-            queues = await _served_queues(
-                session, {queue for redrive in redrives for queue in (redrive.row.queue_id, redrive.to_queue_id)}
-            )
-            if not all(redrive.to_queue_id in queues for redrive in redrives):
-                raise QueueGone
-            locked = await lock_rows(session, "unlocked_for_update", expected)
-            effective = [
-                is_locked and redrive.row.queue_id in queues
-                for redrive, is_locked in zip(redrives, locked, strict=True)
-            ]
-            groups: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-            for redrive in compress(redrives, effective):
-                groups[redrive.row.queue_id, redrive.to_queue_id].append(redrive.row.sequence_number)
-            for (from_queue_id, to_queue_id), numbers in groups.items():
-                for queue_id, sign in ((from_queue_id, -1), (to_queue_id, 1)) if from_queue_id != to_queue_id else ():
-                    name = queues[queue_id].name
-                    await session.change("count_moved", numbers=numbers, queue_id=queue_id, queue=name, sign=sign)
-                await session.change("redrive", numbers=numbers, to_queue_id=to_queue_id)
-            entering = [
-                number
-                for (_, to_queue_id), numbers in groups.items()
-                if queues[to_queue_id].has_groups
-                for number in numbers
-            ]
-            admitted = (await enter(session, entering))[1] if entering else []
-            redriven = [redrive.row.sequence_number for redrive in compress(redrives, effective)]
-            await record(session, Event.REDRIVEN, redriven)
-            await record_admitted(session, admitted, entering)
-            return effective, admitted
-
-        with unavailable_when_closed:
-            effective, admitted = await self._database.transaction(work)
+        try:
+            effective, admitted = await self._database.transaction(partial(redrive, redrives=redrives))
+        except GroupInUse:
+            if len(redrives) == 1:
+                return [False]
+            return [moved for one in redrives for moved in await self.redrive([one])]
         self._announce(admitted)
         return effective
 
@@ -196,28 +169,19 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads):
 
     async def promote(self, limit: int) -> Promoted:
         """See `MaintenanceStore`."""
-
-        async def work(session: SqlSession, *, with_groups: bool) -> tuple[Promoted, list[Admitted]]:
-            found_rows = await session.fetch("due", limit=limit)
-            due = [row for row in found_rows if with_groups or row[2] is None]
-            if due:
-                await session.change("promote", numbers=[number for number, *_ in due])
-            entering = [number for number, _, group_id in due if group_id is not None]
-            blocked, admitted = await enter(session, entering) if entering else (set[int](), [])
-            await record(session, Event.DUE, [number for number, *_ in due])
-            await record_admitted(session, admitted, entering)
-            next_due = await session.fetch("until_next_due")
-            by_queue: defaultdict[int, list[int]] = defaultdict(list)
-            for number, queue_id, _ in due:
-                if number not in blocked:
-                    by_queue[queue_id].append(number)
-            return Promoted(by_queue, max(0, next_due[0][0]) if next_due else None), admitted
-
         try:
-            promoted, admitted = await self._database.transaction(partial(work, with_groups=True))
+            return await self._promote(partial(promote, limit=limit))
         except GroupInUse:
-            # The others need not wait until the group is free.
-            promoted, admitted = await self._database.transaction(partial(work, with_groups=False))
+            # Each group alone, because the others need not wait until one is free.
+            due = await self._database.fetch("due", limit=limit)
+            parts: list[Promoted] = []
+            for group in dict.fromkeys((queue_id, group_id) for _, queue_id, group_id in due):
+                with suppress(GroupInUse):
+                    parts.append(await self._promote(partial(promote, limit=limit, only=group)))
+            return merged(parts)
+
+    async def _promote(self, work: Work[tuple[Promoted, list[Admitted]]]) -> Promoted:
+        promoted, admitted = await self._database.transaction(work)
         self._announce(admitted)
         return promoted
 
@@ -239,6 +203,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads):
         for name in DELETIONS:
             removed += await self._database.change(name, limit=limit)
         removed += await delete_expired_events(self._database, limit)
+        removed += await self._shared_bodies.delete_unreferenced(limit)
         for (queue_id,) in await self._database.fetch("orphaned_queues"):
             removed += await self._purge_orphans(queue_id, limit)
         await self._database.change("delete_expired_deleted_queues", retention=DELETED_QUEUE_KEEP)
@@ -255,7 +220,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads):
             if count:
                 deleted_queue = await last_known(session, queue_id)
                 numbers = [number for number, _ in found_rows[:count]]
-                await archive_and_delete(
+                await end_messages(
                     session, numbers, deleted_queue.name, Outcome.PURGED, deleted_queue.archive_retention
                 )
             return count
@@ -269,9 +234,3 @@ def _no_admission_listener(_admitted: Sequence[Admitted]) -> None:
 
 def _no_listener(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
     """Do nothing: no listener is set."""
-
-
-async def _served_queues(session: SqlSession, queue_ids: Iterable[int]) -> Mapping[int, Queue]:
-    """Return the queues that exist and that this version knows, by id."""
-    found_rows = [row for queue_id in queue_ids for row in await session.fetch("queue_by_id", id=queue_id)]
-    return {queue.id: queue for queue in map(rows.queue, found_rows) if queue.feature_level <= FEATURE_LEVEL}

@@ -24,6 +24,7 @@ from app.store.records.history import any_keeps_history
 from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
+from app.store.records.shared_bodies import shared_bodies
 from app.store.records.topics import TopicRecords
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.lanes import Lanes
@@ -103,6 +104,8 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self._release_tasks: set[asyncio.Task[None]] = set()
         send = self._observed("send", self._send)
         self._sends = Lanes(lambda: Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS))
+        # Apart, because their bodies need a further statement.
+        self._shared_sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
         # A batch of its own, because a message id that another transaction has locked fails a whole statement.
         self._deduplicated_sends = Lanes(
             lambda: Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
@@ -162,13 +165,14 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         """See `MessageStore`."""
         if any(draft.duplicate_window for draft in drafts):
             # Only an id that is checked for duplicates can be in use.
-            return await self._retry_while_in_use(partial(self._submit, self._deduplicated_sends, drafts))
-        return await self._submit(self._sends, drafts)
+            sends = self._deduplicated_sends.of(drafts)
+            return await self._retry_while_in_use(partial(self._submit, sends, drafts))
+        return await self._submit(self._shared_sends if shared_bodies(drafts) else self._sends.of(drafts), drafts)
 
-    async def _submit(self, sends: Lanes[Draft, Receipt], drafts: Sequence[Draft]) -> list[Receipt]:
+    async def _submit(self, sends: Coalescer[Draft, Receipt], drafts: Sequence[Draft]) -> list[Receipt]:
         try:
             with unavailable_when_closed:
-                return await sends.of(drafts).submit_all(drafts)
+                return await sends.submit_all(drafts)
         except CoalescerFullError as error:
             raise Overloaded from error
 
@@ -307,7 +311,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     async def close(self) -> None:
         """See `Store`."""
         claims = (self._claims, self._recorded_claims, self._dead_letter_claims, self._claims_by_number)
-        sends = (self._sends, self._deduplicated_sends)
+        sends = (self._sends, self._shared_sends, self._deduplicated_sends)
         for coalescer in (*sends, *claims, self._lock_reads, self._tombstone_reads):
             await coalescer.close()
         while self._release_tasks:

@@ -21,6 +21,7 @@ from app.store.records.history import (
 )
 from app.store.records.rows import Row
 from app.store.records.settlement_params import move_params, tombstone_params
+from app.store.records.shared_bodies import shared_bodies
 from app.store.sqlite.database import Transaction, run_to_completion
 
 NEXT_STATEMENTS = {MessageState.AVAILABLE: "next_available", MessageState.DEAD_LETTERED: "next_dead_lettered"}
@@ -34,6 +35,8 @@ def send(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
     for queue_id in {draft.queue_id for draft in drafts}:
         if not transaction.rows("served_queue", id=queue_id):
             raise QueueGone
+    for body_id, body in shared_bodies(drafts).items():
+        transaction.execute("add_shared_body", id=body_id, body=body)
     receipts = [_store(transaction, draft) for draft in drafts]
     stored = Counter(draft.queue_id for draft, receipt in zip(drafts, receipts, strict=True) if not receipt.duplicate)
     for queue_id, accepted in stored.items():
@@ -91,11 +94,13 @@ def _lock(transaction: Transaction, claim: Claim, found_rows: Sequence[Row]) -> 
     """Lock these messages for the receiver, in this order, up to its budget."""
     if not found_rows:
         return []
-    weights = [weight for _, weight in found_rows]
+    weights = [weight for _, weight, _ in found_rows]
     count = count_that_fit(weights, claim.max_bytes)
     transaction.result_weight += sum(weights[:count])
-    numbers = [number for number, _ in found_rows[:count]]
+    numbers = [number for number, *_ in found_rows[:count]]
     locked = transaction.rows("lock", numbers=numbers, lock_duration=claim.lock_duration, receiver_id=claim.receiver_id)
+    if any(body_id is not None for *_, body_id in found_rows[:count]):
+        locked = transaction.rows("still_locked", numbers=numbers)
     received = (message_rows.message(row, transaction.started_at) for row in locked)
     by_number = {message.sequence_number: message for message in received}
     messages = [by_number[number] for number in numbers]
