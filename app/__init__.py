@@ -1,3 +1,3 @@
 """Peeklock: a message broker in plain HTTP."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

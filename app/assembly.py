@@ -7,9 +7,11 @@ from app.broker.broker import Broker
 from app.broker.browse import BrowsePorts, PageLimits
 from app.broker.commit import CommitPorts
 from app.broker.edit import EditPorts
+from app.broker.end_offer import EndOfferPorts
 from app.broker.execute import ExecutePorts
 from app.broker.expire import ExpirePorts
 from app.broker.explain import ExplainPorts
+from app.broker.forward_dead_letters import DeadLetterPorts
 from app.broker.history import HistoryPorts
 from app.broker.join import JoinPorts
 from app.broker.notify_receivers import ReceiverNotifier
@@ -30,6 +32,7 @@ from app.broker.restore import RestorePorts
 from app.broker.revoke_locks import RevokePorts
 from app.broker.search_state import SearchRegistry
 from app.broker.send import SendPorts
+from app.broker.send_synchronously import SynchronousPorts
 from app.broker.settle import SettlePorts
 from app.broker.topic_cache import TopicCache
 from app.broker.topics import TopicPorts
@@ -39,9 +42,10 @@ from app.broker.volatile_buffer import VolatileBuffer
 from app.broker.wait import WaitPorts
 from app.domain.instant import Duration
 from app.domain.state import DEFAULT_RETENTION
+from app.domain.transaction import OPEN_TRANSACTIONS_PER_PRINCIPAL
 from app.maintenance.background_loops import MaintenancePorts
 from app.maintenance.expiry import SweepPorts
-from app.maintenance.retention import DeletePorts, TrimStatesPorts
+from app.maintenance.retention import DeletePorts, DeleteVersionsPorts
 from app.maintenance.roll_back import RollBackPorts
 from app.maintenance.schedule import SchedulePorts
 from app.maintenance.seal import SealPorts
@@ -72,6 +76,7 @@ class Components:
     page_limits: PageLimits = field(default_factory=PageLimits)
     search_limits: SearchLimits = field(default_factory=SearchLimits)
     state_retention: Duration = DEFAULT_RETENTION
+    transactions_per_principal: int = OPEN_TRANSACTIONS_PER_PRINCIPAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,33 +86,47 @@ class _SharedPorts:
     receivers: ReceiverNotifier
     releasing: ReleasePorts
     revoking: RevokePorts
+    offers: EndOfferPorts
 
 
 def assemble_verbs(parts: Components) -> Broker:
     """Return the ports of all verbs."""
     shared = _shared_ports(parts)
     settling = SettlePorts(
-        parts.store, parts.lock_store, shared.releasing, shared.receivers, parts.clock, parts.random_fraction
+        parts.store,
+        parts.lock_store,
+        shared.releasing,
+        shared.offers,
+        shared.receivers,
+        parts.clock,
+        parts.random_fraction,
     )
     renewing = RenewPorts(parts.store, parts.lock_store, settling, parts.counters, parts.clock)
     browsing = BrowsePorts(parts.store, parts.searches, parts.response_limits, parts.page_limits, parts.clock)
     sending = _send_ports(parts, shared.receivers)
-    publishing = PublishPorts(sending, parts.topic_cache)
+    publishing = PublishPorts(sending, parts.topic_cache, parts.counters)
     executing = ExecutePorts(parts.store, publishing, settling, parts.counters)
     return Broker(
         sending=sending,
         publishing=publishing,
+        sending_synchronously=_synchronous_ports(parts, shared.receivers),
         receiving=_receive_ports(parts, settling, renewing),
         recovering=_recover_ports(parts),
         settling=settling,
         renewing=renewing,
-        joining=JoinPorts(parts.store.transactions, sending, settling),
-        transactions=TransactionPorts(parts.store.transactions, settling, parts.response_limits.budget, parts.new_id),
+        joining=JoinPorts(parts.store.transactions, publishing, settling),
+        transactions=TransactionPorts(
+            parts.store.transactions,
+            settling,
+            parts.response_limits.budget,
+            parts.transactions_per_principal,
+            parts.new_id,
+        ),
         executing=executing,
         committing=CommitPorts(parts.store, executing),
         browsing=browsing,
         explaining=ExplainPorts(parts.store, parts.store.queues, parts.store, parts.lock_store, parts.wait_queue),
-        recounting=HistoryPorts(parts.store),
+        reading_history=HistoryPorts(parts.store),
         editing=EditPorts(parts.store, browsing, shared.receivers),
         purging=_purge_ports(parts),
         redriving=_redrive_ports(parts, shared.receivers),
@@ -137,8 +156,11 @@ def assemble_loops(parts: Components) -> MaintenancePorts:
         scheduling=SchedulePorts(store, shared.receivers, counters),
         expiring=ExpirePorts(store, parts.queue_cache, store.queues, shared.receivers, counters),
         deleting=DeletePorts(store, store.archive, counters),
+        forwarding_dead_letters=DeadLetterPorts(
+            store, store.queues, parts.queue_cache, store.queues, shared.receivers, counters
+        ),
         rolling_back=RollBackPorts(store.transactions, counters),
-        trimming_states=TrimStatesPorts(store.states, parts.state_retention, counters),
+        deleting_versions=DeleteVersionsPorts(store.states, parts.state_retention, counters),
         sealing=SealPorts(store.archive, counters),
         wait_queue=parts.wait_queue,
         clock=parts.clock,
@@ -160,15 +182,29 @@ def connect_notifications(parts: Components) -> None:
 def _shared_ports(parts: Components) -> _SharedPorts:
     store, counters = parts.store, parts.counters
     receivers = ReceiverNotifier(parts.notifier, parts.searches)
+    offers = EndOfferPorts(store, parts.notifier)
     return _SharedPorts(
         receivers,
-        ReleasePorts(store, parts.queue_cache, receivers, counters, parts.random_fraction),
-        RevokePorts(store, store.queues, parts.lock_store, receivers, counters),
+        ReleasePorts(store, parts.queue_cache, offers, receivers, counters, parts.random_fraction),
+        RevokePorts(store, store.queues, parts.lock_store, offers, receivers, counters),
+        offers,
     )
 
 
 def _send_ports(parts: Components, receivers: ReceiverNotifier) -> SendPorts:
     return SendPorts(parts.store, parts.queue_cache, parts.store.queues, parts.volatile_buffer, receivers, parts.new_id)
+
+
+def _synchronous_ports(parts: Components, receivers: ReceiverNotifier) -> SynchronousPorts:
+    return SynchronousPorts(
+        parts.store,
+        parts.queue_cache,
+        parts.store.queues,
+        receivers,
+        parts.wait_queue,
+        parts.clock,
+        parts.new_id,
+    )
 
 
 def _receive_ports(parts: Components, settling: SettlePorts, renewing: RenewPorts) -> ReceivePorts:
@@ -196,6 +232,7 @@ def _purge_ports(parts: Components) -> PurgePorts:
         parts.queue_cache,
         parts.notifier,
         parts.lock_store,
+        EndOfferPorts(parts.store, parts.notifier),
         parts.counters,
         parts.clock,
     )

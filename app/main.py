@@ -201,6 +201,7 @@ def _components(
             ByteBudget(settings.max_answer_bytes_in_flight, Overloaded), settings.max_answer_bytes
         ),
         state_retention=from_seconds(settings.state_retention_seconds),
+        transactions_per_principal=settings.max_transactions_per_principal,
     )
 
 

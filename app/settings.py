@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from app.domain.instant import to_seconds
 from app.domain.queue import MAX_ARCHIVE_RETENTION
 from app.domain.state import DEFAULT_RETENTION
+from app.domain.transaction import MAX_OPEN_TRANSACTIONS, OPEN_TRANSACTIONS_PER_PRINCIPAL
 from app.domain.weight import MAX_RESPONSE_BYTES
 
 
@@ -49,6 +50,12 @@ class Settings(BaseSettings):
         ge=1,
         le=1_000_000,
         description="Maximum number of queues. Above it a new queue is refused with 409.",
+    )
+    max_transactions_per_principal: int = Field(
+        default=OPEN_TRANSACTIONS_PER_PRINCIPAL,
+        ge=1,
+        le=MAX_OPEN_TRANSACTIONS,
+        description="Maximum number of open transactions of one principal. Above it a new one is refused with 409.",
     )
     metrics_key: SecretStr | None = Field(
         default=None,

@@ -22,6 +22,7 @@ from app.broker.renew import RenewPorts
 from app.broker.response_limits import ResponseLimits
 from app.broker.restore import RestorePorts
 from app.broker.send import SendPorts
+from app.broker.send_synchronously import SynchronousPorts
 from app.broker.settle import SettlePorts
 from app.broker.topics import TopicPorts
 from app.broker.transactions import TransactionPorts
@@ -39,6 +40,7 @@ class Broker:
 
     sending: SendPorts
     publishing: PublishPorts
+    sending_synchronously: SynchronousPorts
     receiving: ReceivePorts
     recovering: RecoverPorts
     settling: SettlePorts
@@ -49,7 +51,7 @@ class Broker:
     committing: CommitPorts
     browsing: BrowsePorts
     explaining: ExplainPorts
-    recounting: HistoryPorts
+    reading_history: HistoryPorts
     editing: EditPorts
     purging: PurgePorts
     redriving: RedrivePorts

@@ -4,6 +4,8 @@ import typer
 
 from app.cli.archive import archive
 from app.cli.capabilities import capabilities
+from app.cli.commit import commit
+from app.cli.complete import complete
 from app.cli.execute import execute
 from app.cli.explain import explain
 from app.cli.history import history
@@ -11,7 +13,7 @@ from app.cli.keys import key
 from app.cli.messages import browse, receive, recover, send
 from app.cli.queues import dead_letter, queue, restore
 from app.cli.server_commands import ServeCommand, bench, migrate, openapi, serve
-from app.cli.states import states
+from app.cli.states import state
 from app.cli.topics import publish, subscription, topic
 from app.cli.transactions import transaction
 
@@ -33,6 +35,8 @@ app.add_typer(subscription, name="subscription")
 app.command()(send)
 app.command()(publish)
 app.command()(receive)
+app.command()(complete)
+app.command()(commit)
 app.command()(recover)
 app.command()(execute)
 app.add_typer(transaction, name="transaction")
@@ -42,7 +46,7 @@ app.command()(history)
 app.command()(restore)
 app.add_typer(dead_letter, name="dead-letter")
 app.add_typer(archive, name="archive")
-app.add_typer(states, name="states")
+app.add_typer(state, name="state")
 app.add_typer(key, name="key")
 
 

@@ -29,6 +29,7 @@ Key: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the server's JSON, one document per line.")]
 QueueName: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 
+JSON_HEADERS = {"content-type": "application/json"}
 DEFAULT_URL = "http://127.0.0.1:8080"
 RESPONSE_TIMEOUT_SECONDS = 75.0
 """Longer than the longest wait of a receive, so that the server answers first."""

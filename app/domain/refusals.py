@@ -142,13 +142,13 @@ class TooManyQueues(Conflict):
 
 
 class TooManyTopics(Conflict):
-    """The server has as many topics as it can have."""
+    """The server has reached its limit of topics; delete topics first."""
 
     code = "too-many-topics"
 
 
 class TooManySubscriptions(Conflict):
-    """The topic has as many subscriptions as it can have."""
+    """The topic has reached its limit of subscriptions; delete subscriptions first."""
 
     code = "too-many-subscriptions"
 
@@ -160,7 +160,7 @@ class ForwardingCycle(Conflict):
 
 
 class ForwardingTooLong(Conflict):
-    """The queue forwards over too many other queues."""
+    """A message would be forwarded too many times; forward it to the last queue directly."""
 
     code = "forwarding-too-long"
 
@@ -177,6 +177,24 @@ class QueueIsTarget(Conflict):
     code = "queue-is-target"
 
 
+class NoReceiver(Conflict):
+    """No receiver took the message while its sender waited. Nothing is stored."""
+
+    code = "no-receiver"
+
+
+class NotAccepted(Conflict):
+    """The receiver did not complete the message. Nothing is stored."""
+
+    code = "not-accepted"
+
+
+class OfferedMessage(Conflict):
+    """The sender of this message waits for its settlement, so only its receiver can settle it, and in a request of its own."""
+
+    code = "synchronous-message"
+
+
 class LossCause(StrEnum):
     """Why a lock ended before its holder settled the message."""
 
@@ -184,10 +202,11 @@ class LossCause(StrEnum):
     ADMINISTRATOR = "settled_by_administrator"
     ENTITY_CHANGED = "entity_changed"
     RECOVERED = "recovered"
+    WITHDRAWN = "withdrawn"
 
 
 class LockLost(Refusal):
-    """The lock has ended: no copy of this request can succeed any more."""
+    """The lock has ended, so repeating this request cannot succeed."""
 
     code = "lock-lost"
 
@@ -213,6 +232,18 @@ class MessageTooLarge(Refusal):
     """The message is larger than this queue allows."""
 
     code = "message-too-large"
+
+
+class ReplyTooLarge(MessageTooLarge):
+    """The reply is larger than the limit of replies."""
+
+    code = "reply-too-large"
+
+
+class NoAnswer(Refusal):
+    """A receiver took the message and did not settle it while its sender waited. Nothing is stored."""
+
+    code = "no-answer"
 
 
 class UnsupportedContentEncoding(Refusal):
@@ -284,7 +315,7 @@ class Overloaded(BackendUnavailable):
 
 
 class MessageBusy(StoreUnavailable):
-    """Another request holds this message at present; this request had no effect."""
+    """Another request holds this message. This request had no effect; repeat it."""
 
 
 class NewerQueue(BackendUnavailable):

@@ -33,8 +33,10 @@ HEAD_TOO_LARGE: RequestError = (
 TOO_MANY_FIELDS: RequestError = (431, f"A request has at most {MAX_FIELDS} header fields.")
 
 
-def error_response(error: RequestError, request_id: str, default_headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the bytes of the problem document for this error. The connection closes after it."""
+def error_response(
+    error: RequestError, request_id: str, default_headers: Iterable[tuple[bytes, bytes]], method: bytes
+) -> bytes:
+    """Return the bytes of the problem document for this error, without the document to HEAD. The connection closes after it."""
     status, detail = error
     body = msgspec.json.encode(make_problem(status, CODES[status], detail, request_id))
     headers = (
@@ -45,4 +47,5 @@ def error_response(error: RequestError, request_id: str, default_headers: Iterab
         (b"connection", b"close"),
         *(((b"retry-after", b"1"),) if status == 503 else ()),
     )
-    return b"".join((STATUS_LINE[status], *(b"%s: %s\r\n" % header for header in headers), b"\r\n", body))
+    head = (STATUS_LINE[status], *(b"%s: %s\r\n" % header for header in headers), b"\r\n")
+    return b"".join(head if method == b"HEAD" else (*head, body))

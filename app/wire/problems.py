@@ -25,7 +25,7 @@ class ProblemFault(msgspec.Struct):
 
 
 class TransactionMember(msgspec.Struct, omit_defaults=True):
-    """A member of a transaction: its place, counted from 0, its queue, and the message that it sends or settles."""
+    """A member of a transaction: its position in the order of joining, from 0, its queue, and its message."""
 
     place: int
     queue: str

@@ -180,6 +180,23 @@ async def test_a_receive_that_the_budget_refuses_claims_nothing(api: ApiServer) 
     assert len((await waiting).json()["messages"]) == 1
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/states/game.17", "/states/game.17/history", "/queues/orders/messages/1/history", "/topics/events/subscriptions"],
+)
+async def test_a_large_answer_is_read_once_slow_clients_have_taken_theirs(api: ApiServer, path: str) -> None:
+    await api.send()
+    await api.request_json("PUT", "/topics/events", {})
+    answers = api.broker.response_limits.budget
+    answers.acquire_unchecked(answers.limit)
+    waiting = asyncio.create_task(api.request("GET", path))
+    await run_ready_tasks()
+    assert not waiting.done()
+    answers.release(answers.limit)
+    assert (await waiting).status_code == 200
+    assert answers.held == 0
+
+
 async def test_a_page_of_large_messages_is_short_and_the_next_one_continues(api: ApiServer) -> None:
     for index in range(20):
         await api.send(body=str(index) + "x" * (MIB - 100), queue="large")

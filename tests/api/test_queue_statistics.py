@@ -104,6 +104,14 @@ def listed_queue(number: int) -> QueueWithCounts:
     return QueueWithCounts(queue, QueueCounts(available=1))
 
 
+async def test_sends_that_wait_for_a_commit_are_counted(api: ApiServer) -> None:
+    transaction = (await api.request_json("POST", "/transactions"))["id"]
+    await api.send(transaction_id=transaction)
+    text = (await api.http.get("/metrics")).text
+    assert 'peeklock_messages{state="uncommitted"} 1.0' in text
+    assert 'peeklock_messages{state="available"} 0.0' in text
+
+
 async def test_series_of_queues_can_be_switched_off(api: ApiServer) -> None:
     await api.send()
     await api.send(queue="bills")

@@ -7,7 +7,7 @@ from typing import Any
 from app.domain.instant import Duration, Instant
 from app.domain.message import MessageState
 
-LOCK_LOSS_OUTCOMES = ("lock_expired", "purged")
+LOCK_LOSS_OUTCOMES = ("lock_expired", "purged", "recovered")
 """Outcomes that the holder of a lock gets reported as a lost lock."""
 KEY_REUSED = "idempotency-key-reused"
 
@@ -138,6 +138,10 @@ class Model:
             if message.token == token and message.locked_until > self.now:
                 return message
         return None
+
+    def can_settle(self, token: str) -> bool:
+        """Return whether a settlement under this token takes effect now."""
+        return self.holder(token) is not None
 
     def receive_again(self, tokens: Sequence[str], duration: Duration) -> list[str]:
         """Return those of these tokens that still hold a message; renew locks that were renewed before."""

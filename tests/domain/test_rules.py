@@ -16,6 +16,8 @@ from app.domain.queue import (
     LEVEL_OF_SETTING,
     MAX_LOCK_DURATION,
     MIN_LOCK_DURATION,
+    SHARED_BODIES_LEVEL,
+    SYNCHRONOUS_LEVEL,
     Queue,
     QueueSettings,
     QueueStatus,
@@ -129,7 +131,9 @@ def test_a_queue_needs_the_highest_level_among_its_settings_that_are_not_default
 
 
 def test_this_version_serves_the_levels_of_its_settings_and_no_higher_one() -> None:
-    assert {required_level(QueueSettings()), *LEVEL_OF_SETTING.values()} == set(range(FEATURE_LEVEL + 1))
+    assert {required_level(QueueSettings()), SYNCHRONOUS_LEVEL, SHARED_BODIES_LEVEL, *LEVEL_OF_SETTING.values()} == set(
+        range(FEATURE_LEVEL + 1)
+    )
     check_known(replace(queue(QueueSettings()), feature_level=FEATURE_LEVEL))
     with pytest.raises(NewerQueue):
         check_known(replace(queue(QueueSettings()), feature_level=FEATURE_LEVEL + 1))

@@ -101,7 +101,7 @@ def query_decoder(shape: Any) -> Callable[[bytes], Any]:
 
     def decoded(query: bytes) -> Any:
         values: dict[str, Any] = {}
-        for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        for name, value in _parameters(query):
             if name in lists:
                 values.setdefault(name, []).append(value)
             elif values.setdefault(name, value) is not value:
@@ -111,6 +111,14 @@ def query_decoder(shape: Any) -> Callable[[bytes], Any]:
         return convert(values, shape, lambda pointer: f"#/query{pointer}")
 
     return decoded
+
+
+def _parameters(query: bytes) -> list[tuple[str, str]]:
+    """Return the names and values of a query string. Refuses with `InvalidRequest` escapes that are not UTF-8."""
+    try:
+        return parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidRequest(field_errors=[FieldError("#/query", "The query is not UTF-8.")]) from None
 
 
 def convert(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str], str]) -> Shape:

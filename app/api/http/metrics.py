@@ -19,7 +19,7 @@ from app.domain.instant import to_seconds
 MULTIPROC_DIR = "PROMETHEUS_MULTIPROC_DIR"
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered", "blocked")
+STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered", "blocked", "uncommitted")
 MAX_NAMED_QUEUES = 1000
 """Queues with their own series, the first by name. Totals include all queues."""
 

@@ -11,6 +11,7 @@ from app.domain.refusals import (
     KeyReused,
     LockLost,
     MessageTooLarge,
+    NoAnswer,
     NotFound,
     PreconditionFailed,
     QueueFull,
@@ -39,6 +40,7 @@ STATUS: dict[type[Refusal], int] = {
     UnsupportedContentEncoding: 415,
     RateLimited: 429,
     QueueFull: 507,
+    NoAnswer: 504,
     SendDisabled: 403,
     ReceiveDisabled: 403,
     Forbidden: 403,
@@ -65,6 +67,7 @@ TITLES = {
     500: "Internal server error",
     501: "Not implemented",
     503: "Service unavailable",
+    504: "Gateway timeout",
     507: "Insufficient storage",
 }
 

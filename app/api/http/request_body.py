@@ -3,11 +3,13 @@
 from types import TracebackType
 
 from app.api.http.asgi import ClientDisconnected, Headers, Receive
-from app.domain.refusals import MessageTooLarge, UnsupportedContentEncoding
+from app.domain.refusals import FieldError, InvalidRequest, MessageTooLarge, UnsupportedContentEncoding
 from app.runtime.byte_budget import ByteBudget
 
 IDENTITY_ENCODINGS = (b"identity", b"")
 """The encodings that leave a body as it is."""
+TRANSACTION_HEADER = b"peeklock-transaction-id"
+"""The header by which a raw send joins a transaction. Another operation that ignored it would take effect at once."""
 UNCOUNTED_BYTES = 64 << 10
 """Bodies and answers up to this size are not counted, because a connection has at most one of each in memory."""
 
@@ -80,6 +82,13 @@ def check_length(headers: Headers, max_bytes: int) -> int:
     return length
 
 
+def check_no_body(headers: Headers, max_bytes: int) -> int:
+    """`check_length` for a deletion. Refuses with `InvalidRequest` a body, which may say what the client does not want."""
+    if check_length(headers, max_bytes) or any(key == b"transfer-encoding" for key, _ in headers):
+        raise InvalidRequest(field_errors=[FieldError("", "A DELETE has no body. Its parameters are in its target.")])
+    return 0
+
+
 def check_length_and_encoding(headers: Headers, max_bytes: int) -> int:
     """`check_length` for an operation with a body. Both checks share one pass over the headers of a frequent request.
 
@@ -94,6 +103,17 @@ def check_length_and_encoding(headers: Headers, max_bytes: int) -> int:
         if key == b"content-encoding" and value.strip().lower() not in IDENTITY_ENCODINGS:
             raise UnsupportedContentEncoding
     return length
+
+
+def check_json_headers(headers: Headers, max_bytes: int) -> int:
+    """`check_length_and_encoding` for an operation with a JSON body. Refuses the header of a transaction."""
+    for key, _ in headers:
+        if key == TRANSACTION_HEADER:
+            detail = (
+                "Only a raw operation reads this header. Others have `transaction_id` in the body, if they can join."
+            )
+            raise InvalidRequest(field_errors=[FieldError("#/header/Peeklock-Transaction-Id", detail)])
+    return check_length_and_encoding(headers, max_bytes)
 
 
 def _size_checked(body: bytes, max_bytes: int) -> bytes:
