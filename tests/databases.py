@@ -120,6 +120,13 @@ class RunResources:
                 run_in_thread(lambda: migrate(f"sqlite:///{file}"))
             return file
 
+    def with_tables(self, directory: Path) -> Path:
+        """Copy a migrated file to where a server in this directory has its own, which saves the migrations."""
+        data = directory / "data"
+        data.mkdir()
+        shutil.copy(self.sqlite_template(), data / "peeklock.db")
+        return directory
+
     def _template(self, kind: str) -> str:
         """Return the migrated database that the others are copied from. The run makes it once."""
         server, record = self.server(kind), self.directory / f"{kind}.template"

@@ -3,14 +3,60 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any, NoReturn
 
 import pytest
 
-from tests.peeklock_process import PeeklockProcess, run_peeklock, services
+from app.cli import app
+from tests.databases import RunResources
+from tests.peeklock_process import PeeklockProcess, environment, services
+
+
+def run_command(
+    *arguments: str, directory: Path, stdin: bytes = b"", **settings: object
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as `run_peeklock` does, but in a fork of this process, which saves the imports: 0.4 s each."""
+    with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
+        given.write(stdin)
+        given.seek(0)
+        child = os.fork()
+        if child == 0:
+            _run_and_exit(arguments, directory, environment(**settings), (given, out, err))
+        _, status = os.waitpid(child, 0)
+        out.seek(0)
+        err.seek(0)
+        code = os.waitstatus_to_exitcode(status)
+        return subprocess.CompletedProcess(arguments, code, out.read().decode(), err.read().decode())
+
+
+def _run_and_exit(
+    arguments: Sequence[str], directory: Path, settings: Mapping[str, str], streams: Sequence[IO[bytes]]
+) -> NoReturn:
+    code = 1
+    try:
+        for number, stream in enumerate(streams):
+            os.dup2(stream.fileno(), number)
+        sys.stdin, sys.stdout, sys.stderr = (TextIOWrapper(stream, encoding="utf-8") for stream in streams)
+        os.chdir(directory)
+        os.environ.clear()
+        os.environ.update(settings)
+        app(arguments, prog_name="peeklock")
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except BaseException:  # noqa: BLE001 - the end of a process
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 class CommandLine:
@@ -22,7 +68,7 @@ class CommandLine:
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
         """Run a command."""
-        return run_peeklock(*arguments, directory=self.directory, stdin=stdin, url=self.url)
+        return run_command(*arguments, directory=self.directory, stdin=stdin, url=self.url)
 
     def run_ok(self, *arguments: str, stdin: bytes = b"") -> str:
         """Run a command that must succeed, and return its output."""
@@ -42,9 +88,9 @@ class CommandLine:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeklockProcess]:
+def service(run_resources: RunResources, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeklockProcess]:
     """A server with its own SQLite database."""
-    service = PeeklockProcess(tmp_path_factory.mktemp("served"))
+    service = PeeklockProcess(run_resources.with_tables(tmp_path_factory.mktemp("served")))
     yield service
     service.end()
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.peeklock_process import PeeklockProcess, run_peeklock
+from tests.cli.conftest import run_command
+from tests.peeklock_process import PeeklockProcess
 
 
 def test_the_first_key_is_made_in_the_database(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
@@ -20,21 +21,21 @@ def test_the_first_key_is_made_in_the_database(serve: Callable[..., PeeklockProc
     server = serve()
     assert "Authorization: Bearer" in server.output()
     at = {"url": server.url}
-    refused = run_peeklock("queue", "list", directory=tmp_path, **at)
+    refused = run_command("queue", "list", directory=tmp_path, **at)
     assert (refused.returncode, refused.stderr.partition(":")[0]) == (1, "unauthenticated")
     admitted = {**at, "api_key": made["secret"]}
-    assert run_peeklock("queue", "list", directory=tmp_path, **admitted).returncode == 0
+    assert run_command("queue", "list", directory=tmp_path, **admitted).returncode == 0
 
     shop = key(tmp_path, "create", "--principal", "shop", "--right", "send", "--pattern", "orders*", **admitted)
     assert (shop["rights"], shop["patterns"]) == (["send"], ["orders*"])
     sender = {**at, "api_key": shop["secret"]}
-    assert run_peeklock("send", "orders", "x", directory=tmp_path, **sender).returncode == 0
-    forbidden = run_peeklock("receive", "orders", directory=tmp_path, **sender)
+    assert run_command("send", "orders", "x", directory=tmp_path, **sender).returncode == 0
+    forbidden = run_command("receive", "orders", directory=tmp_path, **sender)
     assert (forbidden.returncode, forbidden.stderr.partition(":")[0]) == (1, "forbidden")
-    assert "shop" in run_peeklock("key", "list", directory=tmp_path, **admitted).stdout
+    assert "shop" in run_command("key", "list", directory=tmp_path, **admitted).stdout
 
-    assert run_peeklock("key", "revoke", shop["id"], directory=tmp_path, **admitted).returncode == 0
-    again = run_peeklock("key", "revoke", shop["id"], directory=tmp_path, **admitted)
+    assert run_command("key", "revoke", shop["id"], directory=tmp_path, **admitted).returncode == 0
+    again = run_command("key", "revoke", shop["id"], directory=tmp_path, **admitted)
     assert (again.returncode, again.stderr.partition(":")[0]) == (1, "key-not-found")
 
 
@@ -49,17 +50,17 @@ def test_the_first_key_is_made_in_the_database(serve: Callable[..., PeeklockProc
 def test_a_key_in_the_database_has_the_limits_of_the_operation(
     tmp_path: Path, option: str, value: str, fault: str
 ) -> None:
-    done = run_peeklock("key", "create", "--principal", "warehouse", option, value, directory=tmp_path)
+    done = run_command("key", "create", "--principal", "warehouse", option, value, directory=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"invalid-request: {fault}")
 
 
 def test_a_key_is_revoked_in_the_database(tmp_path: Path) -> None:
     made = key(tmp_path, "create", "--principal", "somebody")
-    assert run_peeklock("key", "revoke", made["id"], directory=tmp_path).returncode == 0
+    assert run_command("key", "revoke", made["id"], directory=tmp_path).returncode == 0
     (ended,) = listed(tmp_path)
     assert ended["revoked_at"] is not None
-    again = run_peeklock("key", "revoke", made["id"], directory=tmp_path)
+    again = run_command("key", "revoke", made["id"], directory=tmp_path)
     assert (again.returncode, again.stderr.partition(":")[0]) == (1, "key-not-found")
 
 
@@ -69,13 +70,13 @@ def test_a_revocation_prints_a_document_with_the_json_option(
     first, second = (key(tmp_path, "create", "--principal", "somebody") for _ in range(2))
     assert key(tmp_path, "revoke", first["id"]) == {"revoked": first["id"]}
     at = {"url": serve().url, "api_key": second["secret"]}
-    again = run_peeklock("key", "revoke", first["id"], "--json", directory=tmp_path, **at)
+    again = run_command("key", "revoke", first["id"], "--json", directory=tmp_path, **at)
     assert (again.returncode, json.loads(again.stderr)["code"]) == (1, "key-not-found")
     assert key(tmp_path, "revoke", second["id"], **at) == {"revoked": second["id"]}
 
 
 def test_only_the_secret_is_printed(tmp_path: Path) -> None:
-    done = run_peeklock("key", "create", "--principal", "somebody", directory=tmp_path)
+    done = run_command("key", "create", "--principal", "somebody", directory=tmp_path)
     assert done.stdout.startswith("pk_")
     assert len(done.stdout.splitlines()) == 1
     assert done.stdout.strip() not in done.stderr
@@ -84,25 +85,25 @@ def test_only_the_secret_is_printed(tmp_path: Path) -> None:
 def test_a_third_live_key_is_refused(tmp_path: Path) -> None:
     for _ in range(2):
         key(tmp_path, "create", "--principal", "somebody")
-    done = run_peeklock("key", "create", "--principal", "somebody", directory=tmp_path)
+    done = run_command("key", "create", "--principal", "somebody", directory=tmp_path)
     assert (done.returncode, done.stderr.partition(":")[0]) == (1, "too-many-keys")
 
 
 def test_a_database_in_use_is_refused_with_a_hint_to_url(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
     serve()
-    done = run_peeklock("key", "list", directory=tmp_path)
+    done = run_command("key", "list", directory=tmp_path)
     assert done.returncode == 1
     assert "--url" in done.stderr
 
 
 def key(directory: Path, *arguments: str, **settings: object) -> Any:
     """Run a `peeklock key` command that must succeed, and return its document."""
-    done = run_peeklock("key", *arguments, "--json", directory=directory, **settings)
+    done = run_command("key", *arguments, "--json", directory=directory, **settings)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def listed(directory: Path) -> list[Any]:
     """Every key in the database."""
-    done = run_peeklock("key", "list", "--json", directory=directory)
+    done = run_command("key", "list", "--json", directory=directory)
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import RunResources
 from tests.peeklock_process import PeeklockProcess, services
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Callable[..., PeeklockProcess]]:
+def serve(run_resources: RunResources, tmp_path: Path) -> Iterator[Callable[..., PeeklockProcess]]:
     """Start servers in this test's directory: `serve("--workers=1", redis_url=...)`."""
-    with services(tmp_path) as start:
+    with services(run_resources.with_tables(tmp_path)) as start:
         yield start

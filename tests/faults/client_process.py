@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import random
 import sys
@@ -17,13 +18,16 @@ from typing import Any, Self
 from tests.faults.polling import TIMEOUT_SECONDS
 from tests.faults.retrying_client import RETRY_SECONDS, RetryingClient
 
-OK = 200
+OK, CREATED = 200, 201
 WAIT_SECONDS = 2
 MAX_BODY_BYTES = 3000
 
 ACTIONS = {
-    "complete": 42,
-    "complete and send": 8,
+    "complete": 32,
+    "complete and send": 6,
+    "commit a state": 6,
+    "commit a transaction": 5,
+    "roll back a transaction": 1,
     "complete twice": 6,
     "renew and complete": 10,
     "renew while completing": 6,
@@ -35,8 +39,17 @@ ACTIONS = {
 }
 """The actions of a receiver with a delivery, and their share in percent."""
 
+WITH_SENDS = ("complete and send", "commit a state", "commit a transaction", "roll back a transaction")
+"""The actions that complete a delivery together with a send, or neither."""
+
 FOLLOWING = "-next"
 """The end of the message id of a message that was sent together with the completion of another one."""
+
+TRANSACTION_SECONDS = 30
+"""Long enough for a restart within it. A message whose transaction was rolled back returns soon after."""
+
+STATES = 2
+"""States that all receivers of a queue change: few, so that their commits conflict."""
 
 MAX_LEAD_SECONDS = 600
 """The lock store alone grants no renewal of that length, so every renewal writes SQL."""
@@ -81,6 +94,17 @@ class Progress:
 
     to_send: list[str]
     open: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+
+    def expect(self, message_id: str) -> None:
+        """Wait for the end of another message, which other receivers may have ended before its sender heard of it."""
+        if message_id not in self.ended:
+            self.open.add(message_id)
+
+    def end(self, message_id: str) -> None:
+        """Note that a message has ended."""
+        self.ended.add(message_id)
+        self.open.discard(message_id)
 
     @property
     def is_done(self) -> bool:
@@ -122,18 +146,15 @@ async def _receive(client: RetryingClient, progress: Progress, rng: ActionChoose
             with_key=rng.random() < 0.5, max_messages=max_messages, wait_seconds=WAIT_SECONDS
         ):
             if await _handle(client, message, rng, progress):
-                progress.open.discard(message["message_id"])
+                progress.end(message["message_id"])
 
 
 async def _handle(client: RetryingClient, message: dict[str, Any], rng: ActionChooser, progress: Progress) -> bool:
     """Do a random action with a delivery; return whether the message has ended."""
     token = message["lock_token"]
     match rng.next_action():
-        case "complete and send" if not message["message_id"].endswith(FOLLOWING):
-            following = message["message_id"] + FOLLOWING
-            is_done = await client.complete_and_send(token, following, rng.randbytes(100)) == OK
-            progress.open.update([following] if is_done else [])
-            return is_done
+        case action if action in WITH_SENDS and not message["message_id"].endswith(FOLLOWING):
+            return await _complete_with_a_send(client, message, action, rng, progress)
         case "complete twice":
             await client.settle("complete", token)
         case "renew and complete":
@@ -157,6 +178,54 @@ async def _handle(client: RetryingClient, message: dict[str, Any], rng: ActionCh
         case _:
             pass
     return await _settle(client, "complete", token)
+
+
+async def _complete_with_a_send(
+    client: RetryingClient, message: dict[str, Any], action: str, rng: random.Random, progress: Progress
+) -> bool:
+    """Complete a delivery together with a send; whether both took effect."""
+    token, following, body = message["lock_token"], message["message_id"] + FOLLOWING, rng.randbytes(100)
+    match action:
+        case "complete and send":
+            is_done = await client.complete_and_send(token, following, body) == OK
+        case "commit a state":
+            key = f"{client.queue}-{rng.randrange(STATES)}"
+            is_done = await _commit_state(client, message, key, following, body)
+        case _:
+            rolls_back = action == "roll back a transaction"
+            is_done = await _run_transaction(client, token, following, body, rolls_back=rolls_back)
+    if is_done:
+        progress.expect(following)
+    return is_done
+
+
+async def _commit_state(client: RetryingClient, message: dict[str, Any], key: str, following: str, body: bytes) -> bool:
+    """Process a message with a state as it is before the message, again after a conflict; whether it has ended."""
+    path = f"/v1/states/{key}?before_message={message['message_id']}"
+    while True:
+        _, state = await client.request("load", "GET", path)
+        status, answer = await client.commit_with_state(message["lock_token"], key, state["version"], following, body)
+        if answer.get("code") != "version-conflict":
+            return status == OK
+
+
+async def _run_transaction(
+    client: RetryingClient, token: str, following: str, body: bytes, *, rolls_back: bool
+) -> bool:
+    """Complete a delivery together with a send in an open transaction; whether the message has ended."""
+    status, opened = await client.request("open", "POST", "/v1/transactions", {"timeout_seconds": TRANSACTION_SECONDS})
+    assert status == CREATED, opened
+    transaction = {"transaction_id": opened["id"]}
+    send = {"message_id": following, "body_base64": base64.b64encode(body).decode()}
+    # A join whose answer was lost is repeated. The queue detects the duplicate at the commit.
+    await client.request("join", "POST", "/messages", send | transaction)
+    status, _ = await client.request("join", "POST", f"/locks/{token}/complete", transaction)
+    if status == OK and not rolls_back:
+        return await client.commit(opened["id"], token, following, body) == OK
+    await client.request("roll back", "POST", f"/v1/transactions/{opened['id']}/rollback")
+    # The lock lasts as long as the transaction would have.
+    await client.settle("abandon", token, reason="not now")
+    return False
 
 
 async def _complete_deferred(client: RetryingClient, number: int) -> bool:

@@ -16,7 +16,7 @@ import pytest
 from app.domain.instant import HOUR
 from tests.faults.conservation import EARLY, check
 from tests.faults.crashing_server import CrashPoint, ForkedServers
-from tests.faults.database_access import execute, remaining_messages
+from tests.faults.database_access import execute, remaining_messages, remaining_versions
 from tests.faults.fleet import SETTINGS
 from tests.faults.journal import read
 from tests.faults.retrying_client import RetryingClient
@@ -27,6 +27,7 @@ AROUND_CALL = ("before", "after")
 METHODS_WITH_COMMIT = frozenset(
     {"send_once", "claim_once", "edit", "cancel", "withdraw", "redrive", "restore", "execute"}
     | {"join_sends", "join_settlements", "commit"}
+    | {"settle_offer", "withdraw_offer"}
 )
 """What has a COMMIT of its own on a server; of other methods it is part of their one statement."""
 
@@ -55,13 +56,8 @@ def step_parameters(steps: Sequence[CrashPoint], short: Collection[CrashPoint]) 
     return [pytest.param(step, id=str(step), marks=pytest.mark.faults(selection)) for step, selection in selections]
 
 
-def without_commit_steps(steps: Sequence[CrashPoint]) -> list[Any]:
-    """The steps without those at a COMMIT, which cannot be told apart from other statements on this engine."""
-    return [pytest.param(step, id=str(step)) for step in steps if step.moment != "commit"]
-
-
 def server_steps(steps: Sequence[CrashPoint]) -> list[CrashPoint]:
-    """Those that exist on a server, where the COMMIT of most verbs is part of their one statement."""
+    """Those that exist on a server, where the COMMIT of most verbs is part of their one statement or its round trip."""
     return [step for step in steps if step.moment != "commit" or step.method in METHODS_WITH_COMMIT]
 
 
@@ -92,8 +88,14 @@ async def check_crash(setup: CrashSetup, step: CrashPoint, workload: Workload) -
     """Run the workload past the step, and compare the remaining messages with the promises."""
     async with client_of_crashing_server(setup, step) as (client, queue):
         expected = await workload(client, setup)
+    check_remaining(setup, queue, expected)
+
+
+def check_remaining(setup: CrashSetup, queue: str, expected: Counter[str]) -> None:
+    """Compare the remaining messages with what was promised to the clients, and with how they should end."""
     left = remaining_messages(setup.database, queue)
-    broken = [finding for finding in check(read([setup.directory / queue]), left) if finding.kind not in EARLY]
+    findings = check(read([setup.directory / queue]), left, remaining_versions(setup.database, queue))
+    broken = [finding for finding in findings if finding.kind not in EARLY]
     assert not broken, "\n".join(map(str, broken))
     final_states = Counter(remaining.state for remaining in left)
     assert final_states == expected, f"they have ended as {final_states}, not as {expected}"

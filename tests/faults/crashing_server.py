@@ -23,6 +23,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import asyncmy.connection
 import asyncpg
 import uvicorn
 
@@ -136,6 +137,18 @@ def crash_at_commits_on_postgresql(trigger: CrashTrigger) -> None:
     asyncpg.Connection.execute = execute_wrapped
 
 
+def crash_at_commits_on_mysql(trigger: CrashTrigger) -> None:
+    """The same for the driver of MariaDB and MySQL, where a COMMIT ends the last round trip of its transaction."""
+    query = asyncmy.connection.Connection.query
+
+    async def query_wrapped(self: Any, sql: bytes, *arguments: Any, **values: Any) -> Any:
+        if bytes(sql).endswith(b"COMMIT"):
+            trigger.commit()
+        return await query(self, sql, *arguments, **values)
+
+    asyncmy.connection.Connection.query = query_wrapped
+
+
 def _trace_commits(writer: sqlite3.Connection, trigger: CrashTrigger) -> None:
     writer.set_trace_callback(lambda statement: trigger.commit() if statement == "COMMIT" else None)
 
@@ -167,6 +180,7 @@ def serve(environment: Mapping[str, str], step: CrashPoint | None, log: str) -> 
     os.environ.update(environment)
     trigger = CrashTrigger(step)
     crash_at_commits_on_postgresql(trigger)
+    crash_at_commits_on_mysql(trigger)
     settings = Settings()
     uvicorn.run(CrashingServer(settings, trigger), port=settings.port, loop="uvloop", http="httptools", log_config=None)
 
@@ -182,7 +196,7 @@ class ForkedServers:
         self._log = str(directory / "log")
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        frequent_passes = {"PEEKLOCK_SWEEP_INTERVAL_SECONDS": "0.2", "PEEKLOCK_SEAL_INTERVAL_SECONDS": "1"}
+        frequent_passes = {"PEEKLOCK_SWEEP_INTERVAL_SECONDS": "0.2", "PEEKLOCK_SEAL_INTERVAL_SECONDS": "0.3"}
         self._environment = {"PEEKLOCK_PORT": str(port), **frequent_passes, **environment}
         self._process: BaseProcess | None = None
 

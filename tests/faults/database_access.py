@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from app.domain.instant import Duration
 from app.domain.message import MessageState
 from app.store.migrate import run_on_connection
-from tests.faults.history import RemainingMessage
+from tests.faults.history import RemainingMessage, RemainingVersion
 from tests.server_drivers import run_in_thread
 
 TIME_COLUMNS = {
@@ -87,6 +87,17 @@ def remaining_messages(url: str, queue: str) -> list[RemainingMessage]:
         queue=queue,
     )
     return [_remaining_message(*row) for row in (*there, *gone)]
+
+
+def remaining_versions(url: str, queue: str) -> list[RemainingVersion]:
+    """Every version of the states whose keys begin with the name of this queue."""
+    rows = execute(
+        url,
+        "SELECT s.state_key, v.number, v.message_id FROM state s JOIN state_version v ON v.state_id = s.id "
+        "WHERE s.state_key LIKE :keys",
+        keys=f"{queue}%",
+    )
+    return [RemainingVersion(*row) for row in rows]
 
 
 def digest(body: bytes) -> str:

@@ -18,7 +18,7 @@ import app
 from tests.faults import journal
 from tests.faults.client_process import ClientLoad
 from tests.faults.conservation import check
-from tests.faults.database_access import remaining_messages
+from tests.faults.database_access import remaining_messages, remaining_versions
 from tests.faults.history import Finding
 from tests.faults.polling import wait_until
 from tests.faults.retrying_client import ANSWER_TIMEOUT_SECONDS, RetryingClient
@@ -150,7 +150,8 @@ class Fleet:
 
     def broken_promises(self, excused: Collection[str] = ()) -> list[Finding]:
         """Every promise that was not kept, but for the kinds that the fault excuses."""
-        findings = check(self.calls(), remaining_messages(self.database, self.queue))
+        versions = remaining_versions(self.database, self.queue)
+        findings = check(self.calls(), remaining_messages(self.database, self.queue), versions)
         return [finding for finding in findings if finding.kind not in excused]
 
     async def end(self) -> None:

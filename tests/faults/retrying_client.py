@@ -103,6 +103,23 @@ class RetryingClient:
         path = f"/v1/transactions/{transaction_id}/commit"
         return (await self._repeat_until_answered("execute", path, {}, asked))[0]
 
+    async def commit_with_state(
+        self, token: str, key: str, if_version: int, message_id: str, body: bytes
+    ) -> tuple[int, dict[str, Any]]:
+        """Complete a delivery, send a message and add a version to a state, until it is answered."""
+        send = {"queue": self.queue, "message_id": message_id, "body_base64": base64.b64encode(body).decode()}
+        payload = {"sends": [send], "state": {"key": key, "if_version": if_version, "value": message_id}}
+        asked = {"token": token, "message_id": message_id, "digest": digest(body), "state": key}
+        return await self._repeat_until_answered("execute", f"/locks/{token}/commit", payload, asked)
+
+    async def publish(self, topic: str, message_id: str, body: bytes) -> int:
+        """Publish a message, until it is answered; returns the status."""
+        payload = {"message_id": message_id, "body_base64": base64.b64encode(body).decode()}
+        asked = {"message_id": message_id, "digest": digest(body)}
+        headers = {"Idempotency-Key": f"publish-{message_id}"}
+        path = f"/v1/topics/{topic}/messages"
+        return (await self._repeat_until_answered("publish", path, payload, asked, headers))[0]
+
     async def request(
         self, verb: str, method: str, path: str, payload: Any = None, headers: Any = None
     ) -> tuple[int, dict[str, Any]]:
@@ -149,7 +166,8 @@ def _logged_answer(verb: str, answer: dict[str, Any]) -> dict[str, Any]:
         case "renew":
             return {"remaining": answer["lock_remaining_ms"] / 1000}
         case "execute":
-            return {"sequence_number": answer["sends"][0]["sequence_number"]}
+            wanted = {name: answer[name] for name in ("version", "duplicate") if name in answer}
+            return {"sequence_number": answer["sends"][0]["sequence_number"], **wanted}
         case _:
             return answer
 

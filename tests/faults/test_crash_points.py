@@ -15,11 +15,11 @@ from tests.faults.crash_checks import (
     check_crash,
     server_steps,
     step_parameters,
-    without_commit_steps,
 )
 from tests.faults.crashing_server import CrashPoint
 from tests.faults.polling import TIMEOUT_SECONDS
 from tests.faults.retrying_client import RetryingClient
+from tests.faults.workload_steps import GONE, receive_one, settle
 
 
 async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[str]:
@@ -28,17 +28,17 @@ async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[s
         await client.send(f"m{number}", b"body", with_key=number > 0)
     held = {message["message_id"]: message for message in await receive_all(client, setup)}
     tokens = [held[f"m{number}"]["lock_token"] for number in range(4)]
-    assert (await client.settle("renew", tokens[0], lock_seconds=60))[0] == 200
-    assert (await client.settle("complete", tokens[0]))[0] == 200
+    await settle(client, "renew", tokens[0], lock_seconds=60)
+    await settle(client, "complete", tokens[0])
     assert (await client.settle("complete", tokens[0]))[1]["replayed"]
-    assert (await client.settle("abandon", tokens[1], reason="not now"))[0] == 200
-    assert (await client.settle("dead_letter", tokens[2], reason="set aside"))[0] == 200
-    assert (await client.settle("defer", tokens[3]))[0] == 200
+    await settle(client, "abandon", tokens[1], reason="not now")
+    await settle(client, "dead_letter", tokens[2], reason="set aside")
+    await settle(client, "defer", tokens[3])
     (again,) = await client.receive_until_any(wait_seconds=5, max_messages=1)
     assert (again["message_id"], again["failure_count"]) == ("m1", 1)
-    assert (await client.settle("complete", again["lock_token"]))[0] == 200
+    await settle(client, "complete", again["lock_token"])
     (deferred,) = await receive_deferred(client, setup, held["m3"]["sequence_number"])
-    assert (await client.settle("complete", deferred["lock_token"]))[0] == 200
+    await settle(client, "complete", deferred["lock_token"])
     return Counter(completed=3, dead_lettered=1)
 
 
@@ -65,16 +65,16 @@ async def expire_a_lock(client: RetryingClient, setup: CrashSetup) -> Counter[st
     """Hold one message until its lock is lost, schedule another one, and return how they end."""
     await client.send("m0", b"body")
     await client.send("m1", b"body", delay_seconds=0.5)
-    (lost,) = await client.receive_until_any(wait_seconds=5, max_messages=1, lock_seconds=60)
+    lost = await receive_one(client)
     await client.settle("renew", lost["lock_token"], lock_seconds=60)
     await asyncio.to_thread(setup.end_locks_except, [])
     ended: set[str] = set()
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while len(ended) < 2:
             for message in await client.receive_until_any(wait_seconds=5, max_messages=1, lock_seconds=60):
-                assert (await client.settle("complete", message["lock_token"]))[0] == 200
+                await settle(client, "complete", message["lock_token"])
                 ended.add(message["message_id"])
-    assert (await client.settle("complete", lost["lock_token"]))[0] == 410
+    assert (await client.settle("complete", lost["lock_token"]))[0] == GONE
     return Counter(completed=2)
 
 
@@ -142,12 +142,12 @@ async def test_the_sweep_on_postgresql_with_redis(postgres_setup: CrashSetup, st
 
 
 @pytest.mark.faults("all")
-@pytest.mark.parametrize("step", without_commit_steps(VERBS + LOCK_VERBS))
+@pytest.mark.parametrize("step", server_steps(VERBS + LOCK_VERBS), ids=str)
 async def test_a_verb_on_mariadb_with_redis(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, run_every_verb)
 
 
 @pytest.mark.faults("all")
-@pytest.mark.parametrize("step", without_commit_steps(SWEEPS + LOCK_SWEEPS))
+@pytest.mark.parametrize("step", server_steps(SWEEPS + LOCK_SWEEPS), ids=str)
 async def test_the_sweep_on_mariadb_with_redis(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, expire_a_lock)

@@ -15,14 +15,13 @@ from tests.faults.crash_checks import (
     check_crash,
     server_steps,
     step_parameters,
-    without_commit_steps,
 )
 from tests.faults.crashing_server import CrashPoint
 from tests.faults.polling import TIMEOUT_SECONDS
 from tests.faults.retrying_client import RetryingClient
+from tests.faults.workload_steps import GONE, OK, receive_one, settle
 
 HOUR_SECONDS = 3600
-RECEIVE_REQUEST = {"wait_seconds": 5, "max_messages": 1, "lock_seconds": 60}
 
 
 async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[str]:
@@ -49,9 +48,9 @@ async def receive_and_delete(client: RetryingClient, setup: CrashSetup) -> None:
     received; no receiver has both."""
     number = await client.send("taken", b"body")
     receive_request = {"mode": "receive_and_delete", "max_messages": 1}
-    there = 200
+    there = OK
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        while there == 200:
+        while there == OK:
             _, taken = await client.request("take", "POST", "/messages/receive", receive_request)
             there, _ = await client.request("look", "GET", f"/messages/{number}")
             assert there == 404 or not taken["messages"]
@@ -62,10 +61,10 @@ async def edit(client: RetryingClient) -> None:
     """An acknowledged edit is stored completely."""
     number = await client.send("edited", b"body", delay_seconds=HOUR_SECONDS)
     changes = {"delay_seconds": 0, "priority": 9, "properties": {"edited": True}}
-    assert (await client.request("edit", "PATCH", f"/messages/{number}", changes))[0] == 200
-    (edited,) = await client.receive_until_any(**RECEIVE_REQUEST)
+    assert (await client.request("edit", "PATCH", f"/messages/{number}", changes))[0] == OK
+    edited = await receive_one(client)
     assert (edited["message_id"], edited["priority"], edited["properties"]) == ("edited", 9, {"edited": True})
-    assert (await client.settle("complete", edited["lock_token"]))[0] == 200
+    await settle(client, "complete", edited["lock_token"])
 
 
 async def cancel(client: RetryingClient) -> None:
@@ -77,34 +76,34 @@ async def cancel(client: RetryingClient) -> None:
 async def redrive(client: RetryingClient) -> None:
     """Available again with its counts reset, once."""
     await client.send("redriven", b"body")
-    (dead,) = await client.receive_until_any(**RECEIVE_REQUEST)
+    dead = await receive_one(client)
     # By a call of which the checker knows nothing, because for it a dead-lettered message has ended.
-    assert (await client.request("set aside", "POST", f"/locks/{dead['lock_token']}/dead-letter", {}))[0] == 200
-    assert (await client.request("redrive", "POST", "/dead-letter/redrive", {}))[0] == 200
-    (again,) = await client.receive_until_any(**RECEIVE_REQUEST)
+    assert (await client.request("set aside", "POST", f"/locks/{dead['lock_token']}/dead-letter", {}))[0] == OK
+    assert (await client.request("redrive", "POST", "/dead-letter/redrive", {}))[0] == OK
+    again = await receive_one(client)
     assert (again["message_id"], again["delivery_count"], again["failure_count"]) == ("redriven", 1, 0)
-    assert (await client.settle("complete", again["lock_token"]))[0] == 200
+    await settle(client, "complete", again["lock_token"])
 
 
 async def purge(client: RetryingClient) -> None:
     """Two statements remove available and locked messages; a repeat removes what the first left."""
     for number in range(3):
         await client.send(f"purged-{number}", b"body")
-    (held,) = await client.receive_until_any(**RECEIVE_REQUEST)
+    held = await receive_one(client)
     status, _ = await client.request("purge", "POST", "/purge", {"states": ["available", "locked"]})
-    assert status == 200
-    assert (await client.settle("complete", held["lock_token"]))[0] == 410
+    assert status == OK
+    assert (await client.settle("complete", held["lock_token"]))[0] == GONE
 
 
 async def change_the_queue(client: RetryingClient) -> None:
     """A change revokes the locks, although its repeat finds equal settings."""
     await client.send("taken-away", b"body")
-    (held,) = await client.receive_until_any(**RECEIVE_REQUEST)
-    assert (await client.request("change", "PATCH", "", {"lock_duration_seconds": 45}))[0] == 200
-    (again,) = await client.receive_until_any(**RECEIVE_REQUEST)
+    held = await receive_one(client)
+    assert (await client.request("change", "PATCH", "", {"lock_duration_seconds": 45}))[0] == OK
+    again = await receive_one(client)
     assert (again["message_id"], again["failure_count"]) == ("taken-away", 0)
-    assert (await client.settle("complete", held["lock_token"]))[0] == 410
-    assert (await client.settle("complete", again["lock_token"]))[0] == 200
+    assert (await client.settle("complete", held["lock_token"]))[0] == GONE
+    await settle(client, "complete", again["lock_token"])
 
 
 VERBS = [
@@ -145,6 +144,6 @@ async def test_a_verb_on_postgresql_with_redis(postgres_setup: CrashSetup, step:
 
 
 @pytest.mark.faults("all")
-@pytest.mark.parametrize("step", without_commit_steps(VERBS))
+@pytest.mark.parametrize("step", server_steps(VERBS), ids=str)
 async def test_a_verb_on_mariadb_with_redis(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, run_every_verb)

@@ -13,6 +13,7 @@ import pytest
 
 from app.domain.instant import MINUTE
 from app.domain.message import MessageState
+from tests.faults.client_process import WITH_SENDS
 from tests.faults.database_access import execute, pass_time
 from tests.faults.fleet import ROOT, Fleet
 from tests.faults.polling import wait_until
@@ -21,15 +22,29 @@ GROUPS = '"group_in_flight": 1'
 """The feature level that the older version does not know, as `LEVEL_OF_SETTING` has it."""
 
 
+SHARED_BODIES = "SHARED_BODIES_LEVEL ="
+"""The same for the level of queues whose messages may share bodies."""
+
+
 @pytest.fixture
 def older_version(tmp_path: Path) -> Path:
     """The folder of the last version without groups, from the history of this repository."""
+    return version_before(GROUPS, tmp_path / "older")
+
+
+@pytest.fixture
+def version_before_shared_bodies(tmp_path: Path) -> Path:
+    """The folder of the last version in which each copy of a message has its body."""
+    return version_before(SHARED_BODIES, tmp_path / "older")
+
+
+def version_before(change: str, folder: Path) -> Path:
+    """Write the last version without this text into a folder."""
     try:
-        *_, first = git("log", "--format=%H", "-S", GROUPS, "--", "app/domain/queue.py").decode().split()
+        *_, first = git("log", "--format=%H", "-S", change, "--", "app/domain/queue.py").decode().split()
         archive = git("archive", f"{first}^", "app", "migrations")
     except (OSError, ValueError, subprocess.CalledProcessError):
-        pytest.skip("the history of this repository does not have the version before groups")
-    folder = tmp_path / "older"
+        pytest.skip("the history of this repository does not have the older version")
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(folder, filter="data")
     return folder
@@ -52,7 +67,7 @@ async def test_an_older_server_refuses_queues_with_groups_and_serves_all_others(
 ) -> None:
     newer, older = await asyncio.gather(fleet.serve(), fleet.serve(PYTHONPATH=str(older_version)))
     await fleet.create_queue(newer.url)
-    clients = await fleet.start_clients(older.url, newer.url, messages=40, without=["complete and send"])
+    clients = await fleet.start_clients(older.url, newer.url, messages=40, without=WITH_SENDS)
     path = f"/v1/queues/{fleet.queue}-groups"
     async with httpx.AsyncClient() as http:
         await answer(http, "PUT", newer.url + path, group_in_flight=1)
@@ -67,6 +82,27 @@ async def test_an_older_server_refuses_queues_with_groups_and_serves_all_others(
         assert len(served.json()["messages"]) == 1
     await clients.end()
     assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults("short")
+async def test_an_older_server_delivers_no_message_without_its_shared_body(
+    fleet: Fleet, version_before_shared_bodies: Path
+) -> None:
+    newer, older = await asyncio.gather(fleet.serve(), fleet.serve(PYTHONPATH=str(version_before_shared_bodies)))
+    topic, body = f"/v1/topics/{fleet.queue}", "x" * (64 << 10)
+    queues = [f"/v1/queues/{fleet.queue}.{name}" for name in ("a", "b")]
+    async with httpx.AsyncClient() as http:
+        await answer(http, "PUT", newer.url + topic)
+        for name in ("a", "b"):
+            await answer(http, "PUT", f"{newer.url}{topic}/subscriptions/{name}")
+        await answer(http, "POST", f"{newer.url}{topic}/messages", body=body)
+        for queue in queues:
+            refused = await http.post(f"{older.url}{queue}/messages/receive", json={})
+            assert (refused.status_code, refused.json()["code"]) == (503, "queue-needs-newer-server")
+            (message,) = (await answer(http, "POST", f"{newer.url}{queue}/messages/receive")).json()["messages"]
+            assert message["body"] == body
+            await answer(http, "POST", f"{newer.url}{queue}/locks/{message['lock_token']}/complete")
+    assert execute(fleet.database, "SELECT COUNT(*) FROM shared_body") == [(1,)]
 
 
 @pytest.mark.faults("short")
@@ -87,6 +123,26 @@ async def test_an_older_server_alone_leaves_locks_of_queues_with_groups_to_newer
         assert state(fleet, grouped) == MessageState.LOCKED
         await asyncio.to_thread(newer.start)
         await wait_until(lambda: state(fleet, grouped) == MessageState.AVAILABLE, "the newer server has swept")
+
+
+@pytest.mark.faults("short")
+async def test_an_older_server_leaves_a_queue_with_synchronous_sends_to_newer_ones(
+    fleet: Fleet, older_version: Path
+) -> None:
+    newer, older = await asyncio.gather(fleet.serve(), fleet.serve(PYTHONPATH=str(older_version)))
+    path = f"/v1/queues/{fleet.queue}-synchronous"
+    async with httpx.AsyncClient(timeout=60) as http:
+        await answer(http, "PUT", newer.url + path)
+        question = {"delivery": "synchronous", "wait_seconds": 50}
+        asking = asyncio.create_task(answer(http, "POST", f"{newer.url}{path}/messages", **question))
+        taken = await answer(http, "POST", f"{newer.url}{path}/messages/receive", wait_seconds=30, lock_seconds=60)
+        (message,) = taken.json()["messages"]
+        settlement = f"{path}/locks/{message['lock_token']}/complete"
+        for refusing in (f"{path}/messages/receive", f"{path}/messages", settlement):
+            refused = await http.post(older.url + refusing, json={})
+            assert (refused.status_code, refused.json()["code"]) == (503, "queue-needs-newer-server")
+        await answer(http, "POST", newer.url + settlement, reply="yes")
+        assert (await asking).json()["reply"] == "yes"
 
 
 def state(fleet: Fleet, queue: str) -> int:

@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import RunResources
 from tests.peeklock_process import PeeklockProcess
 
 Serve = Callable[..., PeeklockProcess]
 
 
 @pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
+def serve(run_resources: RunResources, tmp_path: Path) -> Iterator[Serve]:
     """Start servers: `serve(workers=2, redis_url=...)`."""
     services: list[PeeklockProcess] = []
 
     def start(*arguments: str, **settings: object) -> PeeklockProcess:
         directory = tmp_path / f"server-{len(services)}"
         directory.mkdir()
-        services.append(PeeklockProcess(directory, *arguments, **settings))
+        services.append(PeeklockProcess(run_resources.with_tables(directory), *arguments, **settings))
         return services[-1]
 
     yield start

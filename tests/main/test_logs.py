@@ -47,8 +47,8 @@ def test_logs_contain_no_bodies_tokens_or_keys(serve: Serve, empty_postgres_url:
     assert [secret for secret in (BODY, OTHER_BODY, KEY, token, token.partition(".")[2]) if secret in log] == []
 
 
-def test_every_logger_uses_the_same_format(serve: Serve) -> None:
-    service = serve()
+def test_every_logger_uses_the_same_format(serve: Serve, tmp_path: Path) -> None:
+    service = serve(data_dir=tmp_path / "to be migrated")
     lines = service.lines()
     assert {"uvicorn.error", "alembic.runtime.migration", "peeklock"} <= {line["logger"] for line in lines}
     assert all(line.keys() >= {"level", "logger", "timestamp", "message"} for line in lines)

@@ -35,6 +35,12 @@ def test_the_largest_batch_fits_into_the_smallest_budget(serve: Serve) -> None:
     assert send_request(service, "POST", "/v1/queues/large/messages/batch", batch).status_code == 201
 
 
+def test_the_open_transactions_of_a_client_are_limited_by_a_setting(serve: Serve) -> None:
+    service = serve(max_transactions_per_principal=1)
+    assert send_request(service, "POST", "/v1/transactions").status_code == 201
+    assert send_request(service, "POST", "/v1/transactions").json()["code"] == "too-many-transactions"
+
+
 def test_without_redis_the_server_is_degraded_and_serves(
     serve: Serve, postgres_url: str, private_server: Callable[..., ServerProcess]
 ) -> None:
