@@ -19,7 +19,7 @@ RUN /opt/peeklock/bin/pip install --no-deps --no-build-isolation --editable . \
 
 # ---- the image
 FROM ${BASE}
-ARG VERSION=0.1.0
+ARG VERSION=0.2.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Peeklock" \
       org.opencontainers.image.description="A message queue with peek-lock over HTTP" \

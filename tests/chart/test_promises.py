@@ -91,6 +91,13 @@ def test_the_server_understands_every_setting_it_is_given(release: Release) -> N
     Settings(**settings)
 
 
+def test_every_setting_is_a_value_of_the_chart_or_in_the_guide() -> None:
+    given = {name for values in VALUE_SETS.values() for name in environment(render(values).server())}
+    guide = (Path(__file__).parents[2] / "docs/deploy.md").read_text(encoding="utf-8")
+    names = [f"PEEKLOCK_{name.upper()}" for name in Settings.model_fields]
+    assert [name for name in names if name not in given and f"`{name}`" not in guide] == []
+
+
 def test_probes_ask_the_port_the_server_listens_on(release: Release) -> None:
     container = release.server()
     (port,) = container["ports"]
@@ -189,6 +196,7 @@ def test_the_defaults_run_two_servers_that_are_migrated_first() -> None:
         ("workers", "workers"),
         ("longPollCapSeconds", "long_poll_cap_seconds"),
         ("shutdownGraceSeconds", "shutdown_grace_seconds"),
+        ("stateRetentionSeconds", "state_retention_seconds"),
     ],
 )
 def test_chart_and_server_have_the_same_defaults_and_upper_limits(chart_name: str, setting: str) -> None:

@@ -32,13 +32,14 @@ NO_LIMITS = frozenset(
 
 IN_OTHER_TABLES = frozenset((
     # The ranges of members and parameters.
+    "offer.MIN_WAIT_SECONDS", "offer.MAX_WAIT_SECONDS", "sending.DEFAULT_WAIT_SECONDS",
     "archive.MAX_TRIMMED_BATCHES", "states.MAX_PAGE_SIZE", "request.MAX_IDEMPOTENCY_KEY_LENGTH", "message.MAX_PRIORITY", "message.MAX_BATCH_COUNT",
     "message.MAX_FILTER_BYTES", "message.MAX_RECEIVE_COUNT", "message.MAX_DESCRIPTION_LENGTH", "message.MAX_ID_LENGTH",
     "message.MAX_REASON_LENGTH", "message.MAX_TEXT_LENGTH", "message.MIN_PRIORITY", "queue.MAX_MESSAGE_BYTES",
     "queue.DEFAULT_MAX_MESSAGE_BYTES", "queue.MAX_QUEUE_DESCRIPTION_LENGTH", "queue.MAX_DUPLICATE_WINDOW", "queue.MAX_GROUP_IN_FLIGHT", "queue.MAX_LOCK_DURATION",
     "queue.MAX_NAME_LENGTH", "queue.MAX_ARCHIVE_RETENTION", "queue.MAX_TTL", "queue.MAX_DELIVERY_LIMIT", "queue.MIN_LOCK_DURATION",
     "retry.MAX_DELAY", "retry.MAX_DELAY_SECONDS", "transaction.MAX_TIMEOUT", "transaction.MIN_TIMEOUT", "retry.MAX_LISTED_DELAYS", "field_types.MAX_INT64", "field_types.MIN_INT64",
-    "execution.MAX_PUBLISHES", "topics.MAX_TESTED",
+    "execution.MAX_PUBLISHES", "execution.MAX_STATES", "topics.MAX_TESTED",
     # The defaults of settings.
     "queue.DEFAULT_ARCHIVE_RETENTION", "state.DEFAULT_RETENTION", "volatile_buffer.MAX_BYTES", "weight.MAX_RESPONSE_BYTES",
     # docs/metrics.md.
@@ -47,7 +48,7 @@ IN_OTHER_TABLES = frozenset((
 
 INSIDE = frozenset((
     # They bound memory, statements and pauses, and no request is answered differently because of them.
-    "access.KEY_BYTES", "browse.BATCH_SIZE", "decoding.ENCODING_BLOCK_BYTES", "decoding.TAIL_BYTES", "edit.MAX_TRIES",
+    "shared_body.MIN_SHARED_BYTES", "access.KEY_BYTES", "browse.BATCH_SIZE", "decoding.ENCODING_BLOCK_BYTES", "decoding.TAIL_BYTES", "edit.MAX_TRIES",
     "filters.BATCH_SIZE", "queue_statistics.BATCH_SIZE", "revoke_locks.BATCH_SIZE",
     "restore.MAX_STEP_BYTES", "search_state.MAX_TIME_SHARE", "sequential_reads.MIN_READ_BYTES", "queue_cache.MAX_ENTRIES", "connection.LINGER_SECONDS", "digest.CONTENT_DIGEST_BYTES",
     "queue_statistics.TIMEOUT_SECONDS", "filters.MAX_ERROR_LENGTH", "filters.MAX_COMPILED", "sequential_reads.MAX_LINE_ENDS",
@@ -56,8 +57,11 @@ INSIDE = frozenset((
     "revoke_locks.MAX_REVOCATIONS", "queues.MAX_TRIES", "receive_filtered.MIN_COUNTED_MESSAGES", "receive_filtered.BATCH_BYTES", "search_state.MAX_BATCH_SIZE",
     "search_state.MAX_IDLE_SEARCHES", "search_state.MAX_MISSED", "search_state.RESCAN_SECONDS", "settlement.MAX_GENERATION",
     "subscription_filter.MAX_COMPILED", "topic_cache.MAX_ENTRIES", "publish.MAX_TRIES", "settlement.SECRET_BYTES", "queue_explanation.MAX_DUE_TIMES_READ", "settle.FIRST_PAUSE_SECONDS", "settle.MAX_TRIES",
+    # They are the largest that other limits make possible.
+    "states.MAX_STATE_BYTES", "history.MAX_HISTORY_PAGE_BYTES", "topics.MAX_SUBSCRIPTIONS_BYTES",
     # "History" in docs/http.md.
     "queue.MIN_HISTORY_RETENTION",
+    "offer.ANSWER_RETENTION",
 ))  # fmt: skip
 
 FIXED = {
@@ -77,6 +81,7 @@ FIXED = {
     "API key that is presented": "{keys.MAX_SECRET_LENGTH} characters",
     "`PEEKLOCK_BOOTSTRAP_KEY`": "at least {preflight.MIN_BOOTSTRAP_KEY_LENGTH} characters",
     "Live keys of one principal": "{access.MAX_LIVE_KEYS_PER_PRINCIPAL}",
+    "`reply` of a complete": "{offer.MAX_REPLY_BYTES:size}",
     "Properties of a message": "{message.MAX_PROPERTIES} in {message.MAX_PROPERTIES_BYTES:size} of JSON",
     "Properties as a request writes them": "{properties.MAX_RAW_PROPERTIES_BYTES:size}",
     "Structured CloudEvent without its data": "{cloudevents.MAX_BYTES_WITHOUT_DATA:size}",
@@ -86,7 +91,11 @@ FIXED = {
     "Topics of a server": "{topic.MAX_TOPICS}",
     "Subscriptions of a topic": "{topic.MAX_SUBSCRIPTIONS}",
     "Properties that a subscription sets": "{topic.MAX_SET_PROPERTIES_BYTES:size} of JSON",
+    "Names of properties that a subscription removes": "{topic.MAX_REMOVED_BYTES:size}",
     "All copies of one publish": "{topic.MAX_PUBLISHED_BYTES:size}",
+    "Filters that one publish evaluates, for each of its messages": (
+        "{topic.MAX_EVALUATIONS}, with {topic.MAX_EVALUATED_BYTES:size} of properties"
+    ),
     "Queues to which a message is forwarded": "{queue.MAX_FORWARDING_HOPS}",
     "Value of a state": "{state.MAX_VALUE_BYTES:size}",
     "Metadata of a version": "{state.MAX_METADATA_BYTES:size}",

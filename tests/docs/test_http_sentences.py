@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from tests.databases import RunResources
 from tests.peeklock_process import PeeklockProcess, services
 
 JSON = {"Content-Type": "application/json"}
@@ -20,9 +21,9 @@ AS_ADMIN = {"Peeklock-Local-Admin": "true"}
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeklockProcess]:
+def service(run_resources: RunResources, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeeklockProcess]:
     """A server without keys, for tests that use a queue of their own."""
-    with services(tmp_path_factory.mktemp("sentences")) as start:
+    with services(run_resources.with_tables(tmp_path_factory.mktemp("sentences"))) as start:
         yield start(max_queues=100)
 
 

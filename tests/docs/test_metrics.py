@@ -10,6 +10,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.databases import RunResources
 from tests.docs.contract import ROOT, constants, errors, operations
 from tests.guides import section, table
 from tests.peeklock_process import PeeklockProcess, services
@@ -21,15 +22,15 @@ PATIENCE_SECONDS = 30.0
 ORDERS = "/v1/queues/orders"
 EVENTS = (
     "locks_expired", "locks_taken", "messages_awoken", "messages_expired", "messages_purged", "messages_redriven",
-    "messages_restored",
+    "messages_restored", "messages_unmatched",
 )  # fmt: skip
 """Those that the traffic below brings about."""
 
 
 @pytest.fixture(scope="module")
-def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def figures(run_resources: RunResources, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """What a server answers once the traffic has been counted."""
-    with services(tmp_path_factory.mktemp("metrics")) as start:
+    with services(run_resources.with_tables(tmp_path_factory.mktemp("metrics"))) as start:
         service = start()
         with httpx.Client(base_url=service.url, timeout=30) as client:
             bring_traffic(client)
@@ -133,6 +134,8 @@ def bring_traffic(client: httpx.Client) -> None:
     client.post("/v1/queues/bad/dead-letter/redrive")
     receive(client, "/v1/queues/bad")
     client.patch("/v1/queues/bad", json={"max_delivery_count": 7})
+    client.put("/v1/topics/news", json={})
+    client.post("/v1/topics/news/messages", json={})
     client.post("/v1/queues/slow/messages", json={})
     receive(client, "/v1/queues/slow", lock_seconds=1)
     client.post("/v1/queues/none/messages/receive", json={})

@@ -33,6 +33,7 @@ from app.store.server.batching import IN_USE_DELAYS
 from app.store.url import Engine
 from tests.dialects import statements as statements_of
 from tests.guides import after_each, blocks, check_shown, run_blocks, table
+from tests.model.offer_model import OfferRules
 from tests.model.rules import Rules
 from tests.model.runs import ABLATIONS
 from tests.peeklock_process import PeeklockProcess
@@ -73,7 +74,13 @@ def scripts() -> set[str]:
 def words() -> set[str]:
     """What a single word in code may be, if it is neither a path nor a test."""
     assert tables  # or the metadata would be empty
-    found = {*statements(), *scripts(), *SQLModel.metadata.tables, *Rules.__dataclass_fields__}
+    found = {
+        *statements(),
+        *scripts(),
+        *SQLModel.metadata.tables,
+        *Rules.__dataclass_fields__,
+        *OfferRules.__dataclass_fields__,
+    }
     found |= set(statements_of(Engine.POSTGRESQL)["remove"].with_numbered_params()[1])
     found |= {column.name for column in SQLModel.metadata.tables["message"].columns}
     found |= {state.label for state in MessageState} | {*Outcome, *LossCause, *TrimResult}

@@ -71,6 +71,8 @@ tolerations:
   value: {{ .Values.server.longPollCapSeconds | quote }}
 - name: PEEKLOCK_SHUTDOWN_GRACE_SECONDS
   value: {{ .Values.server.shutdownGraceSeconds | quote }}
+- name: PEEKLOCK_STATE_RETENTION_SECONDS
+  value: {{ .Values.server.stateRetentionSeconds | quote }}
 - name: PEEKLOCK_AUTO_CREATE_QUEUES
   value: {{ .Values.server.autoCreateQueues | quote }}
 {{ include "peeklock.databaseEnv" . }}
