@@ -32,7 +32,29 @@ MAX_ERROR_LENGTH = 500
 """Characters of the library's error message. It repeats the whole expression for each of up to 30 errors."""
 
 
-Predicate: TypeAlias = Callable[[MessageMetadata], bool]
+MAX_CONTEXTS = 8
+"""Conversions that are kept of one message. Each may take as much memory as its properties."""
+
+
+class FilterInput:
+    """A message as filters read it. Filters that read the same fields share one conversion of their values."""
+
+    def __init__(self, message: MessageMetadata) -> None:
+        self._message = message
+        self._contexts: dict[frozenset[str], Any] = {}
+
+    def context(self, fields: frozenset[str]) -> Any:
+        """Return these fields of the message as the library reads them. Raises if a value has no such form."""
+        context = self._contexts.get(fields)
+        if context is None:
+            if len(self._contexts) == MAX_CONTEXTS:
+                self._contexts.clear()
+            view = {name: FIELDS[name](self._message) for name in fields}
+            context = self._contexts[fields] = _cel().Context(variables={"message": view})
+        return context
+
+
+Predicate: TypeAlias = Callable[[FilterInput], bool]
 """Returns whether a message matches."""
 
 
@@ -64,7 +86,8 @@ class CelFilter:
         for start in range(0, len(messages), BATCH_SIZE):
             if start:
                 await asyncio.sleep(0)
-            chosen += filter(self._matches, messages[start : start + BATCH_SIZE])
+            batch = messages[start : start + BATCH_SIZE]
+            chosen += [message for message in batch if self._matches(FilterInput(message))]
         return chosen
 
     def __eq__(self, other: object) -> bool:
@@ -99,12 +122,11 @@ def compile_expression(expression: Expression) -> Predicate:
         program = _cel().compile(expression.text)
     except ValueError as error:
         raise ValueError(f"This is not a valid CEL expression: {str(error)[:MAX_ERROR_LENGTH]}") from error
-    readers = {name: FIELDS[name] for name in FIELDS if name in expression.fields}
+    fields = expression.fields
 
-    def matches(message: MessageMetadata) -> bool:
-        view = {name: read(message) for name, read in readers.items()}
+    def matches(message: FilterInput) -> bool:
         try:
-            return program.execute(_cel().Context(variables={"message": view})) is True
+            return program.execute(message.context(fields)) is True
         except (ArithmeticError, LookupError, TypeError, ValueError, RuntimeError):
             return False
 

@@ -13,12 +13,11 @@ from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
-from app.broker.filters import BATCH_SIZE
 from app.broker.forwarding import last_queue
 from app.broker.ports import Attempt, AttemptResult, Counters, QueueGone
 from app.broker.queue_capacity import check_capacity
 from app.broker.send import SendPorts
-from app.broker.subscription_filter import view_of
+from app.broker.subscription_filter import input_of
 from app.broker.topic_cache import ActiveRoute, TopicCache, TopicRoutes
 from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue
@@ -32,6 +31,10 @@ Result = TypeVar("Result")
 
 MAX_TRIES = 3
 """How often a publish reads its topic. It is read again if a target queue was deleted since."""
+
+EVALUATION_BATCH_SIZE = 20
+"""Filters that are evaluated before other requests run. One takes about 2 µs, and 0.5 ms in the worst case: 32 KiB of
+properties in 64 values and a filter that reads dozens of them."""
 
 RoutedMessage: TypeAlias = tuple[Queue, NewMessage]
 """A message with the id that all its copies have, and a queue that gets one."""
@@ -117,12 +120,12 @@ async def _matches(
     """Yield the subscriptions that match each message. Other tasks run between batches of filters."""
     evaluated = 0
     for topic, new_message in zip(topics, new_messages, strict=True):
-        view = view_of(new_message)
+        message = input_of(new_message)
         for active in topic.routes:
             evaluated += 1
-            if evaluated % BATCH_SIZE == 0:
+            if evaluated % EVALUATION_BATCH_SIZE == 0:
                 await asyncio.sleep(0)
-            if active.matches(view):
+            if active.matches(message):
                 yield active, new_message
 
 

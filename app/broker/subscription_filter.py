@@ -2,7 +2,7 @@
 
 from functools import lru_cache
 
-from app.broker.filters import Predicate, check_length, compile_expression
+from app.broker.filters import FilterInput, Predicate, check_length, compile_expression
 from app.domain.filter_expression import parse_expression
 from app.domain.message import MessageMetadata, MessageState
 from app.domain.refusals import invalid_at
@@ -39,9 +39,9 @@ def compiled(source: str | None) -> Predicate:
     return compile_expression(expression)
 
 
-def view_of(new_message: NewMessage) -> MessageMetadata:
-    """Return a message that is not stored yet, as a filter reads it: only its `SENT_FIELDS` have a meaning."""
-    return MessageMetadata(
+def input_of(new_message: NewMessage) -> FilterInput:
+    """Return a message that is not stored yet, as filters read it: only its `SENT_FIELDS` have a meaning."""
+    metadata = MessageMetadata(
         sequence_number=0,
         queue_id=0,
         envelope=new_message.envelope,
@@ -59,7 +59,8 @@ def view_of(new_message: NewMessage) -> MessageMetadata:
         dead_letter_description=None,
         dead_lettered_at=None,
     )
+    return FilterInput(metadata)
 
 
-def _match_all(_message: MessageMetadata) -> bool:
+def _match_all(_message: FilterInput) -> bool:
     return True

@@ -20,6 +20,8 @@ def with_shared_bodies(drafts: Sequence[Draft], queue_ids: Container[int], new_i
         draft.envelope.message_id if len(draft.body) >= MIN_SHARED_BYTES and draft.queue_id in queue_ids else None
         for draft in drafts
     ]
+    if not any(large):
+        return list(drafts)
     copies = Counter(message_id for message_id in large if message_id is not None)
     ids = {message_id: new_id() for message_id, count in copies.items() if count > 1}
     return [

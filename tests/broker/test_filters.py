@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.filters import BATCH_SIZE, FIELDS, CelFilter, MatchAll
+from app.broker.filters import BATCH_SIZE, FIELDS, MAX_CONTEXTS, CelFilter, FilterInput, MatchAll
 from app.domain.instant import HOUR
 from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageMetadata, MessageState
 from app.domain.refusals import InvalidRequest
@@ -242,3 +242,25 @@ async def test_times_are_timestamps(source: str) -> None:
 
 async def test_a_missing_time_does_not_match() -> None:
     assert not await matches("message.expires_at > timestamp('2000-01-01T00:00:00Z')", metadata())
+
+
+def test_filters_that_read_the_same_fields_share_a_conversion() -> None:
+    message = FilterInput(metadata())
+    fields = frozenset({"subject"})
+    assert message.context(fields) is message.context(frozenset({"subject"}))
+    assert message.context(fields) is not message.context(frozenset({"priority"}))
+
+
+def test_few_conversions_of_a_message_are_kept() -> None:
+    message = FilterInput(metadata())
+    first = message.context(frozenset())
+    for field in list(FIELDS)[:MAX_CONTEXTS]:
+        message.context(frozenset({field}))
+    assert message.context(frozenset()) is not first
+
+
+def test_the_last_conversions_of_a_message_are_kept() -> None:
+    message = FilterInput(metadata())
+    fields = [frozenset({field}) for field in list(FIELDS)[:MAX_CONTEXTS]]
+    contexts = [message.context(one) for one in fields]
+    assert all(message.context(one) is context for one, context in zip(fields, contexts, strict=True))

@@ -9,7 +9,7 @@ import pytest
 
 from app.broker import topics
 from app.broker.ports import Attempt, AttemptResult, QueueGone
-from app.broker.publish import MAX_TRIES, publish, publish_once
+from app.broker.publish import EVALUATION_BATCH_SIZE, MAX_TRIES, publish, publish_once, route
 from app.broker.queues import change_queue
 from app.broker.receive import ReceiveRequest, receive
 from app.domain.instant import HOUR
@@ -182,3 +182,21 @@ async def test_messages_that_no_subscription_matches_are_counted(broker: OpenBro
     await topics.put(topics.all_topics(broker.topics), "unused", TopicSettings())
     await publish(broker.publishing, "unused", [MESSAGE, with_body(3)])
     assert broker.counters["messages_unmatched"] == 2
+
+
+@pytest.mark.usefixtures("targets")
+async def test_other_tasks_run_while_many_filters_are_evaluated(broker: OpenBroker) -> None:
+    publishes = [("events", NewMessage(Envelope(str(number)))) for number in range(3 * EVALUATION_BATCH_SIZE)]
+    await route(broker.publishing, publishes)
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    await route(broker.publishing, publishes)
+    other.cancel()
+    assert turns >= 3

@@ -14,7 +14,7 @@ from app.api.http.response import MERGE_PATCH, Response
 from app.broker import topics as verbs
 from app.broker.filters import BATCH_SIZE
 from app.broker.precondition import Precondition
-from app.broker.subscription_filter import check_filter, compiled, view_of
+from app.broker.subscription_filter import check_filter, compiled, input_of
 from app.broker.try_filter import try_filter
 from app.domain.access import Right
 from app.domain.queue import is_valid_name
@@ -203,7 +203,7 @@ async def check_subscription(request: Request[SubscriptionTest]) -> Response:
     matches = compiled(subscription.settings.filter)
     results: list[bool] = []
     for message in messages:
-        results.append(matches(view_of(message)))
+        results.append(matches(input_of(message)))
         if len(results) % BATCH_SIZE == 0:
             await asyncio.sleep(0)
     return Response(SubscriptionTestResults(results))
