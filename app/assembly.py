@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from app.broker.broker import Broker
 from app.broker.browse import BrowsePorts, PageLimits
 from app.broker.commit import CommitPorts
+from app.broker.delivered_ids import DeliveredIds
 from app.broker.edit import EditPorts
 from app.broker.end_offer import EndOfferPorts
 from app.broker.execute import ExecutePorts
@@ -73,6 +74,7 @@ class Components:
     response_limits: ResponseLimits
     random_fraction: Callable[[], float]
     new_id: Callable[[], str]
+    delivered_ids: DeliveredIds = field(default_factory=DeliveredIds)
     page_limits: PageLimits = field(default_factory=PageLimits)
     search_limits: SearchLimits = field(default_factory=SearchLimits)
     state_retention: Duration = DEFAULT_RETENTION
@@ -123,7 +125,7 @@ def assemble_verbs(parts: Components) -> Broker:
             parts.new_id,
         ),
         executing=executing,
-        committing=CommitPorts(parts.store, executing),
+        committing=CommitPorts(parts.store, parts.delivered_ids, executing),
         browsing=browsing,
         explaining=ExplainPorts(parts.store, parts.store.queues, parts.store, parts.lock_store, parts.wait_queue),
         reading_history=HistoryPorts(parts.store),
@@ -210,7 +212,7 @@ def _synchronous_ports(parts: Components, receivers: ReceiverNotifier) -> Synchr
 def _receive_ports(parts: Components, settling: SettlePorts, renewing: RenewPorts) -> ReceivePorts:
     waiting = WaitPorts(parts.wait_queue, parts.queue_cache, parts.clock)
     searching = SearchPorts(parts.store, parts.searches, waiting, settling, parts.response_limits, parts.search_limits)
-    return ReceivePorts(parts.store, waiting, searching, settling, renewing, parts.response_limits)
+    return ReceivePorts(parts.store, waiting, searching, settling, renewing, parts.delivered_ids, parts.response_limits)
 
 
 def _recover_ports(parts: Components) -> RecoverPorts:

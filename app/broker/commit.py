@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from app.broker.complete import complete
+from app.broker.delivered_ids import DeliveredIds
 from app.broker.execute import ExecutePorts, UnitPublish, UnitRequest, UnitSend, UnitSettlement, execute, identified
 from app.broker.ports import Attempt, AttemptResult, CommitStore
 from app.domain.message import MAX_ID_LENGTH
@@ -32,6 +33,7 @@ class CommitPorts:
     """What commits use."""
 
     messages: CommitStore
+    delivered_ids: DeliveredIds
     executing: ExecutePorts
 
 
@@ -53,7 +55,9 @@ async def commit(
     does, with `VersionConflict` or `ResultDiffers`, and with `AlreadySettled` if another commit was made under this token.
     """
     # Without an id the delivery has ended. Then the unit fails, or is a repeat.
-    message_id = await ports.messages.locked_message_id(queue.id, token)
+    message_id = ports.delivered_ids.take(queue.id, token)
+    if message_id is None:
+        message_id = await ports.messages.locked_message_id(queue.id, token)
     sends = _with_ids(request.sends, message_id, 0)
     publishes = _with_ids(request.publishes, message_id, len(sends))
     states = () if request.state is None else (state_change(request.state, message_id, _named(sends, publishes)),)

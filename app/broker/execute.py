@@ -194,6 +194,8 @@ def _refusal(ended: Settled | Refusal) -> Refusal:
 async def _create_drafts(ports: PublishPorts, request: UnitRequest) -> list[Draft]:
     """Build the drafts of the sends, then of the publishes. Refuses as `create_drafts`, `route` and `draft_all` do."""
     sent = await _create_sent(ports.sending, request.sends)
+    if not request.publishes:
+        return sent
     routed = await route(ports, [(entry.topic, entry.new_message) for entry in request.publishes])
     return sent + await draft_all(ports.sending, routed)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
+from app.broker.delivered_ids import DeliveredIds
 from app.broker.filters import Filter
 from app.broker.ports import Attempt, AttemptResult, ClaimStore
 from app.broker.receive_filtered import SearchPorts, receive_filtered
@@ -57,11 +58,18 @@ class ReceivePorts:
     searching: SearchPorts
     settling: SettlePorts
     renewing: RenewPorts
+    delivered_ids: DeliveredIds
     limits: ResponseLimits
 
 
 async def receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
     """Lock and return messages, in order; none if none arrived in time. Refuses as `check_receive` does."""
+    messages = await _receive(ports, queue, request)
+    ports.delivered_ids.note(queue.id, messages)
+    return messages
+
+
+async def _receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
     _check_receive(queue, request)
     if request.message_filter is not None:
         return await receive_filtered(
