@@ -1,12 +1,8 @@
 """A mutex for each key: callers of one key run one at a time, and callers of other keys do not wait."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
-
-
-class MutexBusyError(Exception):
-    """Too many callers wait for the mutex, or this one has waited too long; it had no effect."""
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import asynccontextmanager
 
 
 class _Mutex:
@@ -22,43 +18,45 @@ class _Mutex:
 class KeyedMutex:
     """Lets the callers of each key run one at a time, in order of arrival.
 
-    It admits at most `max_callers` of a key, the holder included. A caller waits at most `max_seconds` for each key.
+    It admits at most `max_callers` of a key, the holder included. A caller waits at most `max_seconds` for each key. Any
+    other caller gets a `busy_error`; it had no effect.
     """
 
-    def __init__(self, max_callers: int, max_seconds: float) -> None:
+    def __init__(self, max_callers: int, max_seconds: float, busy_error: Callable[[], Exception]) -> None:
         self._max_callers = max_callers
         self._max_seconds = max_seconds
+        self._busy_error = busy_error
         self._mutexes: dict[str, _Mutex] = {}
 
     @asynccontextmanager
     async def hold(self, keys: Iterable[str]) -> AsyncGenerator[None]:
-        """Hold the mutexes of these keys. Raises `MutexBusyError`.
+        """Hold the mutexes of these keys. Raises a `busy_error`.
 
         Mutexes are acquired in the order of their keys, so that no two callers wait for each other.
         """
-        async with AsyncExitStack() as held:
+        held: list[str] = []
+        try:
             for key in sorted(set(keys)):
-                await held.enter_async_context(self._hold_one(key))
+                await self._acquire(key)
+                held.append(key)
             yield
+        finally:
+            for key in held:
+                self._mutexes[key].lock.release()
+                self._leave(key)
 
-    @asynccontextmanager
-    async def _hold_one(self, key: str) -> AsyncGenerator[None]:
+    async def _acquire(self, key: str) -> None:
         mutex = self._mutexes.setdefault(key, _Mutex())
         if mutex.callers == self._max_callers:
-            raise MutexBusyError
+            raise self._busy_error()
         mutex.callers += 1
         try:
-            await self._acquire(mutex)
-            try:
-                yield
-            finally:
-                mutex.lock.release()
-        finally:
-            mutex.callers -= 1
-            if not mutex.callers:
-                del self._mutexes[key]
+            await self._lock(mutex)
+        except BaseException:
+            self._leave(key)
+            raise
 
-    async def _acquire(self, mutex: _Mutex) -> None:
+    async def _lock(self, mutex: _Mutex) -> None:
         if not mutex.lock.locked():
             await mutex.lock.acquire()  # at once, without the cost of a timeout
             return
@@ -66,4 +64,10 @@ class KeyedMutex:
             async with asyncio.timeout(self._max_seconds):
                 await mutex.lock.acquire()
         except TimeoutError as error:
-            raise MutexBusyError from error
+            raise self._busy_error() from error
+
+    def _leave(self, key: str) -> None:
+        mutex = self._mutexes[key]
+        mutex.callers -= 1
+        if not mutex.callers:
+            del self._mutexes[key]

@@ -4,8 +4,12 @@ import asyncio
 
 import pytest
 
-from app.runtime.keyed_mutex import KeyedMutex, MutexBusyError
+from app.runtime.keyed_mutex import KeyedMutex
 from tests.virtual_clock import run_ready_tasks
+
+
+class MutexBusyError(Exception):
+    """The error of these tests for a caller that does not get the mutex."""
 
 
 class Callers:
@@ -28,7 +32,7 @@ class Callers:
 
 @pytest.fixture
 def callers() -> Callers:
-    return Callers(KeyedMutex(max_callers=3, max_seconds=60))
+    return Callers(KeyedMutex(max_callers=3, max_seconds=60, busy_error=MutexBusyError))
 
 
 async def test_callers_of_one_key_follow_each_other_in_order(callers: Callers) -> None:
@@ -68,7 +72,7 @@ async def test_a_caller_beyond_the_limit_of_a_key_is_refused(callers: Callers) -
 
 
 async def test_a_caller_that_waits_too_long_is_refused() -> None:
-    callers = Callers(KeyedMutex(max_callers=3, max_seconds=0))
+    callers = Callers(KeyedMutex(max_callers=3, max_seconds=0, busy_error=MutexBusyError))
     first = callers.start("a", "key")
     await run_ready_tasks()
     with pytest.raises(MutexBusyError):
@@ -88,7 +92,7 @@ async def test_a_cancelled_caller_releases_the_mutex_to_the_next(callers: Caller
 
 
 async def test_a_caller_that_fails_releases_the_mutex_to_the_next() -> None:
-    mutex = KeyedMutex(max_callers=1, max_seconds=60)
+    mutex = KeyedMutex(max_callers=1, max_seconds=60, busy_error=MutexBusyError)
     with pytest.raises(ValueError, match="failed"):
         async with mutex.hold(["key"]):
             raise ValueError("failed")

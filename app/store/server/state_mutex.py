@@ -4,12 +4,11 @@ The row of a state is locked until its transaction ends. Without the mutex, ever
 connection.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 
 from app.domain.refusals import Overloaded
 from app.domain.work_unit import WorkUnit
-from app.runtime.keyed_mutex import KeyedMutex, MutexBusyError
+from app.runtime.keyed_mutex import KeyedMutex
 
 MAX_UNITS = 256
 """Units of one state that this process admits. Most of them were computed from a version that is not the newest."""
@@ -22,13 +21,8 @@ class StateMutex:
     """Excludes concurrent changes of one state in this process."""
 
     def __init__(self) -> None:
-        self._by_key = KeyedMutex(MAX_UNITS, MAX_WAIT_SECONDS)
+        self._by_key = KeyedMutex(MAX_UNITS, MAX_WAIT_SECONDS, Overloaded)
 
-    @asynccontextmanager
-    async def hold(self, unit: WorkUnit) -> AsyncGenerator[None]:
+    def hold(self, unit: WorkUnit) -> AbstractAsyncContextManager[None]:
         """Wait until no other unit of this process changes a state of this one. Refuses with `Overloaded`."""
-        try:
-            async with self._by_key.hold(change.key for change in unit.states):
-                yield
-        except MutexBusyError as error:
-            raise Overloaded from error
+        return self._by_key.hold(change.key for change in unit.states)
