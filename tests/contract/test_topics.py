@@ -150,6 +150,17 @@ async def test_a_change_or_deletion_of_an_outdated_subscription_has_no_effect(st
     assert await subscriptions.find("s") is None
 
 
+async def test_an_outdated_change_of_a_subscription_leaves_its_target_to_older_servers(
+    store_fixture: StoreFixture, topic: Topic
+) -> None:
+    subscriptions = store_fixture.store.topics.subscriptions(topic)
+    queue, target = await store_fixture.queue(), await store_fixture.queue()
+    outdated = await created(subscriptions, "s", to_queue(queue))
+    assert await subscriptions.change(outdated, to_queue(queue, filter="true")) is not None
+    assert await subscriptions.change(outdated, to_queue(target)) is None
+    assert await store_fixture.store.queues.by_id(target.id) == target
+
+
 async def test_two_subscriptions_of_a_topic_have_different_queues(store_fixture: StoreFixture, topic: Topic) -> None:
     subscriptions = store_fixture.store.topics.subscriptions(topic)
     queue, other_queue = await store_fixture.queue(), await store_fixture.queue()

@@ -89,8 +89,9 @@ class SubscriptionRecords:
             ((count,),) = await session.fetch("count_subscriptions", topic_id=self._topic.id)
             if limit is not None and count >= limit:
                 raise TooManySubscriptions(f"A topic has at most {limit} subscriptions.")
-            await self._prepare_target(session, name, settings.target_queue)
+            target_id = await self._lock_target(session, name, settings.target_queue)
             await session.change("add_subscription", topic_id=self._topic.id, name=name, **_columns(settings))
+            await _let_share_bodies(session, target_id)
             return await self._find(session, name)
 
         return await self._database.transaction(work)
@@ -109,10 +110,12 @@ class SubscriptionRecords:
 
         async def work(session: SqlSession) -> Subscription | None:
             await self._lock_topic(session)
-            await self._prepare_target(session, entity.name, settings.target_queue)
+            target_id = await self._lock_target(session, entity.name, settings.target_queue)
             values = {"id": entity.id, "version": entity.version, **_columns(settings)}
-            changed = await session.change("change_subscription", **values)
-            return await self._find(session, entity.name) if changed else None
+            if not await session.change("change_subscription", **values):
+                return None  # and the target stays as it is
+            await _let_share_bodies(session, target_id)
+            return await self._find(session, entity.name)
 
         return await self._database.transaction(work)
 
@@ -124,9 +127,8 @@ class SubscriptionRecords:
         if not await session.fetch("topic_for_update", id=self._topic.id):
             raise TopicNotFound(f"There is no topic named {self._topic.name}.")
 
-    async def _prepare_target(self, session: SqlSession, name: str, target_queue: str) -> None:
-        """Refuse a target that another subscription has, or that does not exist. Lock the target queue, and let its
-        messages share bodies."""
+    async def _lock_target(self, session: SqlSession, name: str, target_queue: str) -> int:
+        """Lock the target queue and return its id. Refuse one that another subscription has, or that does not exist."""
         others = await session.fetch("subscription_with_target", topic_id=self._topic.id, target_queue=target_queue)
         for (other,) in others:
             if other != name:
@@ -134,11 +136,15 @@ class SubscriptionRecords:
         locked = await session.fetch("queue_for_update", name=target_queue)
         if not locked:
             raise QueueNotFound(f"There is no queue named {target_queue}.")
-        await session.change("need_level", id=locked[0][0], feature_level=SHARED_BODIES_LEVEL)
+        return locked[0][0]
 
     async def _find(self, session: SqlSession, name: str) -> Subscription | None:
         found = await session.fetch("find_subscription", topic_id=self._topic.id, name=name)
         return rows.subscription(found[0]) if found else None
+
+
+async def _let_share_bodies(session: SqlSession, queue_id: int) -> None:
+    await session.change("need_level", id=queue_id, feature_level=SHARED_BODIES_LEVEL)
 
 
 async def _find_topic(session: SqlSession, name: str) -> Topic | None:
