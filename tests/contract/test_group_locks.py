@@ -8,11 +8,13 @@ import pytest
 from app.broker.ports import Attempt, Redrive, Store, UnlockedRow
 from app.domain.history import Event
 from app.domain.instant import MINUTE
-from app.domain.message import MessageState
+from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.store.records.groups import bucket_of
-from tests.contract.store_fixture import ServerFixture, abandonment, bodies, completion, expiry
+from tests.bounds import bounded
+from tests.brokers import dead_letter_all
+from tests.contract.store_fixture import ServerFixture, abandonment, bodies, completion, draft, expiry
 from tests.contract.test_groups import complete, counts, grouped, send
 
 pytestmark = pytest.mark.parametrize("store_fixture", ["postgresql", "mariadb"], indirect=True)
@@ -119,6 +121,25 @@ async def test_a_held_group_keeps_no_other_message_from_falling_due(store_fixtur
     assert bodies(await store_fixture.claim(fifo)) == [b"a 1"]
 
 
+async def test_a_page_of_due_messages_of_held_groups_delays_no_others(
+    store_fixture: ServerFixture, fifo: Queue
+) -> None:
+    plain = await store_fixture.queue()
+    for group in "ab":
+        await send(store_fixture, fifo, group, b"1", b"2", delay=MINUTE)
+    await send(store_fixture, fifo, "c", b"c", delay=MINUTE)
+    await store_fixture.send(plain, b"1", delay=MINUTE)
+    await store_fixture.advance_time(61)
+    async with hold(store_fixture, fifo, "a"), hold(store_fixture, fifo, "b"):
+        promoted = await store_fixture.store.promote(2)
+        assert {queue_id: len(numbers) for queue_id, numbers in promoted.by_queue.items()} == {fifo.id: 1, plain.id: 1}
+        assert promoted.next_due_in == 0
+        assert bodies(await store_fixture.claim(fifo)) == [b"c"]
+        assert bodies(await store_fixture.claim(plain)) == [b"1"]
+    await store_fixture.store.promote(10)
+    assert bodies(await store_fixture.claim(fifo)) == [b"1", b"1"]
+
+
 async def test_a_held_group_keeps_no_other_message_from_expiring(store_fixture: ServerFixture, fifo: Queue) -> None:
     plain = await store_fixture.queue()
     await send(store_fixture, fifo, "a", b"1", ttl=MINUTE)
@@ -128,6 +149,60 @@ async def test_a_held_group_keeps_no_other_message_from_expiring(store_fixture: 
     async with hold(store_fixture, fifo, "a"):
         ended = await store_fixture.store.dead_letter(expired, "ttl_expired")
     assert {row.queue_id for row, is_ended in zip(expired, ended, strict=True) if is_ended} == {plain.id}
+
+
+MANY = 60
+"""Messages. Trying each alone would take a second for each of them."""
+
+
+async def test_messages_of_a_held_group_are_tried_together_when_they_expire(store_fixture: ServerFixture) -> None:
+    """The next read leaves the group out, once."""
+    queue, plain = await store_fixture.queue(QueueSettings(group_in_flight=MANY)), await store_fixture.queue()
+    await send(store_fixture, queue, "a", *[b"a"] * MANY, ttl=MINUTE)
+    await store_fixture.send(plain, b"1", ttl=2 * MINUTE)
+    await store_fixture.advance_time(121)
+    expired = await store_fixture.store.expired_messages(MANY)
+    assert {row.queue_id for row in expired} == {queue.id}
+    async with hold(store_fixture, queue, "a"), asyncio.timeout(MANY):
+        assert await store_fixture.store.dead_letter(expired, "ttl_expired") == [False] * MANY
+        others = await store_fixture.store.expired_messages(MANY)
+        assert [row.queue_id for row in others] == [plain.id]
+    assert await store_fixture.store.expired_messages(MANY) == expired
+    assert await store_fixture.store.dead_letter(expired, "ttl_expired") == [True] * MANY
+
+
+async def dead_lettered(store_fixture: ServerFixture, queue: Queue, target: Queue, groups: str) -> list[Redrive]:
+    """Dead-letter a message of each of these groups in a queue without a limit. Return their redrives."""
+    drafts = [draft(queue, envelope=Envelope(f"{place}", group_id=group)) for place, group in enumerate(groups)]
+    receipts = await store_fixture.store.send(drafts)
+    assert await dead_letter_all(store_fixture.store, queue) == len(groups)
+    rows = [UnlockedRow(receipt.sequence_number, queue.id, MessageState.DEAD_LETTERED) for receipt in receipts]
+    return [Redrive(row, target.id) for row in rows]
+
+
+async def test_messages_that_enter_a_held_group_are_redriven_together(
+    store_fixture: ServerFixture, fifo: Queue
+) -> None:
+    plain = await store_fixture.queue()
+    redrives = await dead_lettered(store_fixture, plain, fifo, "a" * MANY + "b")
+    async with hold(store_fixture, fifo, "a"), asyncio.timeout(MANY):
+        assert await store_fixture.store.redrive(redrives) == [False] * MANY + [True]
+
+
+async def test_a_target_that_is_deleted_while_a_group_is_held_leaves_the_other_messages(
+    store_fixture: ServerFixture, fifo: Queue
+) -> None:
+    """What has moved is counted. The other messages stay where they are."""
+    plain = await store_fixture.queue()
+    redrives = await dead_lettered(store_fixture, plain, fifo, "bac")
+    async with hold(store_fixture, fifo, "a"):
+        redriving = asyncio.ensure_future(store_fixture.store.redrive(redrives))
+        for _ in bounded("the first message moves alone"):
+            if await store_fixture.store.read(fifo.id, redrives[0].row.sequence_number) is not None:
+                break
+            await asyncio.sleep(0.01)
+        assert await store_fixture.store.queues.delete(fifo)
+        assert await redriving == [True, False, False]
 
 
 async def test_a_held_group_keeps_no_other_dead_letter_where_it_is(store_fixture: ServerFixture, fifo: Queue) -> None:

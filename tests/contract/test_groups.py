@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from app.broker.ports import Admitted, Attempt, Edit, Redrive, Store, UnlockedRow, Withdrawal
-from app.domain.instant import MINUTE, SECOND
+from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Draft, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import Outcome
 from app.store.records.groups import release_blocked
+from app.store.records.promoting import due_messages
 from tests.contract.store_fixture import (
     ServerFixture,
     StoreFixture,
@@ -323,6 +324,28 @@ async def test_an_available_message_past_its_life_lets_its_group_go_on(
     else:
         assert await store_fixture.store.expire([expiration(fifo, row)]) == [True]
     assert bodies(await store_fixture.claim(fifo)) == [b"2"]
+
+
+@pytest.mark.fence("time", "level")
+async def test_a_pass_that_leaves_out_a_group_finds_what_else_is_due_or_has_expired(
+    store_fixture: StoreFixture,
+) -> None:
+    queue, other, newer = [await store_fixture.queue(QueueSettings(group_in_flight=9)) for _ in range(3)]
+    for group in "ab":
+        for lasting in ({"delay": MINUTE}, {"delay": HOUR}, {"ttl": MINUTE}, {"ttl": HOUR}):
+            await send(store_fixture, queue, group, group.encode(), **lasting)
+    for same_name in (other, newer):
+        await send(store_fixture, same_name, "a", b"a", delay=MINUTE)
+        await send(store_fixture, same_name, "a", b"a", ttl=MINUTE)
+    await store_fixture.need_newer_server(newer)
+    await store_fixture.advance_time(61)
+    store: Any = store_fixture.store
+    due = await due_messages(store._database, 100, [(queue.id, "a")])
+    assert sorted((queue_id, group_id) for _, queue_id, group_id in due) == [(queue.id, "b"), (other.id, "a")]
+    store._held_groups.add((queue.id, "a"))
+    expired = await store.expired_messages(100)
+    assert sorted(row.queue_id for row in expired) == [queue.id, other.id]
+    assert len(await store.expired_messages(100)) == 3, "the next pass finds the group again"
 
 
 async def test_redriven_messages_enter_their_group_in_order(store_fixture: StoreFixture, fifo: Queue) -> None:

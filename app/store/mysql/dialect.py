@@ -8,6 +8,13 @@ DIALECT = Dialect(
     # Exact, and independent of the session's time zone, unlike UNIX_TIMESTAMP.
     now="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
     in_list=r"IN \1",
+    in_groups=r"""((queue_id, group_id) IN (
+    SELECT g.queue_id, g.group_id
+    FROM JSON_TABLE(\1, '$[*]' COLUMNS (
+        queue_id INT PATH '$.queue_id',
+        group_id VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.group_id'
+    )) AS g
+) IS TRUE)""",
     for_update="FOR UPDATE",
     skip_locked="FOR UPDATE SKIP LOCKED",
     digest_terms={

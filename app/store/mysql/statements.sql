@@ -726,14 +726,24 @@ LIMIT :limit
 FOR UPDATE SKIP LOCKED;
 
 -- due: scheduled messages that are due, earliest first
+@due_messages
+ORDER BY available_at
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- due_elsewhere: the same, for messages that are of none of these groups
+@due_messages
+  AND NOT @in_groups(:groups)
+ORDER BY available_at
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- @due_messages: scheduled messages that are due
 SELECT sequence_number, queue_id, group_id
 FROM message FORCE INDEX (message_due)
 WHERE state = 3
   AND available_at <= @now -- fence: time
   AND queue_id NOT IN @newer_queues -- fence: level
-ORDER BY available_at
-LIMIT :limit
-FOR UPDATE SKIP LOCKED;
 
 -- expired_for_update: lock those of these messages that are unchanged and past their time to live
 SELECT sequence_number

@@ -8,6 +8,10 @@ DIALECT = Dialect(
     # A subquery is evaluated once per statement. Otherwise no index could be searched by it.
     now="(SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint)",
     in_list=r"= ANY(\1::bigint[])",
+    in_groups=(
+        "((queue_id, group_id) IN "
+        r"(SELECT g.queue_id, g.group_id FROM json_to_recordset(\1::json) AS g (queue_id int, group_id text)) IS TRUE)"
+    ),
     for_update="FOR UPDATE",
     skip_locked="FOR UPDATE SKIP LOCKED",
     digest_terms={

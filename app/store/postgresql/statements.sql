@@ -1098,6 +1098,23 @@ ORDER BY sequence_number
 FOR UPDATE SKIP LOCKED;
 
 -- expired_messages: available, scheduled, deferred and blocked messages past their time to live; 8 if a sender waits
+@expired_unlocked
+    ORDER BY expires_at
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+) AS expired
+LIMIT :limit;
+
+-- expired_elsewhere: the same, for messages that are of none of these groups
+@expired_unlocked
+      AND NOT @in_groups(:groups)
+    ORDER BY expires_at
+    LIMIT :limit
+    FOR UPDATE SKIP LOCKED
+) AS expired
+LIMIT :limit;
+
+-- @expired_unlocked: the messages of `expired_messages`
 SELECT expired.sequence_number, expired.queue_id, expired.state, expired.home_state
 FROM unnest('{1,3,4,7}'::smallint[]) AS expiring (state)
 CROSS JOIN LATERAL (
@@ -1105,11 +1122,6 @@ CROSS JOIN LATERAL (
     WHERE state = expiring.state
       AND expires_at <= @now  -- fence: time
       AND queue_id NOT IN @newer_queues  -- fence: level
-    ORDER BY expires_at
-    LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-) AS expired
-LIMIT :limit;
 
 -- delete_expired_settlements: delete tombstones past their time
 DELETE FROM settlement WHERE ctid = ANY(ARRAY(

@@ -243,13 +243,22 @@ ORDER BY sequence_number
 LIMIT :limit;
 
 -- expired_messages: available, scheduled, deferred and blocked messages past their time to live; 8 if a sender waits
+@expired_unlocked
+LIMIT :limit
+@skip_locked;
+
+-- expired_elsewhere: the same, for messages that are of none of these groups
+@expired_unlocked
+  AND NOT @in_groups(:groups)
+LIMIT :limit
+@skip_locked;
+
+-- @expired_unlocked: the messages of `expired_messages`
 SELECT sequence_number, queue_id, state, home_state
 FROM message
 WHERE state IN (1, 3, 4, 7)
   AND expires_at <= @now  -- fence: time
   AND queue_id NOT IN @newer_queues  -- fence: level
-LIMIT :limit
-@skip_locked;
 
 -- ---- recovery by a receiver ------------------------------------------------------------------------------------------
 
@@ -473,14 +482,24 @@ WHERE sequence_number IN (
 -- ---- the schedule ----------------------------------------------------------------------------------------------------
 
 -- due: scheduled messages that are due, earliest first
+@due_messages
+ORDER BY available_at
+LIMIT :limit
+@skip_locked;
+
+-- due_elsewhere: the same, for messages that are of none of these groups
+@due_messages
+  AND NOT @in_groups(:groups)
+ORDER BY available_at
+LIMIT :limit
+@skip_locked;
+
+-- @due_messages: scheduled messages that are due
 SELECT sequence_number, queue_id, group_id
 FROM message
 WHERE state = 3
   AND available_at <= @now  -- fence: time
   AND queue_id NOT IN @newer_queues  -- fence: level
-ORDER BY available_at
-LIMIT :limit
-@skip_locked;
 
 -- promote: make messages available, ordered by due time
 UPDATE message
@@ -533,6 +552,9 @@ WHERE in_group = 1
   AND COALESCE(state, 0) = 1
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :limit;
+
+-- group_ids: the groups of these messages, in any state
+SELECT sequence_number, group_id FROM message WHERE sequence_number @in(:numbers);
 
 -- groups_of: the groups in which these messages have places
 SELECT DISTINCT queue_id, group_id FROM message WHERE sequence_number @in(:numbers) AND COALESCE(in_group, 0) = 1;

@@ -71,7 +71,9 @@ async def _admit(session: SqlSession, waiting: list[GroupKey]) -> list[Admitted]
     admitted: list[Admitted] = []
     available_at: Instant | None = None
     while waiting:
-        heads = [Head(*row) for row in await session.fetch("admissible", groups=_json(waiting), limit=MAX_ADMITTED)]
+        heads = [
+            Head(*row) for row in await session.fetch("admissible", groups=write_groups(waiting), limit=MAX_ADMITTED)
+        ]
         if not heads:
             break
         numbers = [head.sequence_number for head in heads]
@@ -177,14 +179,15 @@ def bucket_of(group: GroupKey) -> int:
     return crc32(f"{queue_id}:{group_id.rstrip(' ')}".encode()) % BUCKETS
 
 
+def write_groups(groups: Iterable[GroupKey]) -> str:
+    """Write groups as the JSON that statements take."""
+    return _encode([{"queue_id": queue_id, "group_id": group_id} for queue_id, group_id in groups]).decode()
+
+
 async def _lock(session: SqlSession, buckets: Sequence[int]) -> None:
     locked = await session.fetch("lock_groups", buckets=buckets)
     if len(locked) < len(buckets):
         raise StoreUnavailable("Rows of the table group_lock are missing, so groups cannot be locked.")
-
-
-def _json(groups: Iterable[GroupKey]) -> str:
-    return _encode([{"queue_id": queue_id, "group_id": group_id} for queue_id, group_id in groups]).decode()
 
 
 def _with_room(heads: Sequence[Head]) -> list[GroupKey]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.broker.ports import Attempt, UnlockedRow
+from app.broker.ports import Attempt
 from app.domain.delivery import DeliveryPosition
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageMetadata, MessageState, Receipt
@@ -198,14 +198,6 @@ class MessageReads:
             "locks_of_queue", queue_id=queue_id, granted_until=granted_until, limit=limit
         )
         return [rows.locked_message(row) for row in found_rows]
-
-    async def expired_messages(self, limit: int) -> list[UnlockedRow]:
-        """See `MaintenanceStore`."""
-        found_rows = await self._database.fetch("expired_messages", limit=limit)
-        return [
-            UnlockedRow(number, queue_id, rows.STATES[state], home_state == rows.IS_OFFERED)
-            for number, queue_id, state, home_state in found_rows
-        ]
 
     async def _fetch_by_tokens(self, name: str, tokens: Sequence[LockToken]) -> Sequence[Row]:
         numbers = sorted({token.sequence_number for token in tokens})

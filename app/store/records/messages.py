@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import compress
 
-from app.broker.ports import Admitted, Edit, Promoted, Recovered, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports import Admitted, Edit, Promoted, QueueGone, Recovered, Redrive, UnlockedRow, Withdrawal
 from app.domain.archive import DEFAULT_BATCH_LIMITS
 from app.domain.delivery import Recovery
 from app.domain.history import Event
@@ -15,7 +16,8 @@ from app.domain.settlement import Move, Outcome
 from app.domain.weight import count_that_fit
 from app.store.records.database import Database, GroupInUse, SqlSession, Work, unavailable_when_closed
 from app.store.records.explanation_reads import ExplanationReads
-from app.store.records.groups import admit, admit_after, left_groups, release_blocked
+from app.store.records.groups import GroupKey, admit, admit_after, left_groups, release_blocked, write_groups
+from app.store.records.held_groups import HeldGroups, change_apart
 from app.store.records.history import HistoryReads, delete_expired_events, record, record_admitted
 from app.store.records.message_changes import (
     Change,
@@ -27,10 +29,11 @@ from app.store.records.message_changes import (
 )
 from app.store.records.message_reads import MessageReads, read_message
 from app.store.records.offers import OfferRecords
-from app.store.records.promoting import merged, promote
+from app.store.records.promoting import due_messages, merged, promote
 from app.store.records.queues import last_known
 from app.store.records.recovering import recover
 from app.store.records.redriving import redrive
+from app.store.records.rows import IS_OFFERED, STATES
 from app.store.records.shared_bodies import SharedBodyRecords
 from app.store.records.states import StateRecords
 
@@ -57,8 +60,20 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords)
         OfferRecords.__init__(self, database)
         self.on_moved: Callable[[Sequence[Move], Sequence[bool]], None] = _no_listener
         self.on_admitted: Callable[[Sequence[Admitted]], None] = _no_admission_listener
+        self._held_groups = HeldGroups()
         self.states = StateRecords(database)
         self._shared_bodies = SharedBodyRecords(database)
+
+    async def expired_messages(self, limit: int) -> list[UnlockedRow]:
+        """See `MaintenanceStore`. Leaves out groups that the last pass found held."""
+        if held := self._held_groups.take():
+            found_rows = await self._database.fetch("expired_elsewhere", limit=limit, groups=write_groups(held))
+        else:
+            found_rows = await self._database.fetch("expired_messages", limit=limit)
+        return [
+            UnlockedRow(number, queue_id, STATES[state], home_state == IS_OFFERED)
+            for number, queue_id, state, home_state in found_rows
+        ]
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """See `MaintenanceStore`."""
@@ -99,17 +114,17 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords)
 
     async def _end_some(
         self, statement: str, rows: Sequence[UnlockedRow], indexes: Sequence[int], change: Change
-    ) -> list[int]:
-        """End the rows with these indexes in one transaction, or each alone if a group is in use. Return which ended."""
-        try:
-            work = partial(end_rows, statement=statement, rows=rows, indexes=indexes, change=change)
+    ) -> set[int]:
+        """End the rows with these indexes, but those of held groups. Return the indexes of the rows that ended."""
+
+        async def end(chosen: Sequence[int]) -> list[int]:
+            work = partial(end_rows, statement=statement, rows=rows, indexes=chosen, change=change)
             ended, admitted = await self._database.transaction(work)
-        except GroupInUse:
-            if len(indexes) == 1:
-                return []
-            return [one for index in indexes for one in await self._end_some(statement, rows, [index], change)]
-        self._announce(admitted)
-        return ended
+            self._announce(admitted)
+            return ended
+
+        messages = {index: (rows[index].queue_id, rows[index].sequence_number) for index in indexes}
+        return await change_apart(self._database, messages, end, self._held_groups)
 
     def _announce(self, admitted: Sequence[Admitted]) -> None:
         """Tell the listener about messages that were admitted, after the commit."""
@@ -118,14 +133,23 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords)
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
         """See `MaintenanceStore`."""
-        try:
-            effective, admitted = await self._database.transaction(partial(redrive, redrives=redrives))
-        except GroupInUse:
-            if len(redrives) == 1:
-                return [False]
-            return [moved for one in redrives for moved in await self.redrive([one])]
-        self._announce(admitted)
-        return effective
+        moved: set[int] = set()
+
+        async def move(indexes: Sequence[int]) -> set[int]:
+            work = partial(redrive, redrives=[redrives[index] for index in indexes])
+            try:
+                effective, admitted = await self._database.transaction(work)
+            except QueueGone:
+                if not moved:
+                    raise
+                return moved
+            self._announce(admitted)
+            moved.update(compress(indexes, effective))
+            return moved
+
+        messages = {index: (one.to_queue_id, one.row.sequence_number) for index, one in enumerate(redrives)}
+        await change_apart(self._database, messages, move, HeldGroups())
+        return [index in moved for index in range(len(redrives))]
 
     async def edit(self, edit: Edit) -> Message | None:
         """See `MaintenanceStore`."""
@@ -172,13 +196,26 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords)
         try:
             return await self._promote(partial(promote, limit=limit))
         except GroupInUse:
-            # Each group alone, because the others need not wait until one is free.
-            due = await self._database.fetch("due", limit=limit)
-            parts: list[Promoted] = []
-            for group in dict.fromkeys((queue_id, group_id) for _, queue_id, group_id in due):
-                with suppress(GroupInUse):
-                    parts.append(await self._promote(partial(promote, limit=limit, only=group)))
-            return merged(parts)
+            return await self._promote_apart(limit)
+
+    async def _promote_apart(self, limit: int) -> Promoted:
+        """Promote each group alone, because the others need not wait until one is free.
+
+        Held groups may fill a page, so others follow until messages become available.
+        """
+        held: list[GroupKey] = []
+        parts: list[Promoted] = []
+        is_full = True
+        while is_full and not any(part.by_queue for part in parts):
+            due = await due_messages(self._database, limit, tuple(held))
+            is_full = len(due) == limit
+            for queue_id, group_id in dict.fromkeys((queue_id, group_id) for _, queue_id, group_id in due):
+                work = partial(promote, limit=limit, held=tuple(held), only=(queue_id, group_id))
+                try:
+                    parts.append(await self._promote(work))
+                except GroupInUse:
+                    held.append((queue_id, group_id or ""))
+        return merged(parts)
 
     async def _promote(self, work: Work[tuple[Promoted, list[Admitted]]]) -> Promoted:
         promoted, admitted = await self._database.transaction(work)

@@ -2,24 +2,31 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from app.broker.ports import Admitted, Promoted
 from app.domain.history import Event
 from app.store.records.database import SqlSession
-from app.store.records.groups import enter
+from app.store.records.groups import GroupKey, enter, write_groups
+from app.store.records.held_groups import AnyGroup
 from app.store.records.history import record, record_admitted
-
-AnyGroup: TypeAlias = tuple[int, str | None]
-"""A group, or with None the messages of a queue that have no group."""
+from app.store.records.rows import Row
 
 
-async def promote(session: SqlSession, limit: int, only: AnyGroup | None = None) -> tuple[Promoted, list[Admitted]]:
-    """Promote due messages, of all groups or of this one. Return them, and all messages that were admitted.
+async def due_messages(session: SqlSession, limit: int, held: Sequence[GroupKey] = ()) -> Sequence[Row]:
+    """Return the number, the queue and the group of messages that are due, but of none of these groups."""
+    if held:
+        return await session.fetch("due_elsewhere", limit=limit, groups=write_groups(held))
+    return await session.fetch("due", limit=limit)
+
+
+async def promote(
+    session: SqlSession, limit: int, held: Sequence[GroupKey] = (), only: AnyGroup | None = None
+) -> tuple[Promoted, list[Admitted]]:
+    """Promote due messages, of all groups but these or of one. Return them, and all messages that were admitted.
 
     Raises `GroupInUse`.
     """
-    due = [row for row in await session.fetch("due", limit=limit) if only in (None, row[1:])]
+    due = [row for row in await due_messages(session, limit, held) if only in (None, row[1:])]
     numbers = [number for number, *_ in due]
     if due:
         await session.change("promote", numbers=numbers)

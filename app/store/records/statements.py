@@ -8,6 +8,7 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
 
 `@now`                the store's clock in microseconds; on SQLite the parameter `:now`, which its one process supplies
 `@in(:numbers)`       a test for membership in a list of integers, passed as a Python list that is not empty
+`@in_groups(:groups)` a test whether a message is of one of these groups, as `write_groups` writes them
 `@for_update`         lock the rows that are read; empty on SQLite, where only one writer runs at a time
 `@skip_locked`        the same, but skip rows that another transaction has locked
 `@message`, `@metadata`, `@locked_message`, `@facts`, `@event`, `@tombstone`, `@batch`, `@queue`, `@topic`,
@@ -56,6 +57,7 @@ class Dialect:
     name: str
     now: str
     in_list: str
+    in_groups: str
     for_update: str
     skip_locked: str
     digest_terms: Mapping[DigestKind, str]
@@ -129,6 +131,7 @@ METADATA_MACRO = re.compile(r"@metadata_of\(([a-z_]+)\)")
 MESSAGE_MACRO = re.compile(r"@((?:[a-z]+\.)?)message\b")
 CONTENT_MACRO = re.compile(r"@([a-z]+\.)?(weight|body_bytes|body)\b")
 TABLE_MACRO = re.compile(r"@(?:entries|table)\(([^()]*)\) AS ([a-z]+)\b")
+GROUPS_MACRO = re.compile(r"@in_groups\((:[a-z_]+)\)")
 IN_MACRO = re.compile(r"@in\((:[a-z_]+)\)")
 BLOCK_MACRO = re.compile(r"@[a-z][a-z_0-9]*")
 COLUMNS_MACRO = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
@@ -214,7 +217,7 @@ def render(body: str, dialect: Dialect) -> str:
     text = COMMENT.sub("", body)
     text = COLUMNS_MACRO.sub(lambda match: _columns(match[2], match[1]), text)
     text = CONTENT_MACRO.sub(lambda match: _content(match[2], match[1] or "", dialect), text)
-    text = IN_MACRO.sub(dialect.in_list, text)
+    text = GROUPS_MACRO.sub(dialect.in_groups, IN_MACRO.sub(dialect.in_list, text))
     text = text.replace("@newer_queues", NEWER_QUEUES).replace("@feature_level", str(FEATURE_LEVEL))
     text = text.replace("@row_digest", _row_digest(dialect, DIGESTED_COLUMNS))
     text = text.replace("@event_digest", _row_digest(dialect, DIGESTED_EVENT_COLUMNS)).replace("@now", dialect.now)

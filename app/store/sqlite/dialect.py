@@ -7,6 +7,10 @@ DIALECT = Dialect(
     name="sqlite",
     now=":now",
     in_list=r"IN (SELECT value FROM json_each(\1))",
+    in_groups=(
+        "((queue_id, group_id) IN "
+        r"(SELECT json_extract(value, '$.queue_id'), json_extract(value, '$.group_id') FROM json_each(\1)) IS TRUE)"
+    ),
     # Only one writer runs at a time.
     for_update="",
     skip_locked="",
