@@ -15,7 +15,7 @@ from app.broker.search_state import SearchRegistry
 from app.broker.select_messages import MessageSelection, select_batches
 from app.domain.message import MessageState, SelectedMessage
 from app.domain.queue import Queue, check_send_enabled
-from app.domain.refusals import QueueFull, invalid_at
+from app.domain.refusals import QueueFull, QueueNotFound, SendDisabled, invalid_at
 from app.runtime.clock import Clock
 
 
@@ -46,7 +46,8 @@ async def redrive(
     second (None: no limit). The limit also holds over successive calls, because the response waits until the next
     message may move. Another queue receives only as many messages as it has room for, and none that is too large for
     it. Refuses with `InvalidRequest` a rate at which one message takes longer than the timeout, with `SendDisabled` as
-    a send does, and with `QueueFull` if the target has no room.
+    a send does, and with `QueueFull` if the target has no room. After the first message has moved, a target that becomes
+    full, is deleted or refuses sends ends the redrive.
     """
     check_send_enabled(to_queue)
     check_rate(rate, timeout_seconds)
@@ -61,10 +62,11 @@ async def redrive(
                 redrive_chunk = partial(_redrive_batch, ports, chunk)
                 moved += await with_current_queue(ports.queue_cache, to_queue, redrive_chunk, ports.queue_cache.by_name)
             await rate_limiter.wait(moved)
-    except QueueFull:
+    except (QueueFull, QueueNotFound, SendDisabled):
         if not moved:
             raise
-    ports.counters.count("messages_redriven", moved)
+    finally:
+        ports.counters.count("messages_redriven", moved)
     return moved
 
 

@@ -1,13 +1,14 @@
 """A redrive keeps its rate and timeout, and moves no more messages into another queue than it has room for."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from app.broker.filters import CelFilter, MatchAll
+from app.broker.ports import Redrive
 from app.broker.redrive import redrive
 from app.broker.search_state import MAX_BATCH_SIZE
 from app.broker.select_messages import MessageSelection
@@ -17,7 +18,7 @@ from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import InvalidRequest, QueueFull, SendDisabled
 from app.domain.sending import NewMessage
 from tests.bounds import bounded
-from tests.brokers import CountingTally, OpenBroker, dead_letter_all, sqlite_broker
+from tests.brokers import ChangedStore, CountingTally, OpenBroker, dead_letter_all, sqlite_broker
 from tests.servers import TIMEOUT_SECONDS
 from tests.virtual_clock import VirtualClock
 
@@ -171,6 +172,26 @@ async def test_a_redrive_into_a_recreated_queue_with_sends_disabled_is_refused(s
     await scene.broker.store.queues.create(scene.other.name, QueueSettings(status=QueueStatus.SEND_DISABLED))
     with pytest.raises(SendDisabled):
         await scene.redrive_to_other()
+
+
+@pytest.mark.parametrize("again", [None, QueueSettings(status=QueueStatus.SEND_DISABLED)], ids=["gone", "disabled"])
+async def test_a_redrive_whose_target_is_deleted_meanwhile_counts_what_has_moved(
+    scene: Scene, again: QueueSettings | None
+) -> None:
+    await scene.send_dead_lettered(MAX_BATCH_SIZE + 1)
+    store = scene.broker.store
+
+    async def redrive_then_delete(redrives: Sequence[Redrive]) -> list[bool]:
+        moved = await store.redrive(redrives)
+        assert await store.queues.delete(scene.other)
+        if again is not None:
+            await store.queues.create(scene.other.name, again)
+        return moved
+
+    ports: Any = replace(scene.broker.redriving, messages=ChangedStore(store, redrive=redrive_then_delete))
+    assert await redrive(ports, scene.queue, scene.other, ALL, None, ANSWER_SECONDS) == MAX_BATCH_SIZE
+    counters: Any = scene.broker.counters
+    assert counters["messages_redriven"] == MAX_BATCH_SIZE
 
 
 async def browsed(scene: Scene, queue: Queue) -> Any:
