@@ -1,19 +1,25 @@
 """Claims on PostgreSQL stay cheap and in order while a backup keeps dead index entries alive."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import asyncpg
 import pytest
 
-from app.broker.ports import Edit
-from app.domain.message import MessageState
+from app.broker.ports import Attempt, Edit
+from app.domain.instant import HOUR
+from app.domain.message import MIN_PRIORITY, Message, MessageState
 from app.domain.queue import Queue
+from app.domain.refusals import StoreUnavailable
+from app.domain.work_unit import WorkUnit
 from app.runtime.clock import SystemClock
 from app.store.open import open_store
-from app.store.postgresql.scan_floors import COSTLY_SCAN
+from app.store.postgresql.scan_floors import COSTLY_SCAN, ScanResult
 from app.store.postgresql.store import PostgresqlStore
+from tests.bounds import bounded
 from tests.contract.claim_recorder import ClaimRecorder
-from tests.contract.store_fixture import LOCK_DURATION, PostgresqlFixture, abandonment, bodies, claim, completion
+from tests.contract.store_fixture import LOCK_DURATION, PostgresqlFixture, abandonment, bodies, claim, completion, draft
 
 DEAD_ENTRIES = 3 * COSTLY_SCAN
 
@@ -130,6 +136,60 @@ async def test_a_claim_that_got_nothing_scans_below_the_floor_if_that_is_cheap(
     assert await claims.claim(queue, 1) == []
     claims.seconds = 0.1
     assert await claims.claim(queue, 1) == [b"first"]
+
+
+async def overtaken(store_fixture: PostgresqlFixture, queue: Queue) -> tuple[PostgresqlStore, Message]:
+    """Raise the floor of a queue over messages that are stored from now on, as a scan does that overtakes their commit.
+
+    Return the store, and a locked message. The queue has another message, the last one.
+    """
+    assert isinstance(store_fixture.store, PostgresqlStore)
+    await store_fixture.send(queue, b"first", b"last")
+    (first,) = await store_fixture.claim(queue, 1)
+    await store_fixture.execute(f"UPDATE message SET available_at = available_at + {2 * HOUR} WHERE state = 1")
+    later = SystemClock().now() + HOUR
+    floor = store_fixture.store._scan_floors._floors[queue.id]
+    floor.raise_to(ScanResult((MIN_PRIORITY, (later, 0)), is_exhausted=True), later)
+    return store_fixture.store, first
+
+
+async def test_the_result_of_a_cancelled_commit_is_found_at_once(
+    store_fixture: PostgresqlFixture, queue: Queue
+) -> None:
+    store, first = await overtaken(store_fixture, queue)
+    unit = WorkUnit([completion(queue, first)], [draft(queue, b"result")])
+    committing = asyncio.ensure_future(store.execute(unit, Attempt(b"k" * 32, b"f" * 32, HOUR)))
+    for _ in bounded("the statement begins"):
+        if store._commits._commits._running:
+            break
+        await asyncio.sleep(0)
+    committing.cancel()
+    for _ in bounded("the statement ends"):
+        if not store._commits._commits._running:
+            break
+        await asyncio.sleep(0.001)
+    assert committing.cancelled()
+    assert bodies(await store_fixture.claim(queue, 1)) == [b"result"]
+
+
+@pytest.mark.parametrize("is_unit", [False, True], ids=["send", "unit"])
+async def test_a_message_whose_commit_is_not_acknowledged_is_found_at_once(
+    store_fixture: PostgresqlFixture, queue: Queue, is_unit: bool
+) -> None:
+    """The connection is lost between the commit and its answer."""
+    store, _ = await overtaken(store_fixture, queue)
+    transaction = store._pool.transaction
+
+    async def commit_and_lose_the_answer(work: Any) -> Any:
+        await transaction(work)
+        raise StoreUnavailable
+
+    store._pool.transaction = commit_and_lose_the_answer
+    drafts, attempt = [draft(queue, b"sent")], Attempt(b"k" * 32, b"f" * 32, HOUR)
+    with pytest.raises(StoreUnavailable):
+        await (store.execute(WorkUnit(drafts=drafts), attempt) if is_unit else store.send_once(drafts, attempt))
+    del store._pool.transaction
+    assert bodies(await store_fixture.claim(queue, 1)) == [b"sent"]
 
 
 async def test_a_new_process_begins_at_the_start(store_fixture: PostgresqlFixture, queue: Queue) -> None:

@@ -33,6 +33,7 @@ from app.store.server.pool import Pool
 class Commit:
     """A unit in the form that the statement takes."""
 
+    unit: WorkUnit
     removal: Removal
     drafts: Sequence[Draft]
     change: StateChange | None
@@ -59,9 +60,17 @@ LIMITS: WeightLimits[Commit] = WeightLimits(_weight, max_run_weight=4 << 20, max
 class GatheredCommits:
     """Runs commits that arrive together in one statement, and their reads of message ids in another one."""
 
-    def __init__(self, pool: Pool[PostgresqlSession], observed: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        pool: Pool[PostgresqlSession],
+        observed: Callable[..., Any],
+        on_executed: Callable[[WorkUnit, UnitEffects], None],
+    ) -> None:
+        """`on_executed` gets the effects of every commit, also if its caller is gone."""
+        self._pool = pool
+        self._on_executed = on_executed
         self._commits: Coalescer[Commit, Effects] = Coalescer(
-            observed("commit", partial(commit, pool)), limits=LIMITS, batch_errors=SHARED_ERRORS
+            observed("commit", self._run), limits=LIMITS, batch_errors=SHARED_ERRORS
         )
         self._id_reads: Coalescer[HeldLock, str | None] = Coalescer(
             observed("message_id", partial(locked_message_ids, pool)), batch_errors=SHARED_ERRORS
@@ -76,6 +85,13 @@ class GatheredCommits:
             return await self._commits.submit(entry)
         except CoalescerFullError as error:
             raise Overloaded from error
+
+    async def _run(self, commits: Sequence[Commit]) -> list[Effects | RequeueEntryError]:
+        results = await commit(self._pool, commits)
+        for entry, effects in zip(commits, results, strict=True):
+            if isinstance(effects, UnitEffects):
+                self._on_executed(entry.unit, effects)
+        return results
 
     async def locked_message_id(self, queue_id: int, token: LockToken) -> str | None:
         """See `CommitStore`."""
@@ -96,7 +112,7 @@ def as_commit(unit: WorkUnit, attempt: Attempt | None) -> Commit | None:
         return None
     if not all(map(_is_plain, unit.drafts)):
         return None
-    return Commit(settlement, unit.drafts, unit.states[0] if unit.states else None, attempt)
+    return Commit(unit, settlement, unit.drafts, unit.states[0] if unit.states else None, attempt)
 
 
 async def commit(session: SqlSession, commits: Sequence[Commit]) -> list[Effects | RequeueEntryError]:

@@ -1,6 +1,7 @@
 """The message store on PostgreSQL: one statement serves all callers of the same verb."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import compress
 
@@ -48,7 +49,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         super().__init__(DepthCountingDatabase(pool), pool, advisory_lock, clock, observe)
         self._scan_floors = ScanFloors()
         self._state_mutex = StateMutex()
-        self._commits = GatheredCommits(pool, self._observed)
+        self._commits = GatheredCommits(pool, self._observed, self._on_executed)
         steps = TransactionSteps(
             transactions.add_members,
             transactions.extend,
@@ -65,7 +66,8 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
         """See `MessageStore`."""
         work = partial(attempts.send, drafts=drafts, attempt=attempt)
-        result, admitted = await self._retry_while_in_use(partial(self._pool.transaction, work))
+        with self._discarding_floors(drafts):
+            result, admitted = await self._retry_while_in_use(partial(self._pool.transaction, work))
         if not result.replayed:
             self._lower_floors(drafts, result.result)
         self._announce(admitted)
@@ -173,10 +175,10 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         with unavailable_when_closed:
             effects = await self._commits.execute(unit, attempt)
         if effects is not None:
-            self._on_executed(unit, effects)
             return AttemptResult(effects.result(unit), replayed=False)
         work = partial(attempts.execute, unit=unit, attempt=attempt)
-        result, effects = await self._retry_while_in_use(partial(self._pool.transaction, work))
+        with self._discarding_floors([*unit.settlements, *unit.drafts]):
+            result, effects = await self._retry_while_in_use(partial(self._pool.transaction, work))
         if effects is not None:
             self._on_executed(unit, effects)
         return result
@@ -219,9 +221,10 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
         """See `MaintenanceStore`."""
-        redriven = await super().redrive(redrives)
-        self._discard_floors({redrive.to_queue_id for redrive in redrives})
-        return redriven
+        try:
+            return await super().redrive(redrives)
+        finally:
+            self._discard_floors({redrive.to_queue_id for redrive in redrives})
 
     async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
         """See `RestoreStore`."""
@@ -232,17 +235,29 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
             await record_restored(session, receipts, admitted)
             return receipts, admitted
 
-        with unavailable_when_closed:
-            receipts, admitted = await self._pool.transaction(work)
-        self._discard_floors([queue.id])
+        try:
+            with unavailable_when_closed:
+                receipts, admitted = await self._pool.transaction(work)
+        finally:
+            self._discard_floors([queue.id])
         self._announce(admitted)
         return receipts
 
     async def edit(self, edit: Edit) -> Message | None:
         """See `MaintenanceStore`."""
-        edited = await super().edit(edit)
-        self._discard_floors([edit.expected.queue_id])
-        return edited
+        try:
+            return await super().edit(edit)
+        finally:
+            self._discard_floors([edit.expected.queue_id])
+
+    @contextmanager
+    def _discarding_floors(self, entries: Iterable[Draft | Move | Removal]) -> Generator[None]:
+        """Discard the floors of these queues if the transaction fails: it may have been committed."""
+        try:
+            yield
+        except BaseException:
+            self._discard_floors({entry.queue_id for entry in entries})
+            raise
 
     def _discard_floors(self, queue_ids: Iterable[int]) -> None:
         for queue_id in queue_ids:
