@@ -31,7 +31,7 @@ from app.domain.offer import (
     wait_key_of_sender,
 )
 from app.domain.queue import Queue
-from app.domain.refusals import Refusal, StoreUnavailable
+from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
 from app.domain.work_unit import WorkUnit
 from app.runtime.clock import Clock
@@ -58,16 +58,18 @@ async def send_synchronously(
 
     Refuses as `create_offer` and `send` do. Refuses with `NoReceiver`, `NotAccepted` or `NoAnswer` if the message was not
     completed; then it is deleted. A repeat of an attempt waits for the first message. A cancelled call withdraws the
-    message, unless it has an attempt that the client may repeat.
+    message, also if it is just being stored, unless it has an attempt that the client may repeat.
     """
     deadline = ports.clock.monotonic() + wait_seconds
-    offered = await _offer(ports, name, new_message, wait_seconds, attempt)
-    sequence_number = offered.result.sequence_number
+    offering = asyncio.ensure_future(_offer(ports, name, new_message, wait_seconds, attempt))
     try:
-        state = await _outcome(ports, sequence_number, deadline)
+        # The cancellation of a commit would leave it unknown whether the message is stored, and under which number.
+        offered = await asyncio.shield(offering)
+        state = await _outcome(ports, offered.result.sequence_number, deadline)
     except asyncio.CancelledError:
+        await asyncio.wait({offering})
         if attempt is None:
-            await _withdraw(ports, sequence_number)
+            await _withdraw(ports, offering)
         raise
     if state.outcome is None or state.outcome not in COMPLETIONS:
         raise refusal_of(state)
@@ -112,7 +114,7 @@ async def _outcome(ports: SynchronousPorts, sequence_number: int, deadline: floa
                 return await ports.messages.withdraw_offer(sequence_number)
 
 
-async def _withdraw(ports: SynchronousPorts, sequence_number: int) -> None:
+async def _withdraw(ports: SynchronousPorts, offering: asyncio.Future[AttemptResult[Receipt]]) -> None:
     """Withdraw a message whose sender has disconnected. If the store is unavailable, its time to live ends it."""
-    with suppress(StoreUnavailable):
-        await ports.messages.withdraw_offer(sequence_number)
+    with suppress(Refusal):
+        await ports.messages.withdraw_offer(offering.result().result.sequence_number)
