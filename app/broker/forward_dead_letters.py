@@ -1,7 +1,8 @@
 """Forward dead letters: move messages from a dead-letter queue to the queue that its settings name.
 
 A dead-lettered message is in the dead-letter queue first. One transaction moves it from there, as in a redrive, so it is
-always in exactly one queue. Messages that the target does not accept stay.
+always in exactly one queue. Messages that the target does not accept stay. The transaction moves nothing if the settings
+of the dead-letter queue were changed since they were read.
 
 Crash windows: before the commit the message has not moved. After it the wake-up of receivers may be lost; they also poll.
 """
@@ -50,7 +51,7 @@ async def forward_dead_letters(ports: DeadLetterPorts, queue: Queue, after: int)
     except Refusal:
         return None
     except QueueGone:
-        # The next pass reads the queues on the way again.
+        # A queue was changed or deleted. The next pass reads the queues on the way again.
         ports.queue_cache.clear()
         return None
     ports.counters.count("dead_letters_forwarded", moved)
@@ -69,7 +70,7 @@ async def _move(ports: DeadLetterPorts, queue: Queue, target: Queue, page: Seque
     if not chosen:
         return 0
     redrives = [
-        Redrive(UnlockedRow(number, queue.id, MessageState.DEAD_LETTERED), target.id, forwarded_from=queue.name)
+        Redrive(UnlockedRow(number, queue.id, MessageState.DEAD_LETTERED), target.id, forwarded_from=queue)
         for number in chosen
     ]
     moved = await ports.messages.redrive(redrives)

@@ -135,6 +135,18 @@ async def test_dead_letters_stay_while_the_target_does_not_exist(
     assert await counts(broker, orders, again) == [(0, 0), (1, 0)]
 
 
+@pytest.mark.parametrize("target", [None, "others"])
+async def test_a_setting_that_is_changed_meanwhile_moves_nothing(
+    broker: OpenBroker, orders: Queue, failures: Queue, target: str | None
+) -> None:
+    """A process has read the queues, and was paused before it moves a page."""
+    await broker.store.queues.create("others", QueueSettings())
+    await dead_letters(broker, orders, b"1")
+    await configure(broker, orders, forward_dead_letters_to=target)
+    assert await forward_dead_letters(broker.forwarding_dead_letters, orders, 0) is None
+    assert await counts(broker, orders, failures) == [(0, 1), (0, 0)]
+
+
 async def test_a_target_that_is_deleted_meanwhile_is_read_again(
     broker: OpenBroker, orders: Queue, failures: Queue
 ) -> None:

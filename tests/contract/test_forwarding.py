@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from app.broker.ports import Redrive, UnlockedRow
+from app.broker.ports import QueueGone, Redrive, UnlockedRow
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import MAX_FORWARDING_HOPS, Queue, QueueSettings
 from app.domain.refusals import ForwardingCycle, ForwardingTooLong, InvalidRequest
-from tests.contract.store_fixture import StoreFixture, abandonment, draft
+from tests.brokers import dead_letter_all
+from tests.contract.store_fixture import ServerFixture, StoreFixture, abandonment, draft
 
 
 async def forward(store_fixture: StoreFixture, queue: Queue, to: str) -> Queue | None:
@@ -109,10 +110,39 @@ async def test_a_forwarded_dead_letter_keeps_its_reason_and_names_its_queue(
     dead_lettering = abandonment(held, state=MessageState.DEAD_LETTERED, dead_letter_reason="no-stock")
     assert await store_fixture.store.move([dead_lettering]) == [True]
     row = UnlockedRow(receipt.sequence_number, source.id, MessageState.DEAD_LETTERED)
-    redrive = Redrive(row, target.id, forwarded_from=source.name)
+    redrive = Redrive(row, target.id, forwarded_from=source)
     assert await store_fixture.store.redrive([redrive, redrive]) == [True, False]
     (moved,) = await store_fixture.claim(target)
     assert (moved.sequence_number, moved.body, moved.dead_letter_reason) == (held.sequence_number, b"body", "no-stock")
     assert moved.dead_lettered_at is not None
     kept = {name: value for name, value in json.loads(properties or b"{}").items() if name == "region"}
     assert json.loads(moved.envelope.properties) == {**kept, "dead_letter_queue": source.name}
+
+
+async def dead_letter_to_forward(store_fixture: StoreFixture) -> Redrive:
+    """Dead-letter a message. Return its redrive into another queue, by a process that has just read the queue."""
+    source, target = await store_fixture.queue(), await store_fixture.queue()
+    (number,) = await store_fixture.send(source, b"body")
+    assert await dead_letter_all(store_fixture.store, source) == 1
+    row = UnlockedRow(number, source.id, MessageState.DEAD_LETTERED)
+    return Redrive(row, target.id, forwarded_from=source)
+
+
+@pytest.mark.fence("version")
+async def test_a_queue_that_was_changed_meanwhile_forwards_nothing(store_fixture: StoreFixture) -> None:
+    redrive = await dead_letter_to_forward(store_fixture)
+    assert redrive.forwarded_from is not None
+    changed = await store_fixture.store.queues.change(redrive.forwarded_from, QueueSettings(max_messages=7))
+    with pytest.raises(QueueGone):
+        await store_fixture.store.redrive([redrive])
+    assert await store_fixture.store.redrive([replace(redrive, forwarded_from=changed)]) == [True]
+
+
+@pytest.mark.parametrize("store_fixture", ["postgresql", "mariadb"], indirect=True)
+async def test_a_queue_that_is_being_changed_forwards_nothing(store_fixture: ServerFixture) -> None:
+    redrive = await dead_letter_to_forward(store_fixture)
+    change = f"UPDATE queue SET version = version + 1 WHERE id = {redrive.row.queue_id}"
+    async with store_fixture.open_transaction(change):
+        with pytest.raises(QueueGone):
+            await store_fixture.store.redrive([redrive])
+    assert await store_fixture.store.redrive([redrive]) == [True]

@@ -452,6 +452,19 @@ async def test_outcomes_are_forgotten_after_their_time(offers: Offers) -> None:
     assert forgotten == OfferState(Outcome.WITHDRAWN, was_delivered=False, reply=None)
 
 
+@pytest.mark.parametrize("retention", [0, DAY])
+async def test_a_sender_that_was_paused_for_long_reads_a_completion_without_its_reply(
+    offers: Offers, retention: int
+) -> None:
+    message = await offers.claimed()
+    assert await offers.settle(complete(offers.queue, message, retention=retention))
+    await offers.fixture.advance_time(2 * WAIT // SECOND + 1)
+    await offers.fixture.store.delete_expired(100)
+    completed = OfferState(Outcome.COMPLETED, was_delivered=True, reply=None)
+    assert await offers.fixture.store.read_offer(message.sequence_number) == completed
+    assert await offers.fixture.store.withdraw_offer(message.sequence_number) == completed
+
+
 async def test_an_offer_is_remembered_while_a_receiver_holds_it(offers: Offers) -> None:
     number = await offers.offer()
     (message,) = await offers.fixture.claim(offers.queue, lock_duration=HOUR)

@@ -38,13 +38,13 @@ class Withdrawal:
 class Redrive:
     """A dead-lettered message that becomes available in its queue or another, with counts of 0.
 
-    If a queue forwards it, `forwarded_from` is the name of that queue. Then the message keeps the reason for which it was
+    If its queue forwards it, `forwarded_from` is that queue. Then the message keeps the reason for which it was
     dead-lettered, and the name becomes a property.
     """
 
     row: UnlockedRow
     to_queue_id: int
-    forwarded_from: str | None = None
+    forwarded_from: Queue | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class RedriveStore(SelectStore, Protocol):
         """Make dead-lettered messages available: clear counts, lock columns, reasons and the time to live.
 
         Messages of a deleted queue stay, and those that another transaction holds, or the group that they enter. Raises
-        `QueueGone` if the target is deleted; then nothing has moved, unless a group was held.
+        `QueueGone` if the target is deleted, or if a queue that forwards was changed; then nothing has moved.
         """
         ...
 

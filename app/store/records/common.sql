@@ -376,6 +376,13 @@ SET queue_id = :to_queue_id,
     dead_lettered_at = CASE WHEN :keeps_reason = 1 THEN dead_lettered_at END
 WHERE sequence_number @in(:numbers);
 
+-- hold_unchanged_queue: a row if a queue is unchanged; held until the transaction ends. None if another transaction holds it
+SELECT id
+FROM queue
+WHERE id = :id
+  AND version = :version  -- fence: version
+@skip_locked;
+
 -- properties_of: the properties of messages that this transaction has locked
 SELECT sequence_number, properties FROM message WHERE sequence_number @in(:numbers);
 

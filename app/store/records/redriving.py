@@ -21,7 +21,7 @@ from app.store.records.message_changes import lock_rows
 async def redrive(session: SqlSession, redrives: Sequence[Redrive]) -> tuple[list[bool], list[Admitted]]:
     """Make these messages available. Return for each whether it was dead-lettered, and all messages that were admitted.
 
-    Raises `QueueGone` if a target is deleted; then nothing has moved.
+    Raises `QueueGone` if a target is deleted, or a queue that forwards was changed; then nothing has moved.
     """
     queues = await _served_queues(
         session, {queue for redrive in redrives for queue in (redrive.row.queue_id, redrive.to_queue_id)}
@@ -39,14 +39,27 @@ async def redrive(session: SqlSession, redrives: Sequence[Redrive]) -> tuple[lis
     admitted = (await enter(session, entering))[1] if entering else []
     await record(session, Event.REDRIVEN, [redrive.row.sequence_number for redrive in redriven])
     await record_admitted(session, admitted, entering)
+    await _hold_sources(session, redriven)
     return effective, admitted
+
+
+async def _hold_sources(session: SqlSession, redrives: Sequence[Redrive]) -> None:
+    """Keep the settings of queues that forward as they were read, until the transaction ends.
+
+    It waits for no other transaction, because this one may hold groups.
+    """
+    sources = {redrive.forwarded_from.id: redrive.forwarded_from for redrive in redrives if redrive.forwarded_from}
+    for queue in sources.values():
+        if not await session.fetch("hold_unchanged_queue", id=queue.id, version=queue.version):
+            raise QueueGone
 
 
 async def _move(session: SqlSession, redrives: Sequence[Redrive], queues: Mapping[int, Queue]) -> None:
     """Make locked rows available, and count those that change their queue."""
     groups: defaultdict[tuple[int, int, str | None], list[int]] = defaultdict(list)
     for redrive in redrives:
-        groups[redrive.row.queue_id, redrive.to_queue_id, redrive.forwarded_from].append(redrive.row.sequence_number)
+        forwarded_from = redrive.forwarded_from and redrive.forwarded_from.name
+        groups[redrive.row.queue_id, redrive.to_queue_id, forwarded_from].append(redrive.row.sequence_number)
     for (from_queue_id, to_queue_id, forwarded_from), numbers in groups.items():
         for queue_id, sign in ((from_queue_id, -1), (to_queue_id, 1)) if from_queue_id != to_queue_id else ():
             name = queues[queue_id].name
