@@ -129,6 +129,14 @@ async def test_a_file_has_one_store(store: SqliteStore, path: Path) -> None:
     await again.close()
 
 
+@pytest.mark.usefixtures("store")
+async def test_a_symbolic_link_names_the_same_file(path: Path) -> None:
+    link = path.with_name("link.sqlite3")
+    link.symlink_to(path)
+    with pytest.raises(FileInUse, match="in use by process"):
+        await open_sqlite(link, VirtualClock(), lambda *_: None, create_tables)
+
+
 def test_a_file_system_without_locks_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_file: object, _operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")

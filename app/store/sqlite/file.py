@@ -57,7 +57,9 @@ class FileLock:
     """The sole right of this process to serve a file. Taken on creation; it ends with the process at the latest."""
 
     def __init__(self, path: Path) -> None:
-        lock_path = path.with_name(f"{path.name}.lock")
+        # A symbolic link and its target are one file.
+        file = path.resolve()
+        lock_path = file.with_name(f"{file.name}.lock")
         self._file = os.fdopen(os.open(lock_path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE_MODE), "a+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
