@@ -89,10 +89,22 @@ async def test_concurrent_changes_do_not_make_a_cycle_together(store_fixture: St
         assert sorted(isinstance(answer, ForwardingCycle) for answer in answers) == [False, False, True]
 
 
-async def test_queues_that_forward_dead_letters_are_listed(store_fixture: StoreFixture) -> None:
+async def dead_letter_one(store_fixture: StoreFixture, queue: Queue) -> None:
+    """Leave a dead letter in a queue."""
+    await store_fixture.send(queue, b"body")
+    assert await dead_letter_all(store_fixture.store, queue) == 1
+
+
+async def test_queues_with_dead_letters_to_forward_are_listed(store_fixture: StoreFixture) -> None:
+    """The background loop reads no queue that has nothing to forward, however many there are."""
     store, target = store_fixture.store, await store_fixture.queue()
     others = [await store_fixture.queue(settings) for settings in (QueueSettings(), QueueSettings(history=True))]
     forwarding = await store_fixture.queue(QueueSettings(forward_dead_letters_to=target.name))
+    await store_fixture.send(forwarding, b"available")
+    await dead_letter_one(store_fixture, others[0])
+    assert [queue for queue in await store.queues.that_forward_dead_letters() if queue.id >= target.id] == []
+    await store_fixture.claim(forwarding)
+    await dead_letter_one(store_fixture, forwarding)
     assert [queue for queue in await store.queues.that_forward_dead_letters() if queue.id >= target.id] == [forwarding]
     assert await forward(store_fixture, others[0], target.name)
     assert await store.queues.change(forwarding, QueueSettings())

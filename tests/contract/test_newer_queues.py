@@ -14,6 +14,7 @@ from app.domain.queue import (
     QueueStatus,
     required_level,
 )
+from tests.brokers import dead_letter_all
 from tests.contract.store_fixture import ServerFixture, StoreFixture, abandonment, draft, numbers
 
 
@@ -47,6 +48,8 @@ async def test_a_changed_queue_has_the_level_that_its_settings_need(store_fixtur
 @pytest.mark.fence("level")
 async def test_the_dead_letters_of_a_newer_queue_are_not_forwarded(store_fixture: StoreFixture, queue: Queue) -> None:
     newer = await store_fixture.queue(QueueSettings(forward_dead_letters_to=queue.name))
+    await store_fixture.send(newer, b"body")
+    assert await dead_letter_all(store_fixture.store, newer) == 1
     assert newer in await store_fixture.store.queues.that_forward_dead_letters()
     await store_fixture.need_newer_server(newer)
     assert newer.id not in [found.id for found in await store_fixture.store.queues.that_forward_dead_letters()]

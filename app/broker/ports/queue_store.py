@@ -49,7 +49,7 @@ class DeadLetterQueues(Protocol):
     """The queues with `forward_dead_letters_to`."""
 
     async def that_forward_dead_letters(self) -> list[Queue]:
-        """Return the queues that forward their dead letters and that this version knows."""
+        """Return the queues that forward their dead letters, have one, and that this version knows."""
         ...
 
 

@@ -1130,12 +1130,18 @@ SELECT @queue FROM queue WHERE id = :id;
 -- page_of_queues: queues by name, after a name
 SELECT @queue FROM queue WHERE name > :after ORDER BY name LIMIT :limit;
 
--- queues_of_level: queues that need a feature level or a newer one that this version knows
+-- forwarding_dead_letters: queues of a feature level, or a newer one that this version knows, that may forward a dead letter
+--
+-- The text of the settings leaves out most others. One look-up per queue: a semi-join may read all messages.
 SELECT @queue
 FROM queue
 WHERE feature_level > 0
   AND feature_level >= :level
   AND feature_level <= @feature_level  -- fence: level
+  AND settings LIKE '%"forward_dead_letters_to":"%'
+  AND (
+      SELECT m.sequence_number FROM message AS m WHERE m.queue_id = queue.id AND m.state = 5 AND m.state > 0 LIMIT 1
+  ) IS NOT NULL
 ORDER BY id;
 
 -- newest_lock: when the newest of a queue's locks was granted, 0 if it has none

@@ -81,7 +81,7 @@ class QueueRecords:
     async def that_forward_dead_letters(self) -> list[Queue]:
         """See `DeadLetterQueues`."""
         level = LEVEL_OF_SETTING["forward_dead_letters_to"]
-        queues = [rows.queue(row) for row in await self._database.fetch("queues_of_level", level=level)]
+        queues = [rows.queue(row) for row in await self._database.fetch("forwarding_dead_letters", level=level)]
         return [queue for queue in queues if queue.settings.forward_dead_letters_to is not None]
 
     async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
