@@ -141,15 +141,15 @@ async def test_a_failed_attempt_may_be_made_again(store_fixture: StoreFixture, q
 
 @pytest.mark.fence("time")
 async def test_an_attempt_is_forgotten_after_its_time(store_fixture: StoreFixture, queue: Queue) -> None:
-    this_attempt = attempt(keep=MINUTE)
+    this_attempt = attempt(keep=HOUR)
     first = await store_fixture.store.send_once([draft(queue)], this_attempt)
-    await store_fixture.advance_time(59)
+    await store_fixture.advance_time(59 * 60)
     assert (await store_fixture.store.send_once([draft(queue)], this_attempt)).replayed
-    await store_fixture.advance_time(2)
+    await store_fixture.advance_time(61)
     second = await store_fixture.store.send_once([draft(queue)], this_attempt)
     assert not second.replayed
     assert second.result[0].sequence_number > first.result[0].sequence_number
-    await store_fixture.advance_time(61)
+    await store_fixture.advance_time(HOUR // SECOND + 1)
     assert not (await store_fixture.store.send_once([draft(queue)], with_other_fingerprint(this_attempt))).replayed
     assert len(await store_fixture.claim(queue)) == 3
 

@@ -6,7 +6,7 @@ from app.domain.instant import HOUR, SECOND
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueCounts, QueueSettings
 from tests.bounds import bounded
-from tests.contract.store_fixture import StoreFixture, abandonment, claim, completion, is_close, numbers
+from tests.contract.store_fixture import StoreFixture, abandonment, claim, completion, numbers
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ async def test_browsing_changes_nothing(store_fixture: StoreFixture, queue: Queu
         read = await store_fixture.store.read(queue.id, message.sequence_number)
         assert read is not None
         assert (read.envelope, read.state) == (message.envelope, message.state)
-        assert is_close(read.read_at, await store_fixture.store.now())
+        assert store_fixture.is_close(read.read_at, await store_fixture.store.now())
     assert await store_fixture.execute("SELECT * FROM message ORDER BY sequence_number") == before
 
 
@@ -166,7 +166,7 @@ async def test_the_waiting_time_of_the_oldest_available_message_is_reported(
     await store_fixture.send(queue, b"newer", priority=9)
     await store_fixture.advance_time(10)
     waited = (await store_fixture.store.queues.counts([queue.id]))[queue.id].oldest_available
-    assert is_close(waited, 30 * SECOND)
+    assert store_fixture.is_close(waited, 30 * SECOND)
     await store_fixture.claim(queue)
     assert (await store_fixture.store.queues.counts([queue.id]))[queue.id].oldest_available is None
 

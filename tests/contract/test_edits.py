@@ -10,7 +10,7 @@ from app.broker.ports import Edit, Store
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue
-from tests.contract.store_fixture import StoreFixture, abandonment, bodies, is_close
+from tests.contract.store_fixture import StoreFixture, abandonment, bodies
 
 
 async def sent(store_fixture: StoreFixture, queue: Queue, **fields: Any) -> Message:
@@ -67,7 +67,7 @@ async def test_a_delay_counts_from_now(store_fixture: StoreFixture, queue: Queue
     message = await sent(store_fixture, queue, delay=HOUR)
     after = await edited(store_fixture, Edit(message, delay=MINUTE))
     assert after.state is MessageState.SCHEDULED
-    assert is_close(after.available_at, await store_fixture.store.now() + MINUTE)
+    assert store_fixture.is_close(after.available_at, await store_fixture.store.now() + MINUTE)
 
 
 async def test_a_past_due_time_makes_the_message_available_now(store_fixture: StoreFixture, queue: Queue) -> None:
@@ -76,7 +76,7 @@ async def test_a_past_due_time_makes_the_message_available_now(store_fixture: St
     await store_fixture.advance_time(1)
     after = await edited(store_fixture, Edit(await read(store_fixture, message), available_at=1))
     assert after.state is MessageState.AVAILABLE
-    assert is_close(after.available_at, await store_fixture.store.now())
+    assert store_fixture.is_close(after.available_at, await store_fixture.store.now())
     assert bodies(await store_fixture.claim(queue)) == [b"before", b"body"]
 
 

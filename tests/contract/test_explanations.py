@@ -14,7 +14,6 @@ from tests.contract.store_fixture import (
     claim,
     completion,
     draft,
-    is_close,
     numbers,
     token,
 )
@@ -27,7 +26,7 @@ async def test_the_facts_of_a_message_are_those_of_a_read(store_fixture: StoreFi
     message = await store_fixture.store.read(queue.id, held.sequence_number)
     assert facts is not None
     assert message is not None
-    assert is_close(facts.read_at, message.read_at)
+    assert store_fixture.is_close(facts.read_at, message.read_at)
     names = [name for name in facts.__match_args__ if name not in ("read_at", "group_id")]
     assert [getattr(facts, name) for name in names] == [getattr(message, name) for name in names]
     assert (facts.state, facts.receiver_id) == (MessageState.LOCKED, "worker-1")
@@ -56,7 +55,7 @@ async def test_the_end_of_a_message_is_read_with_and_without_an_archive(
     end = await store_fixture.store.read_end(queue.id, message.sequence_number)
     assert end is not None
     assert (end.outcome, end.receiver_id) == (Outcome.COMPLETED, receiver_id)
-    assert is_close(end.settled_at, await store_fixture.store.now())
+    assert store_fixture.is_close(end.settled_at, await store_fixture.store.now())
 
 
 async def test_a_delivery_that_ended_is_not_the_end_of_its_message(store_fixture: StoreFixture, queue: Queue) -> None:
@@ -124,7 +123,7 @@ async def test_the_next_due_time_is_the_earliest_of_the_queue(store_fixture: Sto
     await store_fixture.send(queue, b"1", delay=3 * HOUR)
     await store_fixture.send(queue, b"2", delay=HOUR)
     now = await store_fixture.store.now()
-    assert is_close(await store_fixture.store.next_due_at(queue.id, 10), now + HOUR)
+    assert store_fixture.is_close(await store_fixture.store.next_due_at(queue.id, 10), now + HOUR)
 
 
 async def test_a_due_time_beyond_the_limit_is_that_of_a_later_message(
@@ -134,8 +133,8 @@ async def test_a_due_time_beyond_the_limit_is_that_of_a_later_message(
     await store_fixture.send(queue, b"1", delay=3 * HOUR)
     await store_fixture.send(queue, b"2", delay=HOUR)
     now = await store_fixture.store.now()
-    assert is_close(await store_fixture.store.next_due_at(queue.id, 1), now + 3 * HOUR)
-    assert is_close(await store_fixture.store.next_due_at(queue.id, 2), now + HOUR)
+    assert store_fixture.is_close(await store_fixture.store.next_due_at(queue.id, 1), now + 3 * HOUR)
+    assert store_fixture.is_close(await store_fixture.store.next_due_at(queue.id, 2), now + HOUR)
 
 
 async def test_the_message_in_flight_and_those_blocked_before_are_those_of_the_group(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from app.broker.ports import Store
 from app.domain.access import ApiKey, Grant, Right
 from app.domain.instant import HOUR, MINUTE
-from tests.contract.store_fixture import StoreFixture, is_close
+from tests.contract.store_fixture import StoreFixture
 
 
 async def key(store_fixture: StoreFixture, name: str, principal: str = "alice", lives_for: int | None = None) -> ApiKey:
@@ -73,7 +73,7 @@ async def test_a_revoked_key_is_kept_and_not_live(store_fixture: StoreFixture) -
     revoked = await keys.by_hash(added.secret_hash)
     assert revoked is not None
     now = await store_fixture.store.now()
-    assert is_close(revoked.revoked_at, now)
+    assert store_fixture.is_close(revoked.revoked_at, now)
     assert not revoked.is_live(now)
     assert not await keys.revoke("1")
     assert not await keys.revoke("nobody")
@@ -93,8 +93,8 @@ async def test_the_last_use_is_recorded(store_fixture: StoreFixture) -> None:
     await keys.record_use(["3", "1", "nobody"])
     now = await store_fixture.store.now()
     by_id = {key.id: key.last_used_at for key in await keys.list_all()}
-    assert is_close(by_id["1"], now)
-    assert is_close(by_id["3"], now)
+    assert store_fixture.is_close(by_id["1"], now)
+    assert store_fixture.is_close(by_id["3"], now)
     assert by_id["2"] is None
 
 

@@ -11,7 +11,7 @@ from app.domain.message import BodyKind, Draft, Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import Outcome
 from tests.brokers import build_broker
-from tests.contract.store_fixture import StoreFixture, abandonment, bodies, claim, draft, is_close, numbers, token
+from tests.contract.store_fixture import StoreFixture, abandonment, bodies, claim, draft, numbers, token
 
 
 async def set_aside(store_fixture: StoreFixture, queue: Queue, state: MessageState, **fields: object) -> UnlockedRow:
@@ -36,11 +36,11 @@ async def test_due_messages_become_available_and_the_next_due_time_is_returned(s
     await store_fixture.store.send([draft(two, b"c", delay=15 * SECOND), draft(two, b"d", delay=MINUTE)])
     first = await store_fixture.store.promote(10)
     assert dict(first.by_queue) == {}
-    assert is_close(first.next_due_in, 10 * SECOND)
+    assert store_fixture.is_close(first.next_due_in, 10 * SECOND)
     await store_fixture.advance_time(30)
     second = await store_fixture.store.promote(10)
     assert count_by_queue(second) == {one.id: 2, two.id: 1}
-    assert is_close(second.next_due_in, 30 * SECOND)
+    assert store_fixture.is_close(second.next_due_in, 30 * SECOND)
     assert bodies(await store_fixture.claim(one)) == [b"a", b"b"]
     assert bodies(await store_fixture.claim(two)) == [b"c"]
 
@@ -74,17 +74,17 @@ async def test_concurrent_promotions_promote_a_message_once(
 
 @pytest.mark.fence("time")
 async def test_unlocked_messages_past_their_time_to_live_are_expired(store_fixture: StoreFixture, queue: Queue) -> None:
-    short = {"ttl": 10 * SECOND}
+    short = {"ttl": MINUTE}
     sent = await store_fixture.send(queue, b"available", b"locked", b"deferred", b"dead", **short)
     _, locked, deferred, dead = sent
     await store_fixture.send(queue, b"long", ttl=HOUR)
     await store_fixture.send(queue, b"for ever")
-    (scheduled,) = await store_fixture.send(queue, b"scheduled", ttl=2 * SECOND, delay=5 * SECOND)
-    taken = await store_fixture.store.claim_by_number(claim(queue), [locked, deferred, dead])
+    (scheduled,) = await store_fixture.send(queue, b"scheduled", ttl=2 * SECOND, delay=58 * SECOND)
+    taken = await store_fixture.store.claim_by_number(claim(queue, lock_duration=HOUR), [locked, deferred, dead])
     states = [MessageState.DEFERRED, MessageState.DEAD_LETTERED]
     await store_fixture.store.move([abandonment(m, state=state) for m, state in zip(taken[1:], states, strict=True)])
     assert await store_fixture.store.expired_messages(10) == []
-    await store_fixture.advance_time(11)
+    await store_fixture.advance_time(61)
     found = await store_fixture.store.expired_messages(10)
     assert set(found) == {
         UnlockedRow(sent[0], queue.id, MessageState.AVAILABLE),
@@ -135,7 +135,7 @@ async def test_a_dead_lettered_message_has_its_reason(store_fixture: StoreFixtur
     dead = await store_fixture.store.read(queue.id, number)
     assert dead is not None
     assert (dead.state, dead.dead_letter_reason) == (MessageState.DEAD_LETTERED, "ttl_expired")
-    assert is_close(dead.dead_lettered_at, await store_fixture.store.now())
+    assert store_fixture.is_close(dead.dead_lettered_at, await store_fixture.store.now())
     await store_fixture.advance_time(10)
     assert await store_fixture.store.expired_messages(10) == []
     assert numbers(await store_fixture.claim(queue, source=MessageState.DEAD_LETTERED)) == [number]
@@ -193,7 +193,7 @@ async def test_a_redriven_message_starts_again_at_the_end(store_fixture: StoreFi
     assert (fresh.dead_letter_reason, fresh.dead_letter_description, fresh.dead_lettered_at) == (None, None, None)
     assert (fresh.last_failure, fresh.last_delivered_at, fresh.expires_at) == (None, None, None)
     assert (fresh.envelope, fresh.body) == (envelope, b"dead")
-    assert is_close(fresh.available_at, await store_fixture.store.now())
+    assert store_fixture.is_close(fresh.available_at, await store_fixture.store.now())
     assert bodies(await store_fixture.claim(queue)) == [b"waits already", b"dead"]
 
 

@@ -5,12 +5,12 @@ import asyncio
 import pytest
 
 from app.broker.ports import Store
-from app.domain.instant import HOUR, SECOND
+from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.queue import REVOCATION_PERIOD, QueueSettings, QueueStatus
 from app.domain.refusals import InvalidRequest, TooManyQueues
 from app.domain.retry import ExponentialDelay
 from tests.bounds import bounded
-from tests.contract.store_fixture import StoreFixture, completion, is_close
+from tests.contract.store_fixture import StoreFixture, completion
 
 SETTINGS = QueueSettings(
     lock_duration=7 * SECOND,
@@ -32,8 +32,8 @@ async def test_a_queue_is_created_once_and_found_as_created(store_fixture: Store
     queue, made = await queues.create("a", SETTINGS)
     assert made
     assert (queue.name, queue.settings, queue.version) == ("a", SETTINGS, 1)
-    assert is_close(queue.created_at, await store_fixture.store.now())
-    assert is_close(queue.updated_at, queue.created_at)
+    assert store_fixture.is_close(queue.created_at, await store_fixture.store.now())
+    assert store_fixture.is_close(queue.updated_at, queue.created_at)
     again, made_again = await queues.create("a", QueueSettings())
     assert not made_again
     assert again == queue == await queues.by_name("a") == await queues.by_id(queue.id)
@@ -109,7 +109,7 @@ async def test_a_change_is_a_new_version(store_fixture: StoreFixture) -> None:
     changed = await store_fixture.store.queues.change(queue, SETTINGS)
     assert changed is not None
     assert (changed.id, changed.name, changed.settings, changed.version) == (queue.id, "a", SETTINGS, 2)
-    assert is_close(changed.updated_at, changed.created_at + 10 * SECOND)
+    assert store_fixture.is_close(changed.updated_at, changed.created_at + 10 * SECOND)
     assert await store_fixture.store.queues.by_name("a") == changed
 
 
@@ -134,7 +134,7 @@ async def test_a_change_that_revokes_locks_is_recorded_until_they_are_revoked(st
     await queues.end_revocation(later_revocation)  # which is outdated now
     (last,) = await queues.revocations(10)
     assert last.queue_id == second.id
-    assert is_close(last.granted_until, await store_fixture.store.now())
+    assert store_fixture.is_close(last.granted_until, await store_fixture.store.now())
 
 
 async def test_a_revocation_lasts_until_no_lock_from_before_it_can_appear(store_fixture: StoreFixture) -> None:
@@ -146,7 +146,7 @@ async def test_a_revocation_lasts_until_no_lock_from_before_it_can_appear(store_
     await store_fixture.advance_time(1)
     locked = await store_fixture.locked(queue)
     assert await queues.revocations(10) == []
-    await store_fixture.execute(f"UPDATE message SET last_delivered_at = last_delivered_at - {2 * SECOND}")
+    await store_fixture.execute(f"UPDATE message SET last_delivered_at = last_delivered_at - {MINUTE}")
     (revocation,) = await queues.revocations(10)
     assert not revocation.is_over
     assert await store_fixture.store.remove([completion(queue, locked)]) == [True]

@@ -18,7 +18,6 @@ from tests.contract.store_fixture import (
     abandonment,
     bodies,
     completion,
-    is_close,
     token,
     with_wrong_token,
 )
@@ -38,7 +37,7 @@ async def test_a_completed_message_is_in_the_archive_and_nowhere_else(
         message.sequence_number, "queue", "outcome", "settled_at", "remove_at"
     )
     assert (name, outcome) == (queue.name, "completed")
-    assert is_close(settled_at, now)
+    assert store_fixture.is_close(settled_at, now)
     assert remove_at == settled_at + queue.settings.archive_retention
     await store_fixture.advance_time(60)
     assert await store_fixture.claim(queue) == []
@@ -131,7 +130,7 @@ async def test_a_delayed_message_is_scheduled_from_now_on(store_fixture: StoreFi
     after = await store_fixture.store.read(queue.id, message.sequence_number)
     assert after is not None
     assert after.state is MessageState.SCHEDULED
-    assert is_close(after.available_at, now + 20 * SECOND)
+    assert store_fixture.is_close(after.available_at, now + 20 * SECOND)
     assert await store_fixture.claim(queue) == []
     await store_fixture.advance_time(30)
     await store_fixture.store.promote(10)
@@ -156,7 +155,7 @@ async def test_a_dead_letter_has_its_reason_and_time(store_fixture: StoreFixture
     assert (dead.state, dead.lock_token, dead.locked_until) == (MessageState.DEAD_LETTERED, None, None)
     assert (dead.dead_letter_reason, dead.dead_letter_description) == ("unreadable", "line 1: ünexpected 'end'")
     assert dead.envelope.properties == b'{"seen":true}'
-    assert is_close(dead.dead_lettered_at, now)
+    assert store_fixture.is_close(dead.dead_lettered_at, now)
 
 
 async def test_a_dead_letter_that_was_received_and_abandoned_keeps_its_reason(
@@ -287,7 +286,7 @@ async def test_every_settlement_is_recorded_by_its_token(store_fixture: StoreFix
     ]:
         assert tombstone is not None
         assert tombstone == Tombstone(token(one), queue.id, outcome, state, tombstone.settled_at)
-        assert is_close(tombstone.settled_at, now)
+        assert store_fixture.is_close(tombstone.settled_at, now)
 
 
 async def test_a_current_delivery_has_no_tombstone_and_is_locked(store_fixture: StoreFixture, queue: Queue) -> None:
