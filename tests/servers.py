@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -26,6 +27,12 @@ EXTRA_PROGRAM_PATHS = ("usr/lib/postgresql/*/bin", "usr/sbin", "usr/local/sbin")
 PROCESS_FILE = "process.json"  # in a server's directory: the data to end it
 TIMEOUT_SECONDS = 60.0  # seconds a server may take to start or to end on a busy machine
 POLL_SECONDS = 0.02  # seconds between two polls of a server that starts or ends
+
+MAX_WORKERS = 16
+"""More than a test run has workers."""
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % MAX_WORKERS
+OWN_PORTS = list(range(10_000 + WORKER, 32_768, MAX_WORKERS))
+"""Below the ports that operating systems choose themselves."""
 
 
 class ServerFailed(Exception):
@@ -235,10 +242,17 @@ def find_program(name: str) -> str | None:
 
 
 def free_port() -> int:
-    """Return a TCP port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port without a listener, which stays free until a server takes it and while that server restarts.
+
+    The operating system gives none of these ports to a connection or to a listener that names no port. Each worker of a
+    test run has ports of its own, and uses none twice.
+    """
+    while True:
+        port = secrets.choice(OWN_PORTS)  # fails if none is left
+        OWN_PORTS.remove(port)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def end_recorded(directory: Path) -> None:
