@@ -18,12 +18,12 @@ from tests.faults.database_access import execute, pass_time
 from tests.faults.fleet import ROOT, Fleet
 from tests.faults.polling import wait_until
 
-GROUPS = '"group_in_flight": 1'
-"""The feature level that the older version does not know, as `LEVEL_OF_SETTING` has it."""
+GROUPS = ("app/domain/queue.py", '"group_in_flight": 1')
+"""A file, and the feature level in it that the older version does not know, as `LEVEL_OF_SETTING` has it."""
 
-
-SHARED_BODIES = "SHARED_BODIES_LEVEL ="
-"""The same for the level of queues whose messages may share bodies."""
+SHARED_BODIES = ("app/domain/offer.py", "class OfferState")
+"""The first text of the changes that also brought shared bodies. Versions between the first and the last of them do not
+start."""
 
 
 @pytest.fixture
@@ -38,10 +38,11 @@ def version_before_shared_bodies(tmp_path: Path) -> Path:
     return version_before(SHARED_BODIES, tmp_path / "older")
 
 
-def version_before(change: str, folder: Path) -> Path:
-    """Write the last version without this text into a folder."""
+def version_before(change: tuple[str, str], folder: Path) -> Path:
+    """Write the last version without this text of a file into a folder."""
+    file, text = change
     try:
-        *_, first = git("log", "--format=%H", "-S", change, "--", "app/domain/queue.py").decode().split()
+        *_, first = git("log", "--format=%H", "-S", text, "--", file).decode().split()
         archive = git("archive", f"{first}^", "app", "migrations")
     except (OSError, ValueError, subprocess.CalledProcessError):
         pytest.skip("the history of this repository does not have the older version")
@@ -69,7 +70,7 @@ async def test_an_older_server_refuses_queues_with_groups_and_serves_all_others(
     await fleet.create_queue(newer.url)
     clients = await fleet.start_clients(older.url, newer.url, messages=40, without=WITH_SENDS)
     path = f"/v1/queues/{fleet.queue}-groups"
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         await answer(http, "PUT", newer.url + path, group_in_flight=1)
         for _ in range(2):
             await answer(http, "POST", f"{newer.url}{path}/messages", group_id="g")
@@ -91,7 +92,7 @@ async def test_an_older_server_delivers_no_message_without_its_shared_body(
     newer, older = await asyncio.gather(fleet.serve(), fleet.serve(PYTHONPATH=str(version_before_shared_bodies)))
     topic, body = f"/v1/topics/{fleet.queue}", "x" * (64 << 10)
     queues = [f"/v1/queues/{fleet.queue}.{name}" for name in ("a", "b")]
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         await answer(http, "PUT", newer.url + topic)
         for name in ("a", "b"):
             await answer(http, "PUT", f"{newer.url}{topic}/subscriptions/{name}")
@@ -111,7 +112,7 @@ async def test_an_older_server_alone_leaves_locks_of_queues_with_groups_to_newer
 ) -> None:
     newer, older = await asyncio.gather(fleet.serve(), fleet.serve(PYTHONPATH=str(older_version)))
     grouped, plain = f"{fleet.queue}-groups", f"{fleet.queue}-plain"
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         for queue, server, settings in ((grouped, newer, {"group_in_flight": 1}), (plain, older, {})):
             url = f"{server.url}/v1/queues/{queue}"
             await answer(http, "PUT", url, **settings)
