@@ -34,7 +34,7 @@ async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[s
     await settle(client, "abandon", tokens[1], reason="not now")
     await settle(client, "dead_letter", tokens[2], reason="set aside")
     await settle(client, "defer", tokens[3])
-    (again,) = await client.receive_until_any(wait_seconds=5, max_messages=1)
+    again = await receive_one(client)
     assert (again["message_id"], again["failure_count"]) == ("m1", 1)
     await settle(client, "complete", again["lock_token"])
     (deferred,) = await receive_deferred(client, setup, held["m3"]["sequence_number"])

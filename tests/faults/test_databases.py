@@ -29,6 +29,7 @@ from tests.faults.fleet import Fleet
 from tests.faults.polling import TIMEOUT_SECONDS, wait_until
 from tests.faults.proxies import FaultyProxy
 from tests.faults.retrying_client import RetryingClient
+from tests.faults.workload_steps import LONG_LOCK_SECONDS
 from tests.server_drivers import DRIVERS, run_in_thread
 from tests.servers import MariaServer, PostgresServer, ServerProcess
 
@@ -195,13 +196,15 @@ async def test_the_connection_is_lost_inside_commit(
         proxy.drop_answer_to(contains(b"COMMIT"))
         held = {
             message["message_id"]: message["lock_token"]
-            for message in await retrying_client.receive_until_any(max_messages=2)
+            for message in await retrying_client.receive_until_any(max_messages=2, lock_seconds=LONG_LOCK_SECONDS)
         }
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while len(held) < 2:
                 held |= {
                     message["message_id"]: message["lock_token"]
-                    for message in await retrying_client.receive_until_any(max_messages=2)
+                    for message in await retrying_client.receive_until_any(
+                        max_messages=2, lock_seconds=LONG_LOCK_SECONDS
+                    )
                 }
         for verb, message_id in (("renew", "m0"), ("complete", "m0"), ("dead_letter", "m1")):
             proxy.drop_answer_to(contains(*token_spellings(held[message_id])))

@@ -15,7 +15,7 @@ from app.domain.instant import MINUTE
 from tests.faults.conftest import StartFleet
 from tests.faults.conservation import EARLY
 from tests.faults.database_access import pass_time, pass_time_for_locks
-from tests.faults.fleet import Clients, Fleet, PeeklockServer
+from tests.faults.fleet import LONG_REDIS_TIMEOUT, Clients, Fleet, PeeklockServer
 from tests.faults.journal import NO_ANSWER
 from tests.faults.polling import POLL_SECONDS, TIMEOUT_SECONDS, in_background, wait_until
 from tests.faults.proxies import FaultyProxy
@@ -224,7 +224,7 @@ async def test_the_clock_of_redis_jumps_under_one_lock(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer, jump: int, passed: int
 ) -> None:
     """The stored times jump instead, which is the same to every script; SQL, on its own clock, decides all the same."""
-    fleet = start_fleet(postgres_url, PEEKLOCK_REDIS_URL=lock_store.url)
+    fleet = start_fleet(postgres_url, PEEKLOCK_REDIS_URL=lock_store.url, **LONG_REDIS_TIMEOUT)
     server = await fleet.serve()
     await fleet.create_queue(server.url)
     async with fleet.client(server.url) as holder, fleet.client(server.url) as rival:

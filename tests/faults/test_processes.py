@@ -189,7 +189,7 @@ async def test_a_server_is_stopped_for_longer_than_the_lock(fleet: Fleet) -> Non
         (held,) = await holder.receive_until_any(wait_seconds=5, lock_seconds=1)
         stopped.pause()
         late = asyncio.create_task(holder.settle("complete", held["lock_token"]))
-        (again,) = await rival.receive_until_any(wait_seconds=5)
+        (again,) = await rival.receive_until_any(wait_seconds=5, lock_seconds=FOREVER)
         stopped.resume()
         assert (await late)[0] == 410
         assert (await rival.settle("complete", again["lock_token"]))[0] == 200
@@ -224,7 +224,7 @@ async def test_a_server_is_stopped_for_longer_than_a_lock_that_no_receiver_takes
         server.resume()
         assert (await late)[0] == status
         if status == 410:
-            (again,) = await holder.receive_until_any(wait_seconds=5)
+            (again,) = await holder.receive_until_any(wait_seconds=5, lock_seconds=FOREVER)
             assert (again["delivery_count"], again["failure_count"]) == (2, 1)
             assert (await holder.settle("complete", again["lock_token"]))[0] == 200
         assert await holder.receive() == []

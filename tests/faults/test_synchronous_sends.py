@@ -36,10 +36,12 @@ class Pair:
         question = {"body": "question", "delivery": "synchronous", "wait_seconds": wait_seconds}
         return await self.http.post(f"{server.url}{self._path}/messages", json=question, headers=KEY)
 
-    async def take(self) -> str:
+    async def take(self, lock_seconds: float = OFTEN_ENOUGH) -> str:
         """Receive the message through the other server. Return its lock token."""
         url = f"{self.receivers.url}{self._path}/messages/receive"
-        (message,) = (await self.http.post(url, json={"wait_seconds": 30, "lock_seconds": 5})).json()["messages"]
+        (message,) = (await self.http.post(url, json={"wait_seconds": 30, "lock_seconds": lock_seconds})).json()[
+            "messages"
+        ]
         return message["lock_token"]
 
     async def complete(self, token: str) -> httpx.Response:
@@ -75,7 +77,7 @@ async def test_a_sender_hears_of_a_completion_on_another_server(fleet: Fleet) ->
 async def test_a_sender_hears_that_the_server_of_its_receiver_has_died(fleet: Fleet) -> None:
     async with pair_of(fleet) as pair:
         asking = asyncio.create_task(pair.ask(pair.senders))
-        token = await pair.take()
+        token = await pair.take(lock_seconds=5)
         pair.receivers.kill()
         refused = await asking
         assert (refused.status_code, refused.json()["code"]) == (504, "no-answer")
