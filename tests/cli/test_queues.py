@@ -142,7 +142,7 @@ def test_purged_messages_are_restored(command_line: CommandLine) -> None:
 
 def test_a_list_continues_beyond_its_first_page(command_line: CommandLine) -> None:
     command_line.run_ok("send", "many", "--lines", stdin=b"x\n" * 1001)
-    with httpx.Client(base_url=f"{command_line.url}/v1/queues/many") as queue:
+    with httpx.Client(base_url=f"{command_line.url}/v1/queues/many", timeout=60) as queue:
         for tokens in iter(lambda: _received(queue), []):
             settlements = [{"action": "dead_letter", "lock_token": token} for token in tokens]
             queue.post("/settle", json={"settlements": settlements}).raise_for_status()

@@ -10,11 +10,11 @@ from tests.cli.conftest import CommandLine
 def commit(command_line: CommandLine, number: int) -> None:
     """Process a message with a state."""
     message = {"message_id": f"m{number}"}
-    httpx.post(f"{command_line.url}/v1/queues/shots/messages", json=message).raise_for_status()
+    httpx.post(f"{command_line.url}/v1/queues/shots/messages", json=message, timeout=60).raise_for_status()
     (message,) = command_line.read_json("receive", "shots", "--then", "none")
     body = {"state": {"key": "game.17", "if_version": number, "value": {"shots": number}}}
     path = f"/v1/queues/shots/locks/{message['lock_token']}/commit"
-    httpx.post(command_line.url + path, json=body).raise_for_status()
+    httpx.post(command_line.url + path, json=body, timeout=60).raise_for_status()
 
 
 def test_a_state_is_read_listed_and_deleted(command_line: CommandLine) -> None:

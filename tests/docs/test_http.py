@@ -191,7 +191,7 @@ def test_the_names_that_a_filter_knows_are_listed() -> None:
 def test_the_filters_match_what_the_guide_says(serve: Callable[..., PeeklockProcess]) -> None:
     service = serve()
     printed(service, [next(block for kind, block in blocks(GUIDE, "Filters") if kind == "sh")])
-    with httpx.Client(base_url=service.url) as client:
+    with httpx.Client(base_url=service.url, timeout=60) as client:
         for source, matches in table(GUIDE, "Filters", "filter"):
             asked = {"filter": source.strip("`").replace("\\|", "|")}
             items = client.get("/v1/queues/orders/messages", params=asked).json()["items"]

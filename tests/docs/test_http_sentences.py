@@ -110,7 +110,7 @@ def test_the_open_server_refuses_what_a_web_page_sends(client: httpx.Client, que
 
 
 def test_keys_close_the_server_and_hold_rights(serve: Callable[..., PeeklockProcess]) -> None:
-    with httpx.Client(base_url=serve().url) as client:
+    with httpx.Client(base_url=serve().url, timeout=60) as client:
         first = client.post("/v1/keys", json=key("admin", "manage", "send"), headers=AS_ADMIN).json()
         admin = {"Authorization": f"Bearer {first['secret']}"}
         second = client.post("/v1/keys", json=key("admin", "send", patterns=["orders.?"]), headers=admin).json()
@@ -232,7 +232,7 @@ def test_a_lock_that_ended_counts_as_a_failure(client: httpx.Client, queue: str)
 
 def test_a_shorter_renewal_does_not_give_the_message_to_others_sooner(client: httpx.Client, queue: str) -> None:
     send(client, queue)
-    token = receive(client, queue, lock_seconds=30)["lock_token"]
+    token = receive(client, queue, lock_seconds=600)["lock_token"]
     assert settle(client, queue, token, "renew", lock_seconds=1).json()["lock_remaining_ms"] <= 1000
     assert client.post(f"{queue}/messages/receive", json={"wait_seconds": 2.5}).json() == {"messages": []}
     assert settle(client, queue, token, "complete").json()["replayed"] is False
@@ -280,9 +280,9 @@ def test_what_a_broken_receive_took_returns_and_counts_no_failure(
     service: PeeklockProcess, client: httpx.Client, queue: str
 ) -> None:
     with asking(service, f"{queue}/messages/receive", b'{"wait_seconds": 30}', 20):
-        time.sleep(0.3)
+        until(lambda: waits(client))
     send(client, queue)
-    assert receive(client, queue, wait_seconds=5)["failure_count"] == 0
+    assert receive(client, queue, wait_seconds=20)["failure_count"] == 0
 
 
 def test_a_send_that_did_not_arrive_whole_has_no_effect(
@@ -304,9 +304,9 @@ def test_a_stopping_server_answers_a_waiting_receive(serve: Callable[..., Peeklo
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        time.sleep(0.5)
+        until(lambda: waits(client))
         service.terminate()
-        waiting.join(20)
+        waiting.join()
     (answer,) = answers
     assert (answer.status_code, answer.json(), answer.headers["connection"]) == (200, {"messages": []}, "close")
     assert service.wait() == 0
@@ -314,12 +314,12 @@ def test_a_stopping_server_answers_a_waiting_receive(serve: Callable[..., Peeklo
 
 def test_volatile_messages_are_stored_before_a_server_ends(serve: Callable[..., PeeklockProcess]) -> None:
     service = serve()
-    with httpx.Client(base_url=service.url) as client:
+    with httpx.Client(base_url=service.url, timeout=60) as client:
         for _ in range(50):
             client.post("/v1/queues/orders/messages", json={"durability": "volatile"})
     service.terminate()
     assert service.wait() == 0
-    with httpx.Client(base_url=serve().url) as client:
+    with httpx.Client(base_url=serve().url, timeout=60) as client:
         assert client.get("/v1/queues/orders").json()["counts"]["available"] == 50
 
 
@@ -356,9 +356,14 @@ def key(principal: str, *rights: str, patterns: list[str] | None = None) -> dict
     return {"principal": principal, "rights": rights, "patterns": patterns or ["*"]}
 
 
+def waits(client: httpx.Client) -> bool:
+    """Whether a receiver waits on this server."""
+    return "peeklock_waiting_receivers 1.0" in client.get("/metrics").text
+
+
 def until(holds: Callable[[], object]) -> None:
     """Return once this holds."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -10,14 +10,16 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.domain.instant import MINUTE
 from tests.databases import RunResources
 from tests.docs.contract import ROOT, constants, errors, operations
+from tests.faults.database_access import pass_time
 from tests.guides import section, table
 from tests.peeklock_process import PeeklockProcess, services
 
 GUIDE = (ROOT / "docs" / "metrics.md").read_text()
 CODE = "\n".join(file.read_text() for file in sorted((ROOT / "app").rglob("*.py")))
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 ORDERS = "/v1/queues/orders"
 EVENTS = (
@@ -32,7 +34,7 @@ def figures(run_resources: RunResources, tmp_path_factory: pytest.TempPathFactor
     """What a server answers once the traffic has been counted."""
     with services(run_resources.with_tables(tmp_path_factory.mktemp("metrics"))) as start:
         service = start()
-        with httpx.Client(base_url=service.url, timeout=30) as client:
+        with httpx.Client(base_url=service.url, timeout=PATIENCE_SECONDS) as client:
             bring_traffic(client)
             yield figures_with_all_events(client)
 
@@ -68,13 +70,14 @@ def test_the_statements_are_listed(figures: str) -> None:
 
 
 def test_a_database_server_has_the_other_statements(serve: Callable[..., PeeklockProcess], postgres_url: str) -> None:
-    with httpx.Client(base_url=serve(database_url=postgres_url).url, timeout=30) as client:
+    with httpx.Client(base_url=serve(database_url=postgres_url).url, timeout=PATIENCE_SECONDS) as client:
         client.put(ORDERS, json={})
-        for ending, wish in (("complete", {}), ("renew", {"lock_seconds": 1}), ("abandon", {})):
+        for ending, wish in (("complete", {}), ("renew", {"lock_seconds": 60}), ("abandon", {})):
             client.post(f"{ORDERS}/messages", json={})
             token = receive(client, ORDERS, **wish)
             assert client.post(f"{ORDERS}/locks/{token}/{ending}", json=wish).status_code == 200
         client.post(f"{ORDERS}/locks/{token}/complete")
+        pass_time(postgres_url, 2 * MINUTE)
         for _ in ("the abandoned message", "the one whose lock has ended"):
             receive(client, ORDERS, wait_seconds=20)
         text = client.get("/metrics").text
@@ -95,7 +98,7 @@ def test_what_to_watch_exists(figures: str) -> None:
 
 def test_the_names_of_queues_are_for_those_whom_the_guide_names(serve: Callable[..., PeeklockProcess]) -> None:
     token = "m" * 32
-    with httpx.Client(base_url=serve(metrics_key=token).url) as client:
+    with httpx.Client(base_url=serve(metrics_key=token).url, timeout=PATIENCE_SECONDS) as client:
         client.put(ORDERS, json={})
         assert names_queues(client)
         browser = make_key(client, "admin", ["browse", "manage"])
@@ -114,7 +117,7 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 
 def test_no_queue_is_named_where_the_setting_says_so(serve: Callable[..., PeeklockProcess]) -> None:
-    with httpx.Client(base_url=serve(metrics_per_queue="false").url) as client:
+    with httpx.Client(base_url=serve(metrics_per_queue="false").url, timeout=PATIENCE_SECONDS) as client:
         client.put(ORDERS, json={})
         assert not names_queues(client)
 

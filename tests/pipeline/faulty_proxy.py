@@ -43,7 +43,7 @@ class FaultyProxy:
 
             def pass_on(self, body: bytes, lost: bool = False) -> None:
                 headers = {"content-type": self.headers.get("content-type", "")}
-                answer = httpx.request(self.command, server + self.path, content=body, headers=headers)
+                answer = httpx.request(self.command, server + self.path, content=body, headers=headers, timeout=60)
                 if lost:
                     self.close_connection = True
                     return

@@ -207,7 +207,9 @@ def test_a_server_that_does_not_know_the_key_or_denies_it_the_right(
 ) -> None:
     trim = exported(run_command, small_archive, lake, guarded_server, batches=1)
     asked = {"principal": "reader", "rights": ["browse"]}
-    made = httpx.post(f"{guarded_server.url}/v1/keys", json=asked, headers={"authorization": f"Bearer {KEY}"})
+    made = httpx.post(
+        f"{guarded_server.url}/v1/keys", json=asked, headers={"authorization": f"Bearer {KEY}"}, timeout=60
+    )
     reader = made.raise_for_status().json()["secret"]
 
     sentence = f"{guarded_server.url} refuses GET /v1/archive/batches: 401, it requires a valid API key: --api-key, "

@@ -65,7 +65,7 @@ class GuideRunner:
 
     def count(self, queue: str) -> int:
         """Return the number of messages of a queue."""
-        return int(httpx.get(f"{self.names['URL']}/v1/queues/{queue}").json()["counts"]["available"])
+        return int(httpx.get(f"{self.names['URL']}/v1/queues/{queue}", timeout=60).json()["counts"]["available"])
 
     def _python(self, block: str) -> str:
         with contextlib.redirect_stdout(io.StringIO()) as output:

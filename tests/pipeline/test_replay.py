@@ -70,7 +70,7 @@ class Queue:
         self.service = service
         self.name = name
         self.url = f"{service.url}/v1/queues/{name}"
-        httpx.put(self.url, json=settings).raise_for_status()
+        httpx.put(self.url, json=settings, timeout=TIMEOUT_SECONDS).raise_for_status()
 
     @property
     def destination(self) -> Destination:
@@ -78,7 +78,7 @@ class Queue:
 
     def count(self) -> int:
         """Return the number of its messages."""
-        return httpx.get(self.url).json()["counts"]["available"]
+        return httpx.get(self.url, timeout=TIMEOUT_SECONDS).json()["counts"]["available"]
 
     def messages(self) -> list[dict[str, Any]]:
         """Return its messages in the order of delivery."""
@@ -97,7 +97,11 @@ class Queue:
 
     def _some(self) -> list[dict[str, Any]]:
         asked = {"max_messages": 1000, "mode": "receive_and_delete"}
-        return httpx.post(f"{self.url}/messages/receive", json=asked).raise_for_status().json()["messages"]
+        return (
+            httpx.post(f"{self.url}/messages/receive", json=asked, timeout=TIMEOUT_SECONDS)
+            .raise_for_status()
+            .json()["messages"]
+        )
 
 
 def exported(spark: SparkSession, archive: Archive, lake: Lake, batch: int, rows: list[dict[str, Any]]) -> None:
@@ -254,10 +258,10 @@ def test_messages_in_doubt_are_not_sent_without_a_decision(
 def interrupted(spark: SparkSession, lake: Lake, begun: ReplayRequest) -> None:
     """Begin a replay whose messages the server then refuses, which leaves its first portion begun."""
     url = f"{begun.destination.url}/v1/queues/{begun.destination.queue}"
-    httpx.patch(url, json={"status": "send_disabled"}).raise_for_status()
+    httpx.patch(url, json={"status": "send_disabled"}, timeout=TIMEOUT_SECONDS).raise_for_status()
     with pytest.raises(SendRefused, match="send-disabled"):
         replay(spark, lake, begun)
-    httpx.patch(url, json={"status": "active"}).raise_for_status()
+    httpx.patch(url, json={"status": "active"}, timeout=TIMEOUT_SECONDS).raise_for_status()
 
 
 def test_portions_are_neighbours(spark: SparkSession) -> None:

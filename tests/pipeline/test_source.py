@@ -50,13 +50,15 @@ class Queue:
     def __init__(self, server: str, name: str, **settings: Any) -> None:
         self.server = server
         self.name = name
-        httpx.put(f"{server}/v1/queues/{name}", json=settings).raise_for_status()
+        httpx.put(f"{server}/v1/queues/{name}", json=settings, timeout=TIMEOUT_SECONDS).raise_for_status()
 
     def count(self) -> int:
         """How many messages are in it once both tasks have made a request, or ten seconds have passed."""
         found = 0
         for _ in range(100):
-            found = httpx.get(f"{self.server}/v1/queues/{self.name}").json()["counts"]["available"]
+            found = httpx.get(f"{self.server}/v1/queues/{self.name}", timeout=TIMEOUT_SECONDS).json()["counts"][
+                "available"
+            ]
             if found >= 1000:
                 break
             time.sleep(0.1)
@@ -67,6 +69,7 @@ class Queue:
         found = httpx.post(
             f"{self.server}/v1/queues/{self.name}/messages/receive",
             json={"max_messages": 1000, "mode": "receive_and_delete"},
+            timeout=TIMEOUT_SECONDS,
         )
         found.raise_for_status()
         return found.json()["messages"]
