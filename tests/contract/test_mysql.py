@@ -57,7 +57,7 @@ UNUSUAL_SETTINGS = (
 SMALL_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:24M"
 LARGE_DISK = "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M"
 
-SLEEPING_QUERY = "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'"
+SLEEPING_QUERY = "SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%' AND db = DATABASE()"
 
 SPECIAL_TEXT = "größer → 消息 🐇 'quoted' \"twice\" back\\slash %s :name -- ; "
 

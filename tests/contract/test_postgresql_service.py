@@ -99,14 +99,18 @@ async def test_a_lost_lock_on_the_database_is_taken_again(postgres_url: str) -> 
             await eventually(other.acquire_exclusive)
 
 
+ADVISORY_LOCKS = (
+    "SELECT pid FROM pg_locks JOIN pg_database ON pg_database.oid = database "
+    "WHERE locktype = 'advisory' AND datname = current_database()"
+)
+"""Those of this database. The view shows all databases of the server, which other tests use at the same time."""
+
+
 async def check_lock_held(store: PostgresqlStore, url: str) -> None:
     """Let the store check its advisory lock. Until it holds it again, the store counts as unavailable."""
     await store.now()
     connection = await asyncpg.connect(url)
-    held = await connection.fetchval(
-        "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database "
-        "WHERE locktype = 'advisory' AND datname = current_database()"
-    )
+    held = await connection.fetch(ADVISORY_LOCKS)
     await connection.close()
     if not held:
         raise StoreUnavailable
@@ -140,7 +144,7 @@ async def test_behind_a_pooler_nothing_outlasts_a_transaction(store_fixture: Pos
         (message,) = await other.claim(claim(queue))
         assert await store.remove([completion(queue, message)]) == [True]
         assert await ask(store, "SELECT name FROM pg_prepared_statements") == []
-        assert await ask(store, "SELECT FROM pg_locks WHERE locktype = 'advisory'") == []
+        assert await ask(store, ADVISORY_LOCKS) == []
 
 
 def test_the_statement_cache_can_only_be_switched_off() -> None:
