@@ -75,15 +75,17 @@ def test_two_brokers_on_one_redis_need_prefixes_of_their_own(
     redis_url: str, serve: Callable[..., PeeklockProcess], tmp_path: Path
 ) -> None:
     """Each broker has a database of its own, in a directory of its own."""
-    first = serve(redis_url=redis_url)
+    # A busy machine must not look like a Redis that does not answer, without which both would start.
+    shared = {"redis_url": redis_url, "redis_timeout_seconds": 10}
+    first = serve(**shared)
     other = tmp_path / "other"
     other.mkdir()
-    done = run_peeklock("serve", "--port", "0", directory=other, redis_url=redis_url)
+    done = run_peeklock("serve", "--port", "0", directory=other, **shared)
     error = done.stderr.splitlines()[-1]
     assert (done.returncode, done.stdout) == (2, "")
     assert "uses Redis under the prefix 'peeklock:'" in error
     assert "PEEKLOCK_REDIS_PREFIX" in error
-    assert serve(redis_url=redis_url, redis_prefix="other:", data_dir=other).pid
+    assert serve(**shared, redis_prefix="other:", data_dir=other).pid
     assert status(f"{first.url}/readyz") == 200
 
 

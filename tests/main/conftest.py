@@ -12,6 +12,9 @@ from tests.peeklock_process import PeeklockProcess
 
 Serve = Callable[..., PeeklockProcess]
 
+LONG_REDIS_TIMEOUT = {"redis_timeout_seconds": 10}
+"""For a Redis that answers, however slowly: a busy machine is then not taken for a Redis that has failed."""
+
 
 @pytest.fixture
 def serve(run_resources: RunResources, tmp_path: Path) -> Iterator[Serve]:
@@ -32,4 +35,4 @@ def serve(run_resources: RunResources, tmp_path: Path) -> Iterator[Serve]:
 @pytest.fixture
 def two_process_server(serve: Serve, postgres_url: str, redis_url: str) -> PeeklockProcess:
     """One server of two processes over PostgreSQL and Redis."""
-    return serve(workers=2, database_url=postgres_url, redis_url=redis_url, auto_create_queues=1)
+    return serve(workers=2, database_url=postgres_url, redis_url=redis_url, auto_create_queues=1, **LONG_REDIS_TIMEOUT)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from app.domain.message import MAX_BATCH_COUNT
 from tests.bounds import bounded
-from tests.main.conftest import Serve
+from tests.main.conftest import LONG_REDIS_TIMEOUT, Serve
 from tests.main.http_requests import send_request, wait_until
 from tests.servers import TIMEOUT_SECONDS, RedisServer, ServerProcess
 
@@ -45,7 +45,7 @@ def test_without_redis_the_server_is_degraded_and_serves(
     serve: Serve, postgres_url: str, private_server: Callable[..., ServerProcess]
 ) -> None:
     redis = private_server(RedisServer)
-    service = serve(database_url=postgres_url, redis_url=redis.url, auto_create_queues=1)
+    service = serve(database_url=postgres_url, redis_url=redis.url, auto_create_queues=1, **LONG_REDIS_TIMEOUT)
     assert send_request(service, "GET", "/readyz").json()["lock_store"] == "ok"
     redis.stop()
     wait_until(

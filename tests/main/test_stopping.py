@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.main.conftest import Serve
+from tests.main.conftest import LONG_REDIS_TIMEOUT, Serve
 from tests.main.http_requests import metric_value, send_request, wait_until
 from tests.servers import TIMEOUT_SECONDS
 
@@ -96,7 +96,7 @@ def test_the_shared_metrics_directory_is_removed(
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
-    service = serve(workers=2, database_url=postgres_url, redis_url=redis_url)
+    service = serve(workers=2, database_url=postgres_url, redis_url=redis_url, **LONG_REDIS_TIMEOUT)
     assert send_request(service, "GET", "/readyz").json() == {"status": "ready", "store": "ok", "lock_store": "ok"}
     (shared,) = temporary.glob("peeklock-metrics-*")
     assert list(shared.glob("*.db")) != []
