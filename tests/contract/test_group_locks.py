@@ -40,8 +40,7 @@ def hold_message(store_fixture: ServerFixture, number: int) -> AbstractAsyncCont
 async def test_a_sender_waits_for_another_transaction_in_its_group(store_fixture: ServerFixture, fifo: Queue) -> None:
     async with hold(store_fixture, fifo, "a"):
         sending = asyncio.ensure_future(send(store_fixture, fifo, "a", b"1"))
-        await asyncio.wait([sending], timeout=0.2)
-        assert not sending.done()
+        await store_fixture.wait_until_blocked()
     await sending
     assert bodies(await store_fixture.claim(fifo)) == [b"1"]
 
@@ -55,7 +54,7 @@ async def test_a_send_that_is_checked_for_duplicates_waits_as_long(store_fixture
     store = store_fixture.store
     async with hold(store_fixture, queue, "a"):
         sending = asyncio.ensure_future(store.send_once([checked], attempt) if is_once else store.send([checked]))
-        await asyncio.wait([sending], timeout=0.2)
+        await store_fixture.wait_until_blocked()
     await sending
     assert await counts(store_fixture, queue) == (1, 0, 0)
 
@@ -254,7 +253,7 @@ async def test_a_second_change_during_an_admission_is_not_lost(store_fixture: Se
     assert two is not None
     async with hold(store_fixture, fifo, "a"):
         admitting = asyncio.ensure_future(store_fixture.store.admit_after_changes(100))
-        await asyncio.wait([admitting], timeout=0.2)
+        await store_fixture.wait_until_blocked()
         assert await store_fixture.store.queues.change(two, QueueSettings(group_in_flight=3)) is not None
     with suppress(StoreUnavailable):
         await admitting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from urllib.parse import urlsplit
 
 import httpx
@@ -16,6 +17,8 @@ from tests.faults.polling import wait_until
 from tests.faults.proxies import FaultyProxy
 from tests.faults.test_databases import contains, token_spellings
 
+NOW = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)"
+IF_ENDED = f"SELECT 1 FROM message WHERE sequence_number = :number AND locked_until < {NOW}"
 IF_FREE = "SELECT 1 FROM message WHERE sequence_number = :number FOR UPDATE SKIP LOCKED"
 
 
@@ -39,7 +42,7 @@ async def test_other_queues_go_on_while_a_stopped_server_holds_a_row(
                 await beside.send("b0", b"body")
                 await beside.send("b1", b"body")
                 await rival.send("m0", b"body")
-                (held,) = await rival.receive_until_any(wait_seconds=5, lock_seconds=5)
+                (held,) = await rival.receive_until_any(wait_seconds=5, lock_seconds=7)
                 proxy.delay_answer_to(contains(*token_spellings(held["lock_token"])))
                 late = asyncio.create_task(holder.settle("complete", held["lock_token"]))
                 await wait_until(lambda: proxy.has_delayed, "the transaction has locked its row")
@@ -49,6 +52,8 @@ async def test_other_queues_go_on_while_a_stopped_server_holds_a_row(
                 assert answer.status_code == UNAVAILABLE
 
                 # The lock of the held row ends, and the locks of the other queue end with it.
+                ended = partial(execute, mariadb_url, IF_ENDED, number=held["sequence_number"])
+                await wait_until(ended, "the lock of the held row ends")
                 first = await beside.receive_until_any(wait_seconds=5, max_messages=2, lock_seconds=1)
                 again = [await beside.receive_until_any(wait_seconds=5, lock_seconds=600) for _ in first]
                 assert [message["delivery_count"] for (message,) in again] == [2] * len(first)

@@ -53,9 +53,9 @@ class Queue:
         httpx.put(f"{server}/v1/queues/{name}", json=settings, timeout=TIMEOUT_SECONDS).raise_for_status()
 
     def count(self) -> int:
-        """How many messages are in it once both tasks have made a request, or ten seconds have passed."""
+        """How many messages are in it once both tasks have made a request, or a minute has passed."""
         found = 0
-        for _ in range(100):
+        for _ in range(600):
             found = httpx.get(f"{self.server}/v1/queues/{self.name}", timeout=TIMEOUT_SECONDS).json()["counts"][
                 "available"
             ]
