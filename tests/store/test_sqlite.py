@@ -221,7 +221,7 @@ class SlowStep:
 
     def __call__(self, _transaction: Transaction) -> None:
         self._loop.call_soon_threadsafe(self.has_begun.set)
-        assert self.may_end.wait(10)
+        assert self.may_end.wait(60)
 
 
 async def test_writes_during_a_commit_share_the_next_one(store: SqliteStore, queue: Queue, batches: Batches) -> None:
