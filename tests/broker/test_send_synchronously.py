@@ -34,7 +34,7 @@ async def test_a_cancelled_send_ends_as_cancelled_and_leaves_a_message_only_to_a
 
 
 @pytest.mark.parametrize(("attempt", "left"), [(None, 0), (Attempt(b"k" * 32, b"f" * 32, HOUR), 1)])
-async def test_a_send_that_is_cancelled_while_it_is_stored_leaves_a_message_only_to_a_repeat(
+async def test_a_send_cancelled_while_it_is_stored_leaves_a_message_only_to_a_repeat(
     broker: OpenBroker, queue: Queue, attempt: Attempt | None, left: int
 ) -> None:
     store, committed = broker.store, asyncio.Event()
