@@ -200,6 +200,10 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "findall",
         [lambda n: "@entries(" + "a " * n, lambda n: "@entries(" * n, lambda n: "@entries() AS " + "a" * n],
     ),
+    "app.store.records.statements.GROUPS_MACRO": (
+        "findall",
+        [lambda n: "@in_groups(:" + "a" * n, lambda n: "@in_groups(:" * n],
+    ),
     "app.store.records.statements.IN_MACRO": ("findall", [lambda n: "@in(:" + "a" * n, lambda n: "@in(:" * n]),
     "app.store.records.statements.COLUMNS_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
     "app.store.records.statements.PARAMETER": (
