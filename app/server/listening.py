@@ -7,7 +7,8 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Generator
+import threading
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -109,12 +110,25 @@ class _SingleProcess(uvicorn.Server):
         self._on_listening()
 
 
+class _SignalArrival(threading.Event):
+    """Is set while a signal waits to be handled."""
+
+    def __init__(self, waiting: Sequence[int]) -> None:
+        super().__init__()
+        self._waiting = waiting
+
+    def is_set(self) -> bool:
+        """Return whether one waits."""
+        return bool(self._waiting)
+
+
 class _ProcessGroup(Multiprocess):
     """The parent of several server processes; calls `on_listening` once all of them listen."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, on_listening: OnListening) -> None:
         super().__init__(config, [listener])
         self._on_listening = on_listening
+        self._has_signal = _SignalArrival(self.signal_queue)
 
     def init_processes(self) -> None:
         """Start the processes, and call `on_listening` once all are ready."""
@@ -123,11 +137,17 @@ class _ProcessGroup(Multiprocess):
             self._on_listening()
 
     def keep_subprocess_alive(self) -> None:
-        """Replace processes that have ended, and take what they were doing out of the metrics."""
+        """Replace processes that have ended, and take what they were doing out of the metrics.
+
+        Return when the new ones serve. A process that starts answers no health check, and would be replaced again.
+        """
         before = {process.pid for process in self.processes}
         super().keep_subprocess_alive()
         for pid in before - {process.pid for process in self.processes}:
             mark_process_dead(pid)
+        for process in self.processes:
+            if process.pid not in before:
+                process.wait_until_ready(READY_SECONDS, self._has_signal)
 
     def terminate_all(self) -> None:
         """Stop the processes, and close the port here: a client that connected to the parent's socket would wait for an

@@ -50,10 +50,14 @@ def test_a_dead_process_keeps_its_counts_but_not_its_waiting_receivers(two_proce
 
 
 def workers(service: PeeklockProcess) -> list[psutil.Process]:
-    """The processes that answer requests."""
-    return [
-        process for process in psutil.Process(service.pid).children() if "spawn_main" in " ".join(process.cmdline())
-    ]
+    """The living processes that answer requests."""
+    return [process for process in psutil.Process(service.pid).children() if is_worker(process)]
+
+
+def is_worker(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended, perhaps
+        return "spawn_main" in " ".join(process.cmdline())
+    return False
 
 
 @contextlib.contextmanager
