@@ -15,8 +15,9 @@ from tests.faults.crash_checks import (
     step_parameters,
 )
 from tests.faults.crashing_server import CrashPoint
+from tests.faults.fleet import SETTINGS
 from tests.faults.retrying_client import RetryingClient
-from tests.faults.workload_steps import GONE, OK, settle
+from tests.faults.workload_steps import GONE, LONG_LOCK_SECONDS, OK, settle
 
 RECEIVER = "worker"
 
@@ -30,6 +31,8 @@ SHORT_RUN = {CrashPoint("store", "recover", "commit"), CrashPoint("reply", "reco
 
 async def recover_what_is_held(client: RetryingClient, _setup: CrashSetup) -> Counter[str]:
     """Receive two messages, renew one of the locks, recover both, and complete them under the new tokens."""
+    # The locks of a recovery last as long as the queue says, and must outlast a restart.
+    await client.create_queue(**SETTINGS | {"lock_duration_seconds": LONG_LOCK_SECONDS})
     for number in range(2):
         await client.send(f"m{number}", b"body")
     held = await client.receive_until_any(wait_seconds=5, max_messages=2, receiver_id=RECEIVER, lock_seconds=60)
