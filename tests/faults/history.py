@@ -86,10 +86,13 @@ class History:
         return {remaining_message.token for remaining_message in self.remaining if remaining_message.token}
 
     @cached_property
-    def digests(self) -> dict[str, str]:
-        """What was sent or published, by message id."""
+    def digests(self) -> dict[str, set[str]]:
+        """What was sent or published, by message id. An id whose requests were all refused has nothing."""
         published = [call for call in self.calls if call.verb == "publish"]
-        return {call.asked["message_id"]: call.asked["digest"] for call in (*self.sends, *published)}
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for call in (*self.sends, *published):
+            found[call.asked["message_id"]] |= {call.asked["digest"]} if call.may_have_effect else set()
+        return dict(found)
 
     @cached_property
     def by_message(self) -> dict[str, list[Delivery]]:

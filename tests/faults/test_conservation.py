@@ -54,6 +54,12 @@ def test_a_send_in_doubt_may_have_been_stored(history: HistoryBuilder) -> None:
     assert history.findings() == []
 
 
+def test_a_body_of_a_refused_request_is_no_change(history: HistoryBuilder) -> None:
+    """A receiver that comes too late sends other bytes under the id that the next receiver has sent already."""
+    history.add_call("execute", 5, 410, message_id="m2", digest="of the late one", token="1.a")
+    assert history.findings() == []
+
+
 def test_a_delivery_after_the_promise_is_no_fault(history: HistoryBuilder) -> None:
     history.add_delivery("m2", 2, at=5, secret="b")
     history.add_delivery("m2", 2, at=15, secret="c", claimed=2)
