@@ -328,7 +328,7 @@ ANY_VALUE = {
     "numbers": [1, 2, 3],
     "queue_ids": [1, 2, 3],
 }
-MAY_SCAN = {"promote", "block", "dead_letter", "redrive", "delete_messages", "archive_messages"}
+MAY_SCAN = {"promote", "block", "dead_letter", "redrive", "delete_messages", "archive_messages", "group_ids"}
 """Statements of background loops that may read all of a small table."""
 
 SORTS = {"available_in_group"}
