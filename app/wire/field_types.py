@@ -124,7 +124,10 @@ PropertyNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=MIN_INT64, le=MAX_INT
 PropertyValue: TypeAlias = str | PropertyNumber | float | bool | None
 Properties: TypeAlias = Annotated[
     dict[PropertyKey, PropertyValue],
-    msgspec.Meta(max_length=MAX_PROPERTIES, description="Names chosen by the sender, each with a scalar value."),
+    msgspec.Meta(
+        max_length=MAX_PROPERTIES,
+        description="Names chosen by the sender, each with a text, a number, true, false or null. Integers have 64 bits.",
+    ),
 ]
 
 StateName: TypeAlias = Literal["available", "scheduled", "locked", "deferred", "dead_lettered", "blocked"]

@@ -8,10 +8,16 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 
-from app.api.openapi.document import openapi_document
+from app.api.openapi.document import OTHER_PROBLEM_HEADERS, openapi_document
 from tests.api.expected_rights import PAGES
 
 UNDOCUMENTED_STATUSES = {404, 405}  # answers to unknown paths and methods
+HEADERS_OF_SOME = {"Idempotency-Replayed", *OTHER_PROBLEM_HEADERS}
+"""Headers that an answer may have."""
+
+HEADERS_OF_STATUS = {401: ["WWW-Authenticate"], 415: ["Accept-Encoding"], 429: ["Retry-After"], 503: ["Retry-After"]}
+"""Headers that every problem of a status has."""
+
 DOCUMENT = openapi_document()
 
 
@@ -23,8 +29,9 @@ async def check_conformance(answer: httpx.Response) -> None:
         assert known or answer.status_code in UNDOCUMENTED_STATUSES
         return
     operation, responses = promise
-    assert str(answer.status_code) in responses, f"{operation} does not promise {answer.status_code}"
-    response = resolved(responses[str(answer.status_code)])
+    status = declared_status(responses, answer.status_code)
+    assert status in responses, f"{operation} does not promise {answer.status_code}"
+    response = resolved(responses[status])
     content = response.get("content", {})
     body = await answer.aread()
     if not content:
@@ -32,11 +39,15 @@ async def check_conformance(answer: httpx.Response) -> None:
     elif not any(kind.startswith(("application/octet-stream", "text/")) for kind in content):
         ((kind, _),) = content.items()
         assert answer.headers["content-type"] == kind
-        errors = list(validator(operation, answer.status_code, kind).iter_errors(json.loads(body)))
+        errors = list(validator(operation, status, kind).iter_errors(json.loads(body)))
         assert not errors, f"{operation} {answer.status_code}: {errors[0].message} at {list(errors[0].absolute_path)}"
-    for name in response["headers"]:
-        if name != "Idempotency-Replayed":
-            assert name in answer.headers, f"{operation} {answer.status_code} promises the header {name}"
+    for name in {*response["headers"]} - HEADERS_OF_SOME | {*HEADERS_OF_STATUS.get(answer.status_code, ())}:
+        assert name in answer.headers, f"{operation} {answer.status_code} promises the header {name}"
+
+
+def declared_status(responses: dict[str, Any], status: int) -> str:
+    """Return the name of the answer that declares a status: `default` for a problem without an answer of its own."""
+    return str(status) if status < 400 or str(status) in responses else "default"
 
 
 def resolved(response: dict[str, Any]) -> dict[str, Any]:
@@ -46,10 +57,10 @@ def resolved(response: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def validator(operation: str, status: int, kind: str) -> Draft202012Validator:
+def validator(operation: str, status: str, kind: str) -> Draft202012Validator:
     """Return the validator of an answer's body."""
     (schema,) = [
-        resolved(found["responses"][str(status)])["content"][kind]["schema"]
+        resolved(found["responses"][status])["content"][kind]["schema"]
         for methods in DOCUMENT["paths"].values()
         for found in methods.values()
         if found["operationId"] == operation

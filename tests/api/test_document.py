@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.problems import PARSE_ERROR_CODES, STATUS
+from app.api.http.problems import PARSE_ERROR_CODES, STATUS, codes_of_status
 from app.api.openapi.document import openapi_document
 from app.wire.messages import MessageView
 from tests.api.api_server import ApiServer
@@ -76,7 +76,7 @@ def test_every_operation_is_described(promise: dict[str, Any]) -> None:
 @each_operation
 def test_every_error_is_a_problem_document(promise: dict[str, Any]) -> None:
     for status, answer in promise["responses"].items():
-        if int(status) >= 400:
+        if status == "default" or int(status) >= 400:
             problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
             assert resolved(answer)["content"] == {"application/problem+json": problem}
 
@@ -111,10 +111,54 @@ def test_every_shared_component_is_used(kind: str) -> None:
 
 
 def test_numbers_have_formats() -> None:
-    formats = {"integer": "int64", "number": "double"}
     for where, schema in schemas():
-        if schema.get("type") in formats:
-            assert schema["format"] == formats[schema["type"]], where
+        if schema.get("type") == "number":
+            assert schema["format"] == "double", where
+        if schema.get("type") == "integer":
+            is_small = schema.get("maximum", 2**31) < 2**31
+            assert schema["format"] == ("int32" if is_small else "int64"), where
+
+
+def test_properties_have_no_union_of_scalars() -> None:
+    assert SCHEMAS["Properties"]["additionalProperties"] == {}
+
+
+def test_a_default_is_said_in_words() -> None:
+    assert not [name for name, schema in SCHEMAS.items() if '"default":' in json.dumps(schema)]
+    assert SCHEMAS["ReceiveMessages"]["properties"]["max_messages"]["description"] == "Default: `1`."
+
+
+def test_an_enumeration_of_one_value_is_a_constant() -> None:
+    assert not [where for where, schema in schemas() if len(schema.get("enum", "ab")) == 1]
+    assert SCHEMAS["Committed"]["properties"]["outcome"] == {"type": "string", "const": "completed"}
+
+
+def test_the_values_of_all_named_enumerations_have_different_names() -> None:
+    enumerations = [schema for schema in SCHEMAS.values() if "enum" in schema]
+    names = [name for schema in enumerations for name in schema["x-enum-varnames"]]
+    assert len(names) == len({*names}) == sum(len(schema["enum"]) for schema in enumerations)
+    assert "MESSAGE_STATE_DEAD_LETTERED" in names
+
+
+def test_a_body_is_optional_where_clients_mostly_send_none() -> None:
+    optional = {
+        promise["operationId"]
+        for promise in DOCUMENTED_OPERATIONS
+        if not promise.get("requestBody", {}).get("required", True)
+    }
+    assert optional == {
+        "abandon_lock",
+        "commit_transaction",
+        "complete_lock",
+        "dead_letter_lock",
+        "defer_lock",
+        "purge_queue",
+        "redrive_dead_letters",
+        "renew_lock",
+        "restore_messages",
+        "rollback_transaction",
+        "start_transaction",
+    }
 
 
 def test_unions_are_named_and_have_discriminators() -> None:
@@ -163,13 +207,18 @@ def test_nothing_is_invented() -> None:
     assert addresses == ["http://127.0.0.1:8080"]
 
 
-def test_every_refusal_has_a_status() -> None:
-    assert set(STATUS.values()) <= {int(status) for promise in DOCUMENTED_OPERATIONS for status in promise["responses"]}
-
-
 @each_operation
-def test_parse_errors_are_documented(promise: dict[str, Any]) -> None:
-    assert {str(status) for status in PARSE_ERROR_CODES} <= set(promise["responses"])
+def test_few_answers_are_named_and_the_others_have_a_default(promise: dict[str, Any]) -> None:
+    problems = [status for status in promise["responses"] if not status.startswith("2")]
+    assert "default" in problems
+    assert {*problems} <= {"404", "409", "410", "412", "504", "default"}
+
+
+def test_the_default_answer_lists_every_code() -> None:
+    description = DOCUMENT["components"]["responses"]["Problem"]["description"]
+    listed = {int(status): codes for status, codes in re.findall(r"^- (\d+): (.*)$", description, re.MULTILINE)}
+    for status in {*STATUS.values(), *PARSE_ERROR_CODES}:
+        assert listed[status] == ", ".join(f"`{code}`" for code in codes_of_status(status))
 
 
 @pytest.mark.parametrize(

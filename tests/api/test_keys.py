@@ -29,7 +29,7 @@ async def test_a_new_key_is_shown_once_and_works(api_with_keys: ApiServer, admin
     assert answer.headers["cache-control"] == "no-store"
     assert len(secret) >= 43
     assert made.items() >= {**KEY_REQUEST, "expires_at": None, "last_used_at": None, "revoked_at": None}.items()
-    assert (await api_with_keys.request("POST", "/queues/orders.eu/messages", **bearer(secret))).status_code == 201
+    assert (await api_with_keys.request("POST", "/queues/orders.eu/messages", {}, **bearer(secret))).status_code == 201
     listed = await api_with_keys.request("GET", "/keys", **admin)
     assert made in listed.json()["items"]
     assert secret not in listed.text
@@ -39,19 +39,23 @@ async def test_a_key_expires(api_with_keys: ApiServer, admin: dict[str, Any]) ->
     made = await api_with_keys.request_json("POST", "/keys", {**KEY_REQUEST, "expires_in_seconds": 60}, **admin)
     assert made["expires_at"] == "2027-01-15T08:01:00.000000Z"
     await api_with_keys.clock.advance(59)
-    assert (await api_with_keys.request("POST", "/queues/orders/messages", **bearer(made["secret"]))).is_success
+    assert (await api_with_keys.request("POST", "/queues/orders/messages", {}, **bearer(made["secret"]))).is_success
     await api_with_keys.clock.advance(2)
     problem(
-        await api_with_keys.request("POST", "/queues/orders/messages", **bearer(made["secret"])), 401, "unauthenticated"
+        await api_with_keys.request("POST", "/queues/orders/messages", {}, **bearer(made["secret"])),
+        401,
+        "unauthenticated",
     )
 
 
 async def test_a_revoked_key_is_refused(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
     made = await api_with_keys.request_json("POST", "/keys", KEY_REQUEST, **admin)
-    assert (await api_with_keys.request("POST", "/queues/orders/messages", **bearer(made["secret"]))).is_success
+    assert (await api_with_keys.request("POST", "/queues/orders/messages", {}, **bearer(made["secret"]))).is_success
     assert (await api_with_keys.request("DELETE", f"/keys/{made['id']}", **admin)).status_code == 204
     problem(
-        await api_with_keys.request("POST", "/queues/orders/messages", **bearer(made["secret"])), 401, "unauthenticated"
+        await api_with_keys.request("POST", "/queues/orders/messages", {}, **bearer(made["secret"])),
+        401,
+        "unauthenticated",
     )
     problem(await api_with_keys.request("DELETE", f"/keys/{made['id']}", **admin), 404, "key-not-found")
     (revoked,) = [

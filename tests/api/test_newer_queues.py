@@ -16,6 +16,7 @@ from tests.virtual_clock import run_ready_tasks
 IN_QUEUES = [operation for operation in OPERATIONS if "{queue}" in operation.path and operation.name != "get_queue"]
 BODIES: dict[str, Any] = {
     "settle_messages": {"settlements": [{"action": "complete", "lock_token": f"1.{'0' * 32}"}]},
+    "send_message": {"body": 1},
     "send_batch": {"messages": [{}]},
     "recover_messages": {"receiver_id": "worker"},
 }

@@ -56,7 +56,7 @@ async def test_a_request_without_a_valid_id_gets_one(api: ApiServer, given: str)
 
 
 async def test_a_successful_answer_has_the_id_too(api: ApiServer) -> None:
-    answer = await api.request("POST", "/queues/orders/messages", headers={"X-Request-Id": "mine"})
+    answer = await api.request("POST", "/queues/orders/messages", {}, headers={"X-Request-Id": "mine"})
     assert answer.headers["x-request-id"] == "mine"
 
 
@@ -170,6 +170,7 @@ async def test_every_operation_on_an_unknown_queue_is_refused_or_creates_it(
 ) -> None:
     bodies: dict[str, Any] = {
         "settle_messages": {"settlements": [{"action": "complete", "lock_token": f"1.{'0' * 32}"}]},
+        "send_message": {"body": 1},
         "send_batch": {"messages": [{}]},
         "recover_messages": {"receiver_id": "worker"},
     }
@@ -273,7 +274,7 @@ class TestServerErrors:
 
     async def test_without_the_store_the_process_is_alive_and_counts(self, api_without_store: ApiServer) -> None:
         assert (await api_without_store.http.get("/livez")).status_code == 200
-        problem(await api_without_store.http.post(SEND), 503, "store-unavailable")
+        problem(await api_without_store.http.post(SEND, json={}), 503, "store-unavailable")
         metrics = (await api_without_store.http.get("/metrics")).text
         assert "\npeeklock_store_up 0.0\n" in metrics
         assert 'peeklock_request_seconds_count{operation="send_message",outcome="store-unavailable"} 1.0' in metrics

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.topic import MAX_EVALUATED_BYTES, MAX_EVALUATIONS, MAX_PUBLISHED_BYTES
 from app.store.sqlite.store import SqliteStore
-from tests.api.api_server import ApiServer, problem
+from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.topic_requests import publish, received, subscribe
 from tests.brokers import need_newer_server
 
@@ -21,6 +21,12 @@ async def topic(api: ApiServer) -> None:
 
 
 # ---- publish ---------------------------------------------------------------------------------------------------------
+
+
+async def test_an_empty_publish_is_refused(api: ApiServer) -> None:
+    await api.request_json("PUT", "/topics/orders", {})
+    for content in ("", "null"):
+        assert pointers(await api.request("POST", "/topics/orders/messages", content=content)) == [""]
 
 
 async def test_a_message_is_copied_to_every_subscription_that_matches(api: ApiServer) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
+from schemathesis.core import NotSet
 from schemathesis.core.parameters import ParameterLocation
 from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
 from schemathesis.schemas import BaseSchema
@@ -98,9 +99,14 @@ def bad_data_is_refused(
     ctx: schemathesis.CheckContext, response: schemathesis.Response, case: schemathesis.Case
 ) -> bool | None:
     """Apply the rule of Schemathesis, except where the document declares something else."""
-    if case.operation.label == TAKES_ANYTHING or refuses_bad_messages_alone(response, case):
+    if case.operation.label == TAKES_ANYTHING or is_empty(case) or refuses_bad_messages_alone(response, case):
         return None
     return negative_data_rejection(ctx, response, case)
+
+
+def is_empty(case: schemathesis.Case) -> bool:
+    """Return whether a request has no body, or `null`: then most operations take every default."""
+    return case.body is None or isinstance(case.body, NotSet)
 
 
 def refuses_bad_messages_alone(response: schemathesis.Response, case: schemathesis.Case) -> bool:

@@ -74,12 +74,21 @@ async def test_bytes_travel_as_base64(api: ApiServer) -> None:
     assert "body" not in message
 
 
-async def test_a_body_may_be_left_out(api: ApiServer) -> None:
-    await api.send(subject="tick")
-    await api.request("POST", "/queues/orders/messages")
+@pytest.mark.parametrize("content", ["", "null", " null\n"])
+async def test_an_empty_send_is_refused(api: ApiServer, content: str) -> None:
+    refused = problem(await api.request("POST", "/queues/orders/messages", content=content), 422, "invalid-request")
+    assert refused["errors"] == [
+        {"pointer": "", "detail": "The body is empty. Send a JSON object; {} has every default."}
+    ]
+    assert (await api.request_json("GET", "/queues"))["items"] == []
+
+
+async def test_a_message_without_a_body_has_none_and_null_is_a_body(api: ApiServer) -> None:
+    await api.send()
+    await api.send(body=None)
     first, second = await api.receive(max_messages=2)
-    assert first["subject"] == "tick"
-    assert not {"body", "body_base64"} & {*first, *second}
+    assert not {"body", "body_base64"} & {*first}
+    assert second["body"] is None
 
 
 @pytest.mark.parametrize(
@@ -259,7 +268,8 @@ async def test_a_malformed_entry_of_a_batch_gets_the_problem_of_a_single_send(
     assert [result["result"] for result in results] == ["sent", "refused", "sent"]
     single = await api.request("POST", "/queues/orders/messages", content=json.dumps(bad))
     alone = problem(single, 422, "invalid-request")
-    assert results[1]["problem"] == {**alone, "tracking_id": results[1]["problem"]["tracking_id"]}
+    if bad is not None:
+        assert results[1]["problem"] == {**alone, "tracking_id": results[1]["problem"]["tracking_id"]}
     assert [fault["pointer"] for fault in alone["errors"]] == [pointer]
     assert [message["body"] for message in await api.receive(max_messages=9)] == [1, 2]
 
@@ -295,11 +305,11 @@ async def test_a_batch_has_one_to_a_thousand_messages(api: ApiServer) -> None:
 async def test_a_full_or_closed_queue_refuses_sends(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/small", {"max_messages": 1})
     await api.send("small")
-    full = problem(await api.request("POST", "/queues/small/messages"), 507, "queue-full")
+    full = problem(await api.request("POST", "/queues/small/messages", {}), 507, "queue-full")
     assert full["retryable"] is True
     for status in ("send_disabled", "disabled"):
         await api.request_json("PUT", "/queues/closed", {"status": status})
-        problem(await api.request("POST", "/queues/closed/messages"), 403, "send-disabled")
+        problem(await api.request("POST", "/queues/closed/messages", {}), 403, "send-disabled")
         for atomic in (True, False):
             batch = {"messages": [{"body": 1}], "atomic": atomic}
             problem(await api.request("POST", "/queues/closed/messages/batch", batch), 403, "send-disabled")
@@ -406,7 +416,7 @@ async def test_the_trace_context_is_kept_with_the_message(api: ApiServer) -> Non
 
 async def test_an_unknown_queue_is_not_created_without_auto_create() -> None:
     async with open_api_server(auto_create=False) as api:
-        problem(await api.request("POST", "/queues/nowhere/messages"), 404, "queue-not-found")
+        problem(await api.request("POST", "/queues/nowhere/messages", {}), 404, "queue-not-found")
         assert (await api.request_json("GET", "/queues"))["items"] == []
 
 

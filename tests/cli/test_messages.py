@@ -98,7 +98,7 @@ def test_numbers_are_printed_exactly(command_line: CommandLine, number: str) -> 
 
 
 def test_a_message_without_a_body_prints_an_empty_line(command_line: CommandLine) -> None:
-    httpx.post(f"{command_line.url}/v1/queues/bodiless/messages", timeout=60).raise_for_status()
+    httpx.post(f"{command_line.url}/v1/queues/bodiless/messages", json={}, timeout=60).raise_for_status()
     assert command_line.run_ok("receive", "bodiless") == "\n"
     (shown,) = command_line.read_json("queue", "show", "bodiless")
     assert set(shown["counts"].values()) == {0}

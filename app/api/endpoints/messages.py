@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from app.api.endpoints.filters import parse_filter
 from app.api.http.asgi import Headers
 from app.api.http.authorize import authorize
-from app.api.http.operation import operation
+from app.api.http.operation import EmptyBody, operation
 from app.api.http.request import Request, invalid_cursor, invalid_path
 from app.api.http.response import JSON, MERGE_PATCH, OCTET_STREAM, Response
 from app.broker.browse import browse, read_message
@@ -110,7 +110,7 @@ async def cancel_message(request: Request[None]) -> Response:
 
 @operation(
     "POST", "/v1/queues/{queue}/dead-letter/redrive", right=Right.MANAGE, tag="messages",
-    body=RedriveDeadLetters, responses={200: Redriven}, refusals=(404, 422, 507),
+    body=RedriveDeadLetters, empty_body=EmptyBody.USUAL, responses={200: Redriven}, refusals=(404, 422, 507),
     example={"filter": "message.dead_letter_reason == 'bad_address'", "rate_per_second": 50},
 )  # fmt: skip
 async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response:
@@ -138,7 +138,7 @@ async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response
 
 @operation(
     "POST", "/v1/queues/{queue}/restore", right=Right.MANAGE, tag="messages",
-    body=RestoreMessages, responses={200: Restored}, refusals=(404, 422, 507),
+    body=RestoreMessages, empty_body=EmptyBody.USUAL, responses={200: Restored}, refusals=(404, 422, 507),
     example={"since": "2026-11-22T12:00:00Z", "filter": "message.subject == 'invoice'"},
 )  # fmt: skip
 async def restore_messages(request: Request[RestoreMessages]) -> Response:

@@ -8,7 +8,7 @@ from app.api.endpoints.joining import joined_transaction
 from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message, without_transaction
 from app.api.endpoints.sending import SEND_HEADER_NAMES
 from app.api.http.asgi import Headers
-from app.api.http.operation import operation
+from app.api.http.operation import EmptyBody, operation
 from app.api.http.request import Request
 from app.api.http.response import REPLAYED_HEADERS, Response
 from app.broker.join import join_publishes
@@ -27,7 +27,7 @@ PUBLISH_REFUSALS = (404, 409, 413, 422, 429, 507)
 
 @operation(
     "POST", MESSAGES, right=Right.SEND, tag="topics",
-    body=PublishMessage, responses={200: PublishedMessage, 201: PublishedMessage}, refusals=PUBLISH_REFUSALS,
+    body=PublishMessage, empty_body=EmptyBody.REFUSED, responses={200: PublishedMessage, 201: PublishedMessage}, refusals=PUBLISH_REFUSALS,
     headers=SEND_HEADER_NAMES, example={"body": {"order": 17}, "properties": {"region": "eu"}},
 )  # fmt: skip
 async def publish_message(request: Request[PublishMessage]) -> Response:

@@ -8,7 +8,7 @@ import msgspec
 from app.api.endpoints.filters import parse_filter
 from app.api.http.asgi import Headers
 from app.api.http.authorize import authorize
-from app.api.http.operation import operation
+from app.api.http.operation import EmptyBody, operation
 from app.api.http.request import Request, invalid_cursor
 from app.api.http.response import MERGE_PATCH, Response
 from app.broker import queues as verbs
@@ -121,7 +121,7 @@ async def delete_queue(request: Request[None]) -> Response:
 
 @operation(
     "POST", QUEUE + "/purge", right=Right.MANAGE, tag="queues",
-    body=PurgeQueue, responses={200: Purged}, refusals=(404, 422),
+    body=PurgeQueue, empty_body=EmptyBody.USUAL, responses={200: Purged}, refusals=(404, 422),
     example={"states": ["dead_lettered"], "filter": "message.failure_count > 3"},
 )  # fmt: skip
 async def purge_queue(request: Request[PurgeQueue]) -> Response:

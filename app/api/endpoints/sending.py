@@ -10,7 +10,7 @@ from app.api.endpoints.joining import joined_transaction
 from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message, without_transaction
 from app.api.http.asgi import Headers
 from app.api.http.disconnect import run_until_disconnect
-from app.api.http.operation import operation
+from app.api.http.operation import EmptyBody, operation
 from app.api.http.problems import problem_of
 from app.api.http.request import Request, invalid_header
 from app.api.http.response import REPLAYED_HEADERS, Response
@@ -45,7 +45,7 @@ SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
 
 @operation(
     "POST", "/v1/queues/{queue}/messages", right=Right.SEND, tag="messages",
-    body=SendMessage, responses={200: DeliveredMessage, 201: SentMessage, 202: AcceptedMessage},
+    body=SendMessage, empty_body=EmptyBody.REFUSED, responses={200: DeliveredMessage, 201: SentMessage, 202: AcceptedMessage},
     refusals=(*SEND_REFUSALS, 504), headers=SEND_HEADER_NAMES,
     example={"body": {"order": 17}, "subject": "order.placed", "properties": {"region": "eu"}, "delay_seconds": 5},
 )  # fmt: skip

@@ -11,7 +11,7 @@ from app.api.endpoints.settlement_batch import (
     SettlementEntry,
     read_settlements,
 )
-from app.api.http.operation import operation
+from app.api.http.operation import EmptyBody, operation
 from app.api.http.problems import problem_of
 from app.api.http.request import Request
 from app.api.http.response import Response
@@ -57,7 +57,7 @@ LOCK = "/v1/queues/{queue}/locks/{lock_token}"
 
 @operation(
     "POST", LOCK + "/complete", right=Right.LISTEN, tag="locks",
-    body=CompleteLock, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    body=CompleteLock, empty_body=EmptyBody.USUAL, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
 async def complete_lock(request: Request[CompleteLock]) -> Response:
     """Complete: the message is done and leaves the queue."""
@@ -66,7 +66,7 @@ async def complete_lock(request: Request[CompleteLock]) -> Response:
 
 @operation(
     "POST", LOCK + "/abandon", right=Right.LISTEN, tag="locks",
-    body=AbandonLock, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    body=AbandonLock, empty_body=EmptyBody.USUAL, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
 async def abandon_lock(request: Request[AbandonLock]) -> Response:
     """Abandon: the message returns to its queue and is delivered again."""
@@ -75,7 +75,7 @@ async def abandon_lock(request: Request[AbandonLock]) -> Response:
 
 @operation(
     "POST", LOCK + "/dead-letter", right=Right.LISTEN, tag="locks",
-    body=DeadLetterLock, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    body=DeadLetterLock, empty_body=EmptyBody.USUAL, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
 async def dead_letter_lock(request: Request[DeadLetterLock]) -> Response:
     """Dead-letter: the message cannot be processed and is set aside with the reason."""
@@ -84,7 +84,7 @@ async def dead_letter_lock(request: Request[DeadLetterLock]) -> Response:
 
 @operation(
     "POST", LOCK + "/defer", right=Right.LISTEN, tag="locks",
-    body=DeferLock, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    body=DeferLock, empty_body=EmptyBody.USUAL, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
 async def defer_lock(request: Request[DeferLock]) -> Response:
     """Defer: the message is set aside, to be received by its sequence number."""
@@ -93,7 +93,7 @@ async def defer_lock(request: Request[DeferLock]) -> Response:
 
 @operation(
     "POST", LOCK + "/renew", right=Right.LISTEN, tag="locks",
-    body=RenewLock, responses={200: LockRenewed}, refusals=LOCK_REFUSALS,
+    body=RenewLock, empty_body=EmptyBody.USUAL, responses={200: LockRenewed}, refusals=LOCK_REFUSALS,
 )  # fmt: skip
 async def renew_lock(request: Request[RenewLock]) -> Response:
     """Renew: extend the lock, counted from now."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.api.http.operation import operation
+from app.api.http.operation import EmptyBody, operation
 from app.api.http.request import Request, invalid_cursor
 from app.api.http.response import Response
 from app.broker.transactions import commit, open_transaction, read_transaction, roll_back
@@ -27,7 +27,7 @@ BEFORE_THE_FIRST = -1
 
 @operation(
     "POST", "/v1/transactions", right=ANY_RIGHT, tag="transactions",
-    body=OpenTransaction, responses={201: TransactionView}, refusals=(409, 422),
+    body=OpenTransaction, empty_body=EmptyBody.USUAL, responses={201: TransactionView}, refusals=(409, 422),
     example={"timeout_seconds": 60},
 )  # fmt: skip
 async def start_transaction(request: Request[OpenTransaction]) -> Response:
@@ -58,7 +58,7 @@ async def get_transaction(request: Request[None]) -> Response:
 
 @operation(
     "POST", TRANSACTION + "/commit", right=ANY_RIGHT, tag="transactions",
-    body=EndTransaction, responses={200: CommittedTransaction}, refusals=(404, 409, 413, 422),
+    body=EndTransaction, empty_body=EmptyBody.USUAL, responses={200: CommittedTransaction}, refusals=(404, 409, 413, 422),
 )  # fmt: skip
 async def commit_transaction(request: Request[EndTransaction]) -> Response:
     """Commit: all members take effect, first the settlements, then the sends in their order.
@@ -71,7 +71,7 @@ async def commit_transaction(request: Request[EndTransaction]) -> Response:
 
 @operation(
     "POST", TRANSACTION + "/rollback", right=ANY_RIGHT, tag="transactions",
-    body=EndTransaction, responses={200: TransactionView}, refusals=(404, 409, 422),
+    body=EndTransaction, empty_body=EmptyBody.USUAL, responses={200: TransactionView}, refusals=(404, 409, 422),
 )  # fmt: skip
 async def rollback_transaction(request: Request[EndTransaction]) -> Response:
     """Roll back: no member takes effect. Messages stay locked by their receivers."""

@@ -21,6 +21,11 @@ UTF8 = getincrementaldecoder("utf-8")
 TAIL_BYTES = 64
 """Bytes searched at the end of a body for half a surrogate pair, which the decoder reports as truncated input."""
 
+MAX_NULL_BYTES = 16
+"""Bytes of a body that may be `null` between blanks."""
+
+EMPTY = "The body is empty. Send a JSON object; {} has every default."
+
 ENCODING_BLOCK_BYTES = 64 << 10
 """Bytes whose encoding is checked at a time. As text, each may take four bytes of memory."""
 
@@ -31,8 +36,11 @@ INTEGER = re.compile(r"-?[0-9]+")
 
 
 @cache
-def body_decoder(shape: Any) -> Callable[[bytes], Any]:
-    """Return the decoder of a body: None accepts none, `bytes` accepts any, other shapes are JSON. An empty body is `{}`."""
+def body_decoder(shape: Any, *, refuses_empty: bool = False) -> Callable[[bytes], Any]:
+    """Return the decoder of a body: None accepts none, `bytes` accepts any, other shapes are JSON.
+
+    An empty body and `null` are `{}`, or are refused with `InvalidRequest`.
+    """
     if shape is None:
         return lambda raw: None
     if shape is bytes:
@@ -45,11 +53,20 @@ def body_decoder(shape: Any) -> Callable[[bytes], Any]:
             # The decoder skips raw members without checking their encoding.
             _check_encoding(raw)
             count_lists(raw)
-            return decode(raw or b"{}")
+            if not _is_empty(raw):
+                return decode(raw)
+            if refuses_empty:
+                raise InvalidRequest(field_errors=[FieldError("", EMPTY)])
+            return decode(b"{}")
         except DECODING_ERRORS as error:
             raise _invalid_json(raw, error) from None
 
     return decoded
+
+
+def _is_empty(raw: bytes) -> bool:
+    """Return whether a JSON body is empty, or `null`, which some generated clients send in its place."""
+    return not raw or (len(raw) <= MAX_NULL_BYTES and raw.strip() == b"null")
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, TypeAlias
 
 import msgspec
@@ -19,6 +20,17 @@ RESOURCES = {"queue": "queue", "topic": "topic", "key": "state"}
 """The path parameters that name a resource, with the kind of the resource. Patterns of rights match these names."""
 
 
+class EmptyBody(Enum):
+    """What a client means by an empty body, or by `null`, where an operation takes an object."""
+
+    USUAL = auto()
+    """Every default. The document says that the body is optional."""
+    ACCEPTED = auto()
+    """Every default. The document says that the body is required, so that generated clients take it as an argument."""
+    REFUSED = auto()
+    """Probably nothing: a file that is missing, or a variable that is not set."""
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """The declaration of one operation: it drives the requests to it and its part of the OpenAPI document.
@@ -29,7 +41,8 @@ class Operation:
     `etag_statuses` are the statuses whose answers have an ETag. `request_media_type` and `response_media_type` are
     the media types of the body and of the answers. `example` is one of the body, `response_example` one of the answers.
     `answer_bytes` are the bytes that an answer may have: they are reserved while it is read. 0 reserves none, because
-    answers are small, or because the verb reserves what it reads.
+    answers are small, or because the verb reserves what it reads. `empty_body` says what an empty JSON
+    body means.
     """
 
     endpoint: Endpoint
@@ -48,6 +61,7 @@ class Operation:
     example: Mapping[str, Any] | None = None
     response_example: Mapping[str, Any] | None = None
     answer_bytes: int = 0
+    empty_body: EmptyBody = EmptyBody.ACCEPTED
 
     @property
     def name(self) -> str:
@@ -87,6 +101,7 @@ def operation(
     example: Mapping[str, Any] | None = None,
     response_example: Mapping[str, Any] | None = None,
     answer_bytes: int = 0,
+    empty_body: EmptyBody = EmptyBody.ACCEPTED,
 ) -> Callable[[Endpoint], Operation]:
     """Declare an endpoint. `Operation` describes the arguments."""
 
@@ -108,6 +123,7 @@ def operation(
             example,
             response_example,
             answer_bytes,
+            empty_body,
         )
 
     return declare

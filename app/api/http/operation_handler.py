@@ -9,7 +9,7 @@ from app.api.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send
 from app.api.http.authorize import Authorization
 from app.api.http.context import AppContext
 from app.api.http.decoding import body_decoder, entry_counter, query_decoder
-from app.api.http.operation import Operation
+from app.api.http.operation import EmptyBody, Operation
 from app.api.http.request import Request, invalid_path
 from app.api.http.request_body import (
     UNCOUNTED_BYTES,
@@ -51,7 +51,7 @@ class OperationHandler:
             operation.kind,
         )
         self._check_headers = _header_check(operation)
-        self._decode = body_decoder(operation.body)
+        self._decode = body_decoder(operation.body, refuses_empty=operation.empty_body is EmptyBody.REFUSED)
         self._count_entries = entry_counter(operation.body)
         self._decode_query = query_decoder(operation.query)
         self._metrics = context.metrics.for_operation(operation.name)

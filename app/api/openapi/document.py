@@ -14,8 +14,8 @@ from app.api.endpoints.raw_send import FIELD_HEADERS
 from app.api.endpoints.routes import OPERATIONS
 from app.api.http.authorize import DEFAULT_RIGHT
 from app.api.http.local_access import LOCAL_ADMIN
-from app.api.http.operation import Operation
-from app.api.http.problems import PARSE_ERROR_CODES, TITLES, codes_of_status
+from app.api.http.operation import EmptyBody, Operation
+from app.api.http.problems import TITLES, codes_of_status
 from app.api.http.response import OCTET_STREAM, PROBLEM
 from app.api.openapi.schemas import Schema, Schemas, reference
 from app.domain.access import ANY_RIGHT
@@ -122,12 +122,11 @@ RESPONSE_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "WWW-Authenticate": ("How to authenticate.", {"type": "string"}),
     "Accept-Encoding": ("The content encodings that a body may have.", {"type": "string"}),
 }
-PROBLEM_HEADERS: Mapping[int, tuple[str, ...]] = {
-    401: ("WWW-Authenticate",),
-    415: ("Accept-Encoding",),
-    429: ("Retry-After",),
-    503: ("Retry-After",),
-}
+NAMED_PROBLEMS = frozenset({404, 409, 410, 412, 504})
+"""The statuses by which a client decides what to do next. Every other problem is the default answer of its operation."""
+
+OTHER_PROBLEM_HEADERS = ("WWW-Authenticate", "Accept-Encoding", "Retry-After")
+"""Headers that some other problems have."""
 SUCCESS_DESCRIPTIONS = {200: "Done.", 201: "Created.", 202: "Accepted.", 204: "Done. The answer has no body."}
 BINARY: Schema = {"type": "string", "format": "binary"}
 
@@ -141,12 +140,15 @@ def openapi_document(
     document = get_openapi(**INFO, openapi_version=OPENAPI_VERSION, routes=[*described, *other_routes])
     _add_default_right(document["paths"])
     headers = {name: {"description": text, "schema": schema} for name, (text, schema) in RESPONSE_HEADERS.items()}
-    statuses = sorted({status for operation in operations for status in _problem_statuses(operation)})
+    named = sorted(NAMED_PROBLEMS & {status for operation in operations for status in operation.refusals})
     components: dict[str, Any] = document.get("components", {})
     document["components"] = {
         "schemas": {**components.get("schemas", {}), **schemas.components()},
         "headers": headers,
-        "responses": {_response_name(status): _problem_response(status) for status in statuses},
+        "responses": {
+            **{_response_name(status): _problem_response(f"{TITLES[status]}.") for status in named},
+            "Problem": _problem_response(_every_code(), OTHER_PROBLEM_HEADERS),
+        },
         "securitySchemes": SECURITY,
     }
     document["security"] = [{name: []} for name in SECURITY]
@@ -204,12 +206,13 @@ def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
             **{str(status): _response(operation, status) for status in operation.responses},
             **{
                 str(status): {"$ref": f"#/components/responses/{_response_name(status)}"}
-                for status in sorted(_problem_statuses(operation))
+                for status in sorted(NAMED_PROBLEMS & set(operation.refusals))
             },
+            "default": {"$ref": "#/components/responses/Problem"},
         },
     }
     if operation.body is not None:
-        operation_object["requestBody"] = _request_body(operation, schemas)
+        operation_object["requestBody"] = _request_body(operation)
     if operation.right is None:
         operation_object["security"] = []
     else:
@@ -257,15 +260,15 @@ def _parameter(where: str, name: str, schema: Schema) -> dict[str, Any]:
     return parameter if description is None else {**parameter, "description": description}
 
 
-def _request_body(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+def _request_body(operation: Operation) -> dict[str, Any]:
     if operation.body is bytes:
-        return {"required": False, "content": {OCTET_STREAM.decode(): {"schema": BINARY}}}
+        return {"required": True, "content": {OCTET_STREAM.decode(): {"schema": BINARY}}}
     schema = reference(operation.body)
     content: dict[str, Any] = {"schema": schema}
     if operation.example is not None:
         content["example"] = operation.example
     return {
-        "required": schemas.has_required_fields(operation.body),
+        "required": operation.empty_body is not EmptyBody.USUAL,
         "content": {operation.request_media_type.decode(): content},
     }
 
@@ -296,28 +299,24 @@ def _binary_content(kind: bytes) -> dict[str, Any]:
     return {OCTET_STREAM.decode(): {"schema": BINARY}, "*/*": {"schema": {}}}
 
 
-def _problem_statuses(operation: Operation) -> set[int]:
-    """Return the statuses of the refusals that the operation declares and of those that are common to all operations."""
-    statuses = {413, 500, *PARSE_ERROR_CODES}
-    if operation.right is not None:
-        statuses |= {401, 403, 503}
-    if operation.body is not None:
-        statuses |= {415}
-    return {*operation.refusals, *statuses}
-
-
 def _response_name(status: int) -> str:
     """Return the name of a shared response in the document, such as `NotFound`."""
     return TITLES[status].title().replace(" ", "")
 
 
-def _problem_response(status: int) -> dict[str, Any]:
-    names = ["X-Request-Id", *PROBLEM_HEADERS.get(status, ())]
+def _problem_response(description: str, headers: Sequence[str] = ()) -> dict[str, Any]:
     return {
-        "description": f"{TITLES[status]}: {', '.join(f'`{code}`' for code in codes_of_status(status))}.",
-        "headers": _header_references(names),
+        "description": description,
+        "headers": _header_references(["X-Request-Id", *headers]),
         "content": {PROBLEM.decode(): {"schema": reference(Problem)}},
     }
+
+
+def _every_code() -> str:
+    """Return the description of the answer that stands for every problem, with the codes by status."""
+    codes = {status: [f"`{code}`" for code in codes_of_status(status)] for status in sorted(TITLES)}
+    lines = [f"- {status}: {', '.join(names)}" for status, names in codes.items() if names]
+    return "\n".join(["A problem. `code` says which, and is stable:", "", *lines])
 
 
 def _header_references(names: list[str]) -> dict[str, Any]:

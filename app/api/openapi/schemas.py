@@ -1,5 +1,7 @@
 """Convert the structs of `wire` to schemas of OpenAPI 3.1 that give generated clients named types."""
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import cleandoc
 from typing import Any, TypeAlias
@@ -7,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect
 
-from app.wire import field_types, retry, sending, settlements
+from app.wire import explanations, field_types, retry, sending, settlements, transactions
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -21,13 +23,17 @@ NAMED_TYPES: Mapping[str, Any] = {
     "Properties": field_types.Properties,
     "MessageState": field_types.StateName,
     "SettlementOutcome": settlements.SettledOutcome,
+    "SentState": field_types.SentState,
+    "ExplainedState": explanations.ExplainedState,
+    "TransactionState": transactions.TransactionStateName,
+    "Delivery": sending.Delivery,
 }
 """Types that are aliases in Python. Without a name, a generator would invent one at every use."""
 
 REFERENCED = (sending.MessageToSend,)
 """Structs that a request names in a reference alone, because their entries are decoded one at a time."""
 
-FORMATS = {"integer": "int64", "number": "double"}
+MAX_INT32 = 2**31 - 1
 INT64 = {"minimum": field_types.MIN_INT64, "maximum": field_types.MAX_INT64}
 
 
@@ -51,13 +57,11 @@ class Schemas:
     def components(self) -> dict[str, Schema]:
         """Return every schema by its name."""
         named = {name: self._cleaned(schema, own_name=name) for name, schema in self._aliases.items()}
-        return dict(
-            sorted({**named, **{name: self._cleaned(schema) for name, schema in self._struct_schemas.items()}}.items())
-        )
-
-    def has_required_fields(self, shape: type[msgspec.Struct]) -> bool:
-        """Return whether a body of this struct has required members, so that it cannot be left out."""
-        return bool(self._struct_schemas[shape.__name__].get("required"))
+        structs = {name: self._cleaned(schema) for name, schema in self._struct_schemas.items()}
+        return {
+            name: _with_variable_names(name, _without_defaults(schema))
+            for name, schema in sorted({**named, **structs}.items())
+        }
 
     def field_schemas(self, shape: type[msgspec.Struct]) -> dict[str, Schema]:
         """Return the schemas of a struct's fields as those of parameters, which cannot be null."""
@@ -68,25 +72,28 @@ class Schemas:
 
     def _cleaned(self, schema: Schema, own_name: str | None = None) -> Schema:
         """Return the schema as the document has it, with references to named schemas."""
+        own = {key: value for key, value in schema.items() if key != "default"}
         for name, alias in self._aliases.items():
-            if schema == alias and name != own_name:
-                return {"$ref": REF_TEMPLATE.format(name=name)}
+            if own == alias and name != own_name:
+                return {"$ref": REF_TEMPLATE.format(name=name), **{key: schema[key] for key in schema.keys() - own}}
         cleaned = {key: self._cleaned_value(key, value) for key, value in schema.items() if _is_significant(key, value)}
         if "discriminator" in cleaned:
             cleaned["oneOf"] = cleaned.pop("anyOf")
         if "enum" in cleaned:
-            cleaned = {"type": "string", **cleaned}
-        if (kind := cleaned.get("type")) in FORMATS:
-            cleaned["format"] = FORMATS[kind]
+            cleaned = _as_constant(cleaned) if len(cleaned["enum"]) == 1 else {"type": "string", **cleaned}
+        if number_format := _number_format(cleaned):
+            cleaned["format"] = number_format
         return cleaned
 
     def _cleaned_value(self, key: str, value: Any) -> Any:
         match key:
             case "properties":
                 return {name: self._cleaned(member) for name, member in value.items()}
-            case "items" | "propertyNames" | "additionalProperties":
-                # `additionalProperties` may be False.
-                return value and self._cleaned(value)
+            case "items" | "propertyNames":
+                return self._cleaned(value)
+            case "additionalProperties":
+                # Generators make no type, or a wrong one, of a union of scalars: one for Java turned 17 into true.
+                return {} if "anyOf" in (value or {}) else value and self._cleaned(value)
             case "anyOf":
                 return [self._cleaned(member) for member in value]
             case "description":
@@ -95,6 +102,45 @@ class Schemas:
                 return str(value).replace(field_types.END_OF_TEXT, "$")
             case _:
                 return value
+
+
+def _number_format(schema: Schema) -> str | None:
+    """Return the format of a number. Clients of JavaScript write one with 64 bits as a text, so small ones have 32."""
+    match schema.get("type"):
+        case "integer":
+            return "int32" if schema.get("maximum", MAX_INT32 + 1) <= MAX_INT32 else "int64"
+        case "number":
+            return "double"
+        case _:
+            return None
+
+
+def _as_constant(schema: Schema) -> Schema:
+    (value,) = schema.pop("enum")
+    return {"type": "string", "const": value, **schema}
+
+
+def _with_variable_names(name: str, schema: Schema) -> Schema:
+    """Return the schema of an enumeration with a name for each value, because Go's constants share one namespace."""
+    if "enum" not in schema:
+        return schema
+    prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+    return {**schema, "x-enum-varnames": [f"{prefix}_{value.upper()}" for value in schema["enum"]]}
+
+
+def _without_defaults(schema: Schema) -> Schema:
+    """Return the schema of a struct with its defaults in words: generated types demand members that have a default."""
+    if "properties" not in schema:
+        return schema
+    return {**schema, "properties": {name: _without_default(member) for name, member in schema["properties"].items()}}
+
+
+def _without_default(member: Schema) -> Schema:
+    if "default" not in member:
+        return member
+    sentence = f"Default: `{json.dumps(member['default'])}`."
+    description = f"{member['description']} {sentence}" if "description" in member else sentence
+    return {**{key: part for key, part in member.items() if key != "default"}, "description": description}
 
 
 def _schema(shape: Any) -> Schema:
