@@ -21,6 +21,7 @@ DOCUMENT = openapi_document()
 SCHEMAS = DOCUMENT["components"]["schemas"]
 DOCUMENTED_OPERATIONS = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
 
+NAMES_SCHEMAS = ("schemas", "properties", "anyOf", "oneOf")
 NOT_SCHEMA_PATHS = ("/properties", "/mapping", "/discriminator", "/example", "/ApiKey")
 
 each_operation = pytest.mark.parametrize("promise", DOCUMENTED_OPERATIONS, ids=lambda promise: promise["operationId"])
@@ -43,7 +44,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         place = where.split("/")[-2] if "/" in where else ""
         if not isinstance(part, dict) or where.endswith(NOT_SCHEMA_PATHS):
             continue
-        if "type" in part or place in ("schemas", "properties", "anyOf", "oneOf"):
+        if "type" in part or place in NAMES_SCHEMAS or where.endswith("/items"):
             yield where, part
 
 
@@ -164,7 +165,8 @@ def test_a_body_is_optional_where_clients_mostly_send_none() -> None:
 def test_unions_are_named_and_have_discriminators() -> None:
     unions = {where for where, schema in schemas() if "oneOf" in schema}
     assert unions == {
-        f"/components/schemas/{name}" for name in ("RetrySettings", "SendResult", "Settlement", "SettlementResult")
+        f"/components/schemas/{name}"
+        for name in ("RetrySettings", "SendResult", "Settlement", "SettlementResult", "TransactionSettlement")
     }
     for where in unions:
         schema = SCHEMAS[where.rsplit("/", 1)[1]]

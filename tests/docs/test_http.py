@@ -206,6 +206,7 @@ def test_the_document_is_as_makers_of_clients_are_told() -> None:
         "SendResult": "result",
         "SettlementResult": "result",
         "Settlement": "action",
+        "TransactionSettlement": "action",
         "RetrySettings": "kind",
     }
     problems = [response["content"] for response in DOCUMENT["components"]["responses"].values()]

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect
 
-from app.wire import explanations, field_types, retry, sending, settlements, transactions
+from app.wire import execution, explanations, field_types, retry, sending, settlements, transactions
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -18,6 +18,7 @@ REF_TEMPLATE = "#/components/schemas/{name}"
 NAMED_TYPES: Mapping[str, Any] = {
     "Settlement": settlements.Settlement,
     "SettlementResult": settlements.SettlementResult,
+    "TransactionSettlement": execution.SettleEntry,
     "SendResult": sending.SendResult,
     "RetrySettings": retry.RetrySettings,
     "Properties": field_types.Properties,
