@@ -1,7 +1,6 @@
 """Convert the structs of `wire` to schemas of OpenAPI 3.1 that give generated clients named types."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import cleandoc
 from typing import Any, TypeAlias
@@ -125,7 +124,7 @@ def _with_variable_names(name: str, schema: Schema) -> Schema:
     """Return the schema of an enumeration with a name for each value, because Go's constants share one namespace."""
     if "enum" not in schema:
         return schema
-    prefix = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper()
+    prefix = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in name).lstrip("_")
     return {**schema, "x-enum-varnames": [f"{prefix}_{value.upper()}" for value in schema["enum"]]}
 
 
