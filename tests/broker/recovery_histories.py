@@ -37,7 +37,7 @@ class RecoveryHistories(PublishHistories):
             self.model.recovered(message.sequence_number, token_text(message), LOCK_DURATION)
         return multiple(*map(token_text, messages))
 
-    @precondition(lambda self: self.model.restorable)
+    @precondition(lambda self: self.model.restorable and not self.model.has_orphans_in_doubt)
     @rule(lowest_priority=lowest_priorities, limit=limits)
     def restore(self, lowest_priority: int, limit: int | None) -> None:
         """Purged and cancelled messages are new messages, each once, as many as the queue has room for."""

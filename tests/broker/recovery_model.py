@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.domain.instant import Duration
+from app.domain.message import MessageState
 from tests.broker.reference_model import Model, ModelMessage
 
 RESTORABLE_OUTCOMES = ("purged", "cancelled")
@@ -17,6 +18,10 @@ class RecoveryModel(Model):
     """The receiver that got each token."""
     restorable: dict[int, tuple[ModelMessage, Duration | None]] = field(default_factory=dict)
     """The messages that were purged or cancelled, each with the time to live that it has when it is restored."""
+    orphans: dict[int, ModelMessage] = field(default_factory=dict)
+    """The messages of deleted queues. One that expires is purged, and can be restored to a queue of the same name."""
+    has_orphans_in_doubt: bool = False
+    """Whether a transaction may still settle an orphan, so that it cannot be said which of them can be restored."""
 
     def received_by(self, receiver: str, numbers: Sequence[int]) -> None:
         """Note which receiver has just got these messages."""
@@ -54,6 +59,21 @@ class RecoveryModel(Model):
             message, ttl = self.restorable.pop(old)
             self.sent(number, message.priority, 0, ttl, message.group)
         return len(fitting)
+
+    def recreate(self) -> None:
+        self.orphans |= self.messages
+        super().recreate()
+
+    def sweep(self) -> None:
+        super().sweep()
+        for orphan in self.orphans.values():
+            if orphan.state is MessageState.LOCKED and orphan.locked_until <= self.now:
+                orphan.state = MessageState.AVAILABLE
+
+    def expire(self) -> None:
+        super().expire()
+        for orphan in [orphan for orphan in self.orphans.values() if self.is_overdue(orphan)]:
+            self.restorable[orphan.number] = (self.orphans.pop(orphan.number), None)
 
     def _remove(self, message: ModelMessage, outcome: str) -> None:
         super()._remove(message, outcome)

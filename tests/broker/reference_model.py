@@ -193,11 +193,14 @@ class Model:
         )
 
     def expire(self) -> None:
-        unlocked = (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.DEFERRED, MessageState.BLOCKED)
-        for message in list(self.messages.values()):
-            if message.state in unlocked and message.expires_at is not None and message.expires_at <= self.now:
-                self._remove(message, "expired")
+        for message in [message for message in self.messages.values() if self.is_overdue(message)]:
+            self._remove(message, "expired")
         self._admit()
+
+    def is_overdue(self, message: ModelMessage) -> bool:
+        """Return whether the time to live of an unlocked message has ended."""
+        unlocked = (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.DEFERRED, MessageState.BLOCKED)
+        return message.state in unlocked and message.expires_at is not None and message.expires_at <= self.now
 
     # ---- administration ----------------------------------------------------------------------------------------------
 

@@ -127,6 +127,7 @@ class TransactionModel(RecoveryModel):
         """Delete the queue. Deliveries of a deleted queue can still end in a transaction: a loop removes them later."""
         for transaction in self.transactions.values():
             lost = {token: outcome for token, outcome in transaction.settlements.items() if not self.holder(token)}
+            self.has_orphans_in_doubt |= lost != transaction.settlements
             transaction.settlements = lost
         super().recreate()
         for transaction in self.transactions.values():
