@@ -22,10 +22,7 @@ OPENAPI_VERSION: Final = "3.1.0"
 
 
 class Versions(msgspec.Struct):
-    """The versions of the server, of its HTTP interface, of the OpenAPI document, and of the tables.
-
-    `schema` is the last migration of the database, or null for a database without tables.
-    """
+    """The versions of the server, of its HTTP interface, of the OpenAPI document, and of the tables."""
 
     server: str
     schema: str | None
@@ -34,11 +31,7 @@ class Versions(msgspec.Struct):
 
 
 class StoreCapabilities(msgspec.Struct):
-    """The database of the server.
-
-    `engine` is `mysql` for MySQL and for MariaDB. `durable` says whether an acknowledged message survives a crash of
-    the database, as the database is set now. `risks` has a sentence for each reason why it may not.
-    """
+    """The database of the server."""
 
     engine: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["sqlite", "postgresql", "mysql"]})]
     durable: bool
@@ -46,20 +39,14 @@ class StoreCapabilities(msgspec.Struct):
 
 
 class LockStoreCapabilities(msgspec.Struct):
-    """Whether server processes share lock renewals and wake-ups through Redis, and its state as in `Readiness`.
-
-    Without it, one process serves the database.
-    """
+    """How server processes share lock renewals and wake-ups. Without Redis, one process serves the database."""
 
     shared: bool
     state: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["ok", "degraded", "none"]})]
 
 
 class ServerLimits(msgspec.Struct, kw_only=True):
-    """The limits of requests. The first five are settings of the server; a null means no limit.
-
-    `max_message_bytes` is the largest limit that a queue may have.
-    """
+    """The limits of requests. The first five are settings of the server."""
 
     max_request_bytes: int
     max_answer_bytes: int
@@ -83,11 +70,7 @@ class ServerLimits(msgspec.Struct, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, kw_only=True):
-    """What a server offers.
-
-    `transactions` says that sends and settlements can be grouped in transactions. `synchronous_delivery` says that a send
-    can wait for the settlement of its message.
-    """
+    """What a server offers."""
 
     versions: Versions
     store: StoreCapabilities

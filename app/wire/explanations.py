@@ -21,10 +21,7 @@ ExplainedState: TypeAlias = Literal[StateName, "ended"]
 
 
 class WaitingSettlementView(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """A settlement that waits for the commit of an open transaction. At `expires_at` the transaction is rolled back.
-
-    `transaction_id` is shown only to the client that opened the transaction.
-    """
+    """A settlement that waits for the commit of an open transaction."""
 
     outcome: SettledOutcome
     expires_at: Timestamp
@@ -32,17 +29,7 @@ class WaitingSettlementView(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class MessageExplanationView(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """Why a message is not delivered, or how it ended; fields that do not apply are omitted.
-
-    `locked_until` is the end of the lock that the receiver `holder` has. `due_at` is when a scheduled message is due.
-    `deliverable_at` is the latest time at which a receive can take the message if no client changes anything. It is
-    omitted if the message will not become available. A background pass may make the message available a second later.
-    `behind` is the sequence number of the first message in flight in the group of a blocked message. `messages_ahead`
-    counts the messages that are delivered first, or the blocked messages of the group that come first, up to 1000.
-    `waiting_settlement` is the settlement of this message, or of the message `behind`. `receivers_waiting` is true if a
-    receiver waits on this server; other servers are not asked. `receiver_id` is the receiver that settled the message, if
-    the archive has it. `text` explains all of this in sentences, which may change.
-    """
+    """Why a message is not delivered, or how it ended; fields that do not apply are omitted."""
 
     state: ExplainedState
     reason: MessageReason
@@ -65,15 +52,7 @@ class MessageExplanationView(msgspec.Struct, omit_defaults=True, kw_only=True):
 
 
 class QueueExplanationView(msgspec.Struct, kw_only=True):
-    """Why a queue is stalled, or that it is not.
-
-    Up to 1000 locks are read. `receivers_holding_locks` counts their receiver ids. `waiting_settlements` counts the locks
-    whose settlement waits for the commit of a transaction. `next_waiting_settlement` is the settlement whose transaction
-    ends first. `next_lock_ends_at` is the latest time at which the first lock ends. `next_due_at` is the latest time at
-    which the next scheduled message is due. `next_deliverable_at` is the latest time at which a receive can take a message
-    if no client changes anything, null if none will become available. `receivers_waiting` is true if a receiver waits on
-    this server; other servers are not asked. `text` explains all of this in sentences, which may change.
-    """
+    """Why a queue is stalled, or that it is not."""
 
     reason: QueueReason
     text: str

@@ -14,11 +14,7 @@ MAX_HISTORY_PAGE_BYTES = 2 << 20
 
 
 class MessageEventView(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What happened to a message once; fields that do not apply are omitted.
-
-    `state` is the state after it; without it the message has left its queue. `receiver_id` and `delivery_count` are those
-    of the delivery that began, was renewed or ended; they are omitted if that delivery was not recorded.
-    """
+    """What happened to a message once; fields that do not apply are omitted."""
 
     at: Timestamp
     event: Event

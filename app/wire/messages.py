@@ -56,10 +56,7 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageView(msgspec.Struct, omit_defaults=True):
-    """A message as receive and browse return it; fields without a value are omitted.
-
-    `delivery` is `synchronous` if the sender waits for the settlement.
-    """
+    """A message as receive and browse return it; fields without a value are omitted."""
 
     sequence_number: int
     message_id: str

@@ -29,11 +29,7 @@ class SampleMessage(msgspec.Struct, omit_defaults=True):
 
 
 class PlanView(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """What the request would do now; the answer has these fields only if the request has `dry_run`.
-
-    `count` is the number of messages that the request and its repeats would change, and `bytes` the size of their bodies
-    and properties. If `complete` is false, the time of the answer ended first, and both count what was found by then.
-    """
+    """What the request would do now; the answer has these fields only if the request has `dry_run`."""
 
     count: int | None = None
     bytes: int | None = None

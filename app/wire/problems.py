@@ -15,17 +15,14 @@ ProblemCause: TypeAlias = Annotated[
 
 
 class ProblemFault(msgspec.Struct):
-    """One error in the request: its position and a description.
-
-    `pointer` is a JSON pointer (RFC 6901) into the body, or `#/query/`, `#/header/` or `#/path/` and the name.
-    """
+    """One fault of the request."""
 
     pointer: str
     detail: str
 
 
 class TransactionMember(msgspec.Struct, omit_defaults=True):
-    """A member of a transaction: its position in the order of joining, from 0, its queue, and its message."""
+    """A member of a transaction."""
 
     place: int
     queue: str
@@ -34,7 +31,7 @@ class TransactionMember(msgspec.Struct, omit_defaults=True):
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """Why a request had no effect. `code` is stable; `retryable` says whether an unchanged repeat may succeed."""
+    """Why a request had no effect."""
 
     type: str
     title: str

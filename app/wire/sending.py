@@ -150,11 +150,7 @@ class SendBatch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SentMessage(msgspec.Struct):
-    """A stored message; `duplicate` is true if an earlier send stored it.
-
-    A message that waits for the commit of a transaction is `uncommitted`. Its `sequence_number` and `enqueued_at` are null
-    until then, and all others have both.
-    """
+    """A stored message, or one that waits for the commit of a transaction."""
 
     sequence_number: int | None
     message_id: str
@@ -193,10 +189,7 @@ class AcceptedMessage(msgspec.Struct):
 
 
 class DeliveredMessage(msgspec.Struct, omit_defaults=True):
-    """A message whose receiver has accepted it, and the reply, if it gave one.
-
-    The outcome is `received` if the receiver took and deleted it in one step.
-    """
+    """A message whose receiver has accepted it, and the reply, if it gave one."""
 
     outcome: Literal["completed", "received"]
     sequence_number: int

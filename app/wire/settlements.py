@@ -148,11 +148,7 @@ SettledOutcome: TypeAlias = Literal["completed", "abandoned", "dead_lettered", "
 
 
 class SettlementDone(msgspec.Struct, omit_defaults=True):
-    """A settlement that took effect; `replayed` is true if an earlier request had settled the message.
-
-    `state` is the new state of a message that stays in the queue. `pending` is true if it waits for the commit of a
-    transaction.
-    """
+    """A settlement that took effect, or that waits for the commit of a transaction."""
 
     outcome: SettledOutcome
     sequence_number: int
@@ -162,7 +158,7 @@ class SettlementDone(msgspec.Struct, omit_defaults=True):
 
 
 class LockRenewed(msgspec.Struct):
-    """How long the lock now lasts. Use `lock_remaining_ms`, because clocks differ."""
+    """How long the lock now lasts."""
 
     locked_until: Timestamp
     lock_remaining_ms: int
@@ -181,7 +177,7 @@ class RenewedResult(LockRenewed, tag_field="result", tag="renewed", kw_only=True
 
 
 class RefusedResult(msgspec.Struct, tag_field="result", tag="refused"):
-    """One settlement or renewal of a batch that had no effect, and why; `lock_token` is null if the entry has none."""
+    """One settlement or renewal of a batch that had no effect, and why."""
 
     lock_token: str | None
     problem: Problem

@@ -20,10 +20,7 @@ MAX_PAGE_SIZE = 100
 
 
 class CommitState(StateBody, kw_only=True, forbid_unknown_fields=True):
-    """The next version of a state.
-
-    With `verify`, a duplicate whose value, sends or publishes differ from those of the first processing is refused.
-    """
+    """The next version of a state."""
 
     verify: bool = False
 
@@ -37,11 +34,7 @@ class CommitLock(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Committed(msgspec.Struct):
-    """The message is completed. `version` is the one that its processing added, null without a state.
-
-    `sends` are the messages of the sends, then each copy that a publish has stored, under the message id of the publish.
-    `duplicate` means that the message was processed before: nothing was sent, and `sends` are those of the first processing.
-    """
+    """The message is completed, and everything that its processing adds is stored."""
 
     outcome: Literal["completed"]
     version: int | None
@@ -64,11 +57,7 @@ class ReadState(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StateView(msgspec.Struct):
-    """A version of a state. Version 0 has no value.
-
-    `message_id` is null once the version before it was removed. `duplicate` means that `before_message` was processed
-    before, and `captured` has the metadata of that processing.
-    """
+    """A version of a state."""
 
     key: str
     version: int

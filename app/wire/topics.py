@@ -165,12 +165,7 @@ class PublishBatch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PublishedMessage(msgspec.Struct):
-    """What became of a published message.
-
-    `matched` is the number of subscriptions that it matched, and of its copies. `stored` is false if no queue has the
-    message: no subscription matched, or the copies wait for the commit of a transaction. `duplicates` is the number of
-    copies that an earlier publish or send had stored.
-    """
+    """What became of a published message."""
 
     message_id: str
     matched: int
@@ -195,10 +190,7 @@ class SubscriptionTest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SubscriptionTestResults(msgspec.Struct, omit_defaults=True):
-    """Whether the subscription would copy each message, in order.
-
-    `sequence_numbers` are those of the messages of a queue, the newest first. They are absent if messages were given.
-    """
+    """Whether the subscription would copy each message, in order."""
 
     matches: list[bool]
     sequence_numbers: list[int] | None = None

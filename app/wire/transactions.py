@@ -51,7 +51,7 @@ class EndTransaction(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TransactionView(msgspec.Struct, kw_only=True):
-    """A transaction, and when it is rolled back if it is still open then."""
+    """A transaction."""
 
     id: str
     state: TransactionStateName
@@ -66,18 +66,14 @@ class CommittedTransaction(TransactionView, kw_only=True):
 
 
 class MemberView(TransactionMember, kw_only=True, omit_defaults=True):
-    """A member that waits for the commit. A settlement has an `outcome`, a send a `message_id`."""
+    """A member that waits for the commit."""
 
     bytes: int
     outcome: SettledOutcome | None = None
 
 
 class TransactionDetails(TransactionView, kw_only=True):
-    """A transaction and a page of its members, in the order of joining. One that has ended has no members.
-
-    `cause`, and `member` if one member was the cause, say why it was rolled back; both are null otherwise. `member_bytes`
-    counts 2 KiB for each member besides its body and properties.
-    """
+    """A transaction and a page of its members."""
 
     cause: RollbackCause | None
     member: TransactionMember | None

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 
 from app.api.endpoints.routes import OPERATIONS
 from app.api.http.problems import PARSE_ERROR_CODES, STATUS, codes_of_status
-from app.api.openapi.document import openapi_document
+from app.api.openapi import field_descriptions
+from app.api.openapi.document import answer_examples, openapi_document
 from app.wire.messages import MessageView
 from tests.api.api_server import ApiServer
-from tests.api.openapi_conformance import check_conformance, resolved
+from tests.api.openapi_conformance import check_conformance, resolved, validator
 
 EXPORTED = Path(__file__).parents[2] / "openapi/openapi.json"
 DOCUMENT = openapi_document()
@@ -97,6 +99,43 @@ def test_bodies_and_answers_are_named(promise: dict[str, Any]) -> None:
             assert list(media["schema"]) == ["$ref"]
 
 
+def test_every_field_and_parameter_is_described() -> None:
+    for name, schema in SCHEMAS.items():
+        for field, member in schema.get("properties", {}).items():
+            assert member["description"].endswith((".", "`")), f"{name}.{field}"
+    for promise in DOCUMENTED_OPERATIONS:
+        for parameter in promise.get("parameters", []):
+            assert parameter["description"], f"{promise['operationId']}: {parameter['name']}"
+
+
+def test_every_description_of_a_field_is_used() -> None:
+    texts = tomllib.loads(field_descriptions.FILE.read_text())
+    written = {text.strip() for table in (texts["fields"], *texts["structs"].values()) for text in table.values()}
+    parts = json.dumps(DOCUMENT)
+    assert not [text for text in written if json.dumps(text)[1:-1] not in parts]
+
+
+@each_operation
+def test_every_answer_has_an_example_that_conforms_to_it(promise: dict[str, Any]) -> None:
+    for status, answer in promise["responses"].items():
+        for kind, content in answer.get("content", {}).items():
+            if kind == "application/json":
+                errors = [
+                    error.message
+                    for error in validator(promise["operationId"], status, kind).iter_errors(content["example"])
+                ]
+                assert not errors, f"{status}: {errors[0]}"
+
+
+def test_every_example_of_an_answer_is_used() -> None:
+    used = [
+        content["example"]
+        for where, content in walk(DOCUMENT)
+        if "/responses/" in where and where.endswith("/application/json")
+    ]
+    assert not [name for name, example in answer_examples().items() if example not in used]
+
+
 def test_every_reference_resolves() -> None:
     for where, part in walk(DOCUMENT):
         if where.endswith("/$ref"):
@@ -126,12 +165,13 @@ def test_properties_have_no_union_of_scalars() -> None:
 
 def test_a_default_is_said_in_words() -> None:
     assert not [name for name, schema in SCHEMAS.items() if '"default":' in json.dumps(schema)]
-    assert SCHEMAS["ReceiveMessages"]["properties"]["max_messages"]["description"] == "Default: `1`."
+    described = SCHEMAS["ReceiveMessages"]["properties"]["max_messages"]["description"]
+    assert described == "The largest number of messages to receive. Default: `1`."
 
 
 def test_an_enumeration_of_one_value_is_a_constant() -> None:
     assert not [where for where, schema in schemas() if len(schema.get("enum", "ab")) == 1]
-    assert SCHEMAS["Committed"]["properties"]["outcome"] == {"type": "string", "const": "completed"}
+    assert SCHEMAS["Committed"]["properties"]["outcome"]["const"] == "completed"
 
 
 def test_the_values_of_all_named_enumerations_have_different_names() -> None:

@@ -2,11 +2,6 @@
 
 from typing import Any
 
-from msgspec import convert
-
-from app.api.endpoints.routes import OPERATIONS
-from app.domain.history import Event
-from app.wire.history import HistoryPage
 from tests.api.api_server import ApiServer, problem
 
 HISTORY = "/queues/orders/messages/1/history"
@@ -115,8 +110,3 @@ async def test_unknown_messages_and_cursors_are_refused(api: ApiServer) -> None:
     problem(await api.request("GET", f"{HISTORY}?cursor=x"), 422, "invalid-request")
     problem(await api.request("GET", f"{HISTORY}?limit=1001"), 422, "invalid-request")
     problem(await api.request("GET", "/queues/unknown/messages/1/history"), 404, "queue-not-found")
-
-
-def test_the_example_of_the_document_has_the_shape_of_an_answer() -> None:
-    (operation,) = [one for one in OPERATIONS if one.name == "read_message_history"]
-    assert convert(operation.response_example, HistoryPage).items[0].event is Event.SENT

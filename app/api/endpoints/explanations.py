@@ -19,15 +19,6 @@ from app.wire.explanations import (
 @operation(
     "GET", MESSAGE + "/explain", right=Right.BROWSE, tag="messages",
     responses={200: MessageExplanationView}, refusals=(404, 422),
-    response_example={
-        "state": "locked",
-        "reason": "locked",
-        "text": "The receiver worker-3 holds the message until 2026-11-22T12:18:48.033196Z. Without a settlement or a "
-        "renewal it can be received again at 2026-11-22T12:19:18.033196Z at the latest.",
-        "holder": "worker-3",
-        "locked_until": "2026-11-22T12:18:48.033196Z",
-        "deliverable_at": "2026-11-22T12:19:18.033196Z",
-    },
 )  # fmt: skip
 async def explain_message(request: Request[None]) -> Response:
     """Explain why a message is not delivered, or how it ended.
@@ -44,25 +35,6 @@ async def explain_message(request: Request[None]) -> Response:
 @operation(
     "GET", QUEUE + "/explain", right=Right.BROWSE, tag="queues",
     responses={200: QueueExplanationView}, refusals=(404, 422),
-    response_example={
-        "reason": "all_locked",
-        "text": "No message is available, and 2 messages are locked by 1 receiver with an id; the first lock ends at "
-        "2026-11-22T12:30:00.000000Z at the latest. The settlement (completed) waits for the commit of a transaction of "
-        "another client, until 2026-11-22T12:29:55.000000Z at the latest. The next message can be received at "
-        "2026-11-22T12:30:00.000000Z at the latest.",
-        "status": "active",
-        "sends": "accepted",
-        "counts": {
-            "available": 0, "scheduled": 1, "locked": 2, "deferred": 0, "dead_lettered": 0, "blocked": 0, "uncommitted": 0,
-        },
-        "receivers_waiting": True,
-        "receivers_holding_locks": 1,
-        "waiting_settlements": 1,
-        "next_waiting_settlement": {"outcome": "completed", "expires_at": "2026-11-22T12:29:55.000000Z"},
-        "next_lock_ends_at": "2026-11-22T12:30:00.000000Z",
-        "next_due_at": "2026-11-22T13:00:00.000000Z",
-        "next_deliverable_at": "2026-11-22T12:30:00.000000Z",
-    },
 )  # fmt: skip
 async def explain_queue(request: Request[None]) -> Response:
     """Explain why a queue is stalled, or that it is not. Nothing is locked, counted or changed."""

@@ -13,20 +13,6 @@ from app.wire.history import MAX_HISTORY_PAGE_BYTES, HistoryPage, history_page
 @operation(
     "GET", MESSAGE + "/history", right=Right.BROWSE, tag="messages",
     responses={200: HistoryPage}, refusals=(404, 422), query=Page, answer_bytes=MAX_HISTORY_PAGE_BYTES,
-    response_example={
-        "items": [
-            {"at": "2026-11-22T12:18:18.033196Z", "event": "sent", "state": "available"},
-            {
-                "at": "2026-11-22T12:18:19.120554Z", "event": "delivered", "state": "locked",
-                "receiver_id": "worker-3", "delivery_count": 1,
-            },
-            {
-                "at": "2026-11-22T12:18:20.701243Z", "event": "settled", "outcome": "completed",
-                "receiver_id": "worker-3", "delivery_count": 1,
-            },
-        ],
-        "next_cursor": "3",
-    },
 )  # fmt: skip
 async def read_message_history(request: Request[None]) -> Response:
     """List what happened to a message, in order, also after it has ended. Nothing is locked, counted or changed.

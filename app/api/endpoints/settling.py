@@ -67,6 +67,7 @@ async def complete_lock(request: Request[CompleteLock]) -> Response:
 @operation(
     "POST", LOCK + "/abandon", right=Right.LISTEN, tag="locks",
     body=AbandonLock, empty_body=EmptyBody.USUAL, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    example={"delay_seconds": 5, "reason": "address_unknown"},
 )  # fmt: skip
 async def abandon_lock(request: Request[AbandonLock]) -> Response:
     """Abandon: the message returns to its queue and is delivered again."""
@@ -76,6 +77,7 @@ async def abandon_lock(request: Request[AbandonLock]) -> Response:
 @operation(
     "POST", LOCK + "/dead-letter", right=Right.LISTEN, tag="locks",
     body=DeadLetterLock, empty_body=EmptyBody.USUAL, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    example={"reason": "bad_address", "description": "The street does not exist."},
 )  # fmt: skip
 async def dead_letter_lock(request: Request[DeadLetterLock]) -> Response:
     """Dead-letter: the message cannot be processed and is set aside with the reason."""
@@ -94,6 +96,7 @@ async def defer_lock(request: Request[DeferLock]) -> Response:
 @operation(
     "POST", LOCK + "/renew", right=Right.LISTEN, tag="locks",
     body=RenewLock, empty_body=EmptyBody.USUAL, responses={200: LockRenewed}, refusals=LOCK_REFUSALS,
+    example={"lock_seconds": 60},
 )  # fmt: skip
 async def renew_lock(request: Request[RenewLock]) -> Response:
     """Renew: extend the lock, counted from now."""
@@ -105,6 +108,12 @@ async def renew_lock(request: Request[RenewLock]) -> Response:
 @operation(
     "POST", "/v1/queues/{queue}/settle", right=Right.LISTEN, tag="locks",
     body=SettleMessages, responses={200: SettlementResults}, refusals=(404, 422),
+    example={
+        "settlements": [
+            {"action": "complete", "lock_token": "17.1c66d937e0ceeec78eb91ef100ded6eb"},
+            {"action": "abandon", "lock_token": "18.2a1ad0a34375aee475e99922479b9e45", "delay_seconds": 5},
+        ]
+    },
 )  # fmt: skip
 async def settle_messages(request: Request[SettleMessages]) -> Response:
     """Settle many deliveries in one request. Each has its own result, in order.

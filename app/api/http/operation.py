@@ -39,7 +39,7 @@ class Operation:
     a status to the struct of its body: None for no body, `bytes` for bytes of any type. `body` None means that the operation has no body, `bytes` that it accepts any content
     type. `query` is the struct of its query parameters. `headers` are the request headers that it reads.
     `etag_statuses` are the statuses whose answers have an ETag. `request_media_type` and `response_media_type` are
-    the media types of the body and of the answers. `example` is one of the body, `response_example` one of the answers.
+    the media types of the body and of the answers. `example` is one of the body.
     `answer_bytes` are the bytes that an answer may have: they are reserved while it is read. 0 reserves none, because
     answers are small, or because the verb reserves what it reads. `empty_body` says what an empty JSON
     body means.
@@ -59,7 +59,6 @@ class Operation:
     request_media_type: bytes = JSON
     response_media_type: bytes = JSON
     example: Mapping[str, Any] | None = None
-    response_example: Mapping[str, Any] | None = None
     answer_bytes: int = 0
     empty_body: EmptyBody = EmptyBody.ACCEPTED
 
@@ -99,7 +98,6 @@ def operation(
     request_media_type: bytes = JSON,
     response_media_type: bytes = JSON,
     example: Mapping[str, Any] | None = None,
-    response_example: Mapping[str, Any] | None = None,
     answer_bytes: int = 0,
     empty_body: EmptyBody = EmptyBody.ACCEPTED,
 ) -> Callable[[Endpoint], Operation]:
@@ -121,7 +119,6 @@ def operation(
             request_media_type,
             response_media_type,
             example,
-            response_example,
             answer_bytes,
             empty_body,
         )

@@ -1,7 +1,9 @@
 """The OpenAPI 3.1 document, made from the declarations of the operations."""
 
+import json
 from collections.abc import Mapping, Sequence
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any
 
 from fastapi import Response
@@ -77,15 +79,16 @@ NAME_SCHEMA: Schema = {
     "maxLength": MAX_NAME_LENGTH,
     "pattern": f"^{NAME_PATTERN.pattern}$",
 }
-PATH_SCHEMAS: Mapping[str, Schema] = {
-    "queue": NAME_SCHEMA,
-    "topic": NAME_SCHEMA,
-    "subscription": NAME_SCHEMA,
-    "key": NAME_SCHEMA,
-    "sequence_number": {"type": "integer", "format": "int64", "minimum": 1},
-    "lock_token": {"type": "string", "minLength": 1},
-    "key_id": {"type": "string", "minLength": 1},
-    "transaction_id": {"type": "string", "minLength": 1},
+TEXT_SCHEMA: Schema = {"type": "string", "minLength": 1}
+PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
+    "queue": ("The name of the queue.", NAME_SCHEMA),
+    "topic": ("The name of the topic.", NAME_SCHEMA),
+    "subscription": ("The name of the subscription.", NAME_SCHEMA),
+    "key": ("The name of the state.", NAME_SCHEMA),
+    "sequence_number": ("The sequence number of the message.", {"type": "integer", "format": "int64", "minimum": 1}),
+    "lock_token": ("The lock token of the delivery, as it was received.", TEXT_SCHEMA),
+    "key_id": ("The id of the key, not its secret.", TEXT_SCHEMA),
+    "transaction_id": ("The id of the transaction.", TEXT_SCHEMA),
 }
 REQUEST_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "Idempotency-Key": (
@@ -128,6 +131,7 @@ NAMED_PROBLEMS = frozenset({404, 409, 410, 412, 504})
 OTHER_PROBLEM_HEADERS = ("WWW-Authenticate", "Accept-Encoding", "Retry-After")
 """Headers that some other problems have."""
 SUCCESS_DESCRIPTIONS = {200: "Done.", 201: "Created.", 202: "Accepted.", 204: "Done. The answer has no body."}
+EXAMPLES_FILE = Path(__file__).with_name("answer_examples.json")
 BINARY: Schema = {"type": "string", "format": "binary"}
 
 
@@ -139,6 +143,7 @@ def openapi_document(
     described = [_described(operation, schemas) for operation in operations]
     document = get_openapi(**INFO, openapi_version=OPENAPI_VERSION, routes=[*described, *other_routes])
     _add_default_right(document["paths"])
+    _add_examples(document["paths"], operations)
     headers = {name: {"description": text, "schema": schema} for name, (text, schema) in RESPONSE_HEADERS.items()}
     named = sorted(NAMED_PROBLEMS & {status for operation in operations for status in operation.refusals})
     components: dict[str, Any] = document.get("components", {})
@@ -184,6 +189,24 @@ def _add_default_right(paths: Mapping[str, Mapping[str, dict[str, Any]]]) -> Non
         for documented in methods.values():
             if documented.get("security") != []:
                 documented.setdefault("x-peeklock-right", DEFAULT_RIGHT.value)
+
+
+def _add_examples(paths: Mapping[str, Mapping[str, dict[str, Any]]], operations: Sequence[Operation]) -> None:
+    """Add an example of each body and of each answer. `get_openapi` would remove their nulls."""
+    examples = answer_examples()
+    for operation in operations:
+        documented = paths[operation.path][operation.method.lower()]
+        if operation.example is not None:
+            documented["requestBody"]["content"][operation.request_media_type.decode()]["example"] = operation.example
+        for status, shape in operation.responses.items():
+            if shape not in (None, bytes) and (example := examples.get(operation.name) or examples.get(shape.__name__)):
+                content = documented["responses"][str(status)]["content"]
+                content[operation.response_media_type.decode()]["example"] = example
+
+
+def answer_examples() -> Mapping[str, Any]:
+    """Return examples of answers, each by the name of its operation or of its struct."""
+    return json.loads(EXAMPLES_FILE.read_text())
 
 
 def _schemas(operations: Sequence[Operation]) -> Schemas:
@@ -232,7 +255,11 @@ def _required_right(operation: Operation) -> str:
 
 def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
-    return [{"name": name, "in": "path", "required": True, "schema": PATH_SCHEMAS[name]} for name in names]
+    described = [(name, *PATH_PARAMETERS[name]) for name in names]
+    return [
+        {"name": name, "in": "path", "required": True, "description": text, "schema": schema}
+        for name, text, schema in described
+    ]
 
 
 def _query_parameters(operation: Operation, schemas: Schemas) -> list[dict[str, Any]]:
@@ -254,22 +281,16 @@ def _header_schema(schema: Schema) -> Schema:
 
 
 def _parameter(where: str, name: str, schema: Schema) -> dict[str, Any]:
-    description = schema.get("description")
-    schema = {key: value for key, value in schema.items() if key != "description"}
-    parameter = {"name": name, "in": where, "required": False, "schema": schema}
-    return parameter if description is None else {**parameter, "description": description}
+    value = {key: part for key, part in schema.items() if key != "description"}
+    return {"name": name, "in": where, "required": False, "description": schema["description"], "schema": value}
 
 
 def _request_body(operation: Operation) -> dict[str, Any]:
     if operation.body is bytes:
         return {"required": True, "content": {OCTET_STREAM.decode(): {"schema": BINARY}}}
-    schema = reference(operation.body)
-    content: dict[str, Any] = {"schema": schema}
-    if operation.example is not None:
-        content["example"] = operation.example
     return {
         "required": operation.empty_body is not EmptyBody.USUAL,
-        "content": {operation.request_media_type.decode(): content},
+        "content": {operation.request_media_type.decode(): {"schema": reference(operation.body)}},
     }
 
 
@@ -282,9 +303,7 @@ def _response(operation: Operation, status: int) -> dict[str, Any]:
     if shape is bytes:
         response["content"] = _binary_content(operation.response_media_type)
     elif shape is not None:
-        content: dict[str, Any] = {"schema": reference(shape)}
-        if operation.response_example is not None:
-            content["example"] = operation.response_example
+        content = {"schema": reference(shape)}
         response["content"] = {operation.response_media_type.decode(): content}
     return response
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect
 
+from app.api.openapi.field_descriptions import FieldDescriptions
 from app.wire import execution, explanations, field_types, retry, sending, settlements, transactions
 
 Schema: TypeAlias = dict[str, Any]
@@ -46,29 +47,45 @@ class Schemas:
     """The schemas of all requests and answers."""
 
     def __init__(self, request_types: Iterable[Any], response_types: Iterable[Any]) -> None:
-        request_types, response_types = list(request_types), list(response_types)
+        self._descriptions = FieldDescriptions()
         self._aliases = {name: _schema(shape) for name, shape in NAMED_TYPES.items()}
-        _, self._struct_schemas = msgspec.json.schema_components(
-            [*request_types, *response_types, *REFERENCED, *NAMED_TYPES.values()], ref_template=REF_TEMPLATE
-        )
-        for shape in _structs(response_types) - _structs(request_types):
-            self._struct_schemas[shape.__name__] = _as_response(shape, self._struct_schemas[shape.__name__])
+        received, answered = _structs(request_types), _structs(response_types)
+        shapes = received | answered | _structs([*REFERENCED, *NAMED_TYPES.values()])
+        self._structs = {shape.__name__: shape for shape in shapes}
+        _, self._type_schemas = msgspec.json.schema_components(shapes, ref_template=REF_TEMPLATE)
+        for shape in answered - received:
+            self._type_schemas[shape.__name__] = _as_response(shape, self._type_schemas[shape.__name__])
 
     def components(self) -> dict[str, Schema]:
         """Return every schema by its name."""
         named = {name: self._cleaned(schema, own_name=name) for name, schema in self._aliases.items()}
-        structs = {name: self._cleaned(schema) for name, schema in self._struct_schemas.items()}
+        types = {name: self._cleaned(schema) for name, schema in self._type_schemas.items()}
         return {
-            name: _with_variable_names(name, _without_defaults(schema))
-            for name, schema in sorted({**named, **structs}.items())
+            name: self._struct(self._structs[name], schema)
+            if name in self._structs
+            else _with_variable_names(name, schema)
+            for name, schema in sorted({**named, **types}.items())
         }
+
+    def _struct(self, shape: type[msgspec.Struct], schema: Schema) -> Schema:
+        members = self._with_descriptions(shape, schema.get("properties", {}))
+        return {**schema, "properties": {name: _without_default(member) for name, member in members.items()}}
 
     def field_schemas(self, shape: type[msgspec.Struct]) -> dict[str, Schema]:
         """Return the schemas of a struct's fields as those of parameters, which cannot be null."""
         _, definitions = msgspec.json.schema_components([shape], ref_template=REF_TEMPLATE)
-        return {
-            name: self._cleaned(_not_null(member)) for name, member in definitions[shape.__name__]["properties"].items()
-        }
+        members: dict[str, Schema] = definitions[shape.__name__]["properties"]
+        return self._with_descriptions(
+            shape, {name: self._cleaned(_not_null(member)) for name, member in members.items()}
+        )
+
+    def _with_descriptions(self, shape: type[msgspec.Struct], members: Mapping[str, Schema]) -> dict[str, Schema]:
+        """Return the schemas of a struct's fields, each with a description."""
+        described: dict[str, Schema] = {}
+        for name, member in members.items():
+            of_type, undescribed = _description_of_type(member)
+            described[name] = {**undescribed, "description": self._descriptions.of_field(shape, name, of_type)}
+        return described
 
     def _cleaned(self, schema: Schema, own_name: str | None = None) -> Schema:
         """Return the schema as the document has it, with references to named schemas."""
@@ -128,18 +145,25 @@ def _with_variable_names(name: str, schema: Schema) -> Schema:
     return {**schema, "x-enum-varnames": [f"{prefix}_{value.upper()}" for value in schema["enum"]]}
 
 
-def _without_defaults(schema: Schema) -> Schema:
-    """Return the schema of a struct with its defaults in words: generated types demand members that have a default."""
-    if "properties" not in schema:
-        return schema
-    return {**schema, "properties": {name: _without_default(member) for name, member in schema["properties"].items()}}
+def _description_of_type(member: Schema) -> tuple[str | None, Schema]:
+    """Return what the type of a field says of itself, and the schema of the field without that."""
+    schemas = [member, *member.get("anyOf", [])]
+    texts = [schema["description"] for schema in schemas if "description" in schema]
+    undescribed = _without_description(member)
+    if "anyOf" in member:
+        undescribed["anyOf"] = [_without_description(schema) for schema in member["anyOf"]]
+    return (texts[0] if texts else None), undescribed
+
+
+def _without_description(schema: Schema) -> Schema:
+    return {key: value for key, value in schema.items() if key != "description"}
 
 
 def _without_default(member: Schema) -> Schema:
+    """Return the schema of a field with its default in words: generated types demand members that have a default."""
     if "default" not in member:
         return member
-    sentence = f"Default: `{json.dumps(member['default'])}`."
-    description = f"{member['description']} {sentence}" if "description" in member else sentence
+    description = f"{member['description']} Default: `{json.dumps(member['default'])}`."
     return {**{key: part for key, part in member.items() if key != "default"}, "description": description}
 
 

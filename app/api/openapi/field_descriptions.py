@@ -1,0 +1,28 @@
+"""What the fields of requests and answers mean, in sentences for readers of the document."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+FILE = Path(__file__).with_suffix(".toml")
+
+
+class FieldDescriptions:
+    """The sentences of `field_descriptions.toml`."""
+
+    def __init__(self) -> None:
+        texts = tomllib.loads(FILE.read_text())
+        self._fields: Mapping[str, str] = texts["fields"]
+        self._structs: Mapping[str, Mapping[str, str]] = texts["structs"]
+
+    def of_field(self, shape: type[msgspec.Struct], name: str, of_type: str | None) -> str:
+        """Return what a field of a struct means. Raises `KeyError` if neither the file nor its type says it.
+
+        What its struct says comes first, then what the type of the field says, then the meaning of the name.
+        """
+        for base in shape.__mro__:
+            if text := self._structs.get(base.__name__, {}).get(name):
+                return text
+        return of_type or self._fields[name]
