@@ -1,7 +1,7 @@
 """Filters: one CEL expression over `message`, with the same meaning in every operation that selects messages.
 
 `message` has the fields that receivers see (`message_id`, `subject`, `priority`, `state`, ...), its times as CEL
-timestamps, and `properties`. A missing name, a type mismatch or a division by zero is not an error; it does not match.
+timestamps, and `properties`. A missing value, a type mismatch or a division by zero is not an error; it does not match.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from app.domain.filter_expression import Expression, parse_expression
 from app.domain.instant import Instant
 from app.domain.message import MAX_FILTER_BYTES, MessageMetadata
 from app.domain.refusals import invalid_at
+from app.domain.suggestions import did_you_mean
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -113,7 +114,10 @@ def check_length(source: str, pointer: str) -> None:
 
 @lru_cache(MAX_COMPILED)
 def _compiled(source: str) -> Predicate:
-    return compile_expression(parse_expression(source))
+    expression = parse_expression(source)
+    for name in sorted(expression.fields - FIELDS.keys()):
+        raise ValueError(f"A message has no field `{name}`.{did_you_mean(name, FIELDS)}")
+    return compile_expression(expression)
 
 
 def compile_expression(expression: Expression) -> Predicate:

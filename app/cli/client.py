@@ -95,7 +95,8 @@ class ApiClient:
         else:
             err.print(f"{problem['code']}: {problem['detail']}", markup=False)
             for fault in problem.get("errors", ()):
-                err.print(f"  at {fault['pointer'] or '/'}: {fault['detail']}", markup=False)
+                sentence = "" if fault["detail"] == problem["detail"] else f": {fault['detail']}"
+                err.print(f"  at {fault['pointer']}{sentence}", markup=False)
 
 
 def connect(url: str, key: str | None, as_json: bool = False) -> ApiClient:

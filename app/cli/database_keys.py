@@ -15,9 +15,9 @@ from app.broker.ports import Store
 from app.cli.client import err
 from app.cli.serving import read_settings
 from app.domain.access import ApiKey
-from app.domain.refusals import BackendUnavailable, InvalidRequest, Refusal
+from app.domain.refusals import BackendUnavailable, Refusal
 from app.server.preflight import RefusedToStart, open_database
-from app.wire.decode_errors import pointer_and_detail
+from app.wire.decode_errors import invalid_request
 from app.wire.keys import CreateKey, key_view
 
 Result = TypeVar("Result")
@@ -70,8 +70,7 @@ def _read(body: Mapping[str, Any]) -> CreateKey:
     try:
         return msgspec.convert(body, CreateKey)
     except msgspec.ValidationError as error:
-        pointer, detail = pointer_and_detail(str(error))
-        raise InvalidRequest(f"{pointer}: {detail}") from None
+        raise invalid_request(error, CreateKey) from None
 
 
 def _key_fields(key: ApiKey) -> dict[str, Any]:

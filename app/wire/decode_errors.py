@@ -1,46 +1,162 @@
-"""Errors of the JSON decoder, as a JSON pointer and a sentence."""
+"""Errors of the JSON decoder, as a JSON pointer and a sentence that helps: which field, what it must be, what it was."""
 
 import ast
 import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import inspect
 
 from app.domain.refusals import InvalidRequest, invalid_at
+from app.domain.suggestions import did_you_mean
 from app.wire.field_types import END_OF_TEXT
+from app.wire.type_lookup import choices, field_names, types_at
 from app.wire.values import pointer_segment
 
 PATH_MARKER = " - at `"
 """The text between the sentence and the path. A request can contain it too, so the last one counts."""
-PATH_PATTERN = re.compile(r" - at (?:`key` in )?`\$((?:\.[a-z_0-9]+|\[[0-9]+\]|\[\.\.\.\])*+)`")
-FIELD_PATTERN = re.compile(r"Object (?:missing required|contains unknown) field `(.*)`", re.DOTALL)
-REGEX_PATTERN = re.compile(r"(Expected `str` matching regex )(.*)", re.DOTALL)
-"""Matched against the whole sentence: elsewhere in it these words are quoted from the request."""
+PATH_PATTERN = re.compile(r" - at (`key` in )?`\$((?:\.[a-z_0-9]+|\[[0-9]+\]|\[\.\.\.\])*+)`")
+
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+MISSING_FIELD = re.compile(r"Object missing required field `([a-z_0-9]+)`")
+INVALID_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
+WRONG_TYPE = re.compile(r"Expected `([a-z |]+)`, got `([a-z]+)`")
+OUT_OF_BOUNDS = re.compile(r"Expected `([a-z |]+)` (>=|<=|>|<) ([0-9.e+-]+)")
+WRONG_LENGTH = re.compile(r"Expected `([a-z |]+)` of length (>=|<=) ([0-9]+)")
+WRONG_TEXT = re.compile(r"Expected `str` matching regex (.*)", re.DOTALL)
+"""The sentences of the decoder. Each is matched as a whole: elsewhere its words may be quoted from the request."""
+
+TYPE_NAMES = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "a boolean",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+    "datetime": "a time as in RFC 3339",
+}
+BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+UNITS = {"array": ("entry", "entries"), "object": ("member", "members"), "str": ("character", "characters")}
+FIXED = {
+    "Invalid RFC3339 encoded datetime": "must be a time as in RFC 3339, such as 2030-01-01T00:00:00Z",
+    "Expected `datetime` with a timezone component": "must be a time with an offset, such as 2030-01-01T00:00:00Z",
+    "Number out of range": "is out of range",
+}
+"""What is wrong with a field, for sentences of the decoder without a part that varies."""
+
+HEADER = "#/header/"
+MAX_QUOTED = 100
+"""Characters of a wrong name or value that are repeated."""
 
 
-def invalid_request(error: msgspec.DecodeError, prefix: str = "") -> InvalidRequest:
-    """Build the refusal for an error of the decoder, in a value at the JSON pointer `prefix`."""
-    pointer, detail = pointer_and_detail(str(error))
-    return invalid_at(prefix + pointer, detail)
+class Place(NamedTuple):
+    """Where a fault is: the field in words, and the types that are possible there."""
+
+    subject: str
+    types: Sequence[inspect.Type]
 
 
-def pointer_and_detail(text: str) -> tuple[str, str]:
-    """Split an error of the decoder into a JSON pointer and a description. Takes linear time."""
+def invalid_request(
+    error: msgspec.DecodeError, shape: Any, whole: str = "The body", locate: Callable[[str], str] = str
+) -> InvalidRequest:
+    """Build the refusal for an error of the decoder of this shape.
+
+    `whole` names what was decoded, and `locate` converts a pointer into it to one into the request.
+    """
+    return invalid_at(*pointer_and_detail(str(error), shape, whole, locate))
+
+
+def pointer_and_detail(
+    text: str, shape: Any, whole: str = "The body", locate: Callable[[str], str] = str
+) -> tuple[str, str]:
+    """Convert an error of the decoder to a JSON pointer and a sentence, as `invalid_request` does. Takes linear time."""
     match = PATH_PATTERN.fullmatch(text, max(text.rfind(PATH_MARKER), 0))
-    detail = text[: match.start()] if match else text
-    pointer = _pointer(match[1]) if match else ""
+    sentence = text[: match.start()] if match else text
+    path, is_name = (match[2], match[1] is not None) if match else ("", False)
+    pointer = path.replace("[...]", "").replace("[", "/").replace("]", "").replace(".", "/")
+    place = Place(_subject(path, whole, is_name, locate(pointer)), types_at(path, shape))
     # The sentence names a missing or unknown field; the path is that of its object.
-    if field := FIELD_PATTERN.fullmatch(detail):
-        pointer += pointer_segment(field[1])
-    if pattern := REGEX_PATTERN.fullmatch(detail):
-        detail = f"{pattern[1]}'{_openapi_pattern(pattern[2])}'"
-    return pointer, detail + "."
+    if unknown := UNKNOWN_FIELD.fullmatch(sentence):
+        return locate(pointer + pointer_segment(unknown[1])), _unknown_field(place, unknown[1])
+    if missing := MISSING_FIELD.fullmatch(sentence):
+        return locate(pointer + pointer_segment(missing[1])), f"{place.subject} needs the field `{missing[1]}`."
+    return locate(pointer), _described(place, sentence)
 
 
-def _openapi_pattern(quoted: str) -> str:
-    """Convert a pattern to that of the OpenAPI document; the decoder quotes Python's, with every backslash doubled."""
-    return str(ast.literal_eval(quoted)).replace(END_OF_TEXT, "$")
+def _subject(path: str, whole: str, is_name: bool, pointer: str) -> str:
+    """Return the words for the value at this path: a header has another name than its field."""
+    name = pointer.removeprefix(HEADER) if pointer.startswith(HEADER) else path.replace("[...]", "").removeprefix(".")
+    subject = f"`{name}`" if name else whole
+    if is_name:
+        return f"A name in {subject}"
+    return f"A value in {subject}" if path.endswith("[...]") else subject
 
 
-def _pointer(path: str) -> str:
-    """Convert a path to a JSON pointer: `.messages[3].priority` becomes `/messages/3/priority`."""
-    return path.replace("[...]", "").replace("[", "/").replace("]", "").replace(".", "/")
+def _described(place: Place, sentence: str) -> str:
+    for pattern, describe in DESCRIPTIONS.items():
+        if found := pattern.fullmatch(sentence):
+            return f"{place.subject} {describe(place, found)}."
+    return f"{place.subject} {FIXED[sentence]}." if sentence in FIXED else f"{sentence}."
+
+
+def _unknown_field(place: Place, name: str) -> str:
+    names = field_names(place.types)
+    return f"{place.subject} has no field `{_shortened(name)}`.{did_you_mean(name, names) or _listed_fields(names)}"
+
+
+def _listed_fields(names: Sequence[str]) -> str:
+    return f" Its fields are {_joined(names, 'and')}." if names else ""
+
+
+def _choice(place: Place, found: re.Match[str]) -> str:
+    possible = choices(place.types)
+    must = f"must be {_joined(possible, 'or')}" if possible else "must be one of the possible values"
+    return f"{must}, not {_shortened(found[1])}"
+
+
+def _type(_place: Place, found: re.Match[str]) -> str:
+    return f"must be {_type_names(found[1])}, not {_type_names(found[2])}"
+
+
+def _bound(_place: Place, found: re.Match[str]) -> str:
+    return (
+        f"must be {_type_names(found[1].removesuffix(' | null'))} of {BOUNDS[found[2]]} {found[3].removesuffix('.0')}"
+    )
+
+
+def _length(_place: Place, found: re.Match[str]) -> str:
+    one, many = next(units for kind, units in UNITS.items() if kind in found[1])
+    return f"must have {BOUNDS[found[2]]} {found[3]} {one if found[3] == '1' else many}"
+
+
+def _pattern(_place: Place, found: re.Match[str]) -> str:
+    """Describe the pattern as the document has it; the decoder quotes Python's, with every backslash doubled."""
+    return f"must match the pattern '{str(ast.literal_eval(found[1])).replace(END_OF_TEXT, '$')}'"
+
+
+DESCRIPTIONS: dict[re.Pattern[str], Callable[[Place, re.Match[str]], str]] = {
+    WRONG_TYPE: _type,
+    OUT_OF_BOUNDS: _bound,
+    WRONG_LENGTH: _length,
+    WRONG_TEXT: _pattern,
+    INVALID_CHOICE: _choice,
+}
+
+
+def _shortened(quoted: str) -> str:
+    return quoted if len(quoted) <= MAX_QUOTED else f"{quoted[:MAX_QUOTED]} [...]"
+
+
+def _type_names(names: str) -> str:
+    return _alternatives([TYPE_NAMES.get(name, name) for name in names.split(" | ")])
+
+
+def _joined(names: Iterable[str], word: str) -> str:
+    return _alternatives([f"`{name}`" for name in names], word)
+
+
+def _alternatives(names: Sequence[str], word: str = "or") -> str:
+    *first, last = names
+    return f"{', '.join(first)} {word} {last}" if first else last

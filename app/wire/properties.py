@@ -7,7 +7,7 @@ import msgspec
 
 from app.domain.message import MAX_PROPERTIES, MAX_PROPERTIES_BYTES, TOO_MANY_PROPERTIES, check_properties
 from app.domain.refusals import invalid_at
-from app.wire.decode_errors import invalid_request
+from app.wire.decode_errors import pointer_and_detail
 from app.wire.field_types import Properties, PropertyValue
 from app.wire.values import pointer_segment
 
@@ -51,8 +51,8 @@ def decode_properties(
     try:
         return _decode(raw)
     except msgspec.ValidationError as error:
-        (field_error,) = invalid_request(error).field_errors
-        raise invalid_at(locate("/properties" + _first_invalid_pointer(raw)), field_error.detail) from None
+        _, detail = pointer_and_detail(str(error), Properties, "`properties`")
+        raise invalid_at(locate("/properties" + _first_invalid_pointer(raw)), detail) from None
 
 
 def encode_properties(properties: Mapping[str, PropertyValue], pointer: str) -> bytes:

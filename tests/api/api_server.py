@@ -130,4 +130,5 @@ def problem(response: httpx.Response, status: int, code: str) -> Any:
 
 def pointers(response: httpx.Response) -> list[str]:
     """Return the pointers of an `invalid-request` problem."""
-    return [fault["pointer"] for fault in problem(response, 422, "invalid-request")["errors"]]
+    faults = problem(response, 422, "invalid-request")["errors"]
+    return [fault["pointer"].removeprefix("#/body") for fault in faults]

@@ -76,7 +76,7 @@ async def test_a_delivery_that_has_ended_refuses_the_request(api: ApiServer) -> 
     await api.settle(second, "abandon")
     answer = await execute(api, [settlement(first), settlement(second)], [{"queue": "invoices"}])
     problem(answer, 409, "already-settled")
-    assert answer.json()["errors"][0]["pointer"] == "/settlements/1"
+    assert answer.json()["errors"][0]["pointer"] == "#/body/settlements/1"
     assert await api.counts() == {"locked": 1, "available": 1}
     assert await bodies(api, "invoices") == []
 
@@ -86,7 +86,7 @@ async def test_a_lock_that_has_expired_refuses_the_request(api: ApiServer) -> No
     await api.clock.advance(LOCK_SECONDS + 1)
     answer = await execute(api, [settlement(message)], [{"queue": "orders", "body": "2"}])
     problem(answer, 410, "lock-lost")
-    assert answer.json()["errors"][0]["pointer"] == "/settlements/0"
+    assert answer.json()["errors"][0]["pointer"] == "#/body/settlements/0"
     assert await api.counts() == {"available": 1}
 
 

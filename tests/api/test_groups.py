@@ -92,13 +92,13 @@ async def test_a_receive_waits_for_its_group(api: ApiServer) -> None:
 )
 async def test_a_group_is_refused_with_another_choice_of_messages(api: ApiServer, fields: dict[str, Any]) -> None:
     answer = await api.request("POST", "/queues/orders/messages/receive", {"group_id": "a", **fields})
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/group_id")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "#/body/group_id")
 
 
 async def test_a_group_is_refused_in_a_queue_without_groups(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/orders", {})
     answer = await api.request("POST", "/queues/orders/messages/receive", {"group_id": "a"})
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/group_id")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "#/body/group_id")
 
 
 async def test_an_idempotency_key_is_refused_with_a_group(api: ApiServer) -> None:
@@ -111,13 +111,13 @@ async def test_an_idempotency_key_is_refused_with_a_group(api: ApiServer) -> Non
 @pytest.mark.parametrize("limit", [0, 1001, 1.5, "1"])
 async def test_a_limit_out_of_range_is_refused(api: ApiServer, limit: Any) -> None:
     answer = await api.request("PATCH", "/queues/orders", {"group_in_flight": limit})
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/group_in_flight")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "#/body/group_in_flight")
     assert (await api.request_json("GET", "/queues/orders"))["group_in_flight"] == 1
 
 
 async def test_a_group_with_a_blank_at_its_end_is_refused(api: ApiServer) -> None:
     answer = await api.request("POST", "/queues/orders/messages", {"group_id": "a "})
-    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/group_id")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "#/body/group_id")
     await api.request_json("PUT", "/queues/plain")
     assert (await api.request("POST", "/queues/plain/messages", {"group_id": "a "})).status_code == 201
 

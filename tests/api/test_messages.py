@@ -270,7 +270,7 @@ class TestRedrive:
     async def test_they_may_move_to_another_queue(self, api: ApiServer) -> None:
         await self.dead_letter(api, 1)
         missing = problem(await api.request("POST", self.PATH, {"to_queue": "repairs"}), 404, "queue-not-found")
-        assert missing["errors"] == [{"pointer": "/to_queue", "detail": "There is no queue named repairs."}]
+        assert missing["errors"] == [{"pointer": "#/body/to_queue", "detail": "There is no queue named repairs."}]
         await api.request_json("PUT", "/queues/repairs")
         assert await api.request_json("POST", self.PATH, {"to_queue": "repairs"}) == {"moved": 1}
         assert (await api.counts(), await api.counts("repairs")) == ({}, {"available": 1})
@@ -337,7 +337,7 @@ class TestRedrive:
         refused = problem(await api.request("POST", self.PATH, {"rate_per_second": 0.0199}), 422, "invalid-request")
         assert refused["errors"] == [
             {
-                "pointer": "/rate_per_second",
+                "pointer": "#/body/rate_per_second",
                 "detail": "Not one message goes at this rate in the 50 seconds that an answer may take.",
             }
         ]

@@ -135,7 +135,7 @@ async def test_each_queue_applies_its_own_settings(api: ApiServer) -> None:
     await api.advance_time(61)
     assert await api.counts("orders.short") == {}
     refused = await api.request("POST", "/topics/orders/messages", {"group_id": "g "})
-    assert problem(refused, 422, "invalid-request")["errors"][0]["pointer"] == "/group_id"
+    assert problem(refused, 422, "invalid-request")["errors"][0]["pointer"] == "#/body/group_id"
 
 
 async def test_a_scheduled_publish_is_due_in_every_queue(api: ApiServer) -> None:
@@ -181,13 +181,13 @@ async def test_a_batch_answers_for_each_message(api: ApiServer) -> None:
 async def test_a_bad_batch_is_refused_whole(api: ApiServer, messages: list[Any], pointer: str) -> None:
     await subscribe(api, "all")
     refused = await api.request("POST", "/topics/orders/messages/batch", {"messages": messages})
-    assert problem(refused, 422, "invalid-request")["errors"][0]["pointer"] == pointer
+    assert problem(refused, 422, "invalid-request")["errors"][0]["pointer"] == f"#/body{pointer}"
     assert await api.counts("orders.all") == {}
 
 
 async def test_a_volatile_publish_is_refused(api: ApiServer) -> None:
     refused = await api.request("POST", "/topics/orders/messages", {"durability": "volatile"})
-    assert problem(refused, 422, "invalid-request")["errors"][0]["pointer"] == "/durability"
+    assert problem(refused, 422, "invalid-request")["errors"][0]["pointer"] == "#/body/durability"
 
 
 async def test_a_raw_publish_keeps_its_bytes_and_headers(api: ApiServer) -> None:

@@ -359,7 +359,7 @@ class TestBatch:
         assert [result["result"] for result in results] == ["settled", "refused", "settled"]
         refusal = results[1]["problem"]
         assert (refusal["status"], refusal["code"]) == (422, "invalid-request")
-        assert [fault["pointer"] for fault in refusal["errors"]] == [pointer]
+        assert [fault["pointer"] for fault in refusal["errors"]] == [f"#/body/settlements/1{pointer}"]
         assert results[1]["lock_token"] == (
             bad["lock_token"] if isinstance(bad, dict) and bad.get("lock_token") == TOKEN else None
         )
@@ -371,9 +371,11 @@ class TestBatch:
         settlements = [{"action": action, "lock_token": token} for action in ("complete", "abandon", "complete")]
         results = (await api.request_json("POST", "/queues/orders/settle", {"settlements": settlements}))["results"]
         assert [result["result"] for result in results] == ["settled", "refused", "refused"]
-        for refused in results[1:]:
+        for index, refused in enumerate(results[1:], start=1):
             assert refused["lock_token"] == token
-            assert [fault["pointer"] for fault in refused["problem"]["errors"]] == ["/lock_token"]
+            assert [fault["pointer"] for fault in refused["problem"]["errors"]] == [
+                f"#/body/settlements/{index}/lock_token"
+            ]
             assert "Settlement 0" in refused["problem"]["errors"][0]["detail"]
         assert await api.counts() == {}
 
@@ -390,7 +392,7 @@ class TestBatch:
         one = {"action": "defer", "lock_token": (await locked(api))["lock_token"], "properties": {"a": 1, "b": []}}
         (refused,) = (await api.request_json("POST", "/queues/orders/settle", {"settlements": [one]}))["results"]
         assert refused["lock_token"] == one["lock_token"]
-        assert [fault["pointer"] for fault in refused["problem"]["errors"]] == ["/properties/b"]
+        assert [fault["pointer"] for fault in refused["problem"]["errors"]] == ["#/body/settlements/0/properties/b"]
         assert await api.counts() == {"locked": 1}
 
     async def test_problems_do_not_repeat_long_parts_of_the_request(self, api: ApiServer) -> None:

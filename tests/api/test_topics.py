@@ -144,13 +144,13 @@ async def test_bad_settings_of_a_subscription_are_refused(
     for method, name in (("PUT", "s"), ("PATCH", "kept")):
         refused = await api.request(method, f"/topics/orders/subscriptions/{name}", settings)
         (fault,) = problem(refused, 422, "invalid-request")["errors"]
-        assert fault["pointer"].startswith(pointer)
+        assert fault["pointer"].startswith(f"#/body{pointer}")
     assert len((await api.request_json("GET", "/topics/orders/subscriptions"))["items"]) == 1
 
 
 async def test_the_default_queue_needs_a_name_that_a_queue_can_have(api: ApiServer) -> None:
     refused = await api.request("PUT", f"/topics/orders/subscriptions/{'s' * 128}", {})
-    assert problem(refused, 422, "invalid-request")["errors"][0]["pointer"] == "/target_queue"
+    assert problem(refused, 422, "invalid-request")["errors"][0]["pointer"] == "#/body/target_queue"
 
 
 async def test_a_target_queue_must_exist_and_be_free(api: ApiServer) -> None:

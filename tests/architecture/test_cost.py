@@ -220,11 +220,32 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: " - at `$[" + "1" * n,
         ],
     ),
-    "app.wire.decode_errors.FIELD_PATTERN": (
+    "app.wire.decode_errors.UNKNOWN_FIELD": (
         "fullmatch",
         [lambda n: "Object contains unknown field `" + "`" * n + "x", lambda n: "Object contains unknown field " * n],
     ),
-    "app.wire.decode_errors.REGEX_PATTERN": (
+    "app.wire.decode_errors.MISSING_FIELD": ("fullmatch", [lambda n: "Object missing required field `" + "a" * n]),
+    "app.wire.decode_errors.INVALID_CHOICE": (
+        "fullmatch",
+        [lambda n: "Invalid enum value " + "a" * n, lambda n: "Invalid value " * n],
+    ),
+    "app.wire.decode_errors.WRONG_TYPE": (
+        "fullmatch",
+        [lambda n: "Expected `" + "a" * n, lambda n: "Expected `int`, got `" + "a" * n],
+    ),
+    "app.wire.decode_errors.OUT_OF_BOUNDS": (
+        "fullmatch",
+        [lambda n: "Expected `" + " |" * n, lambda n: "Expected `int` >= " + "1" * n + "x"],
+    ),
+    "app.wire.decode_errors.WRONG_LENGTH": (
+        "fullmatch",
+        [lambda n: "Expected `" + " |" * n, lambda n: "Expected `str` of length >= " + "1" * n + "x"],
+    ),
+    "app.wire.type_lookup.STEP_PATTERN": (
+        "findall",
+        [lambda n: "." + "a" * n, lambda n: "[" + "1" * n, lambda n: "[" * n, lambda n: "[...]" * n],
+    ),
+    "app.wire.decode_errors.WRONG_TEXT": (
         "fullmatch",
         [lambda n: "Expected `str` matching regex '" + "x" * n + "'"],
     ),
@@ -366,14 +387,19 @@ def body_of(name: str) -> Callable[[Any], None]:
     return ignoring_refusals(body_decoder(found.body))
 
 
+def complaint(text: str) -> None:
+    """What converts an error of the decoder to a problem."""
+    pointer_and_detail(text, SendMessage)
+
+
 def numbered_members(n: int) -> bytes:
     """Members of different names."""
     return b",".join(b'"k%d":1' % number for number in range(n))
 
 
 SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
-    "complaint that quotes a path": (pointer_and_detail, lambda n: "Object contains unknown field `" + " - at `$" * n),
-    "complaint that quotes half a path": (pointer_and_detail, lambda n: " - at `key` in `$" * n),
+    "complaint that quotes a path": (complaint, lambda n: "Object contains unknown field `" + " - at `$" * n),
+    "complaint that quotes half a path": (complaint, lambda n: " - at `key` in `$" * n),
     "unknown field": (body_of("send_message"), lambda n: b'{"' + b" - at `$" * n + b'":1}'),
     "unknown field of a batch": (body_of("send_batch"), lambda n: b'{"messages":[],"' + b"[" * n + b'":1}'),
     "wrong word": (body_of("send_message"), lambda n: b'{"durability":"' + b" - at `$.a" * n + b'"}'),

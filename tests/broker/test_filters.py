@@ -217,11 +217,24 @@ def test_an_invalid_expression_is_refused(source: str) -> None:
         "duration('s') == duration('1s')",
         "message.priority.contains('1')",
         "timestamp(message.subject) == message.enqueued_at",
-        "message.unheard_of == 1",
     ],
 )
 async def test_an_evaluation_error_is_not_a_match(expression: str) -> None:
     assert not await matches(expression, metadata())
+
+
+@pytest.mark.parametrize(
+    ("expression", "sentence"),
+    [
+        ("message.unheard_of == 1", "A message has no field `unheard_of`."),
+        ("has(message.subjet)", "A message has no field `subjet`. Did you mean `subject`?"),
+        ("message.priority > 1 && message.body == 'x'", "A message has no field `body`."),
+    ],
+)
+def test_a_field_that_cannot_exist_is_refused(expression: str, sentence: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        CelFilter(expression)
+    assert caught.value.detail == sentence
 
 
 @pytest.mark.parametrize(

@@ -24,4 +24,4 @@ def test_a_message_is_completed_together_with_a_send(command_line: CommandLine, 
 
     refused = command_line.run_refused("execute", str(request))
     assert refused.startswith("already-settled: ")
-    assert "at /settlements/0: " in refused
+    assert "at #/body/settlements/0" in refused

@@ -42,9 +42,9 @@ def test_the_first_key_is_made_in_the_database(serve: Callable[..., PeeklockProc
 @pytest.mark.parametrize(
     ("option", "value", "fault"),
     [
-        ("--days", "-1", "/expires_in_seconds: "),
-        ("--days", "nan", "/expires_in_seconds: "),
-        ("--pattern", "a b", "/patterns/0: "),
+        ("--days", "-1", "`expires_in_seconds` must be "),
+        ("--days", "nan", "`expires_in_seconds` must be "),
+        ("--pattern", "a b", "`patterns[0]` must match "),
     ],
 )
 def test_a_key_in_the_database_has_the_limits_of_the_operation(

@@ -43,7 +43,7 @@ def test_a_receiver_recovers_its_messages(command_line: CommandLine) -> None:
     command_line.run_ok("queue", "create", "held", "--set", "redelivery=on_request")
     for body in ("one", "two"):
         command_line.run_ok("send", "held", body)
-    assert command_line.run_refused("receive", "held").splitlines()[1].startswith("  at /receiver_id: ")
+    assert command_line.run_refused("receive", "held").splitlines()[1].startswith("  at #/body/receiver_id")
     held = command_line.read_json("receive", "held", "--receiver", "clerk", "--max", "2", "--then", "none")
     (first,) = command_line.read_json("recover", "held", "--receiver", "clerk", "--max", "1")
     assert (first["body_base64"], first["redelivered"]) == (held[0]["body_base64"], True)

@@ -78,7 +78,7 @@ def test_a_queue_is_deleted_only_after_confirmation(command_line: CommandLine) -
 def test_settings_that_are_refused_are_named(command_line: CommandLine) -> None:
     error = command_line.run_refused("queue", "create", "bad", "--set", "lock_duration_seconds=-1")
     assert error.startswith("invalid-request: ")
-    assert "at /lock_duration_seconds: " in error
+    assert "at #/body/lock_duration_seconds" in error
     assert "colour" in command_line.run_refused("queue", "create", "bad", "--set", "colour=red")
     done = command_line.run("queue", "create", "bad", "--set", "colour")
     assert (done.returncode, "NAME=VALUE" in done.stderr) == (2, True)

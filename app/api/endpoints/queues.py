@@ -159,7 +159,7 @@ def _apply_patch(settings: QueueSettings, patch: QueuePatch) -> QueueSettings:
     try:
         return apply_patch(settings, patch)
     except msgspec.ValidationError as error:
-        raise invalid_request(error) from None
+        raise invalid_request(error, QueueSettingsBody) from None
 
 
 def _etag_header(queue: Queue) -> Headers:

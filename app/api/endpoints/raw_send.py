@@ -77,7 +77,7 @@ def message_from_headers(request: Request[bytes], known: KnownFields) -> NewMess
         return known.pointers[field] if field in known.pointers and field not in header_values else POINTERS[field]
 
     values = {field: value for field, value in values.items() if value is not None}
-    return convert(values, MessageToSend, locate).new_message(request.traceparent(), locate)
+    return convert(values, MessageToSend, locate, "The headers").new_message(request.traceparent(), locate)
 
 
 def header_fields(headers: Headers) -> dict[str, Any]:

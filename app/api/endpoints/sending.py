@@ -114,8 +114,8 @@ async def send_raw(request: Request[bytes]) -> Response:
 async def send_batch(request: Request[SendBatch]) -> Response:
     """Send many messages in one request: all or none, or each independently with `atomic: false`.
 
-    With `atomic: false`, an invalid message gets the problem that a single send of it would get, with pointers into
-    that message. The whole request is refused only if `messages` is not a list of 1 to 1000 entries.
+    With `atomic: false`, an invalid message gets the problem that a single send of it would get, and its pointers name
+    the entry. The whole request is refused only if `messages` is not a list of 1 to 1000 entries.
     """
     entries = read_entries(request.body.messages, request.traceparent())
     if request.body.transaction_id is not None:
@@ -133,7 +133,8 @@ async def send_batch(request: Request[SendBatch]) -> Response:
     if request.header(b"idempotency-key") is not None:
         raise invalid_header("Idempotency-Key", "An Idempotency-Key is only accepted with an atomic batch.")
     outcomes = await _send_each(request, entries)
-    return Response(SendResults([_result(outcome, request.request_id) for outcome in outcomes]), 201)
+    results = [_result(index, outcome, request.request_id) for index, outcome in enumerate(outcomes)]
+    return Response(SendResults(results), 201)
 
 
 async def _send_each(
@@ -188,5 +189,7 @@ async def _queue(request: Request[Any], new_messages: Sequence[NewMessage] = ())
     return await request.broker.queue_cache.by_name_for_send(request.path["queue"], new_messages)
 
 
-def _result(outcome: Receipt | Refusal, tracking_id: str) -> SendResult:
-    return RefusedSend(problem_of(outcome, tracking_id)) if isinstance(outcome, Refusal) else sent_result(outcome)
+def _result(index: int, outcome: Receipt | Refusal, tracking_id: str) -> SendResult:
+    if isinstance(outcome, Refusal):
+        return RefusedSend(problem_of(outcome, tracking_id, f"/messages/{index}"))
+    return sent_result(outcome)

@@ -118,7 +118,7 @@ async def renew_lock(request: Request[RenewLock]) -> Response:
 async def settle_messages(request: Request[SettleMessages]) -> Response:
     """Settle many deliveries in one request. Each has its own result, in order.
 
-    An invalid settlement gets the problem that a single request would get, with pointers into that settlement. The whole
+    An invalid settlement gets the problem that a single request would get, and its pointers name the entry. The whole
     request is refused only if `settlements` is not a list of 1 to 1000 entries.
     """
     queue = await request.queue()
@@ -165,10 +165,10 @@ def results_of(
     """Return the results of a batch. Call it just before the answer: the remaining time of renewed locks is as of now."""
     now = request.broker.clock.monotonic()
     return [
-        _refused_result(entry.lock_token, entry.refusal, request.request_id)
+        _refused_result(index, entry.lock_token, entry.refusal, request.request_id)
         if isinstance(entry, MalformedSettlement)
-        else _result(entry.lock_token, result, request.request_id, now)
-        for entry, result in zip(entries, results, strict=True)
+        else _result(index, entry.lock_token, result, request.request_id, now)
+        for index, (entry, result) in enumerate(zip(entries, results, strict=True))
     ]
 
 
@@ -207,7 +207,7 @@ def _token(request: Request[Any]) -> LockToken:
     return LockToken.parse(request.path["lock_token"])
 
 
-def _result(token: str, result: EntryResult, tracking_id: str, now: float) -> SettlementResult:
+def _result(index: int, token: str, result: EntryResult, tracking_id: str, now: float) -> SettlementResult:
     match result:
         case Settled() | JoinedIntent():
             done = settlement_done(result) if isinstance(result, Settled) else settlement_pending(result)
@@ -218,8 +218,8 @@ def _result(token: str, result: EntryResult, tracking_id: str, now: float) -> Se
             left = to_milliseconds(result.remaining(now))
             return RenewedResult(to_wire(result.locked_until), left, lock_token=token)
         case Refusal() | MessageBusy():
-            return _refused_result(token, result, tracking_id)
+            return _refused_result(index, token, result, tracking_id)
 
 
-def _refused_result(token: str | None, refusal: Refusal | MessageBusy, tracking_id: str) -> RefusedResult:
-    return RefusedResult(token, problem_of(refusal, tracking_id))
+def _refused_result(index: int, token: str | None, refusal: Refusal | MessageBusy, tracking_id: str) -> RefusedResult:
+    return RefusedResult(token, problem_of(refusal, tracking_id, f"/settlements/{index}"))

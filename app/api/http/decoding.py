@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from app.api.http.list_limits import list_limit_checker, union_members
-from app.domain.refusals import FieldError, InvalidRequest
-from app.wire.decode_errors import invalid_request, pointer_and_detail
+from app.domain.refusals import FieldError, InvalidRequest, invalid_at
+from app.wire.decode_errors import invalid_request
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 
@@ -25,6 +25,11 @@ MAX_NULL_BYTES = 16
 """Bytes of a body that may be `null` between blanks."""
 
 EMPTY = "The body is empty. Send a JSON object; {} has every default."
+RAW_SEND = "To send a body as it is, use POST .../messages/raw."
+"""Follows what is wrong with the body of a message that is not JSON."""
+
+TRUNCATED = "Input data was truncated"
+"""The decoder's words for a body that ends too early."""
 
 ENCODING_BLOCK_BYTES = 64 << 10
 """Bytes whose encoding is checked at a time. As text, each may take four bytes of memory."""
@@ -36,10 +41,10 @@ INTEGER = re.compile(r"-?[0-9]+")
 
 
 @cache
-def body_decoder(shape: Any, *, refuses_empty: bool = False) -> Callable[[bytes], Any]:
+def body_decoder(shape: Any, *, is_message: bool = False) -> Callable[[bytes], Any]:
     """Return the decoder of a body: None accepts none, `bytes` accepts any, other shapes are JSON.
 
-    An empty body and `null` are `{}`, or are refused with `InvalidRequest`.
+    An empty body and `null` are `{}`, or are refused with `InvalidRequest` in a send of one message.
     """
     if shape is None:
         return lambda raw: None
@@ -55,11 +60,11 @@ def body_decoder(shape: Any, *, refuses_empty: bool = False) -> Callable[[bytes]
             count_lists(raw)
             if not _is_empty(raw):
                 return decode(raw)
-            if refuses_empty:
-                raise InvalidRequest(field_errors=[FieldError("", EMPTY)])
+            if is_message:
+                raise invalid_at("", EMPTY)
             return decode(b"{}")
         except DECODING_ERRORS as error:
-            raise _invalid_json(raw, error) from None
+            raise _invalid_json(raw, error, shape, "The body", RAW_SEND if is_message else "") from None
 
     return decoded
 
@@ -78,7 +83,7 @@ def entry_decoder(shape: Any) -> Callable[[bytes], Any]:
         try:
             return decode(raw)
         except DECODING_ERRORS as error:
-            raise _invalid_json(raw, error) from None
+            raise _invalid_json(raw, error, shape, "The entry") from None
 
     return decoded
 
@@ -125,7 +130,7 @@ def query_decoder(shape: Any) -> Callable[[bytes], Any]:
                 raise InvalidRequest(
                     field_errors=[FieldError(f"#/query/{name}", "This parameter is given more than once.")]
                 )
-        return convert(values, shape, lambda pointer: f"#/query{pointer}")
+        return convert(values, shape, lambda pointer: f"#/query{pointer}", "The query")
 
     return decoded
 
@@ -138,21 +143,22 @@ def _parameters(query: bytes) -> list[tuple[str, str]]:
         raise InvalidRequest(field_errors=[FieldError("#/query", "The query is not UTF-8.")]) from None
 
 
-def convert(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str], str]) -> Shape:
-    """Convert texts to a struct. `locate` maps a pointer into the struct to the place in the request.
+def convert(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str], str], whole: str) -> Shape:
+    """Convert texts to a struct. Refuses with `InvalidRequest`.
 
-    Refuses with `InvalidRequest`.
+    `locate` maps a pointer into the struct to the place in the request, and `whole` names what has the texts.
     """
     for name in _integer_fields(shape) & values.keys():
         if isinstance(values[name], str) and INTEGER.fullmatch(values[name]) is None:
             raise InvalidRequest(
-                field_errors=[FieldError(locate(f"/{name}"), "Expected `int`, without a fraction or exponent.")]
+                field_errors=[
+                    FieldError(locate(f"/{name}"), f"`{name}` must be an integer, without a fraction or exponent.")
+                ]
             )
     try:
         return msgspec.convert(values, shape, strict=False)
     except msgspec.ValidationError as error:
-        pointer, detail = pointer_and_detail(str(error))
-        raise InvalidRequest(field_errors=[FieldError(locate(pointer), detail)]) from None
+        raise invalid_request(error, shape, whole, locate) from None
 
 
 def _check_encoding(raw: bytes) -> None:
@@ -165,15 +171,25 @@ def _check_encoding(raw: bytes) -> None:
         decoder.decode(view[start : start + ENCODING_BLOCK_BYTES], final=start + ENCODING_BLOCK_BYTES >= len(raw))
 
 
-def _invalid_json(raw: bytes, error: UnicodeDecodeError | RecursionError | msgspec.DecodeError) -> InvalidRequest:
-    """Return the refusal of a body, or of an entry of a list, for one of the `DECODING_ERRORS`."""
+def _invalid_json(
+    raw: bytes,
+    error: UnicodeDecodeError | RecursionError | msgspec.DecodeError,
+    shape: Any,
+    whole: str,
+    advice: str = "",
+) -> InvalidRequest:
+    """Return the refusal of a body, or of an entry of a list, for one of the `DECODING_ERRORS`.
+
+    `advice` follows what is wrong with bytes that are not JSON.
+    """
     if isinstance(error, UnicodeDecodeError):
-        return InvalidRequest(field_errors=[FieldError("", "The body is not UTF-8.")])
+        return invalid_at("", f"{whole} is not UTF-8. {advice}".rstrip())
     if isinstance(error, RecursionError):
-        return InvalidRequest(field_errors=[FieldError("", "The body is nested too deeply.")])
+        return invalid_at("", f"{whole} is nested too deeply.")
     if isinstance(error, msgspec.ValidationError):
-        return invalid_request(error)
-    return _lone_surrogate(raw) or invalid_request(error)
+        return invalid_request(error, shape, whole)
+    cause = "it ends too early" if str(error) == TRUNCATED else str(error).removeprefix("JSON is malformed: ")
+    return _lone_surrogate(raw) or invalid_at("", f"{whole} is not JSON: {cause}. {advice}".rstrip())
 
 
 def _lone_surrogate(raw: bytes) -> InvalidRequest | None:

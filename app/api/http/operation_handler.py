@@ -51,7 +51,7 @@ class OperationHandler:
             operation.kind,
         )
         self._check_headers = _header_check(operation)
-        self._decode = body_decoder(operation.body, refuses_empty=operation.empty_body is EmptyBody.REFUSED)
+        self._decode = body_decoder(operation.body, is_message=operation.empty_body is EmptyBody.REFUSED)
         self._count_entries = entry_counter(operation.body)
         self._decode_query = query_decoder(operation.query)
         self._metrics = context.metrics.for_operation(operation.name)

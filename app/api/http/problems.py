@@ -106,14 +106,17 @@ def codes_of_status(status: int) -> list[str]:
     return sorted({kind.code for kind in kinds if status_of(kind) == status})
 
 
-def problem_of(error: Refusal | BackendUnavailable, tracking_id: str) -> Problem:
-    """Return the problem document of a refusal or of an unavailable backend."""
+def problem_of(error: Refusal | BackendUnavailable, tracking_id: str, entry: str = "") -> Problem:
+    """Return the problem document of a refusal or of an unavailable backend.
+
+    `entry` is the pointer to the entry of the body that was refused, if it was not the whole request.
+    """
     status = status_of(type(error))
     problem = make_problem(status, error.code, str(error) or (type(error).__doc__ or ""), tracking_id)
     if isinstance(error, Refusal):
         problem.retryable = error.retryable
         problem.errors = [
-            ProblemFault(_truncate_pointer(fault.pointer), _truncate(fault.detail)) for fault in error.field_errors
+            ProblemFault(_pointer(entry, fault.pointer), _truncate(fault.detail)) for fault in error.field_errors
         ] or None
     if isinstance(error, AlreadySettled):
         problem.outcome = error.outcome
@@ -147,9 +150,13 @@ def _truncate(detail: str) -> str:
     return detail if len(detail) <= MAX_DETAIL_LENGTH else f"{detail[:MAX_DETAIL_LENGTH]} [...]"
 
 
-def _truncate_pointer(pointer: str) -> str:
-    """Shorten a long pointer to one of an enclosing object."""
-    return pointer if len(pointer) <= MAX_DETAIL_LENGTH else pointer[:MAX_DETAIL_LENGTH].rpartition("/")[0]
+def _pointer(entry: str, pointer: str) -> str:
+    """Return the pointer from the whole request: that of a fault in the body begins in its entry.
+
+    A long pointer is shortened to one of an enclosing object.
+    """
+    whole = pointer if pointer.startswith("#") else f"#/body{entry}{pointer}"
+    return whole if len(whole) <= MAX_DETAIL_LENGTH else whole[:MAX_DETAIL_LENGTH].rpartition("/")[0]
 
 
 def _subclasses(kind: type[Kind]) -> list[type[Kind]]:

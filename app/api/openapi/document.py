@@ -34,8 +34,8 @@ INFO: Mapping[str, Any] = {
         A message queue over HTTP. A receiver takes a message under a lock, and settles it by its lock token.
 
         Every answer has an `X-Request-Id`: that of the request, or a new one. Every error is a problem document
-        (RFC 9457) with a stable `code`; its `tracking_id` is that id. A JSON pointer names a fault in the body; a
-        fault elsewhere is named by `#/query/`, `#/header/` or `#/path/` and its name.
+        (RFC 9457) with a stable `code`; its `tracking_id` is that id. Its `errors` name each
+        fault by a JSON pointer that begins with `#/body`, `#/query/`, `#/header/` or `#/path/`.
 
         If an object of a request repeats a name, the last value counts, as RFC 8259 allows. The `body` of a message is
         not interpreted: it is delivered as it was written, with repeated names.

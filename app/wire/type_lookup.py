@@ -1,0 +1,74 @@
+"""The types of a decoded shape: those at a path, their fields and their choices."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from msgspec import inspect
+
+STEP_PATTERN = re.compile(r"\.([a-z_0-9]+)|\[(?:[0-9]+|\.\.\.)\]")
+"""A step of the decoder's paths: a field, or an entry of a list or object."""
+
+
+def types_at(path: str, shape: Any) -> list[inspect.Type]:
+    """Return the types that are possible at a path of the decoder, such as `.retry.delays_seconds[0]`."""
+    types = [_type_info(shape)]
+    for step in STEP_PATTERN.finditer(path):
+        types = [inner for outer in types for inner in _inner_types(outer, step[1])]
+    return types
+
+
+def field_names(types: Iterable[inspect.Type]) -> list[str]:
+    """Return the names of the fields of all structs among these types."""
+    structs = [info for info in _members(types) if isinstance(info, inspect.StructType)]
+    return list(dict.fromkeys(field.encode_name for struct in structs for field in struct.fields))
+
+
+def choices(types: Iterable[inspect.Type]) -> list[str]:
+    """Return the values of all enumerations among these types."""
+    found: list[str] = []
+    for info in _members(types):
+        if isinstance(info, inspect.LiteralType):
+            found += map(str, info.values)
+        elif isinstance(info, inspect.EnumType):
+            found += [str(member.value) for member in info.cls]
+    return list(dict.fromkeys(found))
+
+
+@cache
+def _type_info(shape: Any) -> inspect.Type:
+    return inspect.type_info(shape)
+
+
+def _inner_types(info: inspect.Type, name: str | None) -> list[inspect.Type]:
+    """Return the types of a field, or those of the entries of a list or object if there is no name."""
+    match info:
+        case inspect.Metadata():
+            return _inner_types(info.type, name)
+        case inspect.UnionType():
+            return [inner for member in info.types for inner in _inner_types(member, name)]
+        case inspect.StructType() if info.tag_field == name:
+            return [inspect.LiteralType((info.tag,))]
+        case inspect.StructType():
+            return [field.type for field in info.fields if field.encode_name == name]
+        case inspect.ListType():
+            return [info.item_type]
+        case inspect.DictType():
+            return [info.value_type]
+        case _:
+            return []
+
+
+def _members(types: Iterable[inspect.Type]) -> list[inspect.Type]:
+    """Return these types without the unions and constraints around them."""
+    members: list[inspect.Type] = []
+    for info in types:
+        match info:
+            case inspect.Metadata():
+                members += _members([info.type])
+            case inspect.UnionType():
+                members += _members(info.types)
+            case _:
+                members.append(info)
+    return members
