@@ -12,7 +12,7 @@ from app.api.openapi.document import OTHER_PROBLEM_HEADERS, openapi_document
 from tests.api.expected_rights import PAGES
 
 UNDOCUMENTED_STATUSES = {404, 405}  # answers to unknown paths and methods
-HEADERS_OF_SOME = {"Idempotency-Replayed", *OTHER_PROBLEM_HEADERS}
+HEADERS_OF_SOME = {"Idempotency-Replayed", "Link", "Location", "Preference-Applied", *OTHER_PROBLEM_HEADERS}
 """Headers that an answer may have."""
 
 HEADERS_OF_STATUS = {401: ["WWW-Authenticate"], 415: ["Accept-Encoding"], 429: ["Retry-After"], 503: ["Retry-After"]}

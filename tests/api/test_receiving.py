@@ -205,6 +205,17 @@ class TestWaiting:
         await api.clock.advance(0.2)
         assert await waiting == {"messages": []}
 
+    @pytest.mark.parametrize(("prefer", "applied"), [("respond-async, wait=10", "wait=10"), ("wait=9999", "wait=50")])
+    async def test_the_answer_names_the_wait_of_the_header(self, api: ApiServer, prefer: str, applied: str) -> None:
+        await api.request_json("PUT", "/queues/orders")
+        for wanted, expected in (({}, applied), ({"wait_seconds": 20}, None)):
+            waiting = asyncio.create_task(
+                api.request("POST", "/queues/orders/messages/receive", wanted, headers={"Prefer": prefer})
+            )
+            await run_ready_tasks()
+            await api.clock.advance(50.1)
+            assert (await waiting).headers.get("preference-applied") == expected
+
     async def test_the_server_caps_it(self, api: ApiServer) -> None:
         waiting = await self.wait(api, seconds=100_000)
         await api.clock.advance(50.1)

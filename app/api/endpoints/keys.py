@@ -1,5 +1,6 @@
 """API keys over HTTP: create, list and revoke them. All need the right `manage` on all queues."""
 
+from app.api.http.answer_headers import location
 from app.api.http.asgi import Headers
 from app.api.http.local_access import LOCAL_ADMIN
 from app.api.http.operation import operation
@@ -17,7 +18,7 @@ NO_STORE_HEADERS: Headers = ((b"cache-control", b"no-store"),)
 
 @operation(
     "POST", KEYS, right=Right.MANAGE, tag="keys",
-    body=CreateKey, responses={201: CreatedKey}, refusals=(409, 422), headers=(LOCAL_ADMIN,),
+    body=CreateKey, responses={201: CreatedKey}, has_location=True, refusals=(409, 422), headers=(LOCAL_ADMIN,),
     example={"principal": "shop", "rights": ["send"], "patterns": ["orders", "orders.*"]},
 )  # fmt: skip
 async def create_key(request: Request[CreateKey]) -> Response:
@@ -30,7 +31,8 @@ async def create_key(request: Request[CreateKey]) -> Response:
     expires_at = None if lifetime is None else now + lifetime
     new_key = await verbs.create_key(request.broker.keys, body.principal, body.grant(), now, expires_at)
     _clear_key_cache(request)
-    return Response(created_key(new_key.key, new_key.secret), 201, headers=NO_STORE_HEADERS)
+    created = created_key(new_key.key, new_key.secret)
+    return Response(created, 201, headers=(*NO_STORE_HEADERS, *location(f"{KEYS}/{created.id}")))
 
 
 @operation("GET", KEYS, right=Right.MANAGE, tag="keys", responses={200: KeyPage}, refusals=(422,), query=Page)

@@ -62,7 +62,8 @@ async def browse_messages(request: Request[None]) -> Response:
 
 
 @operation(
-    "GET", MESSAGE, right=Right.BROWSE, tag="messages", responses={200: MessageView}, refusals=(404, 422), etag_statuses=(200,),
+    "GET", MESSAGE, right=Right.BROWSE, tag="messages",
+    responses={200: MessageView, 304: None}, refusals=(404, 422), headers=("If-None-Match",), etag_statuses=(200, 304),
 )  # fmt: skip
 async def get_message(request: Request[None]) -> Response:
     """Get one message in any state."""
@@ -72,14 +73,16 @@ async def get_message(request: Request[None]) -> Response:
 
 @operation(
     "GET", MESSAGE + "/body", right=Right.BROWSE, tag="messages",
-    responses={200: bytes}, refusals=(404, 422), response_media_type=OCTET_STREAM,
+    responses={200: bytes, 304: None}, refusals=(404, 422), headers=("If-None-Match",), etag_statuses=(200, 304),
+    response_media_type=OCTET_STREAM,
 )  # fmt: skip
 async def get_message_body(request: Request[None]) -> Response:
-    """Get the body of a message, byte for byte as it was sent, with its content type."""
+    """Get the body of a message, byte for byte as it was sent, with its content type. It never changes."""
     message = await _read_message(request)
     patch = message.envelope.content_type
     content_type = patch.encode() if patch else JSON if message.body_kind is BodyKind.JSON else OCTET_STREAM
-    return Response(content=message.body, content_type=content_type, headers=UNTRUSTED_BODY_HEADERS)
+    headers = (*UNTRUSTED_BODY_HEADERS, (b"etag", b'"%d"' % message.sequence_number))
+    return Response(content=message.body, content_type=content_type, headers=headers)
 
 
 @operation(

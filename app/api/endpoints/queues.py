@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from app.api.endpoints.filters import parse_filter
+from app.api.http.answer_headers import location
 from app.api.http.asgi import Headers
 from app.api.http.authorize import authorize
 from app.api.http.operation import EmptyBody, operation
@@ -43,7 +44,7 @@ UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
 
 @operation(
     "PUT", QUEUE, right=Right.MANAGE, tag="queues",
-    body=QueueSettingsBody, responses={200: QueueView, 201: QueueView}, refusals=(404, 409, 412, 422),
+    body=QueueSettingsBody, responses={200: QueueView, 201: QueueView}, has_location=True, refusals=(404, 409, 412, 422),
     headers=("If-Match", "If-None-Match"), etag_statuses=(200, 201),
     example={"lock_duration_seconds": 60, "retry": {"kind": "exponential", "first_seconds": 1, "jitter": 0.2}},
 )  # fmt: skip
@@ -58,7 +59,8 @@ async def put_queue(request: Request[QueueSettingsBody]) -> Response:
     _authorize_forwarding(request, request.body)
     condition = Precondition(request.if_match(), request.if_none_match() or ())
     queue, is_created = await verbs.put_queue(request.broker.queues, name, request.body.settings(), condition)
-    return Response(queue_view(queue), 201 if is_created else 200, headers=_etag_header(queue))
+    headers = (*_etag_header(queue), *location(f"/v1/queues/{name}")) if is_created else _etag_header(queue)
+    return Response(queue_view(queue), 201 if is_created else 200, headers=headers)
 
 
 @operation(

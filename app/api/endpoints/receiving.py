@@ -75,6 +75,7 @@ async def _receive_unless_disconnected(
         if wait_seconds > 0 or wanted.message_filter is not None:
             waiting = replace(wanted, wait_seconds=wait_seconds)
             messages, headers = await _receive_until_disconnect(request, queue, waiting, attempt)
+            headers = (*headers, *request.preference_applied(request.body.wait_seconds))
     if messages and is_disconnected(request.receive):
         await _release(request, queue, attempt, messages)
         raise ClientDisconnected

@@ -8,6 +8,7 @@ from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.cloudevents import event_message, is_event
 from app.api.endpoints.joining import joined_transaction
 from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message, without_transaction
+from app.api.http.answer_headers import location
 from app.api.http.asgi import Headers
 from app.api.http.disconnect import run_until_disconnect
 from app.api.http.operation import EmptyBody, operation
@@ -45,7 +46,7 @@ SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
 
 @operation(
     "POST", "/v1/queues/{queue}/messages", right=Right.SEND, tag="messages",
-    body=SendMessage, empty_body=EmptyBody.REFUSED, responses={200: DeliveredMessage, 201: SentMessage, 202: AcceptedMessage},
+    body=SendMessage, empty_body=EmptyBody.REFUSED, responses={200: DeliveredMessage, 201: SentMessage, 202: AcceptedMessage}, has_location=True,
     refusals=(*SEND_REFUSALS, 504), headers=SEND_HEADER_NAMES,
     example={"body": {"order": 17}, "subject": "order.placed", "properties": {"region": "eu"}, "delay_seconds": 5},
 )  # fmt: skip
@@ -84,7 +85,7 @@ async def _send_synchronously(request: Request[SendMessage]) -> Response:
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/raw", right=Right.SEND, tag="messages",
-    body=bytes, responses={201: SentMessage, 202: AcceptedMessage}, refusals=SEND_REFUSALS,
+    body=bytes, responses={201: SentMessage, 202: AcceptedMessage}, has_location=True, refusals=SEND_REFUSALS,
     headers=(*SEND_HEADER_NAMES, "Peeklock-Transaction-Id", *FIELD_HEADERS),
 )  # fmt: skip
 async def send_raw(request: Request[bytes]) -> Response:
@@ -157,7 +158,7 @@ async def _send_one(request: Request[Any], new_message: NewMessage, attempt: Att
             202,
         )
     (receipt,), headers = await _store(request, [new_message], attempt)
-    return Response(sent_message(receipt), 201, headers=headers)
+    return Response(sent_message(receipt), 201, headers=(*headers, *await _location(request, receipt)))
 
 
 async def _join_one(
@@ -187,6 +188,16 @@ async def _store(
 
 async def _queue(request: Request[Any], new_messages: Sequence[NewMessage] = ()) -> Queue:
     return await request.broker.queue_cache.by_name_for_send(request.path["queue"], new_messages)
+
+
+async def _location(request: Request[Any], receipt: Receipt) -> Headers:
+    """Return where the message is. A queue to which messages are forwarded may be none of the sender's concern."""
+    try:
+        queue = await request.queue()
+    except Refusal:
+        return ()  # the queue was deleted since
+    is_here = queue.settings.forward_to is None
+    return location(f"/v1/queues/{queue.name}/messages/{receipt.sequence_number}") if is_here else ()
 
 
 def _result(index: int, outcome: Receipt | Refusal, tracking_id: str) -> SendResult:

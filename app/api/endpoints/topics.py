@@ -6,6 +6,7 @@ from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.filters import parse_filter
+from app.api.http.answer_headers import location
 from app.api.http.asgi import Headers
 from app.api.http.authorize import authorize
 from app.api.http.operation import operation
@@ -47,7 +48,7 @@ INVALID_NAME = "A subscription's name has the form of a queue's name."
 
 @operation(
     "PUT", TOPIC, right=Right.MANAGE, tag="topics",
-    body=TopicSettingsBody, responses={200: TopicView, 201: TopicView}, refusals=(409, 412, 422),
+    body=TopicSettingsBody, responses={200: TopicView, 201: TopicView}, has_location=True, refusals=(409, 412, 422),
     headers=("If-Match", "If-None-Match"), etag_statuses=(200, 201), example={"description": "Everything about orders."},
 )  # fmt: skip
 async def put_topic(request: Request[TopicSettingsBody]) -> Response:
@@ -56,7 +57,7 @@ async def put_topic(request: Request[TopicSettingsBody]) -> Response:
     topic, is_created = await verbs.put(
         topics, request.path["topic"], request.body.settings(), _precondition_of_put(request)
     )
-    return _topic_response(topic, 201 if is_created else 200)
+    return _topic_response(topic, is_created=is_created)
 
 
 @operation(
@@ -71,7 +72,7 @@ async def list_topics(request: Request[None]) -> Response:
 
 
 @operation(
-    "GET", TOPIC, right=Right.BROWSE, tag="topics", responses={200: TopicView}, refusals=(404, 422), etag_statuses=(200,),
+    "GET", TOPIC, right=Right.BROWSE, tag="topics", responses={200: TopicView, 304: None}, refusals=(404, 422), headers=("If-None-Match",), etag_statuses=(200, 304),
 )  # fmt: skip
 async def get_topic(request: Request[None]) -> Response:
     """Get a topic."""
@@ -102,7 +103,7 @@ async def delete_topic(request: Request[None]) -> Response:
 
 @operation(
     "PUT", SUBSCRIPTION, right=Right.MANAGE, tag="topics",
-    body=SubscriptionSettingsBody, responses={200: SubscriptionView, 201: SubscriptionView}, refusals=(404, 409, 412, 422),
+    body=SubscriptionSettingsBody, responses={200: SubscriptionView, 201: SubscriptionView}, has_location=True, refusals=(404, 409, 412, 422),
     headers=("If-Match", "If-None-Match"), etag_statuses=(200, 201),
     example={"filter": "message.properties.region == 'eu'", "set_properties": {"from": "orders"}},
 )  # fmt: skip
@@ -121,7 +122,7 @@ async def put_subscription(request: Request[SubscriptionSettingsBody]) -> Respon
     await _prepare_target(request, settings.target_queue, is_given=request.body.target_queue is not None)
     subscriptions = verbs.subscriptions_of(request.broker.topics, topic)
     subscription, is_created = await verbs.put(subscriptions, name, settings, precondition)
-    return _subscription_response(topic, subscription, 201 if is_created else 200)
+    return _subscription_response(topic, subscription, is_created=is_created)
 
 
 @operation(
@@ -139,7 +140,7 @@ async def list_subscriptions(request: Request[None]) -> Response:
 
 @operation(
     "GET", SUBSCRIPTION, right=Right.BROWSE, tag="topics",
-    responses={200: SubscriptionView}, refusals=(404, 422), etag_statuses=(200,),
+    responses={200: SubscriptionView, 304: None}, refusals=(404, 422), headers=("If-None-Match",), etag_statuses=(200, 304),
 )  # fmt: skip
 async def get_subscription(request: Request[None]) -> Response:
     """Get a subscription of a topic."""
@@ -262,13 +263,18 @@ def _next_cursor(listed: Sequence[Topic] | Sequence[Subscription], page: Page) -
     return listed[page.limit - 1].name if len(listed) > page.limit else None
 
 
-def _topic_response(topic: Topic, status: int = 200) -> Response:
-    return Response(topic_view(topic), status, headers=_etag_header(topic.etag))
+def _topic_response(topic: Topic, *, is_created: bool = False) -> Response:
+    path = TOPIC.format(topic=topic.name)
+    return _tagged_response(topic_view(topic), topic.etag, path if is_created else None)
 
 
-def _subscription_response(topic: Topic, subscription: Subscription, status: int = 200) -> Response:
-    return Response(subscription_view(topic, subscription), status, headers=_etag_header(subscription.etag))
+def _subscription_response(topic: Topic, subscription: Subscription, *, is_created: bool = False) -> Response:
+    path = SUBSCRIPTION.format(topic=topic.name, subscription=subscription.name)
+    return _tagged_response(subscription_view(topic, subscription), subscription.etag, path if is_created else None)
 
 
-def _etag_header(etag: str) -> Headers:
-    return ((b"etag", b'"%s"' % etag.encode()),)
+def _tagged_response(view: TopicView | SubscriptionView, etag: str, created_path: str | None) -> Response:
+    headers: Headers = ((b"etag", b'"%s"' % etag.encode()),)
+    if created_path is None:
+        return Response(view, headers=headers)
+    return Response(view, 201, headers=(*headers, *location(created_path)))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from app.api.http.answer_headers import location
 from app.api.http.operation import EmptyBody, operation
 from app.api.http.request import Request, invalid_cursor
 from app.api.http.response import Response
@@ -27,7 +28,7 @@ BEFORE_THE_FIRST = -1
 
 @operation(
     "POST", "/v1/transactions", right=ANY_RIGHT, tag="transactions",
-    body=OpenTransaction, empty_body=EmptyBody.USUAL, responses={201: TransactionView}, refusals=(409, 422),
+    body=OpenTransaction, empty_body=EmptyBody.USUAL, responses={201: TransactionView}, has_location=True, refusals=(409, 422),
     example={"timeout_seconds": 60},
 )  # fmt: skip
 async def start_transaction(request: Request[OpenTransaction]) -> Response:
@@ -37,7 +38,8 @@ async def start_transaction(request: Request[OpenTransaction]) -> Response:
     that opened it can use it.
     """
     transaction = await open_transaction(request.broker.transactions, request.principal.name, request.body.duration())
-    return Response(transaction_view(transaction), 201)
+    view = transaction_view(transaction)
+    return Response(view, 201, headers=location(f"/v1/transactions/{view.id}"))
 
 
 @operation(

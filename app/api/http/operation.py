@@ -38,7 +38,8 @@ class Operation:
     `right` None means that no API key is needed, `ANY_RIGHT` that any API key is enough. `responses` maps
     a status to the struct of its body: None for no body, `bytes` for bytes of any type. `body` None means that the operation has no body, `bytes` that it accepts any content
     type. `query` is the struct of its query parameters. `headers` are the request headers that it reads.
-    `etag_statuses` are the statuses whose answers have an ETag. `request_media_type` and `response_media_type` are
+    `etag_statuses` are the statuses whose answers have an ETag, and `has_location` says that those with 201 name what was
+    created. `request_media_type` and `response_media_type` are
     the media types of the body and of the answers. `example` is one of the body.
     `answer_bytes` are the bytes that an answer may have: they are reserved while it is read. 0 reserves none, because
     answers are small, or because the verb reserves what it reads. `empty_body` says what an empty JSON
@@ -56,6 +57,7 @@ class Operation:
     query: type[msgspec.Struct] | None = None
     headers: tuple[str, ...] = ()
     etag_statuses: tuple[int, ...] = ()
+    has_location: bool = False
     request_media_type: bytes = JSON
     response_media_type: bytes = JSON
     example: Mapping[str, Any] | None = None
@@ -95,6 +97,7 @@ def operation(
     query: type[msgspec.Struct] | None = None,
     headers: tuple[str, ...] = (),
     etag_statuses: tuple[int, ...] = (),
+    has_location: bool = False,
     request_media_type: bytes = JSON,
     response_media_type: bytes = JSON,
     example: Mapping[str, Any] | None = None,
@@ -116,6 +119,7 @@ def operation(
             query,
             headers,
             etag_statuses,
+            has_location,
             request_media_type,
             response_media_type,
             example,

@@ -5,6 +5,7 @@ from typing import Any
 
 import structlog
 
+from app.api.http.answer_headers import finish_of
 from app.api.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send
 from app.api.http.authorize import Authorization
 from app.api.http.context import AppContext
@@ -54,6 +55,7 @@ class OperationHandler:
         self._decode = body_decoder(operation.body, is_message=operation.empty_body is EmptyBody.REFUSED)
         self._count_entries = entry_counter(operation.body)
         self._decode_query = query_decoder(operation.query)
+        self._finish = finish_of(operation)
         self._metrics = context.metrics.for_operation(operation.name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -111,9 +113,9 @@ class OperationHandler:
                 reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
             query = self._decode_query(scope["query_string"])
             request_id: str = scope["state"]["request_id"]
-            return await self._endpoint(
-                Request(self._context, principal, request_id, path, query, headers, receive, raw, body)
-            )
+            request = Request(self._context, principal, request_id, path, query, headers, receive, raw, body)
+            response = await self._endpoint(request)
+            return response if self._finish is None else self._finish(scope, request, response)
 
     async def _with_reserved_answer(self, request: Request[Any]) -> Response:
         """Run the endpoint once the answer has its bytes: slow clients may hold those of other answers."""

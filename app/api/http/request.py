@@ -91,10 +91,18 @@ class Request(msgspec.Struct, Generic[Body]):
 
     def wait_seconds(self, requested: float | None) -> float:
         """Return the seconds to wait: `requested` or those of `Prefer: wait=N`, at most the cap of the server."""
-        if requested is None:
-            preference = PREFER_WAIT.search(",".join(self._header_values(b"prefer")))
-            requested = float(preference.group(2)) if preference else 0.0
-        return min(requested, self.context.long_poll_cap_seconds)
+        wanted = self._preferred_wait() or 0.0 if requested is None else requested
+        return min(wanted, self.context.long_poll_cap_seconds)
+
+    def preference_applied(self, requested: float | None) -> Headers:
+        """Return the header that says how long the request could wait, if that followed from `Prefer` (RFC 7240, 3)."""
+        if requested is not None or self._preferred_wait() is None:
+            return ()
+        return ((b"preference-applied", b"wait=%d" % self.wait_seconds(None)),)
+
+    def _preferred_wait(self) -> float | None:
+        preference = PREFER_WAIT.search(",".join(self._header_values(b"prefer")))
+        return float(preference.group(2)) if preference else None
 
     def if_match(self) -> Container[str] | None:
         """Return the tags of If-Match, one of which the resource must have (RFC 9110, 13.1.1); None without the header."""

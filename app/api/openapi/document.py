@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 import app
 from app.api.endpoints.raw_send import FIELD_HEADERS
 from app.api.endpoints.routes import OPERATIONS
+from app.api.http.answer_headers import is_paged
 from app.api.http.authorize import DEFAULT_RIGHT
 from app.api.http.local_access import LOCAL_ADMIN
 from app.api.http.operation import EmptyBody, Operation
@@ -120,6 +121,15 @@ REQUEST_HEADERS: Mapping[str, tuple[str, Schema]] = {
 RESPONSE_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "X-Request-Id": ("The id of this request.", {"type": "string"}),
     "ETag": ("The tag of the resource, to send in If-Match.", {"type": "string"}),
+    "Location": (
+        "The path of what was created. A message that was forwarded, or that is uncommitted, has none.",
+        {"type": "string"},
+    ),
+    "Link": ('The path of the next page, if there is one, with `rel="next"`.', {"type": "string"}),
+    "Preference-Applied": (
+        "The wait that was applied, if the request had `Prefer: wait` and waited.",
+        {"type": "string"},
+    ),
     "Idempotency-Replayed": ("`true` if this answer repeats that of an earlier request.", {"type": "string"}),
     "Retry-After": ("Seconds after which to try again.", {"type": "string"}),
     "WWW-Authenticate": ("How to authenticate.", {"type": "string"}),
@@ -130,7 +140,13 @@ NAMED_PROBLEMS = frozenset({404, 409, 410, 412, 504})
 
 OTHER_PROBLEM_HEADERS = ("WWW-Authenticate", "Accept-Encoding", "Retry-After")
 """Headers that some other problems have."""
-SUCCESS_DESCRIPTIONS = {200: "Done.", 201: "Created.", 202: "Accepted.", 204: "Done. The answer has no body."}
+SUCCESS_DESCRIPTIONS = {
+    200: "Done.",
+    201: "Created.",
+    202: "Accepted.",
+    204: "Done. The answer has no body.",
+    304: "The client has this already.",
+}
 EXAMPLES_FILE = Path(__file__).with_name("answer_examples.json")
 BINARY: Schema = {"type": "string", "format": "binary"}
 
@@ -298,6 +314,9 @@ def _response(operation: Operation, status: int) -> dict[str, Any]:
     shape = operation.responses[status]
     names = ["X-Request-Id"]
     names += ["ETag"] if status in operation.etag_statuses else []
+    names += ["Location"] if status == 201 and operation.has_location else []
+    names += ["Link"] if is_paged(operation) else []
+    names += ["Preference-Applied"] if "Prefer" in operation.headers else []
     names += ["Idempotency-Replayed"] if "Idempotency-Key" in operation.headers and status != 202 else []
     response: dict[str, Any] = {"description": SUCCESS_DESCRIPTIONS[status], "headers": _header_references(names)}
     if shape is bytes:
