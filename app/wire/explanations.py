@@ -1,7 +1,5 @@
 """Explanations of messages and queues in responses."""
 
-from typing import Literal, TypeAlias
-
 import msgspec
 
 from app.domain.explanation import EndedMessage, MessageExplanation, MessageReason
@@ -11,13 +9,11 @@ from app.domain.queue_explanation import QueueExplanation, QueueReason, SendAcce
 from app.domain.settlement import Outcome
 from app.domain.transaction import WaitingSettlement
 from app.wire.explanation_texts import end_text, message_text
-from app.wire.field_types import STATE_NAMES, StateName, Timestamp
+from app.wire.field_types import STATE_NAMES, Timestamp, ViewedState
 from app.wire.queue_explanation_texts import queue_text
 from app.wire.queues import MessageCounts, message_counts
 from app.wire.settlements import SettledOutcome, outcome_name
 from app.wire.times import maybe_to_wire, to_wire
-
-ExplainedState: TypeAlias = Literal[StateName, "ended"]
 
 
 class WaitingSettlementView(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -31,7 +27,7 @@ class WaitingSettlementView(msgspec.Struct, omit_defaults=True, kw_only=True):
 class MessageExplanationView(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Why a message is not delivered, or how it ended; fields that do not apply are omitted."""
 
-    state: ExplainedState
+    state: ViewedState
     reason: MessageReason
     text: str
     holder: str | None = None

@@ -135,6 +135,8 @@ SentState: TypeAlias = Literal[
     "available", "scheduled", "locked", "deferred", "dead_lettered", "blocked", "uncommitted"
 ]
 """The state of a message that was sent; `uncommitted` until its transaction is committed."""
+ViewedState: TypeAlias = Literal[StateName, "ended"]
+"""The state of a message, or `ended` if it has left its queue."""
 STATE_NAMES: Final[Mapping[MessageState, StateName]] = {
     MessageState.BLOCKED: "blocked",
     MessageState.AVAILABLE: "available",

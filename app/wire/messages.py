@@ -26,6 +26,7 @@ from app.wire.field_types import (
     SequenceNumber,
     StateName,
     Timestamp,
+    ViewedState,
     WaitSeconds,
 )
 from app.wire.properties import RawProperties, StoredProperties
@@ -60,7 +61,7 @@ class MessageView(msgspec.Struct, omit_defaults=True):
 
     sequence_number: int
     message_id: str
-    state: StateName
+    state: ViewedState
     priority: int
     enqueued_at: Timestamp
     available_at: Timestamp
@@ -140,11 +141,11 @@ class EditMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def message_views(messages: Sequence[Message], monotonic: Callable[[], float]) -> list[MessageView]:
-    """Build the JSON of received messages: locked ones with their lock tokens.
+    """Build the JSON of received messages, with their lock tokens.
 
     The remaining lock times are computed last, because encoding bodies takes time.
     """
-    views = [_locked_view(message) for message in messages]
+    views = [_received_view(message) for message in messages]
     now = monotonic()
     for message, view in zip(messages, views, strict=True):
         remaining = message.lock_remaining(now)
@@ -152,11 +153,14 @@ def message_views(messages: Sequence[Message], monotonic: Callable[[], float]) -
     return views
 
 
-def _locked_view(message: Message) -> MessageView:
+def _received_view(message: Message) -> MessageView:
+    """Build the JSON of a received message. One without a lock has ended with its delivery."""
     view = message_view(message)
     if message.lock_token is not None and message.locked_until is not None:
         view.lock_token = str(LockToken(message.sequence_number, message.lock_token))
         view.locked_until = to_wire(message.locked_until)
+    else:
+        view.state = "ended"
     return view
 
 

@@ -89,6 +89,7 @@ async def test_concurrent_receivers_never_lock_the_same_message(api: ApiServer) 
 async def test_receive_and_delete_leaves_nothing_to_settle(api: ApiServer) -> None:
     await api.send(body="gone")
     (message,) = await api.receive(mode="receive_and_delete")
+    assert message["state"] == "ended"
     assert message["body"] == "gone"
     assert not {"lock_token", "locked_until", "lock_remaining_ms"} & message.keys()
     assert await api.counts() == {}

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from app.api.openapi.field_descriptions import FieldDescriptions
-from app.wire import execution, explanations, field_types, retry, sending, settlements, transactions
+from app.wire import execution, field_types, retry, sending, settlements, transactions
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -25,7 +25,7 @@ NAMED_TYPES: Mapping[str, Any] = {
     "MessageState": field_types.StateName,
     "SettlementOutcome": settlements.SettledOutcome,
     "SentState": field_types.SentState,
-    "ExplainedState": explanations.ExplainedState,
+    "ViewedState": field_types.ViewedState,
     "TransactionState": transactions.TransactionStateName,
     "Delivery": sending.Delivery,
 }
