@@ -162,6 +162,7 @@ class ServerApplication:
             _secret(self._settings.metrics_key),
             self._settings.metrics_per_queue,
             self._settings.is_loopback,
+            frozenset(origin.encode() for origin in self._settings.allowed_origins),
         )
 
     def _drain(self, services: Services) -> None:

@@ -1,9 +1,10 @@
 """The settings of a server, read once from `PEEKLOCK_*`. Backends receive values, never settings."""
 
+import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.domain.instant import to_seconds
@@ -11,6 +12,9 @@ from app.domain.queue import MAX_ARCHIVE_RETENTION
 from app.domain.state import DEFAULT_RETENTION
 from app.domain.transaction import MAX_OPEN_TRANSACTIONS, OPEN_TRANSACTIONS_PER_PRINCIPAL
 from app.domain.weight import MAX_RESPONSE_BYTES
+
+ORIGIN = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]{1,5})?|https?://\[[0-9a-f:]+\](?::[0-9]{1,5})?")
+"""A web origin as browsers write it: in lower case, without a path."""
 
 
 class Settings(BaseSettings):
@@ -56,6 +60,11 @@ class Settings(BaseSettings):
         ge=1,
         le=MAX_OPEN_TRANSACTIONS,
         description="Maximum number of open transactions of one principal. Above it a new one is refused with 409.",
+    )
+    cors_origins: str = Field(
+        default="",
+        description="Origins of web pages that may use the server, separated by commas, such as https://shop.example. "
+        "By default pages of other sites may not.",
     )
     metrics_key: SecretStr | None = Field(
         default=None,
@@ -135,6 +144,19 @@ class Settings(BaseSettings):
         default=False, description="Serve beyond loopback without API keys. Every client may then do everything."
     )
 
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_origins(cls, value: str) -> str:
+        for origin in _split_origins(value):
+            if ORIGIN.fullmatch(origin) is None:
+                raise ValueError(f"{origin} is not an origin, such as https://shop.example or http://localhost:3000")
+        return value
+
+    @property
+    def allowed_origins(self) -> list[str]:
+        """The origins of web pages that may use the server."""
+        return _split_origins(self.cors_origins)
+
     @property
     def is_embedded(self) -> bool:
         """Whether the server uses its embedded database in the data directory."""
@@ -156,3 +178,7 @@ class Settings(BaseSettings):
     def creates_queues(self) -> bool:
         """Whether the first send to a queue creates it."""
         return self.is_embedded if self.auto_create_queues is None else self.auto_create_queues
+
+
+def _split_origins(text: str) -> list[str]:
+    return [origin.strip() for origin in text.split(",") if origin.strip()]

@@ -13,6 +13,7 @@ from app.api.http import access_log
 from app.api.http.asgi import ASGI, Receive, Scope, Send
 from app.api.http.authorize import DEFAULT_RIGHT, Authorization
 from app.api.http.context import AppContext
+from app.api.http.cors import allow_origins
 from app.api.http.local_access import LocalAccessPolicy
 from app.api.http.operation_handler import OperationHandler
 from app.api.http.operation_index import OperationIndex, path_segments
@@ -29,7 +30,8 @@ FRAMEWORK_CODES = {404: "not-found", 405: "method-not-allowed"}
 def build_application(context: AppContext) -> ASGI:
     """Return the application of a server. A `RequestIdMiddleware` must wrap it, because requests need their id."""
     application = Application(context)
-    return access_log.AccessLog(application, application.operation_name) if access_log.is_enabled() else application
+    for_pages = allow_origins(application, context.allowed_origins)
+    return access_log.AccessLog(for_pages, application.operation_name) if access_log.is_enabled() else for_pages
 
 
 class Application(FastAPI):
@@ -47,7 +49,12 @@ class Application(FastAPI):
             OperationRoute(OperationHandler(page, context), include_in_schema=False)
             for page in document_pages(self.openapi)
         ]
-        policy = LocalAccessPolicy(context.is_loopback, requires_json=False, requires_admin_header=False)
+        policy = LocalAccessPolicy(
+            context.is_loopback,
+            requires_json=False,
+            requires_admin_header=False,
+            allowed_origins=context.allowed_origins,
+        )
         self._default_authorization = Authorization(context.authenticator, DEFAULT_RIGHT, policy)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -59,6 +59,7 @@ JSON_BODY, ANY_BODY, KEYS = (
     LocalAccessPolicy(True, False, False),
     LocalAccessPolicy(True, True, True),
 )
+LISTED = LocalAccessPolicy(True, True, False, frozenset({b"https://shop.example"}))
 LOCAL_HEADERS = {"host": "localhost:8080"}
 PAGE_HEADERS = {**LOCAL_HEADERS, "origin": "http://localhost:8080"}
 BODY = {"content-length": "2"}
@@ -86,6 +87,11 @@ TABLE: list[tuple[LocalAccessPolicy, dict[str, str], str | None]] = [
     (JSON_BODY, {"host": "evil.example:8080", "origin": "http://evil.example:8080"}, HOST_NOT_LOCAL),
     (replace(JSON_BODY, requires_local_host=False), {"host": "broker.example"}, None),
     (replace(JSON_BODY, requires_local_host=False), {"host": "broker.example", "origin": "http://evil.example"}, CROSS_SITE),
+    (LISTED, {**LOCAL_HEADERS, "origin": "https://shop.example", "sec-fetch-site": "cross-site"}, None),
+    (LISTED, {**LOCAL_HEADERS, "origin": "https://shop.example.evil.example"}, CROSS_SITE),
+    (LISTED, {**LOCAL_HEADERS, "sec-fetch-site": "cross-site"}, CROSS_SITE),
+    (LISTED, {**LOCAL_HEADERS, "origin": "https://shop.example", **BODY, **of_type("text/plain")}, FORM_FROM_PAGE),
+    (LISTED, {"host": "evil.example", "origin": "https://shop.example"}, HOST_NOT_LOCAL),
     (JSON_BODY, LOCAL_HEADERS, None),
     (JSON_BODY, PAGE_HEADERS, None),
     (JSON_BODY, {**LOCAL_HEADERS, "origin": "null"}, CROSS_SITE),

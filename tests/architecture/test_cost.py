@@ -201,6 +201,10 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "findall",
         [lambda n: "@entries(" + "a " * n, lambda n: "@entries(" * n, lambda n: "@entries() AS " + "a" * n],
     ),
+    "app.settings.ORIGIN": (
+        "fullmatch",
+        [lambda n: "http://" + "a." * n + "/", lambda n: "http://[" + ":" * n, lambda n: "http://a:" + "1" * n],
+    ),
     "app.store.records.statements.GROUPS_MACRO": (
         "findall",
         [lambda n: "@in_groups(:" + "a" * n, lambda n: "@in_groups(:" * n],

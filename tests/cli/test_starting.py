@@ -22,6 +22,7 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
+        ({"cors_origins": "https://shop.example/"}, "https://shop.example/ is not an origin"),
         ({"workers": 2}, "Only one process may write SQLite"),
         ({"workers": 2, "database_url": "postgresql://nobody@127.0.0.1:1/none"}, "More than one process needs Redis"),
         ({"host": "0.0.0.0"}, "No API key exists yet"),

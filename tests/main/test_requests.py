@@ -7,6 +7,8 @@ import socket
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
+import httpx
+
 from app.domain.message import MAX_BATCH_COUNT
 from tests.bounds import bounded
 from tests.main.conftest import LONG_REDIS_TIMEOUT, Serve
@@ -39,6 +41,17 @@ def test_the_open_transactions_of_a_client_are_limited_by_a_setting(serve: Serve
     service = serve(max_transactions_per_principal=1)
     assert send_request(service, "POST", "/v1/transactions").status_code == 201
     assert send_request(service, "POST", "/v1/transactions").json()["code"] == "too-many-transactions"
+
+
+def test_a_page_of_a_listed_origin_uses_a_server_without_keys(serve: Serve) -> None:
+    service = serve(cors_origins="https://shop.example, http://localhost:3000")
+    for origin, status, allowed in (
+        ("http://localhost:3000", 201, "http://localhost:3000"),
+        ("https://other.example", 403, None),
+    ):
+        headers = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
+        answer = httpx.post(f"{service.url}/v1/queues/orders/messages", json={"body": 1}, headers=headers)
+        assert (answer.status_code, answer.headers.get("access-control-allow-origin")) == (status, allowed)
 
 
 def test_without_redis_the_server_is_degraded_and_serves(

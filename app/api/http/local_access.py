@@ -26,7 +26,10 @@ HOST_NOT_LOCAL = (
     "This server listens on loopback and needs no API key, so the Host of a request is localhost, [::1] or an "
     f"address of 127.0.0.0/8. Use one of them, or {KEY_ADVICE}."
 )
-CROSS_SITE = f"This server needs no API key, so pages of other sites may not use it. From such a page, {KEY_ADVICE}."
+CROSS_SITE = (
+    "This server needs no API key, so pages of other sites may not use it. List the origin of such a page in "
+    f"PEEKLOCK_CORS_ORIGINS, or {KEY_ADVICE}."
+)
 FORM_FROM_PAGE = f"This server needs no API key, so it takes no form from a web page. Send the body as application/json, or {KEY_ADVICE}."
 NOT_JSON = (
     f"This server needs no API key, so the body of this call is JSON. Send it as application/json, or {KEY_ADVICE}."
@@ -42,12 +45,14 @@ class LocalAccessPolicy:
     """What one operation requires of a request without an API key.
 
     `requires_local_host`: the Host must name this machine. `requires_json`: a body must be JSON; otherwise it may have
-    any type. `requires_admin_header`: the request must have the header `LOCAL_ADMIN`.
+    any type. `requires_admin_header`: the request must have the header `LOCAL_ADMIN`. `allowed_origins`: the other sites
+    whose pages may send requests, as they may send them with an API key.
     """
 
     requires_local_host: bool
     requires_json: bool
     requires_admin_header: bool
+    allowed_origins: frozenset[bytes] = frozenset()
 
     def violation(self, headers: Headers) -> str | None:
         """Return why a request with these headers is refused and what to do instead, None if it is accepted."""
@@ -56,9 +61,7 @@ class LocalAccessPolicy:
         origin = header_values.get(b"origin")
         if self.requires_local_host and not is_loopback_host(host):
             return HOST_NOT_LOCAL
-        if header_values.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
-            return CROSS_SITE
-        if origin is not None and not is_same_origin(origin.decode("latin-1").lower(), host):
+        if origin not in self.allowed_origins and self._is_cross_site(header_values, origin, host):
             return CROSS_SITE
         if has_body(header_values):
             content_type = header_values.get(b"content-type", b"").decode("latin-1")
@@ -67,6 +70,12 @@ class LocalAccessPolicy:
         if self.requires_admin_header and header_values.get(LOCAL_ADMIN.lower().encode()) != b"true":
             return NO_ADMIN_HEADER
         return None
+
+    @staticmethod
+    def _is_cross_site(header_values: dict[bytes, bytes], origin: bytes | None, host: str) -> bool:
+        if header_values.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+            return True
+        return origin is not None and not is_same_origin(origin.decode("latin-1").lower(), host)
 
     def _body_violation(self, content_type: str, *, from_page: bool) -> str | None:
         if content_type.partition(";")[0].strip().lower() in FORM_CONTENT_TYPES:

@@ -82,7 +82,9 @@ class Operation:
     def local_access_policy(self, context: AppContext) -> LocalAccessPolicy:
         """Return the checks of a request where the server needs no API key."""
         requires_json = self.body not in (None, bytes)
-        return LocalAccessPolicy(context.is_loopback, requires_json, requires_admin_header=LOCAL_ADMIN in self.headers)
+        return LocalAccessPolicy(
+            context.is_loopback, requires_json, LOCAL_ADMIN in self.headers, context.allowed_origins
+        )
 
 
 def operation(

@@ -1,0 +1,40 @@
+"""Cross-origin requests: which pages of other sites a browser lets use this server (CORS, in the Fetch standard)."""
+
+from collections.abc import Collection
+from typing import Any, cast
+
+from starlette.middleware.cors import CORSMiddleware
+
+from app.api.http.asgi import ASGI
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+READABLE_HEADERS = (
+    "ETag",
+    "Idempotency-Replayed",
+    "Link",
+    "Location",
+    "Preference-Applied",
+    "Retry-After",
+    "X-Request-Id",
+)
+"""Headers of answers that scripts of a page may read. They can always read the content type."""
+
+PREFLIGHT_SECONDS = 600
+"""How long a browser may keep the permission."""
+
+
+def allow_origins(application: ASGI, origins: Collection[bytes]) -> ASGI:
+    """Return the application as pages of these origins can use it. Without an origin it stays as it is.
+
+    A page sends an API key as any client does. No cookie is read, so no page can use the rights of a visitor.
+    """
+    if not origins:
+        return application
+    return CORSMiddleware(
+        cast("Any", application),
+        allow_origins=[origin.decode() for origin in origins],
+        allow_methods=METHODS,
+        allow_headers=["*"],
+        expose_headers=READABLE_HEADERS,
+        max_age=PREFLIGHT_SECONDS,
+    )

@@ -1,0 +1,51 @@
+"""Pages of other sites use the server only if their origin is listed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from app.api.application import build_application
+from app.api.http.request_id import RequestIdMiddleware
+from app.domain.access import Right
+from tests.api.api_server import ApiServer
+
+SHOP = "https://shop.example"
+ASKED = {"Origin": SHOP, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+
+
+@pytest.fixture
+async def client(api_with_keys: ApiServer) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a server that pages of one origin may use, with a key that may send."""
+    context = replace(api_with_keys.context, allowed_origins=frozenset({SHOP.encode()}))
+    transport = httpx.ASGITransport(RequestIdMiddleware(build_application(context)))
+    authorization = {"Authorization": f"Bearer {await api_with_keys.new_key(Right.SEND)}"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://peeklock.test", headers=authorization) as client:
+        yield client
+
+
+async def test_a_listed_page_sends_a_message_and_reads_the_answer(client: httpx.AsyncClient) -> None:
+    permission = await client.options("/v1/queues/orders/messages", headers=ASKED)
+    assert permission.status_code == 200
+    assert permission.headers["access-control-allow-origin"] == SHOP
+    assert "POST" in permission.headers["access-control-allow-methods"]
+    assert permission.headers["access-control-allow-headers"] == "authorization"
+    sent = await client.post("/v1/queues/orders/messages", json={"body": 1}, headers={"Origin": SHOP})
+    assert (sent.status_code, sent.headers["access-control-allow-origin"]) == (201, SHOP)
+    assert "Location" in sent.headers["access-control-expose-headers"]
+    assert "access-control-allow-credentials" not in sent.headers
+
+
+async def test_another_page_gets_no_permission(client: httpx.AsyncClient) -> None:
+    other = "https://other.example"
+    permission = await client.options("/v1/queues/orders/messages", headers={**ASKED, "Origin": other})
+    assert (permission.status_code, "access-control-allow-origin" in permission.headers) == (400, False)
+    sent = await client.post("/v1/queues/orders/messages", json={}, headers={"Origin": other})
+    assert "access-control-allow-origin" not in sent.headers
+
+
+async def test_without_an_origin_in_the_settings_no_page_gets_permission(api: ApiServer) -> None:
+    assert (await api.http.options("/v1/queues/orders/messages", headers=ASKED)).status_code == 405
