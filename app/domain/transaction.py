@@ -71,8 +71,9 @@ class TransactionKey(msgspec.Struct, frozen=True):
 class Transaction(msgspec.Struct, frozen=True):
     """A stored transaction.
 
-    `member_count` and `member_bytes` count what has joined. `result` is set once it is committed, `cause` once it is rolled
-    back, and `member` if one member was the cause. `read_at` is the store's clock when it was read.
+    `member_count` and `member_bytes` count what has joined. `result` is set by its commit and a repeat of that; other
+    reads leave it out, because it may have megabytes. `cause` is set once it is rolled back, and `member` if one member
+    was the cause. `read_at` is the store's clock when it was read.
     """
 
     id: str

@@ -516,6 +516,19 @@ async def test_another_principal_finds_no_transaction(store_fixture: StoreFixtur
     assert (await transactions.find(key)).state is TransactionState.OPEN
 
 
+async def test_only_a_commit_reads_the_result_of_a_transaction(store_fixture: StoreFixture, queue: Queue) -> None:
+    key = await opened(store_fixture)
+    await join(store_fixture, key, queue, b"one")
+    await committed(store_fixture, key)
+    transactions = store_fixture.store.transactions
+    found = await transactions.find(key)
+    rolled_back = await transactions.roll_back(key, RollbackCause.REQUESTED)
+    assert [one.state for one in (found, rolled_back)] == [TransactionState.COMMITTED] * 2
+    assert [one.result for one in (found, rolled_back)] == [None, None], (
+        "it may have megabytes, and nobody asked for it"
+    )
+
+
 async def test_a_second_commit_gets_the_same_result(store_fixture: StoreFixture, queue: Queue) -> None:
     key = await opened(store_fixture)
     message = await store_fixture.locked(queue)

@@ -697,6 +697,11 @@ WHERE id = :id
   AND principal = :principal  -- fence: principal
 @for_update;
 
+-- transaction_answer: the result of a transaction that is committed and locked
+SELECT answer
+FROM message_transaction
+WHERE id = :id;
+
 -- add_member: store a member of a transaction
 INSERT INTO transaction_member (
     transaction_id, place, queue, queue_id, message_id, due_at, expires_at, sequence_number, lock_token, outcome,

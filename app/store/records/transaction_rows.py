@@ -19,7 +19,6 @@ from app.domain.transaction import (
     settlement_weight,
 )
 from app.domain.transaction_refusals import MemberName, RollbackCause
-from app.store.records.json_columns import read_unit_result
 from app.store.records.rows import Row
 
 TRANSACTION_COLUMNS = (
@@ -29,7 +28,6 @@ TRANSACTION_COLUMNS = (
     "expires_at",
     "member_count",
     "member_bytes",
-    "answer",
     "cause",
     "member",
     "read_at",
@@ -37,8 +35,8 @@ TRANSACTION_COLUMNS = (
 
 
 def transaction(row: Row) -> Transaction:
-    """Convert a row of `TRANSACTION_COLUMNS`."""
-    transaction_id, state, opened_at, expires_at, member_count, size, answer, cause, member, read_at = row
+    """Convert a row of `TRANSACTION_COLUMNS`. Its result is read apart: it may have megabytes, and only commits answer it."""
+    transaction_id, state, opened_at, expires_at, member_count, size, cause, member, read_at = row
     return Transaction(
         transaction_id,
         TransactionState(state),
@@ -46,7 +44,7 @@ def transaction(row: Row) -> Transaction:
         expires_at,
         member_count,
         size,
-        None if answer is None else read_unit_result(answer),
+        None,
         None if cause is None else RollbackCause(cause),
         None if member is None else _decode_name(member),
         read_at,

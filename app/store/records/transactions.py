@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from app.broker.ports import Attempt, AttemptResult, CommitResult, JoinResult
 from app.domain.instant import Duration
 from app.domain.message import Draft
@@ -28,7 +30,7 @@ from app.domain.transaction_refusals import MemberName, RollbackCause, TooManyTr
 from app.store.records import joining, rows, transaction_rows
 from app.store.records.attempts import stored_answer
 from app.store.records.database import Database, SqlSession, unavailable_when_closed
-from app.store.records.json_columns import read_ids, write_unit_result
+from app.store.records.json_columns import read_ids, read_unit_result, write_unit_result
 from app.store.records.transaction_steps import TransactionSteps, read_transaction
 from app.store.records.unit_effects import UnitEffects
 
@@ -99,7 +101,9 @@ class TransactionRecords:
 
     async def _commit(self, session: SqlSession, key: TransactionKey) -> tuple[CommitResult, UnitEffects | None]:
         transaction = await read_transaction(session, "transaction_for_update", key)
-        if transaction.state is not TransactionState.OPEN:
+        if transaction.state is TransactionState.COMMITTED:
+            return CommitResult(await _with_result(session, transaction)), None
+        if transaction.state is TransactionState.ROLLED_BACK:
             return CommitResult(transaction), None
         if transaction.is_overdue:
             return CommitResult(await _end_rolled_back(session, key, Rollback(RollbackCause.TIMEOUT))), None
@@ -108,9 +112,9 @@ class TransactionRecords:
         if isinstance(plan, Rollback):
             return CommitResult(await _end_rolled_back(session, key, plan)), None
         effects = await self._steps.execute(session, plan)
-        answer = write_unit_result(effects.result(plan))
-        committed = await _end(session, key, TransactionState.COMMITTED, answer=answer)
-        return CommitResult(committed, plan), effects
+        result = effects.result(plan)
+        committed = await _end(session, key, TransactionState.COMMITTED, answer=write_unit_result(result))
+        return CommitResult(replace(committed, result=result), plan), effects
 
     async def roll_back(self, key: TransactionKey, cause: RollbackCause, token: LockToken | None = None) -> Transaction:
         """See `TransactionStore`."""
@@ -150,6 +154,12 @@ async def _queues_of(session: SqlSession, members: Sequence[Member]) -> Mapping[
     for queue in queues:
         check_known(queue)
     return {queue.id: queue for queue in queues}
+
+
+async def _with_result(session: SqlSession, transaction: Transaction) -> Transaction:
+    """Return a committed transaction with the result of its commit."""
+    ((answer,),) = await session.fetch("transaction_answer", id=transaction.id)
+    return replace(transaction, result=read_unit_result(answer))
 
 
 async def _member_with(session: SqlSession, transaction_id: str, token: LockToken) -> MemberName | None:
