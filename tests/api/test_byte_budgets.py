@@ -182,19 +182,30 @@ async def test_a_receive_that_the_budget_refuses_claims_nothing(api: ApiServer) 
 
 @pytest.mark.parametrize(
     "path",
-    ["/states/game.17", "/states/game.17/history", "/queues/orders/messages/1/history", "/topics/events/subscriptions"],
-)
+    [
+        "/states/game.17", "/states/game.17/history", "/queues/orders/messages/1/history", "/topics/events/subscriptions",
+        "/topics", "/queues", "/transactions/{transaction}",
+    ],
+)  # fmt: skip
 async def test_a_large_answer_is_read_once_slow_clients_have_taken_theirs(api: ApiServer, path: str) -> None:
     await api.send()
     await api.request_json("PUT", "/topics/events", {})
+    opened = await api.request_json("POST", "/transactions", {})
     answers = api.broker.response_limits.budget
     answers.acquire_unchecked(answers.limit)
-    waiting = asyncio.create_task(api.request("GET", path))
+    waiting = asyncio.create_task(api.request("GET", path.format(transaction=opened["id"])))
     await run_ready_tasks()
     assert not waiting.done()
     answers.release(answers.limit)
     assert (await waiting).status_code == 200
     assert answers.held == 0
+
+
+@pytest.mark.parametrize("path", ["/topics", "/queues"])
+async def test_a_short_list_is_read_while_slow_clients_hold_their_answers(api: ApiServer, path: str) -> None:
+    answers = api.broker.response_limits.budget
+    answers.acquire_unchecked(answers.limit)
+    assert (await api.request("GET", path, params={"limit": "5"})).status_code == 200
 
 
 async def test_a_page_of_large_messages_is_short_and_the_next_one_continues(api: ApiServer) -> None:

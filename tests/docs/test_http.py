@@ -60,6 +60,7 @@ INSIDE = frozenset((
     "subscription_filter.MAX_COMPILED", "topic_cache.MAX_ENTRIES", "filters.MAX_CONTEXTS", "schemas.MAX_INT32", "suggestions.MAX_COMPARED_LENGTH", "cors.PREFLIGHT_SECONDS", "decode_errors.MAX_QUOTED", "decoding.MAX_NULL_BYTES", "delivered_ids.MAX_DELIVERIES", "delivered_ids.MAX_QUEUES", "publish.MAX_TRIES", "settlement.SECRET_BYTES", "queue_explanation.MAX_DUE_TIMES_READ", "settle.FIRST_PAUSE_SECONDS", "settle.MAX_TRIES",
     # They are the largest that other limits make possible.
     "states.MAX_STATE_BYTES", "history.MAX_HISTORY_PAGE_BYTES", "topics.MAX_SUBSCRIPTIONS_BYTES",
+    "topics.MAX_TOPIC_BYTES", "queues.MAX_QUEUE_BYTES", "transactions.MAX_MEMBER_BYTES",
     # "History" in docs/http.md.
     "queue.MIN_HISTORY_RETENTION",
     "offer.ANSWER_RETENTION",

@@ -39,6 +39,8 @@ from app.wire.queues import (
 )
 
 QUEUE = "/v1/queues/{queue}"
+MAX_QUEUE_BYTES = 10 << 10
+"""Bytes of a queue on a page: a description of 1024 characters, of up to 6 bytes of JSON each, and 100 delays."""
 UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
 
 
@@ -72,10 +74,11 @@ async def list_queues(request: Request[None]) -> Response:
     after = page.cursor or ""
     if after and not is_valid_name(after):
         raise invalid_cursor()
-    listed = await verbs.list_queues(request.broker.queues.queues, after, page.limit + 1)
-    items = listed[: page.limit]
-    more = items[-1].queue.name if len(listed) > page.limit else None
-    return Response(QueuePage([queue_status(item.queue, item.counts) for item in items], more))
+    async with request.reserve_page(page.limit, MAX_QUEUE_BYTES):
+        listed = await verbs.list_queues(request.broker.queues.queues, after, page.limit + 1)
+        items = listed[: page.limit]
+        more = items[-1].queue.name if len(listed) > page.limit else None
+        return Response(QueuePage([queue_status(item.queue, item.counts) for item in items], more))
 
 
 @operation(

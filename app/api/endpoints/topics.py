@@ -41,6 +41,8 @@ from app.wire.topics import (
 TOPIC = "/v1/topics/{topic}"
 SUBSCRIPTIONS = TOPIC + "/subscriptions"
 SUBSCRIPTION = SUBSCRIPTIONS + "/{subscription}"
+MAX_TOPIC_BYTES = 8 << 10
+"""Bytes of a topic on a page, with a description of 1024 characters, of up to 6 bytes of JSON each."""
 MAX_SUBSCRIPTIONS_BYTES = 10 << 20
 """Bytes of a page: 1000 subscriptions, each with a filter of 1 KiB, and with 4 KiB of names and of properties each."""
 INVALID_NAME = "A subscription's name has the form of a queue's name."
@@ -66,9 +68,11 @@ async def put_topic(request: Request[TopicSettingsBody]) -> Response:
 async def list_topics(request: Request[None]) -> Response:
     """List the topics by name."""
     page: Page = request.query
-    listed = await request.broker.topics.topics.page(_after(page), page.limit + 1)
-    items = listed[: page.limit]
-    return Response(TopicPage([topic_view(topic) for topic in items], _next_cursor(listed, page)))
+    after = _after(page)
+    async with request.reserve_page(page.limit, MAX_TOPIC_BYTES):
+        listed = await request.broker.topics.topics.page(after, page.limit + 1)
+        items = listed[: page.limit]
+        return Response(TopicPage([topic_view(topic) for topic in items], _next_cursor(listed, page)))
 
 
 @operation(

@@ -3,12 +3,14 @@
 import hashlib
 import re
 from collections.abc import Container, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from app.api.http.asgi import Headers, Receive
 from app.api.http.context import AppContext
+from app.api.http.request_body import UNCOUNTED_BYTES
 from app.broker.broker import Broker
 from app.broker.ports import Attempt
 from app.domain.access import Principal
@@ -59,6 +61,14 @@ class Request(msgspec.Struct, Generic[Body]):
     async def queue(self) -> Queue:
         """Return the queue in the path. Refuses with `QueueNotFound`."""
         return await self.context.broker.queue_cache.by_name(self.path["queue"])
+
+    def reserve_page(self, limit: int, item_bytes: int) -> AbstractAsyncContextManager[None]:
+        """Return a reservation of the bytes of a page, to hold while it is read: slow clients may hold those of other answers.
+
+        Refuses with `Overloaded` if it gets none.
+        """
+        size = limit * item_bytes
+        return nullcontext() if size <= UNCOUNTED_BYTES else self.context.response_budget.reserve(size)
 
     def header(self, name: bytes) -> str | None:
         """Return the first header with this lower-case name, None without one."""
