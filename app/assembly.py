@@ -106,7 +106,7 @@ def assemble_verbs(parts: Components) -> Broker:
     renewing = RenewPorts(parts.store, parts.lock_store, settling, parts.counters, parts.clock)
     browsing = BrowsePorts(parts.store, parts.searches, parts.response_limits, parts.page_limits, parts.clock)
     sending = _send_ports(parts, shared.receivers)
-    publishing = PublishPorts(sending, parts.topic_cache, parts.counters)
+    publishing = PublishPorts(sending, parts.topic_cache, parts.counters, parts.response_limits.budget)
     executing = ExecutePorts(parts.store, publishing, settling, parts.counters)
     return Broker(
         sending=sending,

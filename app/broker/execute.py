@@ -35,6 +35,7 @@ from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, NEVER_RENEWED, Settled, Settlement
 from app.domain.state import StateChange
 from app.domain.work_unit import WorkUnit, WorkUnitResult
+from app.runtime.byte_budget import GrowingReservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,8 @@ async def execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt | 
     `VersionConflict`. With an attempt, a repeat gets the first result.
     """
     try:
-        return await _execute(ports, request, attempt)
+        async with ports.publishing.budget.reserve_more() as held:
+            return await _execute(ports, request, attempt, held)
     except Refusal:
         earlier = None if attempt is None else await ports.messages.find_execution_result(attempt)
         if earlier is None:
@@ -106,9 +108,11 @@ def identified(publishes: Sequence[UnitPublish], new_id: Callable[[], str]) -> l
     return [UnitPublish(entry.topic, new_message) for entry, new_message in zip(publishes, new_messages, strict=True)]
 
 
-async def _execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+async def _execute(
+    ports: ExecutePorts, request: UnitRequest, attempt: Attempt | None, held: GrowingReservation
+) -> AttemptResult[WorkUnitResult]:
     settlements = await _build_settlements(ports.settling, request.settlements)
-    drafts = await _create_drafts(ports.publishing, request)
+    drafts = await _create_drafts(ports.publishing, request, held)
     for try_number in range(MAX_TRIES):
         if try_number:
             await pause_before_retry(ports.settling.clock, try_number - 1)
@@ -119,7 +123,7 @@ async def _execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt |
         except QueueGone:
             # One of those to which a queue forwards or a topic copies may be gone.
             ports.publishing.sending.queue_cache.clear()
-            drafts = await _create_drafts(ports.publishing, request)
+            drafts = await _create_drafts(ports.publishing, request, held)
         else:
             if not once.replayed:
                 await _finish(ports, settlements, drafts, once.result)
@@ -191,12 +195,12 @@ def _refusal(ended: Settled | Refusal) -> Refusal:
 # ---- sends -----------------------------------------------------------------------------------------------------------
 
 
-async def _create_drafts(ports: PublishPorts, request: UnitRequest) -> list[Draft]:
+async def _create_drafts(ports: PublishPorts, request: UnitRequest, held: GrowingReservation) -> list[Draft]:
     """Build the drafts of the sends, then of the publishes. Refuses as `create_drafts`, `route` and `draft_all` do."""
     sent = await _create_sent(ports.sending, request.sends)
     if not request.publishes:
         return sent
-    routed = await route(ports, [(entry.topic, entry.new_message) for entry in request.publishes])
+    routed = await route(ports, [(entry.topic, entry.new_message) for entry in request.publishes], held)
     return sent + await draft_all(ports.sending, routed)
 
 

@@ -87,12 +87,14 @@ async def join_publishes(
     """
     identified = with_ids(new_messages, message_ids(ports.publishing, attempt))
 
-    async def create_copies() -> list[NamedDraft]:
-        routed = await route(ports.publishing, [(topic, new_message) for new_message in identified])
-        drafts = await draft_all(ports.sending, routed)
-        return [(queue.name, draft) for (queue, _), draft in zip(routed, drafts, strict=True)]
+    async with ports.publishing.budget.reserve_more() as held:
 
-    joined = await _join(ports, key, create_copies, attempt)
+        async def create_copies() -> list[NamedDraft]:
+            routed = await route(ports.publishing, [(topic, new_message) for new_message in identified], held)
+            drafts = await draft_all(ports.sending, routed)
+            return [(queue.name, draft) for (queue, _), draft in zip(routed, drafts, strict=True)]
+
+        joined = await _join(ports, key, create_copies, attempt)
     return AttemptResult(uncommitted_results(identified, joined.result), joined.replayed)
 
 

@@ -6,7 +6,7 @@ of its queue like any other: the settings of that queue give its time to live, f
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias, TypeVar
@@ -23,9 +23,10 @@ from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import MessageTooLarge, Refusal, StoreUnavailable, invalid_at
 from app.domain.sending import NewMessage, create_draft
-from app.domain.shared_body import with_shared_bodies
+from app.domain.shared_body import MIN_SHARED_BYTES, with_shared_bodies
 from app.domain.topic import MAX_PUBLISHED_BYTES, Published, check_evaluations, copy_for
-from app.domain.weight import weight_of
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES, weight_of
+from app.runtime.byte_budget import ByteBudget, GrowingReservation
 
 Result = TypeVar("Result")
 
@@ -36,17 +37,24 @@ EVALUATION_BATCH_SIZE = 20
 """Filters that are evaluated before other requests run. One takes about 2 µs, and 0.5 ms in the worst case: 32 KiB of
 properties in 64 values and a filter that reads dozens of them."""
 
+UNCOUNTED_BYTES = 64 << 10
+"""Copies up to this weight are not counted, because a connection has at most one publish in memory."""
+
 RoutedMessage: TypeAlias = tuple[Queue, NewMessage]
 """A message with the id that all its copies have, and a queue that gets one."""
+
+Match: TypeAlias = tuple[NewMessage, Sequence[ActiveRoute]]
+"""A message, and the subscriptions that match it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishPorts:
-    """What publishes use."""
+    """What publishes use. `budget` bounds the bytes of the copies that publishes hold."""
 
     sending: SendPorts
     topic_cache: TopicCache
     counters: Counters
+    budget: ByteBudget
 
 
 async def publish(ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage]) -> list[Published]:
@@ -56,8 +64,8 @@ async def publish(ports: PublishPorts, topic: str, new_messages: Sequence[NewMes
     """
     identified = with_ids(new_messages, message_ids(ports, None))
 
-    async def store() -> list[Published]:
-        drafts = await _create_drafts(ports, topic, identified)
+    async def store(held: GrowingReservation) -> list[Published]:
+        drafts = await _create_drafts(ports, topic, identified, held)
         receipts = await ports.sending.messages.send(drafts) if drafts else []
         ports.sending.receivers.notify_sent(drafts, receipts)
         return published_results(identified, receipts)
@@ -74,8 +82,8 @@ async def publish_once(
     """
     identified = with_ids(new_messages, message_ids(ports, attempt))
 
-    async def store() -> AttemptResult[list[Published]]:
-        drafts = await _create_drafts(ports, topic, identified)
+    async def store(held: GrowingReservation) -> AttemptResult[list[Published]]:
+        drafts = await _create_drafts(ports, topic, identified, held)
         once = await ports.sending.messages.send_once(drafts, attempt)
         if not once.replayed:
             ports.sending.receivers.notify_sent(drafts, once.result)
@@ -90,8 +98,13 @@ async def publish_once(
         return AttemptResult(published_results(identified, receipts), replayed=True)
 
 
-async def route(ports: PublishPorts, publishes: Sequence[tuple[str, NewMessage]]) -> list[RoutedMessage]:
+async def route(
+    ports: PublishPorts, publishes: Sequence[tuple[str, NewMessage]], held: GrowingReservation
+) -> list[RoutedMessage]:
     """Return a copy of each message for each subscription of its topic that matches it, in the order of messages.
+
+    The copies are made once `held` has their bytes, and the caller keeps it until they are stored: a small message may
+    have megabytes of copies. Refuses with `Overloaded` if it gets none.
 
     Refuses with `TopicNotFound`, with `QueueNotFound` if a target queue no longer exists, and as `last_queue` does if one
     forwards. Refuses with `InvalidRequest` a copy with too many properties, or two messages with one id. Refuses with
@@ -101,32 +114,70 @@ async def route(ports: PublishPorts, publishes: Sequence[tuple[str, NewMessage]]
     topics = [await ports.topic_cache.by_name(topic) for topic, _ in publishes]
     check_evaluations([topic.filter_count for topic in topics], identified)
     limit = max(MAX_PUBLISHED_BYTES, sum(map(weight_of, identified)))
-    routed: list[RoutedMessage] = []
-    weight = 0
-    async for active, new_message in _matches(topics, identified):
-        copy = copy_for(active.subscription, new_message)
-        weight += weight_of(copy)
-        if weight > limit:
-            raise MessageTooLarge(f"The copies of this publish have more than {limit} bytes together.")
-        routed.append((await last_queue(ports.sending.queue_cache, active.queue), copy))
+    matches = await _matches(topics, identified, limit)
+    weight = _held_weight(matches)
+    if weight > UNCOUNTED_BYTES:
+        await held.grow(weight)
+    routed = await _copy(ports, matches, limit)
     matched = {new_message.envelope.message_id for _, new_message in routed}
     ports.counters.count("messages_unmatched", len(identified) - len(matched))
     return routed
 
 
-async def _matches(
-    topics: Sequence[TopicRoutes], new_messages: Sequence[NewMessage]
-) -> AsyncIterator[tuple[ActiveRoute, NewMessage]]:
-    """Yield the subscriptions that match each message. Other tasks run between batches of filters."""
-    evaluated = 0
+async def _matches(topics: Sequence[TopicRoutes], new_messages: Sequence[NewMessage], limit: int) -> list[Match]:
+    """Return the subscriptions that match each message. Other tasks run between batches of filters.
+
+    Refuses with `MessageTooLarge` matches whose copies have more than `limit` bytes even if they are empty.
+    """
+    found: list[Match] = []
+    evaluated = weight = 0
     for topic, new_message in zip(topics, new_messages, strict=True):
         message = input_of(new_message)
+        matching: list[ActiveRoute] = []
         for active in topic.routes:
             evaluated += 1
             if evaluated % EVALUATION_BATCH_SIZE == 0:
                 await asyncio.sleep(0)
             if active.matches(message):
-                yield active, new_message
+                matching.append(active)
+        found.append((new_message, matching))
+        weight += MESSAGE_OVERHEAD_BYTES * len(matching)
+        if weight > limit:
+            raise _too_large(limit)
+    return found
+
+
+def _held_weight(matches: Sequence[Match]) -> int:
+    """Return the most bytes of the copies besides what the request has: changed properties, and bodies that are not shared."""
+    weight = 0
+    for new_message, matching in matches:
+        body_bytes = len(new_message.body) if len(new_message.body) < MIN_SHARED_BYTES else 0
+        for active in matching:
+            weight += MESSAGE_OVERHEAD_BYTES + body_bytes
+            settings = active.subscription.settings
+            if settings.set_properties or settings.remove_properties:
+                weight += len(new_message.envelope.properties) + len(settings.set_properties)
+    return weight
+
+
+async def _copy(ports: PublishPorts, matches: Sequence[Match], limit: int) -> list[RoutedMessage]:
+    """Return the copies, in order, and their queues. Other tasks run in between. Refuses as `route` does."""
+    routed: list[RoutedMessage] = []
+    weight = 0
+    for new_message, matching in matches:
+        for active in matching:
+            copy = copy_for(active.subscription, new_message)
+            weight += weight_of(copy)
+            if weight > limit:
+                raise _too_large(limit)
+            routed.append((await last_queue(ports.sending.queue_cache, active.queue), copy))
+            if len(routed) % EVALUATION_BATCH_SIZE == 0:
+                await asyncio.sleep(0)
+    return routed
+
+
+def _too_large(limit: int) -> MessageTooLarge:
+    return MessageTooLarge(f"The copies of this publish have more than {limit} bytes together.")
 
 
 async def draft_all(ports: SendPorts, routed: Sequence[RoutedMessage]) -> list[Draft]:
@@ -181,15 +232,18 @@ class _AttemptIds:
         return blake2b(self._seed + self._count.to_bytes(4, "big"), digest_size=16).hexdigest()
 
 
-async def _create_drafts(ports: PublishPorts, topic: str, identified: Sequence[NewMessage]) -> list[Draft]:
-    return await draft_all(ports.sending, await route(ports, [(topic, one) for one in identified]))
+async def _create_drafts(
+    ports: PublishPorts, topic: str, identified: Sequence[NewMessage], held: GrowingReservation
+) -> list[Draft]:
+    return await draft_all(ports.sending, await route(ports, [(topic, one) for one in identified], held))
 
 
-async def _with_current_routes(ports: PublishPorts, store: Callable[[], Awaitable[Result]]) -> Result:
-    """Run `store`; if a queue is gone, clear the caches and run it again."""
+async def _with_current_routes(ports: PublishPorts, store: Callable[[GrowingReservation], Awaitable[Result]]) -> Result:
+    """Run `store`; if a queue is gone, clear the caches and run it again. The reservation of its copies lasts until then."""
     for _ in range(MAX_TRIES):
         try:
-            return await store()
+            async with ports.budget.reserve_more() as held:
+                return await store(held)
         except QueueGone:
             # This also clears the topics, which are cached with their queues. A queue that these forward to may be gone.
             ports.sending.queue_cache.clear()

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from types import TracebackType
+from typing import Self
 
 
 class ByteBudget:
@@ -40,6 +41,10 @@ class ByteBudget:
         Entering raises `refusal` after `timeout_seconds`.
         """
         return Reservation(self, min(size, self.limit))
+
+    def reserve_more(self) -> "GrowingReservation":
+        """Return a reservation that holds nothing yet, to use with `async with`."""
+        return GrowingReservation(self)
 
     async def wait_and_acquire(self, size: int) -> None:
         """Called by a reservation: hold these bytes once they fit and earlier callers have theirs."""
@@ -93,3 +98,32 @@ class Reservation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._budget.release(self._size)
+
+
+class GrowingReservation:
+    """Bytes that are held until an `async with` block ends, from when their number is known."""
+
+    __slots__ = ("_budget", "_size")
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self._budget = budget
+        self._size = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._size:
+            self._budget.release(self._size)
+
+    async def grow(self, size: int) -> None:
+        """Hold this many bytes, unless more are held. Those above the limit of the budget are not counted.
+
+        Raises as entering a `Reservation` does.
+        """
+        missing = min(size, self._budget.limit) - self._size
+        if missing > 0:
+            await self._budget.wait_and_acquire(missing)
+            self._size += missing

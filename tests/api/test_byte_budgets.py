@@ -9,6 +9,7 @@ import pytest
 from app.domain.message import MAX_RECEIVE_COUNT
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from tests.api.api_server import MAX_REQUEST_BYTES, ApiServer, open_api_server, problem
+from tests.api.topic_requests import publish, subscribe
 from tests.virtual_clock import run_ready_tasks
 
 MIB = 1 << 20
@@ -206,6 +207,23 @@ async def test_a_short_list_is_read_while_slow_clients_hold_their_answers(api: A
     answers = api.broker.response_limits.budget
     answers.acquire_unchecked(answers.limit)
     assert (await api.request("GET", path, params={"limit": "5"})).status_code == 200
+
+
+async def test_the_copies_of_a_publish_are_made_once_slow_clients_have_taken_their_answers(api: ApiServer) -> None:
+    await api.request_json("PUT", "/topics/events", {})
+    for number in range(10):
+        await subscribe(api, f"wide-{number}", "events", set_properties={"number": number})
+    answers = api.broker.response_limits.budget
+    answers.acquire_unchecked(answers.limit)
+    small = await publish(api, "events", body=1)
+    assert small["stored"], "its copies have less than 64 KiB"
+    large = {"properties": {"wide": "x" * 30_000}}
+    waiting = asyncio.create_task(api.request("POST", "/topics/events/messages", large))
+    await run_ready_tasks()
+    assert not waiting.done()
+    answers.release(answers.limit)
+    assert (await waiting).status_code == 201
+    assert answers.held == 0
 
 
 async def test_a_page_of_large_messages_is_short_and_the_next_one_continues(api: ApiServer) -> None:

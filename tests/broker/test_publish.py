@@ -9,7 +9,7 @@ import pytest
 
 from app.broker import topics
 from app.broker.ports import Attempt, AttemptResult, QueueGone
-from app.broker.publish import EVALUATION_BATCH_SIZE, MAX_TRIES, publish, publish_once, route
+from app.broker.publish import EVALUATION_BATCH_SIZE, MAX_TRIES, RoutedMessage, publish, publish_once, route
 from app.broker.queues import change_queue
 from app.broker.receive import ReceiveRequest, receive
 from app.domain.instant import HOUR
@@ -55,6 +55,12 @@ def with_body(size: int) -> NewMessage:
 async def totals(broker: OpenBroker, queues: Sequence[Queue]) -> list[int]:
     """Return the number of messages in each queue."""
     return [await broker.store.queues.total(queue.id) for queue in queues]
+
+
+async def routed(broker: OpenBroker, publishes: Sequence[tuple[str, NewMessage]]) -> list[RoutedMessage]:
+    """Return the copies of these messages."""
+    async with broker.publishing.budget.reserve_more() as held:
+        return await route(broker.publishing, publishes, held)
 
 
 async def configure(broker: OpenBroker, queue: Queue, **settings: Any) -> None:
@@ -187,7 +193,7 @@ async def test_messages_that_no_subscription_matches_are_counted(broker: OpenBro
 @pytest.mark.usefixtures("targets")
 async def test_other_tasks_run_while_many_filters_are_evaluated(broker: OpenBroker) -> None:
     publishes = [("events", NewMessage(Envelope(str(number)))) for number in range(3 * EVALUATION_BATCH_SIZE)]
-    await route(broker.publishing, publishes)
+    await routed(broker, publishes)
     turns = 0
 
     async def take_turns() -> None:
@@ -197,6 +203,6 @@ async def test_other_tasks_run_while_many_filters_are_evaluated(broker: OpenBrok
             await asyncio.sleep(0)
 
     other = asyncio.create_task(take_turns())
-    await route(broker.publishing, publishes)
+    await routed(broker, publishes)
     other.cancel()
     assert turns >= 3

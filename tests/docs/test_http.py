@@ -95,6 +95,7 @@ FIXED = {
     "Properties that a subscription sets": "{topic.MAX_SET_PROPERTIES_BYTES:size} of JSON",
     "Names of properties that a subscription removes": "{topic.MAX_REMOVED_BYTES:size}",
     "All copies of one publish": "{topic.MAX_PUBLISHED_BYTES:size}",
+    "Copies of publishes that are not counted in flight": "{publish.UNCOUNTED_BYTES:size}",
     "Filters that one publish evaluates, for each of its messages": (
         "{topic.MAX_EVALUATIONS}, with {topic.MAX_EVALUATED_BYTES:size} of properties"
     ),

@@ -15,13 +15,14 @@ from tests.faults.memory_attacks import attacks, run_attacks
 from tests.memory_bound import KIB, MIB, max_resident_bytes
 
 LIMITS = Settings(
-    max_connections=340,
+    max_connections=380,
     max_request_bytes=4 * MIB,
     max_request_bytes_in_flight=8 * MIB,
     max_answer_bytes=8 * MIB,
     max_answer_bytes_in_flight=8 * MIB,
     max_volatile_bytes=2 * MIB,
 )
+SUBSCRIPTIONS = 400
 IDLE = 50
 ROUNDS = 5
 
@@ -49,7 +50,7 @@ async def test_under_all_attacks_at_once_memory_stays_bounded_and_others_are_ser
 
 
 async def fill(honest: httpx.AsyncClient) -> None:
-    """The queues that the attacks are about: large messages, large properties, and none."""
+    """The queues that the attacks are about: large messages, large properties, and none; and a topic of many queues."""
     for queue in ("large", "wide", "sent", "small", "empty"):
         settings = {"max_message_bytes": LIMITS.max_request_bytes}
         assert (await honest.put(f"/v1/queues/{queue}", json=settings)).is_success
@@ -58,6 +59,11 @@ async def fill(honest: httpx.AsyncClient) -> None:
     batch = {"messages": [{"properties": {"wide": "x" * 30_000}}] * 50}
     for _ in range(4):
         assert (await honest.post("/v1/queues/wide/messages/batch", json=batch)).is_success
+    assert (await honest.put("/v1/topics/wide", json={})).is_success
+    for number in range(SUBSCRIPTIONS):
+        assert (await honest.put(f"/v1/queues/copies-{number}", json={"description": "\1" * 1024})).is_success
+        settings = {"target_queue": f"copies-{number}", "set_properties": {"number": number}}
+        assert (await honest.put(f"/v1/topics/wide/subscriptions/to-{number}", json=settings)).is_success
 
 
 def most_resident(process: int) -> int:

@@ -100,3 +100,26 @@ async def test_a_caller_cancelled_while_it_is_served_holds_nothing() -> None:
     waiting.cancel()
     await asyncio.wait([waiting])
     assert budget.held == 0
+
+
+async def test_a_reservation_that_grows_holds_the_most_that_it_was_asked_for() -> None:
+    budget = ByteBudget(10, BudgetExceededError)
+    async with budget.reserve_more() as held:
+        assert budget.held == 0
+        for size, expected in ((4, 4), (3, 4), (7, 7), (20, 10)):
+            await held.grow(size)
+            assert budget.held == expected
+    assert budget.held == 0
+
+
+async def test_a_reservation_that_grows_waits_for_free_bytes() -> None:
+    budget = ByteBudget(10, BudgetExceededError)
+    budget.acquire(8)
+    async with budget.reserve_more() as held:
+        growing = asyncio.ensure_future(held.grow(5))
+        await run_ready_tasks()
+        assert not growing.done()
+        budget.release(8)
+        await growing
+        assert budget.held == 5
+    assert budget.held == 0
