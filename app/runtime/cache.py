@@ -14,17 +14,28 @@ V = TypeVar("V")
 class Cache(Generic[K, V]):
     """Keeps what `load` returned for a key, `None` included, for at most `ttl_seconds` and at most `max_size` keys.
 
-    Each load drops what has expired. An error of `load` goes to every caller that waits for it, and is not kept.
+    The values that are kept weigh at most `max_weight` together by `weigh`, unless the newest alone weighs more. Each load
+    drops what has expired. An error of `load` goes to every caller that waits for it, and is not kept.
     """
 
     def __init__(
-        self, load: Callable[[K], Coroutine[Any, Any, V]], clock: Clock, *, ttl_seconds: float, max_size: int
+        self,
+        load: Callable[[K], Coroutine[Any, Any, V]],
+        clock: Clock,
+        *,
+        ttl_seconds: float,
+        max_size: int,
+        weigh: Callable[[V], int] | None = None,
+        max_weight: int = 0,
     ) -> None:
         self._load = load
         self._clock = clock
         self._ttl_seconds = ttl_seconds
         self._max_size = max_size
-        self._entries: dict[K, tuple[float, V]] = {}
+        self._weigh = weigh
+        self._max_weight = max_weight
+        self._weight = 0
+        self._entries: dict[K, tuple[float, V, int]] = {}
         self._loading: dict[K, asyncio.Task[V]] = {}
         self._load_tasks: set[asyncio.Task[V]] = set()
 
@@ -40,12 +51,13 @@ class Cache(Generic[K, V]):
 
     def forget(self, key: K) -> None:
         """Make the next `get` load again. A load under way still answers its callers, and is not kept."""
-        self._entries.pop(key, None)
+        self._drop(key)
         self._loading.pop(key, None)
 
     def clear(self) -> None:
         """Forget every key."""
         self._entries.clear()
+        self._weight = 0
         self._loading.clear()
 
     async def close(self) -> None:
@@ -73,14 +85,23 @@ class Cache(Generic[K, V]):
             self._store(key, expires_at, task.result())
 
     def _store(self, key: K, expires_at: float, value: V) -> None:
-        self._entries.pop(key, None)
-        self._entries[key] = (expires_at, value)
+        self._drop(key)
+        weight = 0 if self._weigh is None else self._weigh(value)
+        self._entries[key] = (expires_at, value, weight)
+        self._weight += weight
         self._drop_oldest(self._clock.monotonic())
+
+    def _drop(self, key: K) -> None:
+        if (entry := self._entries.pop(key, None)) is not None:
+            self._weight -= entry[2]
 
     def _drop_oldest(self, now: float) -> None:
         """Drop what has expired, and what is more than `max_size`. The entries are in the order in which they were loaded."""
         while self._entries:
             oldest = next(iter(self._entries))
-            if now < self._entries[oldest][0] and len(self._entries) <= self._max_size:
+            fits = len(self._entries) <= self._max_size and (
+                self._weight <= self._max_weight or len(self._entries) == 1
+            )
+            if now < self._entries[oldest][0] and fits:
                 return
-            del self._entries[oldest]
+            self._drop(oldest)

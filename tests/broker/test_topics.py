@@ -10,11 +10,12 @@ import pytest
 
 from app.broker import topics
 from app.broker.subscription_filter import check_filter
-from app.broker.topic_cache import TopicCache
+from app.broker.topic_cache import FILTER_WEIGHT, MAX_LOADS, TopicCache
 from app.domain.message import MAX_FILTER_BYTES
 from app.domain.queue import QueueSettings
 from app.domain.refusals import InvalidRequest, StoreUnavailable, TooManySubscriptions, TooManyTopics
-from app.domain.topic import MAX_SUBSCRIPTIONS, MAX_TOPICS, SubscriptionSettings, Topic, TopicSettings
+from app.domain.topic import MAX_SUBSCRIPTIONS, MAX_TOPICS, Route, SubscriptionSettings, Topic, TopicSettings
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from tests.brokers import ChangedStore, OpenBroker
 from tests.virtual_clock import run_ready_tasks
 
@@ -101,3 +102,38 @@ async def test_closing_the_cache_ends_a_lookup_in_progress(broker: OpenBroker) -
     await cache.close()
     await asyncio.wait({looking})
     assert looking.cancelled()
+
+
+async def test_only_a_few_topics_are_read_at_a_time(broker: OpenBroker) -> None:
+    """Each may have megabytes of subscriptions, and nothing counts them before they are read."""
+    reading = most = 0
+    goes_on = asyncio.Event()
+
+    async def routes(_topic: Topic) -> list[Route]:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await goes_on.wait()
+        reading -= 1
+        return []
+
+    names = [f"topic-{number}" for number in range(3 * MAX_LOADS)]
+    for name in names:
+        await topics.put(topics.all_topics(broker.topics), name, TopicSettings())
+    cache = TopicCache(cast("Any", ChangedStore(broker.store.topics, routes=routes)), broker.clock)
+    lookups = [asyncio.ensure_future(cache.by_name(name)) for name in names]
+    await run_ready_tasks()
+    assert reading == MAX_LOADS
+    goes_on.set()
+    assert [found.topic.name for found in await asyncio.gather(*lookups)] == names
+    assert most == MAX_LOADS
+    await cache.close()
+
+
+async def test_a_topic_weighs_what_its_subscriptions_and_their_queues_hold(broker: OpenBroker) -> None:
+    topic, _ = await topics.put(topics.all_topics(broker.topics), "events", TopicSettings())
+    await broker.store.queues.create("audit", QueueSettings(description="d" * 100))
+    settings = SubscriptionSettings("audit", "message.priority > 3", b'{"a":1}', ("name",))
+    await topics.put(topics.subscriptions_of(broker.topics, topic), "audit", settings)
+    found = await broker.topic_cache.by_name("events")
+    assert found.weight == MESSAGE_OVERHEAD_BYTES + 20 * FILTER_WEIGHT + 7 + 4 + 100

@@ -63,7 +63,7 @@ def attacks(largest: int) -> dict[str, Attack]:
         "batches of tiny entries": Attack(15, request("POST", "/v1/queues/sent/messages/batch", tiny_entries())),
         "long names that are refused": Attack(5, request("POST", "/v1/queues/sent/messages", long_name(largest))),
         "deep JSON": Attack(10, request("POST", "/v1/queues/sent/messages", nested)),
-        "publishes of wide copies": Attack(20, request("POST", "/v1/topics/wide/messages", json.dumps(wide).encode())),
+        "publishes of wide copies": Attack(40, request("POST", "/v1/topics/wide/messages", json.dumps(wide).encode())),
         "slow readers of long lists": Attack(20, request("GET", "/v1/queues?limit=1000")),
         "heads without an end": Attack(20, request("GET", "/livez", b"", *fields)[:-2]),
         "waiting receives with more behind": Attack(40, waiting + request("GET", "/livez") * 8000),

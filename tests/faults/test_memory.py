@@ -15,7 +15,7 @@ from tests.faults.memory_attacks import attacks, run_attacks
 from tests.memory_bound import KIB, MIB, max_resident_bytes
 
 LIMITS = Settings(
-    max_connections=380,
+    max_connections=400,
     max_request_bytes=4 * MIB,
     max_request_bytes_in_flight=8 * MIB,
     max_answer_bytes=8 * MIB,

@@ -194,3 +194,40 @@ async def test_a_load_drops_the_values_that_have_expired(clock: VirtualClock) ->
     assert old() is None
     assert recent() is not None
     await cache.close()
+
+
+async def test_the_values_that_are_kept_weigh_no_more_than_the_limit(
+    loader: CountingLoader, clock: VirtualClock
+) -> None:
+    loader.values = {"a": "1234", "b": "123", "c": "1234", "large": "123456789"}
+    cache = Cache(loader.load, clock, ttl_seconds=5, max_size=9, weigh=lambda value: len(value or ""), max_weight=7)
+    for key in ("a", "b", "b", "a", "c"):
+        await cache.get(key)
+    assert loader.loads == ["a", "b", "c"], "two fit"
+    await cache.get("b")
+    assert loader.loads == ["a", "b", "c"]
+    await cache.get("a")
+    assert loader.loads == ["a", "b", "c", "a"], "the oldest was dropped"
+    await cache.close()
+
+
+async def test_a_value_above_the_weight_limit_is_kept_alone(loader: CountingLoader, clock: VirtualClock) -> None:
+    loader.values = {"a": "1", "large": "123456789"}
+    cache = Cache(loader.load, clock, ttl_seconds=5, max_size=9, weigh=lambda value: len(value or ""), max_weight=7)
+    for key in ("a", "large", "large", "a", "large"):
+        await cache.get(key)
+    assert loader.loads == ["a", "large", "a", "large"]
+    await cache.close()
+
+
+async def test_a_forgotten_value_weighs_nothing(loader: CountingLoader, clock: VirtualClock) -> None:
+    loader.values = {"a": "1234", "b": "1234", "c": "123"}
+    cache = Cache(loader.load, clock, ttl_seconds=5, max_size=9, weigh=lambda value: len(value or ""), max_weight=7)
+    await cache.get("a")
+    cache.forget("a")
+    await cache.get("b")
+    cache.clear()
+    for key in ("b", "c", "b", "c"):
+        await cache.get(key)
+    assert loader.loads == ["a", "b", "b", "c"]
+    await cache.close()
