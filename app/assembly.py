@@ -51,6 +51,7 @@ from app.maintenance.roll_back import RollBackPorts
 from app.maintenance.schedule import SchedulePorts
 from app.maintenance.seal import SealPorts
 from app.runtime.clock import Clock
+from app.runtime.turnstile import Turnstile
 from app.runtime.wait_queue import WaitQueue
 
 
@@ -106,7 +107,7 @@ def assemble_verbs(parts: Components) -> Broker:
     renewing = RenewPorts(parts.store, parts.lock_store, settling, parts.counters, parts.clock)
     browsing = BrowsePorts(parts.store, parts.searches, parts.response_limits, parts.page_limits, parts.clock)
     sending = _send_ports(parts, shared.receivers)
-    publishing = PublishPorts(sending, parts.topic_cache, parts.counters, parts.response_limits.budget)
+    publishing = PublishPorts(sending, parts.topic_cache, parts.counters, parts.response_limits.budget, Turnstile())
     executing = ExecutePorts(parts.store, publishing, settling, parts.counters)
     return Broker(
         sending=sending,

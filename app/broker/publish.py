@@ -4,7 +4,6 @@ One statement of the store takes the copies for all queues, so the crash windows
 of its queue like any other: the settings of that queue give its time to live, find duplicates and limit its size.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from app.domain.shared_body import MIN_SHARED_BYTES, with_shared_bodies
 from app.domain.topic import MAX_PUBLISHED_BYTES, Published, check_evaluations, copy_for
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES, weight_of
 from app.runtime.byte_budget import ByteBudget, GrowingReservation
+from app.runtime.turnstile import Turnstile
 
 Result = TypeVar("Result")
 
@@ -34,7 +34,7 @@ MAX_TRIES = 3
 """How often a publish reads its topic. It is read again if a target queue was deleted since."""
 
 EVALUATION_BATCH_SIZE = 20
-"""Filters that are evaluated before other requests run. One takes about 2 µs, and 0.5 ms in the worst case: 32 KiB of
+"""Filters that one publish evaluates before other requests run. One takes about 2 µs, and 0.5 ms in the worst case: 32 KiB of
 properties in 64 values and a filter that reads dozens of them."""
 
 UNCOUNTED_BYTES = 64 << 10
@@ -49,12 +49,17 @@ Match: TypeAlias = tuple[NewMessage, Sequence[ActiveRoute]]
 
 @dataclass(frozen=True, slots=True)
 class PublishPorts:
-    """What publishes use. `budget` bounds the bytes of the copies that publishes hold."""
+    """What publishes use.
+
+    `budget` bounds the bytes of the copies that publishes hold. All publishes of a process share the `turnstile`, so that
+    many of them with many filters leave time for other requests.
+    """
 
     sending: SendPorts
     topic_cache: TopicCache
     counters: Counters
     budget: ByteBudget
+    turnstile: Turnstile
 
 
 async def publish(ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage]) -> list[Published]:
@@ -114,7 +119,7 @@ async def route(
     topics = [await ports.topic_cache.by_name(topic) for topic, _ in publishes]
     check_evaluations([topic.filter_count for topic in topics], identified)
     limit = max(MAX_PUBLISHED_BYTES, sum(map(weight_of, identified)))
-    matches = await _matches(topics, identified, limit)
+    matches = await _matches(ports.turnstile, topics, identified, limit)
     weight = _held_weight(matches)
     if weight > UNCOUNTED_BYTES:
         await held.grow(weight)
@@ -124,7 +129,9 @@ async def route(
     return routed
 
 
-async def _matches(topics: Sequence[TopicRoutes], new_messages: Sequence[NewMessage], limit: int) -> list[Match]:
+async def _matches(
+    turnstile: Turnstile, topics: Sequence[TopicRoutes], new_messages: Sequence[NewMessage], limit: int
+) -> list[Match]:
     """Return the subscriptions that match each message. Other tasks run between batches of filters.
 
     Refuses with `MessageTooLarge` matches whose copies have more than `limit` bytes even if they are empty.
@@ -137,7 +144,7 @@ async def _matches(topics: Sequence[TopicRoutes], new_messages: Sequence[NewMess
         for active in topic.routes:
             evaluated += 1
             if evaluated % EVALUATION_BATCH_SIZE == 0:
-                await asyncio.sleep(0)
+                await turnstile.enter()
             if active.matches(message):
                 matching.append(active)
         found.append((new_message, matching))
@@ -172,7 +179,7 @@ async def _copy(ports: PublishPorts, matches: Sequence[Match], limit: int) -> li
                 raise _too_large(limit)
             routed.append((await last_queue(ports.sending.queue_cache, active.queue), copy))
             if len(routed) % EVALUATION_BATCH_SIZE == 0:
-                await asyncio.sleep(0)
+                await ports.turnstile.enter()
     return routed
 
 

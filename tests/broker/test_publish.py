@@ -9,7 +9,15 @@ import pytest
 
 from app.broker import topics
 from app.broker.ports import Attempt, AttemptResult, QueueGone
-from app.broker.publish import EVALUATION_BATCH_SIZE, MAX_TRIES, RoutedMessage, publish, publish_once, route
+from app.broker.publish import (
+    EVALUATION_BATCH_SIZE,
+    MAX_TRIES,
+    PublishPorts,
+    RoutedMessage,
+    publish,
+    publish_once,
+    route,
+)
 from app.broker.queues import change_queue
 from app.broker.receive import ReceiveRequest, receive
 from app.domain.instant import HOUR
@@ -57,10 +65,10 @@ async def totals(broker: OpenBroker, queues: Sequence[Queue]) -> list[int]:
     return [await broker.store.queues.total(queue.id) for queue in queues]
 
 
-async def routed(broker: OpenBroker, publishes: Sequence[tuple[str, NewMessage]]) -> list[RoutedMessage]:
+async def routed(ports: PublishPorts, publishes: Sequence[tuple[str, NewMessage]]) -> list[RoutedMessage]:
     """Return the copies of these messages."""
-    async with broker.publishing.budget.reserve_more() as held:
-        return await route(broker.publishing, publishes, held)
+    async with ports.budget.reserve_more() as held:
+        return await route(ports, publishes, held)
 
 
 async def configure(broker: OpenBroker, queue: Queue, **settings: Any) -> None:
@@ -193,7 +201,7 @@ async def test_messages_that_no_subscription_matches_are_counted(broker: OpenBro
 @pytest.mark.usefixtures("targets")
 async def test_other_tasks_run_while_many_filters_are_evaluated(broker: OpenBroker) -> None:
     publishes = [("events", NewMessage(Envelope(str(number)))) for number in range(3 * EVALUATION_BATCH_SIZE)]
-    await routed(broker, publishes)
+    await routed(broker.publishing, publishes)
     turns = 0
 
     async def take_turns() -> None:
@@ -203,6 +211,25 @@ async def test_other_tasks_run_while_many_filters_are_evaluated(broker: OpenBrok
             await asyncio.sleep(0)
 
     other = asyncio.create_task(take_turns())
-    await routed(broker, publishes)
+    await routed(broker.publishing, publishes)
     other.cancel()
     assert turns >= 3
+
+
+@pytest.mark.usefixtures("targets")
+async def test_other_tasks_run_between_the_filters_of_many_publishes(broker: OpenBroker) -> None:
+    publishes = [("events", NewMessage(Envelope(str(number)))) for number in range(3 * EVALUATION_BATCH_SIZE)]
+    ports = broker.publishing
+    await routed(ports, publishes)
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    await asyncio.gather(*(routed(ports, publishes) for _ in range(10)))
+    other.cancel()
+    assert turns >= 30, "not all publishes evaluate filters in one turn"
