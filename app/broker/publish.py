@@ -51,8 +51,8 @@ Match: TypeAlias = tuple[NewMessage, Sequence[ActiveRoute]]
 class PublishPorts:
     """What publishes use.
 
-    `budget` bounds the bytes of the copies that publishes hold. All publishes of a process share the `turnstile`, so that
-    many of them with many filters leave time for other requests.
+    `budget` bounds the bytes of the copies that publishes hold. All publishes of a process, and the tests of
+    subscriptions, share the `turnstile`, so that many of them leave time for other requests.
     """
 
     sending: SendPorts

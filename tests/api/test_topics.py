@@ -67,6 +67,9 @@ async def test_other_tasks_run_between_the_messages_of_a_test(api: ApiServer) ->
 
     counting = asyncio.create_task(count_turns())
     assert await turns_of_test(100) >= await turns_of_test(1) + 10
+    before = turns
+    await asyncio.gather(*(turns_of_test(100) for _ in range(10)))
+    assert turns >= before + 100, "many tests at once take turns"
     counting.cancel()
 
 
