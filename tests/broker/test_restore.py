@@ -125,6 +125,13 @@ async def test_a_queue_that_accepts_no_sends_accepts_no_restore(scene: Scene) ->
     assert await scene.restore() == 1
 
 
+async def test_a_queue_that_accepts_no_sends_refuses_a_restore_of_nothing(scene: Scene) -> None:
+    await scene.set(status=QueueStatus.SEND_DISABLED)
+    for verb in (scene.restore, scene.planned):
+        with pytest.raises(SendDisabled):
+            await verb()
+
+
 async def test_messages_too_large_for_the_queue_stay_in_the_archive(scene: Scene) -> None:
     await scene.purge(1, size=100)
     await scene.purge(2)
@@ -200,6 +207,17 @@ async def test_messages_return_to_the_queue_that_has_the_name_now(scene: Scene) 
     assert await scene.restore() == 2
     scene.queue = again
     assert await scene.available() == 2
+
+
+async def test_no_message_returns_to_a_new_queue_of_the_name_that_accepts_no_sends(scene: Scene) -> None:
+    await scene.purge(1)
+    assert await scene.broker.store.queues.delete(scene.queue)
+    disabled = QueueSettings(status=QueueStatus.SEND_DISABLED)
+    again, _ = await scene.broker.store.queues.create("orders", disabled)
+    with pytest.raises(SendDisabled):
+        await scene.restore()
+    scene.queue = again
+    assert await scene.available() == 0
 
 
 async def test_a_message_that_is_purged_during_a_restore_is_left_out(scene: Scene) -> None:
