@@ -91,6 +91,19 @@ async def test_a_cancelled_caller_releases_the_mutex_to_the_next(callers: Caller
     assert callers.began == ["a", "c"]
 
 
+async def test_a_caller_that_gives_up_leaves_its_place_to_another() -> None:
+    callers = Callers(KeyedMutex(max_callers=2, max_seconds=60, busy_error=MutexBusyError))
+    first, second = callers.start("a", "key"), callers.start("b", "key")
+    await run_ready_tasks()
+    second.cancel()
+    await asyncio.wait([second])
+    third = callers.start("c", "key")
+    for end in callers.ends.values():
+        end.set()
+    await asyncio.gather(first, third)
+    assert callers.began == ["a", "c"]
+
+
 async def test_a_caller_that_fails_releases_the_mutex_to_the_next() -> None:
     mutex = KeyedMutex(max_callers=1, max_seconds=60, busy_error=MutexBusyError)
     with pytest.raises(ValueError, match="failed"):
