@@ -1,6 +1,7 @@
 """A message whose sender waits is claimed like any other, and leaves nothing behind unless it is completed."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from app.domain.delivery import Recovery
 from app.domain.instant import DAY, HOUR, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.offer import OfferState
-from app.domain.queue import SYNCHRONOUS_LEVEL, Queue, QueueSettings
+from app.domain.queue import SHARED_BODIES_LEVEL, SYNCHRONOUS_LEVEL, Queue, QueueSettings
 from app.domain.settlement import ANY_LOCK, NEVER_RENEWED, Outcome, fence_above
 from app.domain.work_unit import WorkUnit
 from tests.contract.store_fixture import (
@@ -31,7 +32,7 @@ from tests.contract.store_fixture import (
 from tests.contract.test_accepted_counts import assert_nothing_is_missing, counts
 
 WAIT = 20 * SECOND
-ENDED = LOCK_DURATION // SECOND + 1
+ENDED = LOCK_DURATION // SECOND
 OPEN = OfferState(None, was_delivered=False, reply=None)
 REPLY = b'{"total": 17}'
 
@@ -45,7 +46,7 @@ class Offers:
 
     async def offer(self, queue: Queue | None = None, attempt: Attempt | None = None, **fields: Any) -> int:
         """Store a message whose sender waits. Return its sequence number."""
-        wanted = draft(queue or self.queue, ttl=WAIT, offer_retention=2 * WAIT, **fields)
+        wanted = draft(queue or self.queue, ttl=WAIT, **{"offer_retention": 2 * WAIT} | fields)
         done = await self.fixture.store.execute(WorkUnit(drafts=[wanted]), attempt)
         return done.result.receipts[0].sequence_number
 
@@ -151,6 +152,12 @@ async def test_the_first_offer_raises_the_level_of_its_queue(offers: Offers) -> 
     assert found is not None
     assert found.feature_level == SYNCHRONOUS_LEVEL
     assert found.version == offers.queue.version
+
+
+async def test_an_offer_keeps_a_higher_level_of_its_queue(offers: Offers) -> None:
+    await offers.fixture.execute(f"UPDATE queue SET feature_level = {SHARED_BODIES_LEVEL} WHERE id = {offers.queue.id}")
+    await offers.offer()
+    assert (await current(offers)).feature_level == SHARED_BODIES_LEVEL
 
 
 async def test_a_change_of_settings_keeps_the_level_of_offers(offers: Offers) -> None:
@@ -266,6 +273,30 @@ async def test_an_expired_generation_ends_an_offer(offers: Offers) -> None:
     message = await offers.claimed()
     assert await offers.settle(lock_expiry(message, fence=fence_above(0)), OfferEndCause.LOCK_ENDED)
     await assert_removed(offers, message, Outcome.LOCK_EXPIRED)
+
+
+END_VERBS: dict[str, Callable[[Offers, Message], Awaitable[object]]] = {
+    "completed": lambda offers, message: offers.settle(complete(offers.queue, message)),
+    "abandoned": lambda offers, message: offers.settle(abandon(message)),
+    "withdrawn": lambda offers, message: offers.fixture.store.withdraw_offer(message.sequence_number),
+}
+"""How a receiver or the sender ends an offer, by its outcome."""
+
+
+@pytest.mark.parametrize("outcome", END_VERBS)
+async def test_an_offer_and_its_end_concern_no_other_message(offers: Offers, outcome: str) -> None:
+    available = await offers.offer(await offers.fixture.queue())
+    ordinary, other = await offers.fixture.locked(offers.queue), await offers.claimed()
+    message = await offers.claimed()
+    assert await END_VERBS[outcome](offers, message)
+    state = await offers.fixture.store.read_offer(message.sequence_number)
+    assert (state.outcome, state.was_delivered) == (Outcome(outcome), True)
+    for number in (available, other.sequence_number):
+        assert await offers.fixture.store.read_offer(number) == OPEN
+    assert await offers.fixture.store.tombstones([token(ordinary), token(other)]) == [None, None]
+    assert await offers.fixture.store.remove([completion(offers.queue, ordinary)]) == [True]
+    assert await offers.settle(abandon(other))
+    assert (await offers.fixture.store.withdraw_offer(available)).outcome is Outcome.WITHDRAWN
 
 
 async def assert_removed(offers: Offers, message: Message, outcome: Outcome) -> None:
@@ -441,15 +472,40 @@ async def test_a_withdrawal_ends_a_message_that_is_claimed_at_the_same_time(offe
 
 
 async def test_outcomes_are_forgotten_after_their_time(offers: Offers) -> None:
+    for retention in (0, DAY):
+        ordinary = await offers.fixture.locked(offers.queue)
+        await offers.fixture.store.remove([completion(offers.queue, ordinary, retention=retention)])
     number = await offers.offer()
     await offers.fixture.store.withdraw_offer(number)
     await offers.fixture.store.delete_expired(100)
     assert await offers.fixture.execute("SELECT sequence_number FROM offer") == [(number,)]
-    await offers.fixture.advance_time(2 * WAIT // SECOND + 1)
+    await offers.fixture.advance_time(2 * WAIT // SECOND)
     await offers.fixture.store.delete_expired(100)
     assert await offers.fixture.execute("SELECT sequence_number FROM offer") == []
     forgotten = await offers.fixture.store.read_offer(number)
     assert forgotten == OfferState(Outcome.WITHDRAWN, was_delivered=False, reply=None)
+
+
+async def test_outcomes_are_forgotten_in_batches_earliest_first(offers: Offers) -> None:
+    for retention in (3 * WAIT, WAIT, 2 * WAIT):
+        await offers.fixture.store.withdraw_offer(await offers.offer(offer_retention=retention))
+    await offers.fixture.advance_time(3 * WAIT // SECOND)
+    left = []
+    for _ in range(3):
+        await offers.fixture.store.delete_expired(1)
+        left.append(len(await offers.fixture.execute("SELECT sequence_number FROM offer")))
+    assert left == [2, 1, 0]
+
+
+async def test_a_recovered_offer_ended_as_its_last_delivery_did(offers: Offers) -> None:
+    recovered = [await offers.offer() for _ in range(8)]
+    await offers.fixture.claim(offers.queue, receiver_id="worker")
+    recovery = Recovery(offers.queue.id, "worker", 10, LOCK_DURATION)
+    for message in (await offers.fixture.store.recover(recovery)).messages:
+        assert await offers.settle(complete(offers.queue, message, retention=0))
+    await offers.fixture.advance_time(2 * WAIT // SECOND)
+    await offers.fixture.store.delete_expired(100)
+    assert {await offers.outcome(number) for number in recovered} == {Outcome.COMPLETED}
 
 
 @pytest.mark.parametrize("retention", [0, DAY])
