@@ -11,7 +11,7 @@ from app.domain.message import BodyKind, Draft, Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import Outcome
 from tests.brokers import build_broker
-from tests.contract.store_fixture import StoreFixture, abandonment, bodies, claim, draft, numbers, token
+from tests.contract.store_fixture import StoreFixture, abandonment, bodies, claim, completion, draft, numbers, token
 
 
 async def set_aside(store_fixture: StoreFixture, queue: Queue, state: MessageState, **fields: object) -> UnlockedRow:
@@ -180,7 +180,8 @@ async def test_a_redriven_message_starts_again_at_the_end(store_fixture: StoreFi
     envelope = Envelope("id", properties=b'{"a":1}')
     await store_fixture.store.send([Draft(queue.id, envelope, b"dead", BodyKind.JSON, ttl=10 * SECOND)])
     (message,) = await store_fixture.claim(queue)
-    dead = abandonment(message, state=MessageState.DEAD_LETTERED, last_failure="it broke", dead_letter_reason="why")
+    why = {"dead_letter_reason": "why", "dead_letter_description": "how"}
+    dead = abandonment(message, state=MessageState.DEAD_LETTERED, last_failure="it broke", **why)
     await store_fixture.store.move([dead])
     await store_fixture.advance_time(20)
     await store_fixture.send(queue, b"waits already")
@@ -194,7 +195,11 @@ async def test_a_redriven_message_starts_again_at_the_end(store_fixture: StoreFi
     assert (fresh.last_failure, fresh.last_delivered_at, fresh.expires_at) == (None, None, None)
     assert (fresh.envelope, fresh.body) == (envelope, b"dead")
     assert store_fixture.is_close(fresh.available_at, await store_fixture.store.now())
-    assert bodies(await store_fixture.claim(queue)) == [b"waits already", b"dead"]
+    received = await store_fixture.claim(queue)
+    assert bodies(received) == [b"waits already", b"dead"]
+    await store_fixture.store.remove([completion(queue, received[-1])])
+    ((first, last),) = await store_fixture.archived(message.sequence_number, "first_delivered_at", "last_delivered_at")
+    assert first == last
 
 
 async def test_dead_letters_may_be_redriven_to_another_queue(store_fixture: StoreFixture, queue: Queue) -> None:
