@@ -6,7 +6,7 @@ from app.domain.delivery import DeliveryPosition, delivery_position
 from app.domain.instant import HOUR, MINUTE
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
-from app.domain.settlement import Outcome
+from app.domain.settlement import LockToken, Outcome
 from app.domain.transaction import WaitingSettlement
 from tests.contract.store_fixture import (
     StoreFixture,
@@ -86,6 +86,19 @@ async def test_a_settlement_that_waits_for_a_commit_is_read(store_fixture: Store
     await store_fixture.store.transactions.commit(key)
     assert await store_fixture.store.waiting_settlements(tokens, key.principal) == {}
     assert await store_fixture.store.waiting_settlements([], key.principal) == {}
+
+
+async def test_each_settlement_that_waits_names_its_own_transaction(store_fixture: StoreFixture, queue: Queue) -> None:
+    waiting: dict[LockToken, str] = {}
+    for _ in range(2):
+        message, key = await store_fixture.locked(queue), await opened(store_fixture)
+        await intend(store_fixture, key, queue, completion(queue, message))
+        waiting[token(message)] = key.id
+    for asked in ([*waiting], [*waiting][:1], [*waiting][1:]):
+        seen = await store_fixture.store.waiting_settlements(asked, key.principal)
+        assert {name: settlement.transaction_id for name, settlement in seen.items()} == {
+            name: waiting[name] for name in asked
+        }
 
 
 async def test_the_messages_ahead_are_those_that_the_rules_deliver_before(
