@@ -342,6 +342,7 @@ async def test_a_pass_that_leaves_out_a_group_finds_what_else_is_due_or_has_expi
     store: Any = store_fixture.store
     due = await due_messages(store._database, 100, [(queue.id, "a")])
     assert sorted((queue_id, group_id) for _, queue_id, group_id in due) == [(queue.id, "b"), (other.id, "a")]
+    assert len(await due_messages(store._database, 1, [(queue.id, "a")])) == 1
     store._held_groups.add((queue.id, "a"))
     expired = await store.expired_messages(100)
     assert sorted(row.queue_id for row in expired) == [queue.id, other.id]
@@ -411,6 +412,18 @@ async def test_a_higher_limit_admits_blocked_messages_of_every_group(
     assert await counts(store_fixture, fifo) == (10, 0, 5)
 
 
+@pytest.mark.parametrize("group_in_flight", [2, None])
+async def test_a_pass_after_a_change_lets_a_limited_number_follow(
+    store_fixture: StoreFixture, fifo: Queue, group_in_flight: int | None
+) -> None:
+    for group in "abc":
+        await send(store_fixture, fifo, group, b"1", b"2")
+    assert await store_fixture.store.queues.change(fifo, QueueSettings(group_in_flight=group_in_flight))
+    for blocked in (2, 1, 0):
+        await store_fixture.store.admit_after_changes(1)
+        assert await counts(store_fixture, fifo) == (6 - blocked, 0, blocked)
+
+
 async def test_a_lower_limit_holds_for_messages_that_follow(store_fixture: StoreFixture) -> None:
     queue = await store_fixture.queue(QueueSettings(group_in_flight=3))
     await send(store_fixture, queue, "a", b"1", b"2", b"3", b"4")
@@ -426,6 +439,29 @@ async def test_without_a_limit_nothing_is_blocked(store_fixture: StoreFixture, f
     await send(store_fixture, fifo, "a", b"1", b"2", b"3")
     await change(store_fixture, fifo, None)
     assert bodies(await store_fixture.claim(fifo)) == [b"1", b"2", b"3"]
+
+
+async def test_the_end_of_a_limit_concerns_blocked_messages_of_its_queue_alone(
+    store_fixture: StoreFixture, fifo: Queue
+) -> None:
+    other = await store_fixture.queue(fifo.settings)
+    for each in (fifo, other):
+        await send(store_fixture, each, "a", b"1", b"2")
+    (locked,) = await store_fixture.claim(fifo, lock_duration=HOUR)
+    await store_fixture.advance_time(60)
+    await change(store_fixture, fifo, None)
+    (released,) = await store_fixture.store.browse(fifo.id, [MessageState.AVAILABLE], 0, 10)
+    assert store_fixture.is_close(released.available_at, await store_fixture.store.now())
+    assert (await counts(store_fixture, fifo), await counts(store_fixture, other)) == ((1, 1, 0), (1, 0, 1))
+    assert await complete(store_fixture, fifo, locked) == [True]
+
+
+async def test_a_due_message_of_a_queue_without_a_limit_has_no_place(store_fixture: StoreFixture, queue: Queue) -> None:
+    draft_of_group = replace(grouped(queue, "a", delay=SECOND), is_in_group=False)
+    await store_fixture.store.send([draft_of_group])
+    await store_fixture.advance_time(2)
+    await store_fixture.store.promote(10)
+    assert await store_fixture.execute("SELECT state, in_group FROM message") == [(1, None)]
 
 
 async def test_without_a_limit_no_message_of_a_large_group_is_blocked(store_fixture: StoreFixture, fifo: Queue) -> None:
