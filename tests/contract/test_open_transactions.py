@@ -33,6 +33,7 @@ from app.domain.transaction import (
     Transaction,
     TransactionKey,
     TransactionState,
+    send_weight,
 )
 from app.domain.transaction_refusals import (
     MemberName,
@@ -57,7 +58,7 @@ from tests.contract.store_fixture import (
 )
 
 TIMEOUT = MINUTE
-AFTER_TIMEOUT = TIMEOUT // SECOND + 1
+AFTER_TIMEOUT = TIMEOUT // SECOND
 
 
 def new_key(principal: str = "client") -> TransactionKey:
@@ -144,6 +145,22 @@ async def test_a_rollback_removes_what_was_sent(store_fixture: StoreFixture, que
     assert await members_of(store_fixture, key) == []
     assert (await rolled_back(store_fixture, key)).cause is RollbackCause.REQUESTED
     assert await waiting(store_fixture, queue) == []
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_the_end_of_a_transaction_leaves_the_members_of_others(
+    store_fixture: StoreFixture, queue: Queue, commits: bool
+) -> None:
+    key, other = await opened(store_fixture), await opened(store_fixture)
+    for each in (key, other):
+        await join(store_fixture, each, queue, b"one")
+    if commits:
+        await committed(store_fixture, key)
+    else:
+        await store_fixture.store.transactions.roll_back(key, RollbackCause.REQUESTED)
+    assert len(await members_of(store_fixture, other)) == 1
+    await committed(store_fixture, other)
+    assert await waiting(store_fixture, queue) == [b"one"] * (2 if commits else 1)
 
 
 async def test_a_send_keeps_what_its_sender_gave(store_fixture: StoreFixture, queue: Queue) -> None:
@@ -605,10 +622,21 @@ async def test_an_outcome_is_kept_for_an_hour(store_fixture: StoreFixture) -> No
     await store_fixture.advance_time(OUTCOME_RETENTION // SECOND - 60)
     await store_fixture.store.delete_expired(10)
     assert (await store_fixture.store.transactions.find(key)).state is TransactionState.COMMITTED
-    await store_fixture.advance_time(61)
+    await store_fixture.advance_time(60)
     await store_fixture.store.delete_expired(10)
     with pytest.raises(TransactionNotFound):
         await store_fixture.store.transactions.find(key)
+
+
+async def test_outcomes_are_forgotten_in_batches(store_fixture: StoreFixture) -> None:
+    for _ in range(3):
+        await committed(store_fixture, await opened(store_fixture))
+    await store_fixture.advance_time(OUTCOME_RETENTION // SECOND)
+    left = []
+    for _ in range(2):
+        await store_fixture.store.delete_expired(2)
+        left.append(len(await store_fixture.execute("SELECT id FROM message_transaction")))
+    assert left == [1, 0]
 
 
 async def test_too_many_members_change_nothing(store_fixture: StoreFixture, queue: Queue) -> None:
@@ -632,6 +660,16 @@ async def test_too_many_bytes_change_nothing(store_fixture: StoreFixture, queue:
     with pytest.raises(TransactionFull):
         await join(store_fixture, key, queue, bytes(1000))
     await join(store_fixture, key, queue, b"fits")
+
+
+async def test_a_transaction_counts_its_own_members(store_fixture: StoreFixture, queue: Queue) -> None:
+    key, other = await opened(store_fixture), await opened(store_fixture)
+    sent = draft(queue, bytes(1000))
+    for _ in range(2):
+        await store_fixture.store.transactions.join_sends(key, [(queue.name, sent)])
+    found = [await store_fixture.store.transactions.find(each) for each in (key, other)]
+    assert [each.member_count for each in found] == [2, 0]
+    assert [each.member_bytes for each in found] == [2 * send_weight(sent), 0]
 
 
 async def test_members_are_listed_in_the_order_of_joining(store_fixture: StoreFixture, queue: Queue) -> None:
