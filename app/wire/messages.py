@@ -56,6 +56,18 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
     settlements: Annotated[list[RawSettlement], msgspec.Meta(max_length=MAX_BATCH_COUNT)] | None = None
 
 
+class ReceiveRaw(msgspec.Struct, forbid_unknown_fields=True):
+    """The parameters of a raw receive, which gets at most one message."""
+
+    wait_seconds: WaitSeconds | None = None
+    lock_seconds: LockSeconds | None = None
+    mode: Literal["peek_lock", "receive_and_delete"] = "peek_lock"
+    source: Literal["queue", "dead_letter"] = "queue"
+    receiver_id: Id | None = None
+    filter: Filter | None = None
+    group_id: Annotated[Id, msgspec.Meta(description="Receive a message of this group alone.")] | None = None
+
+
 class MessageView(msgspec.Struct, omit_defaults=True):
     """A message as receive and browse return it; fields without a value are omitted."""
 

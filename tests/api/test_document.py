@@ -226,7 +226,7 @@ def test_no_pattern_uses_python_syntax() -> None:
 
 def test_a_filter_documents_its_fields() -> None:
     descriptions = [text for where, text in walk(DOCUMENT) if where.endswith("/description") and "CEL" in str(text)]
-    assert len(descriptions) == 7
+    assert len(descriptions) == 8
     assert len(set(descriptions)) == 1
     unseen = {"body", "body_base64", "lock_token", "locked_until", "lock_remaining_ms", "delivery"}
     known = {*MessageView.__struct_fields__, "body_bytes"} - unseen

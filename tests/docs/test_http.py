@@ -85,6 +85,7 @@ FIXED = {
     "Live keys of one principal": "{access.MAX_LIVE_KEYS_PER_PRINCIPAL}",
     "`reply` of a complete": "{offer.MAX_REPLY_BYTES:size}",
     "Properties of a message": "{message.MAX_PROPERTIES} in {message.MAX_PROPERTIES_BYTES:size} of JSON",
+    "Headers of a message in a raw receive": "{raw_receive.MAX_MESSAGE_HEADERS_BYTES:size}",
     "Properties as a request writes them": "{properties.MAX_RAW_PROPERTIES_BYTES:size}",
     "Structured CloudEvent without its data": "{cloudevents.MAX_BYTES_WITHOUT_DATA:size}",
     "Name of a CloudEvents attribute": "{cloudevents.MAX_ATTRIBUTE_NAME_LENGTH} characters",

@@ -79,10 +79,7 @@ async def get_message(request: Request[None]) -> Response:
 async def get_message_body(request: Request[None]) -> Response:
     """Get the body of a message, byte for byte as it was sent, with its content type. It never changes."""
     message = await _read_message(request)
-    patch = message.envelope.content_type
-    content_type = patch.encode() if patch else JSON if message.body_kind is BodyKind.JSON else OCTET_STREAM
-    headers = (*UNTRUSTED_BODY_HEADERS, (b"etag", b'"%d"' % message.sequence_number))
-    return Response(content=message.body, content_type=content_type, headers=headers)
+    return body_response(message, ((b"etag", b'"%d"' % message.sequence_number),))
 
 
 @operation(
@@ -167,6 +164,13 @@ async def restore_messages(request: Request[RestoreMessages]) -> Response:
     if body.dry_run:
         return Response(Restored(restored=0, **plan_fields(await plan_restore(request.broker.planning, *how))))
     return Response(Restored(restored=await restore(request.broker.restoring, *how)))
+
+
+def body_response(message: Message, headers: Headers) -> Response:
+    """Return the answer whose body is that of a message, with its content type."""
+    chosen = message.envelope.content_type
+    content_type = chosen.encode() if chosen else JSON if message.body_kind is BodyKind.JSON else OCTET_STREAM
+    return Response(content=message.body, content_type=content_type, headers=(*UNTRUSTED_BODY_HEADERS, *headers))
 
 
 async def _target_queue(request: Request[RedriveDeadLetters], name: str) -> Queue:

@@ -5,7 +5,13 @@ from typing import Any
 from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.cloudevents import event_message, is_event
 from app.api.endpoints.joining import joined_transaction
-from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message, without_transaction
+from app.api.endpoints.raw_send import (
+    FIELD_HEADERS,
+    PROPERTIES_HEADER,
+    idempotency_payload,
+    raw_message,
+    without_transaction,
+)
 from app.api.endpoints.sending import SEND_HEADER_NAMES
 from app.api.http.asgi import Headers
 from app.api.http.operation import EmptyBody, operation
@@ -47,7 +53,7 @@ async def publish_message(request: Request[PublishMessage]) -> Response:
 @operation(
     "POST", MESSAGES + "/raw", right=Right.SEND, tag="topics",
     body=bytes, responses={200: PublishedMessage, 201: PublishedMessage}, refusals=PUBLISH_REFUSALS,
-    headers=(*SEND_HEADER_NAMES, "Peeklock-Transaction-Id", *FIELD_HEADERS),
+    headers=(*SEND_HEADER_NAMES, "Peeklock-Transaction-Id", PROPERTIES_HEADER, *FIELD_HEADERS),
 )  # fmt: skip
 async def publish_raw(request: Request[bytes]) -> Response:
     """Publish the request body as it is, with the headers of `send_raw`. CloudEvents are accepted as there."""

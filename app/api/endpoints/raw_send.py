@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec.structs import replace
@@ -14,12 +15,18 @@ from app.api.http.request_body import TRANSACTION_HEADER
 from app.domain.message import MAX_ID_LENGTH, BodyKind
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
-from app.wire.properties import raw_properties
+from app.wire.field_types import PropertyValue
+from app.wire.properties import decode_properties, raw_properties
 from app.wire.sending import MessageToSend
 from app.wire.values import is_json_media_type
 
 HEADER_PREFIX = "peeklock-"
 PROPERTY_HEADER_PREFIX = "peeklock-property-"
+PROPERTIES_HEADER = "Peeklock-Properties"
+EXTENDED_PREFIX = "UTF-8''"
+"""What the value of a header whose name ends with `*` begins with (RFC 8187). The rest is percent-encoded."""
+HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
+
 NOT_IN_HEADERS = ("body", "body_base64", "content_type", "properties")
 FIELD_HEADERS: Mapping[str, str] = {
     f"Peeklock-{field.name.replace('_', '-').title()}": field.name
@@ -67,7 +74,11 @@ def message_from_headers(request: Request[bytes], known: KnownFields) -> NewMess
     Refuses with `InvalidRequest`.
     """
     header_values = header_fields(request.headers)
-    properties = {**known.values.get("properties", {}), **header_values.get("properties", {})}
+    properties = {
+        **known.values.get("properties", {}),
+        **properties_header(request),
+        **header_values.get("properties", {}),
+    }
     values = {**known.values, **header_values, "properties": raw_properties(properties)}
 
     def locate(pointer: str) -> str:
@@ -86,13 +97,26 @@ def header_fields(headers: Headers) -> dict[str, Any]:
     properties: dict[str, str] = {}
     for key, value in headers:
         name = key.decode("latin-1")
+        if name == PROPERTIES_HEADER.lower():
+            continue
         if name.startswith(PROPERTY_HEADER_PREFIX):
             _put_once(properties, name.removeprefix(PROPERTY_HEADER_PREFIX), value, name.title())
         elif name.startswith(HEADER_PREFIX):
-            if name not in FIELD_OF_HEADER:
+            field = FIELD_OF_HEADER.get(name.removesuffix("*"))
+            if field is None:
                 raise invalid_header(name.title(), "There is no such header.")
-            _put_once(fields, FIELD_OF_HEADER[name], value, name.title())
+            _put_once(fields, field, _extended(value, name.title()) if name.endswith("*") else value, name.title())
     return {**fields, "properties": properties} if properties else fields
+
+
+def properties_header(request: Request[bytes]) -> dict[str, PropertyValue]:
+    """Return the properties in one header, which are JSON. Refuses with `InvalidRequest`."""
+    values = [value for key, value in request.headers if key == PROPERTIES_HEADER.lower().encode()]
+    if not values:
+        return {}
+    if len(values) > 1 or not is_json(values[0]):
+        raise invalid_header(PROPERTIES_HEADER, "This is not one JSON object.")
+    return decode_properties(msgspec.Raw(values[0]), _in_properties_header) or {}
 
 
 def without_transaction(request: Request[bytes]) -> tuple[Request[bytes], str | None]:
@@ -123,6 +147,21 @@ def header_text(value: bytes, name: str) -> str:
         return value.decode()
     except UnicodeDecodeError:
         raise invalid_header(name, "The value is not UTF-8.") from None
+
+
+def _in_properties_header(pointer: str) -> str:
+    return f"#/header/{PROPERTIES_HEADER}{pointer.removeprefix('/properties')}"
+
+
+def _extended(value: bytes, name: str) -> bytes:
+    """Return the text of a header whose name ends with `*`, in UTF-8. Refuses with `InvalidRequest` other encodings."""
+    prefix = EXTENDED_PREFIX.encode()
+    if value[: len(prefix)].upper() != prefix:
+        raise invalid_header(name, f"The value of such a header begins with {EXTENDED_PREFIX} and is percent-encoded.")
+    text = value[len(prefix) :]
+    if any(len(escape) < 2 or not HEX_DIGITS.issuperset(escape[:2]) for escape in text.split(b"%")[1:]):
+        raise invalid_header(name, "Two hexadecimal digits follow each percent sign.")
+    return unquote_to_bytes(text)
 
 
 def _put_once(into: dict[str, Any], field: str, value: bytes, name: str) -> None:

@@ -45,19 +45,19 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     next request with the same filter continues there. A server limits how many such receivers wait.
     """
     queue = await request.queue()
-    wanted, attempt = _receive_request(request), request.idempotent_attempt("receive")
+    wanted, attempt = receive_request(request), request.idempotent_attempt("receive")
     entries = read_settlements(queue, request.body.settlements or ())
     results: Sequence[EntryResult] = ()
     if entries:
         await check_receive(request.broker.receiving.messages, queue, wanted, attempt)
         results = await settle_all(request.broker, queue, entries)
-    messages, headers = await _receive_unless_disconnected(request, queue, wanted, attempt)
+    messages, headers = await receive_unless_disconnected(request, queue, wanted, attempt)
     views = message_views(messages, request.broker.clock.monotonic)
     settled = results_of(request, entries, results) if entries else None
     return Response(ReceivedMessages(views, settled), headers=headers)
 
 
-async def _receive_unless_disconnected(
+async def receive_unless_disconnected(
     request: Request[ReceiveMessages], queue: Queue, wanted: ReceiveRequest, attempt: Attempt | None
 ) -> tuple[Sequence[Message], Headers]:
     """Receive, and release the messages if the client disconnects before the answer begins.
@@ -126,7 +126,7 @@ async def _receive(
     return result.result, REPLAYED_HEADERS if result.replayed else ()
 
 
-def _receive_request(request: Request[ReceiveMessages]) -> ReceiveRequest:
+def receive_request(request: Request[ReceiveMessages]) -> ReceiveRequest:
     """Return what to receive, without waiting."""
     body = request.body
     _check_consistency(request)

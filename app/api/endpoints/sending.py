@@ -7,7 +7,13 @@ from typing import Any
 from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.cloudevents import event_message, is_event
 from app.api.endpoints.joining import joined_transaction
-from app.api.endpoints.raw_send import FIELD_HEADERS, idempotency_payload, raw_message, without_transaction
+from app.api.endpoints.raw_send import (
+    FIELD_HEADERS,
+    PROPERTIES_HEADER,
+    idempotency_payload,
+    raw_message,
+    without_transaction,
+)
 from app.api.http.answer_headers import location
 from app.api.http.asgi import Headers
 from app.api.http.disconnect import run_until_disconnect
@@ -86,13 +92,15 @@ async def _send_synchronously(request: Request[SendMessage]) -> Response:
 @operation(
     "POST", "/v1/queues/{queue}/messages/raw", right=Right.SEND, tag="messages",
     body=bytes, responses={201: SentMessage, 202: AcceptedMessage}, has_location=True, refusals=SEND_REFUSALS,
-    headers=(*SEND_HEADER_NAMES, "Peeklock-Transaction-Id", *FIELD_HEADERS),
+    headers=(*SEND_HEADER_NAMES, "Peeklock-Transaction-Id", PROPERTIES_HEADER, *FIELD_HEADERS),
 )  # fmt: skip
 async def send_raw(request: Request[bytes]) -> Response:
     """Send the request body as it is.
 
     Its Content-Type is kept. Headers give the other fields of the message: `Peeklock-Message-Id`,
     `Peeklock-Priority`, `Peeklock-Delay-Seconds` and so on, and `Peeklock-Property-<name>` for a property.
+    `Peeklock-Properties` gives properties as a JSON object. A name that ends with `*`, such as `Peeklock-Subject*`, gives a
+    percent-encoded text (RFC 8187).
 
     CloudEvents 1.0 are accepted in binary mode (`ce-*` headers) and in structured mode
     (`application/cloudevents+json`). `id` becomes the message id, `type` the subject, `data` the body, and every

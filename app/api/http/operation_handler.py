@@ -126,7 +126,7 @@ class OperationHandler:
 def _header_check(operation: Operation) -> Callable[[Headers, int], int]:
     """Return the check of the headers about the body of a request; it returns the announced length."""
     if operation.body is None:
-        return check_no_body if operation.method == "DELETE" else check_length
+        return check_length if operation.method == "GET" else check_no_body
     return check_length_and_encoding if operation.body is bytes else check_json_headers
 
 

@@ -83,9 +83,11 @@ def check_length(headers: Headers, max_bytes: int) -> int:
 
 
 def check_no_body(headers: Headers, max_bytes: int) -> int:
-    """`check_length` for a deletion. Refuses with `InvalidRequest` a body, which may say what the client does not want."""
+    """`check_length` for a change without a body. Refuses with `InvalidRequest` a body, which may say what the client does not want."""
     if check_length(headers, max_bytes) or any(key == b"transfer-encoding" for key, _ in headers):
-        raise InvalidRequest(field_errors=[FieldError("", "A DELETE has no body. Its parameters are in its target.")])
+        raise InvalidRequest(
+            field_errors=[FieldError("", "This request has no body. Its parameters are in its target.")]
+        )
     return 0
 
 

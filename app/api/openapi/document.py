@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 import app
-from app.api.endpoints.raw_send import FIELD_HEADERS
+from app.api.endpoints.raw_send import FIELD_HEADERS, PROPERTIES_HEADER
 from app.api.endpoints.routes import OPERATIONS
 from app.api.http.answer_headers import is_paged
 from app.api.http.authorize import DEFAULT_RIGHT
@@ -101,6 +101,10 @@ REQUEST_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "Peeklock-Transaction-Id": (
         "An open transaction: the message is stored with its commit, or not at all.",
         {"type": "string", "minLength": 1, "maxLength": MAX_ID_LENGTH},
+    ),
+    PROPERTIES_HEADER: (
+        "Properties as a JSON object. A property that has a header of its own is taken from there.",
+        {"type": "string"},
     ),
     LOCAL_ADMIN: (
         "`true` in a request without an API key, while a server on loopback has no keys yet. A server that needs keys "

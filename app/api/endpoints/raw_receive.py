@@ -1,0 +1,129 @@
+"""Raw receives: the body of the answer is the body of one message, and headers give its other fields."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec.structs import replace
+
+from app.api.endpoints.messages import body_response
+from app.api.endpoints.raw_send import EXTENDED_PREFIX
+from app.api.endpoints.receiving import receive_request, receive_unless_disconnected
+from app.api.http.asgi import Headers
+from app.api.http.operation import operation
+from app.api.http.request import Request
+from app.api.http.response import OCTET_STREAM, Response, encode
+from app.broker.ports import Attempt
+from app.broker.receive import ReceiveRequest
+from app.domain.access import Right
+from app.domain.message import BodyKind, Message
+from app.domain.refusals import FieldError, InvalidRequest
+from app.wire.messages import MessageView, ReceiveMessages, ReceiveRaw, message_views
+
+MAX_MESSAGE_HEADERS_BYTES = 3 << 10
+"""Largest headers of one message. Proxies refuse an answer with a large head; nginx reads 4 KiB unless it is set."""
+
+CHOSEN_BY_CLIENTS = (
+    "message_id",
+    "group_id",
+    "correlation_id",
+    "subject",
+    "to",
+    "traceparent",
+    "dead_letter_reason",
+    "last_failure",
+    "reply_to",
+    "dead_letter_description",
+)
+"""Texts that can be long. They follow the fields of the broker, so that they never displace a lock token."""
+
+NOT_IN_HEADERS = ("body", "body_base64", "content_type", "properties")
+FIELDS = (
+    *(name for name in MessageView.__struct_fields__ if name not in (*NOT_IN_HEADERS, *CHOSEN_BY_CLIENTS)),
+    *CHOSEN_BY_CLIENTS,
+)
+HEADER_NAMES = {
+    field: b"traceparent" if field == "traceparent" else f"peeklock-{field.replace('_', '-')}".encode()
+    for field in FIELDS
+}
+
+
+@operation(
+    "POST", "/v1/queues/{queue}/receive/raw", right=Right.LISTEN, tag="messages",
+    responses={200: bytes, 204: None}, refusals=(404, 409, 422, 429), query=ReceiveRaw,
+    headers=("Idempotency-Key", "Prefer"), response_media_type=OCTET_STREAM,
+)  # fmt: skip
+async def receive_raw(request: Request[Any]) -> Response:
+    """Receive the next message as it was sent: its body is that of the answer.
+
+    204 if no message arrives in time. The Content-Type is that of the message. Headers give the other fields, such as
+    `Peeklock-Lock-Token`, `Peeklock-Lock-Remaining-Ms` and `Peeklock-Message-Id`. `Peeklock-Properties` has the properties
+    as JSON. A text that is not visible ASCII is given as `Peeklock-Subject*` (RFC 8187). `send_raw` takes both forms.
+
+    The headers of a message have at most 3 KiB. `Peeklock-Omitted` names the fields that did not fit.
+    """
+    receiving, wanted, attempt = _read(request)
+    queue = await request.queue()
+    messages, headers = await receive_unless_disconnected(receiving, queue, wanted, attempt)
+    if not messages:
+        return Response(status=204, headers=headers)
+    (message,) = messages
+    return body_response(message, (*message_headers(message, request), *headers))
+
+
+def message_headers(message: Message, request: Request[Any]) -> Headers:
+    """Return the fields of a received message as headers, within `MAX_MESSAGE_HEADERS_BYTES`."""
+    # The body is answered as it is, so nothing encodes it.
+    (view,) = message_views([replace(message, body=b"", body_kind=BodyKind.NONE)], request.broker.clock.monotonic)
+    left = MAX_MESSAGE_HEADERS_BYTES
+    headers: list[tuple[bytes, bytes]] = []
+    omitted: list[str] = []
+    for field, name, value in _fields(view):
+        size = len(name) + len(value) + len(": \r\n")
+        if size > left:
+            omitted.append(field)
+        else:
+            left -= size
+            headers.append((name, value))
+    if omitted:
+        headers.append((b"peeklock-omitted", ", ".join(omitted).encode()))
+    return headers
+
+
+def _fields(view: MessageView) -> Iterator[tuple[str, bytes, bytes]]:
+    """Yield each field that has a value, with its header. Properties come last, because they can be the largest."""
+    for field in FIELDS:
+        value = getattr(view, field)
+        if isinstance(value, str):
+            yield (field, *_text_header(HEADER_NAMES[field], value))
+        elif value is not None:
+            yield field, HEADER_NAMES[field], encode(value)
+    if isinstance(view.properties, msgspec.Raw):
+        # JSON that is ASCII has an escape for every character that a header cannot have.
+        yield "properties", b"peeklock-properties", json.dumps(json.loads(bytes(view.properties))).encode()
+
+
+def _text_header(name: bytes, text: str) -> tuple[bytes, bytes]:
+    """Return the header of a text: as it is if it is visible ASCII, and otherwise in the form of RFC 8187."""
+    if text.isascii() and text.isprintable() and text == text.strip():
+        return name, text.encode()
+    return name + b"*", (EXTENDED_PREFIX + quote(text, safe="")).encode()
+
+
+def _read(request: Request[Any]) -> tuple[Request[ReceiveMessages], ReceiveRequest, Attempt | None]:
+    """Return the receive that the query asks for. Refuses with `InvalidRequest`, which names the parameter."""
+    query: ReceiveRaw = request.query
+    values = {name: getattr(query, name) for name in query.__struct_fields__}
+    receiving = replace(request, body=ReceiveMessages(**values))
+    try:
+        wanted = receive_request(receiving)
+    except InvalidRequest as refusal:
+        faults = [FieldError(_in_query(fault.pointer), fault.detail) for fault in refusal.field_errors]
+        raise InvalidRequest(field_errors=faults) from None
+    return receiving, wanted, request.idempotent_attempt("receive_raw", encode(query))
+
+
+def _in_query(pointer: str) -> str:
+    return pointer if pointer.startswith("#") else f"#/query{pointer}"
