@@ -7,16 +7,18 @@ Crash window: the process may die after the commit of the change. The queue reco
 process revokes the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.own_names import own_page
 from app.broker.ports import Notifier, QueueStore
 from app.broker.precondition import UNCONDITIONAL, Precondition
 from app.broker.queue_cache import QueueCache
 from app.broker.revoke_locks import RevokePorts, revoke_locks
+from app.domain.name_ranges import NameRange
 from app.domain.queue import Queue, QueueCounts, QueueSettings, check_known, is_receive_enabled, revokes_locks
 from app.domain.refusals import QueueNotFound, StoreUnavailable
 
@@ -134,7 +136,18 @@ async def get_queue(ports: QueuePorts, name: str) -> QueueWithCounts:
 
 async def list_queues(queues: QueueStore, after: str, limit: int) -> list[QueueWithCounts]:
     """Return up to `limit` queues with names above `after`, by name, with their counts."""
-    listed = await queues.page(after, limit)
+    return await _with_counts(queues, await queues.page(after, limit))
+
+
+async def list_own_queues(
+    queues: QueueStore, ranges: Sequence[NameRange], after: str, limit: int
+) -> tuple[list[QueueWithCounts], str | None]:
+    """Return up to `limit` queues of the ranges above `after`, by name, with their counts, and the next cursor."""
+    listed, more = await own_page(queues.page, ranges, after, limit)
+    return await _with_counts(queues, listed), more
+
+
+async def _with_counts(queues: QueueStore, listed: Sequence[Queue]) -> list[QueueWithCounts]:
     counts = await queues.counts([queue.id for queue in listed])
     return [QueueWithCounts(queue, counts[queue.id]) for queue in listed]
 

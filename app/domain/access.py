@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from app.domain.instant import Instant
+from app.domain.name_ranges import NameRange, ranges_of
 
 MAX_LIVE_KEYS_PER_PRINCIPAL = 2
 KEY_BYTES = 32
@@ -44,6 +45,10 @@ class Grant:
         if "*" in self.patterns:
             return True
         return name is not None and any(fnmatchcase(name, pattern) for pattern in self.patterns)
+
+    def ranges(self, right: Right) -> tuple[NameRange, ...]:
+        """Return the ranges of names that may be listed with the right; none if they cannot be listed."""
+        return ranges_of(("*",) if "*" in self.patterns else self.patterns) if right in self.rights else ()
 
 
 class Principal(msgspec.Struct, frozen=True):

@@ -7,6 +7,9 @@ from app.api.http.operation import Operation
 PUBLIC = "needs no key"
 ANY = "any"
 
+OWN = (("GET", "/v1/queues"), ("GET", "/v1/topics"))
+"""The lists that show a key what it has the right on."""
+
 RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/queues/{queue}/messages"): "send",
     ("POST", "/v1/queues/{queue}/messages/batch"): "send",

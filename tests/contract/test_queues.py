@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from app.broker.own_names import own_page
 from app.broker.ports import Store
+from app.domain.access import Grant, Right
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.queue import REVOCATION_PERIOD, QueueSettings, QueueStatus
 from app.domain.refusals import InvalidRequest, TooManyQueues
@@ -101,6 +103,22 @@ async def test_pages_are_ordered_by_code_point(store_fixture: StoreFixture) -> N
             break
         listed += [queue.name for queue in page]
     assert listed == sorted(names)
+
+
+@pytest.mark.parametrize("patterns", [("b*",), ("a", "b-1", "b.*"), ("B*", "b_*", "zz*", "0", "-*", "\x01*", "~*")])
+async def test_ranges_of_names_are_listed_alike(store_fixture: StoreFixture, patterns: tuple[str, ...]) -> None:
+    names = ["a", "b", "B", "b-1", "b.1", "b.2", "b_1", "b1", "c", "0"]
+    for name in names:
+        await store_fixture.store.queues.create(name, QueueSettings())
+    grant = Grant(frozenset({Right.BROWSE}), patterns)
+    found: list[str] = []
+    after: str | None = ""
+    for _ in bounded("a page has no next one"):
+        page, after = await own_page(store_fixture.store.queues.page, grant.ranges(Right.BROWSE), after or "", 2)
+        found += [queue.name for queue in page]
+        if after is None:
+            break
+    assert found == [name for name in sorted(names) if grant.allows(Right.BROWSE, name)]
 
 
 async def test_a_change_is_a_new_version(store_fixture: StoreFixture) -> None:

@@ -10,7 +10,7 @@ from app.api.http.answer_headers import location
 from app.api.http.asgi import Headers
 from app.api.http.authorize import authorize
 from app.api.http.operation import EmptyBody, operation
-from app.api.http.request import Request, invalid_cursor
+from app.api.http.request import Request, name_cursor
 from app.api.http.response import MERGE_PATCH, Response
 from app.broker import queues as verbs
 from app.broker.filters import MatchAll
@@ -20,7 +20,7 @@ from app.broker.purge import purge
 from app.broker.select_messages import MessageSelection
 from app.domain.access import Right
 from app.domain.message import MessageState
-from app.domain.queue import Queue, QueueSettings, is_valid_name
+from app.domain.queue import Queue, QueueSettings
 from app.wire.decode_errors import invalid_request
 from app.wire.field_types import Page
 from app.wire.plans import PlanView, plan_fields
@@ -67,17 +67,18 @@ async def put_queue(request: Request[QueueSettingsBody]) -> Response:
 
 @operation(
     "GET", "/v1/queues", right=Right.BROWSE, tag="queues", responses={200: QueuePage}, refusals=(422,), query=Page,
+    lists_own=True,
 )  # fmt: skip
 async def list_queues(request: Request[None]) -> Response:
-    """List the queues by name, each with its settings and counts."""
+    """List the queues by name, each with its settings and counts.
+
+    A key whose patterns are names, or prefixes such as `orders.*`, lists the queues that it may browse.
+    """
     page: Page = request.query
-    after = page.cursor or ""
-    if after and not is_valid_name(after):
-        raise invalid_cursor()
+    ranges = request.principal.grant.ranges(Right.BROWSE)
+    after = name_cursor(page, ranges)
     async with request.reserve_page(page.limit, MAX_QUEUE_BYTES):
-        listed = await verbs.list_queues(request.broker.queues.queues, after, page.limit + 1)
-        items = listed[: page.limit]
-        more = items[-1].queue.name if len(listed) > page.limit else None
+        items, more = await verbs.list_own_queues(request.broker.queues.queues, ranges, after, page.limit)
         return Response(QueuePage([queue_status(item.queue, item.counts) for item in items], more))
 
 

@@ -9,10 +9,11 @@ from app.api.http.answer_headers import location
 from app.api.http.asgi import Headers
 from app.api.http.authorize import authorize
 from app.api.http.operation import operation
-from app.api.http.request import Request, invalid_cursor, invalid_path
+from app.api.http.request import Request, invalid_path, name_cursor
 from app.api.http.response import MERGE_PATCH, Response
 from app.broker import topics as verbs
 from app.broker.filters import BATCH_SIZE
+from app.broker.own_names import own_page
 from app.broker.precondition import Precondition
 from app.broker.subscription_filter import check_filter, compiled, input_of
 from app.broker.try_filter import try_filter
@@ -63,15 +64,19 @@ async def put_topic(request: Request[TopicSettingsBody]) -> Response:
 
 @operation(
     "GET", "/v1/topics", right=Right.BROWSE, tag="topics", responses={200: TopicPage}, refusals=(422,), query=Page,
+    lists_own=True,
 )  # fmt: skip
 async def list_topics(request: Request[None]) -> Response:
-    """List the topics by name."""
+    """List the topics by name.
+
+    A key whose patterns are names, or prefixes such as `orders.*`, lists the topics that it may browse.
+    """
     page: Page = request.query
-    after = _after(page)
+    ranges = request.principal.grant.ranges(Right.BROWSE)
+    after = name_cursor(page, ranges)
     async with request.reserve_page(page.limit, MAX_TOPIC_BYTES):
-        listed = await request.broker.topics.topics.page(after, page.limit + 1)
-        items = listed[: page.limit]
-        return Response(TopicPage([topic_view(topic) for topic in items], _next_cursor(listed, page)))
+        items, more = await own_page(request.broker.topics.topics.page, ranges, after, page.limit)
+        return Response(TopicPage([topic_view(topic) for topic in items], more))
 
 
 @operation(
@@ -136,7 +141,7 @@ async def list_subscriptions(request: Request[None]) -> Response:
     """List the subscriptions of a topic by name."""
     page: Page = request.query
     topic = await _topic(request)
-    listed = await request.broker.topics.topics.subscriptions(topic).page(_after(page), page.limit + 1)
+    listed = await request.broker.topics.topics.subscriptions(topic).page(name_cursor(page), page.limit + 1)
     views = [subscription_view(topic, subscription) for subscription in listed[: page.limit]]
     return Response(SubscriptionPage(views, _next_cursor(listed, page)))
 
@@ -254,15 +259,7 @@ def _precondition_of_put(request: Request[Any]) -> Precondition:
     return Precondition(request.if_match(), request.if_none_match() or ())
 
 
-def _after(page: Page) -> str:
-    """Return the name after which the page begins. Refuses with `InvalidRequest`."""
-    after = page.cursor or ""
-    if after and not is_valid_name(after):
-        raise invalid_cursor()
-    return after
-
-
-def _next_cursor(listed: Sequence[Topic] | Sequence[Subscription], page: Page) -> str | None:
+def _next_cursor(listed: Sequence[Subscription], page: Page) -> str | None:
     return listed[page.limit - 1].name if len(listed) > page.limit else None
 
 

@@ -19,13 +19,14 @@ class Authorization:
 
     `right` None means that every client may call it, `ANY_RIGHT` every client with a key. `authenticator` None
     means that the server needs no API key; `local_access_policy` then decides which requests are accepted. `kind` is what
-    the operation is about: `queue` or `state`.
+    the operation is about: `queue` or `state`. With `lists_own` the right on a part of the names is enough.
     """
 
     authenticator: Authenticator | None
     right: RequiredRight
     local_access_policy: LocalAccessPolicy
     kind: str = "queue"
+    lists_own: bool = False
 
     async def check(self, name: str | None, headers: Headers) -> Principal:
         """Return the principal of a request that holds the right on the resource `name` (None: on all queues).
@@ -39,6 +40,8 @@ class Authorization:
         )
         if principal is ANONYMOUS and (violation := self.local_access_policy.violation(headers)):
             raise Forbidden(violation)
+        if self.lists_own and self.right in Right and principal.grant.ranges(Right(self.right)):
+            return principal
         if self.right != ANY_RIGHT:
             authorize(principal, self.right, name, self.kind)
         return principal

@@ -43,7 +43,7 @@ class Operation:
     the media types of the body and of the answers. `example` is one of the body.
     `answer_bytes` are the bytes that an answer may have: they are reserved while it is read. 0 reserves none, because
     answers are small, or because the verb reserves what it reads. `empty_body` says what an empty JSON
-    body means.
+    body means. `lists_own` means that a key lists those names that it has the right on.
     """
 
     endpoint: Endpoint
@@ -63,6 +63,7 @@ class Operation:
     example: Mapping[str, Any] | None = None
     answer_bytes: int = 0
     empty_body: EmptyBody = EmptyBody.ACCEPTED
+    lists_own: bool = False
 
     @property
     def name(self) -> str:
@@ -105,6 +106,7 @@ def operation(
     example: Mapping[str, Any] | None = None,
     answer_bytes: int = 0,
     empty_body: EmptyBody = EmptyBody.ACCEPTED,
+    lists_own: bool = False,
 ) -> Callable[[Endpoint], Operation]:
     """Declare an endpoint. `Operation` describes the arguments."""
 
@@ -127,6 +129,7 @@ def operation(
             example,
             answer_bytes,
             empty_body,
+            lists_own,
         )
 
     return declare

@@ -50,6 +50,7 @@ class OperationHandler:
             operation.right,
             operation.local_access_policy(context),
             operation.kind,
+            operation.lists_own,
         )
         self._check_headers = _header_check(operation)
         self._decode = body_decoder(operation.body, is_message=operation.empty_body is EmptyBody.REFUSED)

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
@@ -15,9 +15,11 @@ from app.broker.broker import Broker
 from app.broker.ports import Attempt
 from app.domain.access import Principal
 from app.domain.instant import DAY
-from app.domain.queue import Queue
+from app.domain.name_ranges import NameRange
+from app.domain.queue import Queue, is_valid_name
 from app.domain.refusals import FieldError, InvalidRequest
 from app.domain.settlement import LockToken
+from app.wire.field_types import Page
 
 ATTEMPT_RETENTION = DAY
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
@@ -158,6 +160,14 @@ def invalid_query(name: str, detail: str) -> InvalidRequest:
 def invalid_cursor() -> InvalidRequest:
     """Return the refusal of a cursor that this list did not return."""
     return invalid_query("cursor", "This cursor did not come from this list.")
+
+
+def name_cursor(page: Page, ranges: Sequence[NameRange] = ()) -> str:
+    """Return the text after which a page of names begins: a name, or the end of a range. Refuses with `InvalidRequest`."""
+    after = page.cursor or ""
+    if after and not is_valid_name(after) and after not in [found.end for found in ranges]:
+        raise invalid_cursor()
+    return after
 
 
 def invalid_path(name: str, detail: str) -> InvalidRequest:

@@ -1,0 +1,50 @@
+"""A page of the queues or topics that a key may list, with a bounded number of statements."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from app.domain.name_ranges import NameRange
+
+MAX_STATEMENTS = 8
+"""Statements of one page. A key may have 64 ranges, and each may be empty."""
+
+
+class Named(Protocol):
+    """A queue or a topic."""
+
+    @property
+    def name(self) -> str:
+        """Its name, by which pages are sorted."""
+        ...
+
+
+Entity = TypeVar("Entity", bound=Named)
+
+
+async def own_page(
+    page: Callable[[str, int], Awaitable[Sequence[Entity]]], ranges: Sequence[NameRange], after: str, limit: int
+) -> tuple[Sequence[Entity], str | None]:
+    """Return up to `limit` entities of the ranges above `after`, by name, and the cursor of the next page.
+
+    `page` is that of the store. The cursor is a name of the ranges or the end of one, so it tells no name of others.
+    """
+
+    def is_own(name: str) -> bool:
+        return any(candidate.contains(name) for candidate in ranges)
+
+    found: list[Entity] = []
+    for _ in range(MAX_STATEMENTS):
+        current = next((candidate for candidate in ranges if candidate.end > after), None)
+        if current is None:
+            return found, None
+        wanted = limit + 1 - len(found) if current.is_prefix else 1
+        read = await page(current.resume(after), wanted)
+        found += [entity for entity in read if is_own(entity.name)]
+        if len(found) > limit:
+            return found[:limit], found[limit - 1].name
+        if len(read) < wanted:
+            return found, None
+        last = read[-1].name
+        # The name of an entity of others is no cursor; every range that ends before it has been read.
+        after = last if is_own(last) else max(done.end for done in ranges if done.end < last)
+    return found, after if ranges[-1].end > after else None
