@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.client import DEFAULT_URL, AsJson, Key, Url, connect, show, show_table
+from app.cli.client import CONNECTION, ApiClient
+from app.cli.option_groups import with_options
 
 archive = typer.Typer(no_args_is_help=True, help="List the sealed batches of ended messages.")
 
@@ -17,16 +18,11 @@ def archive_group() -> None: ...
 
 
 @archive.command("list")
+@with_options(client=CONNECTION)
 def list_batches(
+    client: ApiClient,
     after: Annotated[int, typer.Option(min=0, help="Only batches with a greater number.")] = 0,
-    url: Url = DEFAULT_URL,
-    key: Key = None,
-    as_json: AsJson = False,
 ) -> None:
     """List every sealed batch, also those whose messages were removed."""
-    batches = connect(url, key, as_json).pages("/v1/archive/batches", {"after": after, "limit": 1000})
-    if not as_json:
-        show_table(COLUMNS, [[batch[column] for column in COLUMNS] for batch in batches])
-        return
-    for batch in batches:
-        show(batch)
+    batches = client.pages("/v1/archive/batches", {"after": after, "limit": 1000})
+    client.printer.rows(batches, COLUMNS, "sealed batches")

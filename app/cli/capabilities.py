@@ -2,16 +2,19 @@
 
 from typing import Any, cast
 
-from app.cli.client import DEFAULT_URL, AsJson, Key, Url, connect, show, show_table
+from app.cli.client import CONNECTION, ApiClient
+from app.cli.option_groups import with_options
+from app.cli.output import print_lines
 
 
-def capabilities(url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
+@with_options(client=CONNECTION)
+def capabilities(client: ApiClient) -> None:
     """Show the versions and limits of a server, and how safe its messages are."""
-    offered = connect(url, key, as_json).call("GET", "/v1/capabilities")
-    if as_json:
-        show(offered)
+    offered = client.call("GET", "/v1/capabilities")
+    if client.printer.is_for_programs:
+        client.printer.document(offered)
         return
-    show_table(("capability", "value"), [row for name, value in offered.items() for row in _rows(name, value)])
+    print_lines(("capability", "value"), [row for name, value in offered.items() for row in _rows(name, value)])
 
 
 def _rows(name: str, value: Any) -> list[tuple[str, Any]]:

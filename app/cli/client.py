@@ -1,52 +1,76 @@
-"""The HTTP client of the commands, and the output of answers on a terminal."""
+"""The HTTP client of the commands, and the options that every command with a server has."""
 
-import json
+import math
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import Annotated, Any, TypeAlias, cast
+from inspect import Parameter
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 from urllib.parse import quote
 
-import httpx
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
-from rich.table import Table
 
-WIDTH = 1_000_000
-"""Characters of a line of output, more than any row of a table has: a folded row could be neither copied nor searched."""
+from app.cli.context_file import BadContextFile, ContextFile, NoSuchContext
+from app.cli.option_groups import option
+from app.cli.output import Output, Printer, read_json, say
 
-out = Console(soft_wrap=True, highlight=False, width=WIDTH)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+if TYPE_CHECKING:
+    import httpx
 
-Url: TypeAlias = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="URL of the server.")]
-Key: TypeAlias = Annotated[
-    str | None, typer.Option("--api-key", "--key", envvar="PEEKLOCK_API_KEY", help="API key of the caller.")
-]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the server's JSON, one document per line.")]
 QueueName: TypeAlias = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
+Yes: TypeAlias = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun: TypeAlias = Annotated[
+    bool, typer.Option("--dry-run", help="Show what the command would do, and change nothing.")
+]
 
-JSON_HEADERS = {"content-type": "application/json"}
 DEFAULT_URL = "http://127.0.0.1:8080"
 RESPONSE_TIMEOUT_SECONDS = 75.0
 """Longer than the longest wait of a receive, so that the server answers first."""
 
-
-MAX_INT_DIGITS = 18
-"""Characters of an integer, with its sign, that always fit into 64 bits."""
-
-_encode = msgspec.json.Encoder(decimal_format="number").encode
+OUTPUT_OPTIONS = (
+    option(
+        "output",
+        Annotated[Output | None, typer.Option("--output", "-o", help="Print a table for people, or documents.")],
+    ),
+    option(
+        "as_json",
+        Annotated[bool, typer.Option("--json", help="The same as --output json: one document per line.")],
+        default=False,
+    ),
+)
+CONNECTION_OPTIONS = (
+    option(
+        "server_url",
+        Annotated[
+            str | None,
+            typer.Option("--url", envvar="PEEKLOCK_URL", help=f"URL of the server. {DEFAULT_URL} without a context."),
+        ],
+    ),
+    option(
+        "api_key",
+        Annotated[
+            str | None, typer.Option("--api-key", "--key", envvar="PEEKLOCK_API_KEY", help="API key of the caller.")
+        ],
+    ),
+    option(
+        "context",
+        Annotated[
+            str | None,
+            typer.Option("--context", help="Use the URL and the API key of this context. See `peeklock context`."),
+        ],
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiClient:
     """A client of a server. A refusal prints the problem on standard error and exits with status 1."""
 
-    http: httpx.Client
-    as_json: bool
+    http: "httpx.Client"
+    printer: Printer
 
     def call(
         self,
@@ -57,26 +81,36 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
     ) -> Any:
         """Send a request, and return the decoded answer; None for an empty answer."""
-        response = self.send(method, path, json=body, params=query, headers=headers)
-        return read_json(response.content) if response.content else None
+        if body is None:
+            return _decoded(self.send(method, path, params=query, headers=headers))
+        headers = {"content-type": "application/json", **(headers or {})}
+        return _decoded(self.send(method, path, content=encode(body), params=query, headers=headers))
 
-    def send(self, method: str, path: str, **request: Any) -> httpx.Response:
+    def call_raw(self, path: str, content: bytes, headers: Mapping[str, str] | None = None) -> Any:
+        """Send JSON as it is, and return the decoded answer."""
+        headers = {"content-type": "application/json", **(headers or {})}
+        return _decoded(self.send("POST", path, content=content, headers=headers))
+
+    def send(self, method: str, path: str, **request: Any) -> "httpx.Response":
         """Send a request with the arguments of httpx, and return its response."""
-        try:
-            response = self.http.request(method, path, **request)
-        except httpx.HTTPError as error:
-            err.print(f"No answer from {self.http.base_url}: {error}", markup=False)
-            raise typer.Exit(1) from None
-        except ValueError as error:  # a number that JSON cannot express, or invalid text
-            err.print(f"This cannot be sent: {error}", markup=False)
-            raise typer.Exit(2) from None
+        response = self.try_send(method, path, **request)
         if response.is_error:
-            problem: dict[str, Any] = {"code": str(response.status_code), "detail": response.text}
-            with suppress(ValueError):
-                problem.update(read_json(response.content))
-            self.print_problem(problem)
+            self.printer.problem(problem_of(response))
             raise typer.Exit(1)
         return response
+
+    def try_send(self, method: str, path: str, **request: Any) -> "httpx.Response":
+        """Send a request with the arguments of httpx, and return its response, also if it is a refusal."""
+        import httpx
+
+        try:
+            return self.http.request(method, path, **request)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            say(f"No answer from {self.http.base_url}: {error}")
+            raise typer.Exit(1) from None
+        except ValueError as error:  # text that no header has
+            say(f"This cannot be sent: {error}")
+            raise typer.Exit(2) from None
 
     def pages(self, path: str, query: Mapping[str, Any]) -> Iterator[Any]:
         """Yield the items of a list, page by page."""
@@ -88,21 +122,69 @@ class ApiClient:
             if cursor is None:
                 return
 
-    def print_problem(self, problem: dict[str, Any]) -> None:
-        """Print a problem document to standard error: its code, its detail and its faults, or the whole of it as JSON."""
-        if self.as_json:
-            err.print(_encode(problem).decode(), markup=False)
-        else:
-            err.print(f"{problem['code']}: {problem['detail']}", markup=False)
-            for fault in problem.get("errors", ()):
-                sentence = "" if fault["detail"] == problem["detail"] else f": {fault['detail']}"
-                err.print(f"  at {fault['pointer']}{sentence}", markup=False)
+
+class OutputGroup:
+    """`--output` and `--json`, as a printer."""
+
+    parameters: Sequence[Parameter] = OUTPUT_OPTIONS
+
+    def collect(self, values: dict[str, Any]) -> Printer:
+        """See `OptionGroup`."""
+        return Printer(Output.JSON if values["as_json"] else values["output"])
 
 
-def connect(url: str, key: str | None, as_json: bool = False) -> ApiClient:
+class ConnectionGroup:
+    """The server, the key and the form of output, as a client."""
+
+    parameters: Sequence[Parameter] = (*CONNECTION_OPTIONS, *OUTPUT_OPTIONS)
+
+    def collect(self, values: dict[str, Any]) -> ApiClient:
+        """See `OptionGroup`."""
+        url, key = find_server(values["server_url"], values["api_key"], values["context"])
+        return connect(url or DEFAULT_URL, key, OutputGroup().collect(values))
+
+
+CONNECTION = ConnectionGroup()
+
+
+def connect(url: str, key: str | None, printer: Printer) -> ApiClient:
     """Return a client of a server."""
+    # httpx imports its own command line where that is installed, which costs a third of a command's start-up.
+    sys.modules.setdefault("httpx._main", cast("Any", None))
+    import httpx
+
     headers = {b"authorization": f"Bearer {key}".encode()} if key else {}
-    return ApiClient(httpx.Client(base_url=url, headers=headers, timeout=RESPONSE_TIMEOUT_SECONDS), as_json)
+    try:
+        client = httpx.Client(base_url=url, headers=headers, timeout=RESPONSE_TIMEOUT_SECONDS)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise typer.BadParameter(f"{url} is no URL of a server: {error}") from None
+    return ApiClient(client, printer)
+
+
+def find_server(url: str | None, key: str | None, context: str | None) -> tuple[str | None, str | None]:
+    """Return the URL and the key to use: those given, else those of the context.
+
+    A context that is named by an option comes before the environment, the current context after it. The key of a
+    context goes to no other URL than its own.
+    """
+    if context is not None:
+        url = None if url == os.environ.get("PEEKLOCK_URL") else url
+        key = None if key == os.environ.get("PEEKLOCK_API_KEY") else key
+    try:
+        stored = ContextFile.of_user().find(context)
+    except (NoSuchContext, BadContextFile) as error:
+        raise typer.BadParameter(str(error), param_hint="--context") from None
+    if stored is None or (url is not None and url.rstrip("/") != stored.url.rstrip("/")):
+        return url, key
+    return stored.url, key or stored.api_key
+
+
+def problem_of(response: "httpx.Response") -> dict[str, Any]:
+    """Return the problem document of a refusal, or what is known of an answer without one."""
+    problem: dict[str, Any] = {"code": str(response.status_code), "detail": response.text}
+    with suppress(ValueError):
+        problem.update(read_json(response.content))
+    return problem
 
 
 def queue_path(name: str, *rest: str) -> str:
@@ -110,54 +192,35 @@ def queue_path(name: str, *rest: str) -> str:
     return "/".join(("/v1/queues", quote(name, safe=""), *rest))
 
 
-def read_json(content: bytes) -> Any:
-    """Decode JSON and keep numbers exact: a message may contain numbers that fit no machine type."""
-    return json.loads(content, parse_float=Decimal, parse_int=_parse_int)
+def without_none(**values: Any) -> dict[str, Any]:
+    """Return the values that are given."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def show(document: Any) -> None:
-    """Print a document as JSON, on one line."""
-    typer.echo(_encode(document))
+def confirm(question: str, yes: bool) -> None:
+    """Ask a question, unless it is answered already. Anything but yes ends the command with status 1."""
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows under column headings, each row on one line."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*map(_cell_text, row))
-    out.print(table)
+def encode(body: Any) -> bytes:
+    """Return a request as JSON. A value that JSON does not have ends the command with status 2."""
+    try:
+        _refuse_odd_numbers(body)
+        return msgspec.json.encode(body)
+    except ValueError as error:
+        say(f"This cannot be sent: {error}")
+        raise typer.Exit(2) from None
 
 
-def _cell_text(value: Any) -> str:
-    """Return a value as text for a person."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
+def _refuse_odd_numbers(value: Any) -> None:
+    """Raise `ValueError` for a number that JSON does not have: msgspec would write null for it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"JSON has no number {value}")
     if isinstance(value, dict):
-        members = cast("dict[str, Any]", value).items()
-        return ", ".join(
-            _cell_text(member) if name == "kind" else f"{name} {_cell_text(member)}" for name, member in members
-        )
-    if isinstance(value, list):
-        return ", ".join(map(_cell_text, cast("list[Any]", value)))
-    return str(value)
+        for member in cast("dict[str, Any]", value).values():
+            _refuse_odd_numbers(member)
 
 
-def _parse_int(digits: str) -> int | Decimal:
-    return int(digits) if len(digits) <= MAX_INT_DIGITS else Decimal(digits)
-
-
-def progress() -> Progress:
-    """Return a progress bar on standard error, disabled if that is no terminal."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        console=err,
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
+def _decoded(response: "httpx.Response") -> Any:
+    return read_json(response.content) if response.content else None

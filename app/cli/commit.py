@@ -6,19 +6,19 @@ from typing import Annotated
 
 import typer
 
-from app.cli.client import DEFAULT_URL, JSON_HEADERS, AsJson, Key, QueueName, Url, connect, queue_path, read_json, show
+from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path
+from app.cli.option_groups import with_options
 
 
+@with_options(client=CONNECTION)
 def commit(
+    client: ApiClient,
     name: QueueName,
     lock_token: Annotated[str, typer.Argument(metavar="TOKEN", help="Lock token of the message.")],
     file: Annotated[
         Path | None,
         typer.Argument(exists=True, dir_okay=False, help="The request as JSON. Without it, standard input."),
     ] = None,
-    url: Url = DEFAULT_URL,
-    key: Key = None,
-    as_json: AsJson = False,
 ) -> None:
     """Complete a message, send its results and add a version to a state in one transaction, and print the result as JSON.
 
@@ -27,4 +27,4 @@ def commit(
     """
     content = file.read_bytes() if file else sys.stdin.buffer.read()
     path = queue_path(name, "locks", lock_token, "commit")
-    show(read_json(connect(url, key, as_json).send("POST", path, content=content, headers=JSON_HEADERS).content))
+    client.printer.document(client.call_raw(path, content))

@@ -12,7 +12,7 @@ import typer
 
 from app.broker.keys import create_key, revoke_key
 from app.broker.ports import Store
-from app.cli.client import err
+from app.cli.output import say
 from app.cli.serving import read_settings
 from app.domain.access import ApiKey
 from app.domain.refusals import BackendUnavailable, Refusal
@@ -58,10 +58,10 @@ def _in_database(action: Callable[[Store], Awaitable[Result]]) -> Result:
     try:
         return asyncio.run(run())
     except RefusedToStart as error:
-        err.print(f"{error} A running server makes keys too: give its URL with --url.", markup=False)
+        say(f"{error} A running server makes keys too: give its URL with --url.")
         raise typer.Exit(1) from None
     except (Refusal, BackendUnavailable) as error:
-        err.print(f"{error.code}: {error}", markup=False)
+        say(f"{error.code}: {error}")
         raise typer.Exit(1) from None
 
 

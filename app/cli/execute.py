@@ -6,10 +6,13 @@ from typing import Annotated
 
 import typer
 
-from app.cli.client import DEFAULT_URL, AsJson, Key, Url, connect, read_json, show
+from app.cli.client import CONNECTION, ApiClient
+from app.cli.option_groups import with_options
 
 
+@with_options(client=CONNECTION)
 def execute(
+    client: ApiClient,
     file: Annotated[
         Path | None,
         typer.Argument(exists=True, dir_okay=False, help="The request as JSON. Without it, standard input."),
@@ -17,18 +20,11 @@ def execute(
     idempotency_key: Annotated[
         str | None, typer.Option(help="A repeat with the same key gets the first answer and has no further effect.")
     ] = None,
-    url: Url = DEFAULT_URL,
-    key: Key = None,
-    as_json: AsJson = False,
 ) -> None:
     """Settle deliveries, send and publish messages in one transaction, and print the results as JSON.
 
     The request has `settlements` (queue, lock_token, action), `sends` (queue, body) and `publishes` (topic, body).
     """
-    headers = {"content-type": "application/json"}
-    if idempotency_key is not None:
-        headers["Idempotency-Key"] = idempotency_key
     content = file.read_bytes() if file else sys.stdin.buffer.read()
-    client = connect(url, key, as_json)
-    response = client.send("POST", "/v1/transactions/execute", content=content, headers=headers)
-    show(read_json(response.content))
+    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    client.printer.document(client.call_raw("/v1/transactions/execute", content, headers))

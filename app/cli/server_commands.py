@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from app.cli.client import err
+from app.cli.output import say
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -29,6 +29,11 @@ class ServeCommand(TyperCommand):
             formatter.write_text(settings_help())
 
 
+serve_program = typer.Typer()
+bench_program = typer.Typer()
+
+
+@serve_program.command(cls=ServeCommand)
 def serve(
     host: Annotated[str | None, typer.Option(help="Overrides PEEKLOCK_HOST.")] = None,
     port: Annotated[int | None, typer.Option(help="Overrides PEEKLOCK_PORT.")] = None,
@@ -58,12 +63,12 @@ def migrate() -> None:
         make_data_directory(settings)
         migrate_tables(settings.store_url)
     except DatabaseIsNewer as refusal:
-        err.print(str(refusal), markup=False)
+        say(str(refusal))
         raise typer.Exit(2) from None
     except (RefusedToStart, BadStoreUrl, StoreUnavailable) as refusal:
-        err.print(str(refusal), markup=False)
+        say(str(refusal))
         raise typer.Exit(1) from None
-    err.print("The tables are up to date.")
+    say("The tables are up to date.")
 
 
 def openapi() -> None:
@@ -73,12 +78,13 @@ def openapi() -> None:
     typer.echo(json.dumps(openapi_document(), indent=2, ensure_ascii=False))
 
 
+@bench_program.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
 def bench(
     rest: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]...", help="Options of the benchmark.")] = None,
 ) -> None:
     """Measure the cost of a message and compare it with references. This needs the source tree."""
     if not (CHECKOUT / "benchmarks").is_dir():
-        err.print(
+        say(
             "The benchmark is not installed with the server. It is in benchmarks/ of the source tree. "
             "Run it there with `python3 dev.py bench`."
         )

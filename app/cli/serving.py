@@ -10,7 +10,7 @@ import structlog
 import typer
 from pydantic import ValidationError
 
-from app.cli.client import err, out
+from app.cli.output import say
 from app.logs import configure
 from app.server.listening import bind, run
 from app.server.preflight import RefusedToStart, prepare
@@ -62,7 +62,7 @@ def serve(given: Mapping[str, object]) -> None:
         needs_key = asyncio.run(prepare(settings))
         listener = bind(settings.host, settings.port)
     except RefusedToStart as refusal:
-        err.print(str(refusal), markup=False)
+        say(str(refusal))
         raise typer.Exit(2) from None
     raise typer.Exit(run(settings, listener, partial(_print_first_steps, settings, needs_key)))
 
@@ -74,7 +74,7 @@ def read_settings() -> Settings:
     except ValidationError as error:
         for fault in error.errors():
             name = PREFIX + str(fault["loc"][0]).upper()
-            err.print(f"{name}: {fault['msg']} (given: {fault['input']})", markup=False)
+            say(f"{name}: {fault['msg']} (given: {fault['input']})")
         raise typer.Exit(2) from None
 
 
@@ -100,4 +100,4 @@ def _print_first_steps(settings: Settings, needs_key: bool, url: str) -> None:
     lines = MESSAGE_COMMANDS if settings.creates_queues else (CREATE_COMMAND, *MESSAGE_COMMANDS)
     key = KEY_ARGUMENT if needs_key else ""
     steps = "\n".join(line.format(url=url, key=key) for line in lines)
-    out.print(FIRST_STEPS.format(url=url, where=where, steps=steps), markup=False)
+    typer.echo(FIRST_STEPS.format(url=url, where=where, steps=steps))

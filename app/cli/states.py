@@ -5,54 +5,51 @@ from urllib.parse import quote
 
 import typer
 
-from app.cli.client import DEFAULT_URL, AsJson, Key, Url, connect, show, show_table
+from app.cli.client import CONNECTION, ApiClient, without_none
+from app.cli.option_groups import with_options
 
 state = typer.Typer(no_args_is_help=True, help="Read and delete versioned states.")
 
 StateKey: TypeAlias = Annotated[str, typer.Argument(metavar="KEY", help="Key of the state.")]
+COLUMNS = ("version", "message_id", "updated_at", "value_bytes")
 PAGE_SIZE = 100
 
 
 @state.command("get")
+@with_options(client=CONNECTION)
 def get(
     state_key: StateKey,
+    client: ApiClient,
     version: Annotated[int | None, typer.Option(min=0, help="This version instead of the newest one.")] = None,
     before_message: Annotated[
         str | None, typer.Option(help="The version to process the message of this id on.")
     ] = None,
-    url: Url = DEFAULT_URL,
-    key: Key = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print a version of a state as JSON."""
-    query = {"version": version, "before_message": before_message}
-    given = {name: value for name, value in query.items() if value is not None}
-    show(connect(url, key, as_json).call("GET", _path(state_key), query=given))
+    query = without_none(version=version, before_message=before_message)
+    client.printer.document(client.call("GET", _path(state_key), query=query))
 
 
 @state.command("history")
+@with_options(client=CONNECTION)
 def history(
     state_key: StateKey,
+    client: ApiClient,
     after: Annotated[int, typer.Option(min=0, help="Only versions with a greater number.")] = 0,
-    url: Url = DEFAULT_URL,
-    key: Key = None,
-    as_json: AsJson = False,
 ) -> None:
     """List the versions of a state that are kept."""
     query: dict[str, Any] = {"after": after, "limit": PAGE_SIZE}
-    versions = connect(url, key, as_json).pages(f"{_path(state_key)}/history", query)
-    if not as_json:
-        columns = ("version", "message_id", "updated_at", "value_bytes")
-        show_table(columns, [[version[column] for column in columns] for version in versions])
-        return
-    for version in versions:
-        show(version)
+    versions = client.pages(f"{_path(state_key)}/history", query)
+    client.printer.rows(versions, COLUMNS, "versions of this state")
 
 
 @state.command("delete")
-def delete(state_key: StateKey, url: Url = DEFAULT_URL, key: Key = None) -> None:
+@with_options(client=CONNECTION)
+def delete(state_key: StateKey, client: ApiClient) -> None:
     """Delete a state with all its versions. Messages that were processed before then count as new."""
-    connect(url, key).call("DELETE", _path(state_key))
+    client.call("DELETE", _path(state_key))
+    if client.printer.is_for_programs:
+        client.printer.document({"deleted": state_key})
 
 
 def _path(state_key: str) -> str:

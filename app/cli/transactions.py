@@ -5,7 +5,8 @@ from urllib.parse import quote
 
 import typer
 
-from app.cli.client import DEFAULT_URL, AsJson, Key, Url, connect, show
+from app.cli.client import CONNECTION, ApiClient
+from app.cli.option_groups import with_options
 
 transaction = typer.Typer(
     name="transaction", help="Open, show, commit and roll back transactions.", no_args_is_help=True
@@ -14,44 +15,47 @@ TransactionId = Annotated[str, typer.Argument(metavar="ID", help="Id of the tran
 
 
 @transaction.command("open")
+@with_options(client=CONNECTION)
 def open_(
+    client: ApiClient,
     timeout: Annotated[
-        float | None, typer.Option(min=1, max=600, help="Seconds until it is rolled back. 60 by default.")
+        float | None,
+        typer.Option(
+            "--timeout-seconds", "--timeout", min=1, max=600, help="Seconds until it is rolled back. 60 by default."
+        ),
     ] = None,
-    url: Url = DEFAULT_URL,
-    key: Key = None,
-    as_json: AsJson = False,
 ) -> None:
     """Open a transaction, and print its id. Pass it to `send` and `receive` with --transaction."""
     body = {} if timeout is None else {"timeout_seconds": timeout}
-    opened = connect(url, key, as_json).call("POST", "/v1/transactions", body)
-    show(opened) if as_json else typer.echo(opened["id"])
+    opened = client.call("POST", "/v1/transactions", body)
+    client.printer.answer(opened, opened["id"])
 
 
 @transaction.command()
-def get(transaction_id: TransactionId, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
+@with_options(client=CONNECTION)
+def get(transaction_id: TransactionId, client: ApiClient) -> None:
     """Show a transaction and its members."""
-    client = connect(url, key, as_json)
     path = _path(transaction_id)
     shown = client.call("GET", path)
-    show({**shown, "items": list(client.pages(path, {"limit": 1000})), "next_cursor": None})
+    members = list(client.pages(path, {"limit": 1000}))
+    client.printer.document({**shown, "items": members, "next_cursor": None})
 
 
 @transaction.command()
-def commit(transaction_id: TransactionId, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
+@with_options(client=CONNECTION)
+def commit(transaction_id: TransactionId, client: ApiClient) -> None:
     """Commit a transaction: all of its members take effect."""
-    committed: dict[str, Any] = connect(url, key, as_json).call("POST", _path(transaction_id, "commit"), {})
-    if as_json:
-        show(committed)
-    else:
-        typer.echo(f"committed: {len(committed['settlements'])} settled, {len(committed['sends'])} sent")
+    committed: dict[str, Any] = client.call("POST", _path(transaction_id, "commit"), {})
+    settled, sent = len(committed["settlements"]), len(committed["sends"])
+    client.printer.answer(committed, f"committed: {settled} settled, {sent} sent")
 
 
 @transaction.command()
-def rollback(transaction_id: TransactionId, url: Url = DEFAULT_URL, key: Key = None, as_json: AsJson = False) -> None:
+@with_options(client=CONNECTION)
+def rollback(transaction_id: TransactionId, client: ApiClient) -> None:
     """Roll back a transaction: none of its members takes effect."""
-    ended = connect(url, key, as_json).call("POST", _path(transaction_id, "rollback"), {})
-    show(ended) if as_json else typer.echo("rolled back")
+    ended = client.call("POST", _path(transaction_id, "rollback"), {})
+    client.printer.answer(ended, "rolled back")
 
 
 def _path(transaction_id: str, *rest: str) -> str:

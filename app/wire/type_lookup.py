@@ -21,14 +21,14 @@ def types_at(path: str, shape: Any) -> list[inspect.Type]:
 
 def field_names(types: Iterable[inspect.Type]) -> list[str]:
     """Return the names of the fields of all structs among these types."""
-    structs = [info for info in _members(types) if isinstance(info, inspect.StructType)]
+    structs = [info for info in members(types) if isinstance(info, inspect.StructType)]
     return list(dict.fromkeys(field.encode_name for struct in structs for field in struct.fields))
 
 
 def choices(types: Iterable[inspect.Type]) -> list[str]:
     """Return the values of all enumerations among these types."""
     found: list[str] = []
-    for info in _members(types):
+    for info in members(types):
         if isinstance(info, inspect.LiteralType):
             found += map(str, info.values)
         elif isinstance(info, inspect.EnumType):
@@ -60,15 +60,15 @@ def _inner_types(info: inspect.Type, name: str | None) -> list[inspect.Type]:
             return []
 
 
-def _members(types: Iterable[inspect.Type]) -> list[inspect.Type]:
+def members(types: Iterable[inspect.Type]) -> list[inspect.Type]:
     """Return these types without the unions and constraints around them."""
-    members: list[inspect.Type] = []
+    found: list[inspect.Type] = []
     for info in types:
         match info:
             case inspect.Metadata():
-                members += _members([info.type])
+                found += members([info.type])
             case inspect.UnionType():
-                members += _members(info.types)
+                found += members(info.types)
             case _:
-                members.append(info)
-    return members
+                found.append(info)
+    return found

@@ -12,7 +12,7 @@ from typing import get_args
 import httpx
 import pytest
 
-from app.cli.messages import SettlementAction
+from app.cli.receiving import SettlementAction
 from app.wire.settlements import Settlement
 from tests.cli.conftest import CommandLine
 from tests.peeklock_process import PROGRAM, TIMEOUT_SECONDS, environment
@@ -135,7 +135,7 @@ def test_settlements_that_are_refused_are_printed(command_line: CommandLine) -> 
     ) as receiver:
         assert receiver.stdout is not None
         assert receiver.stdout.read(1) == b"x"  # the rest of the output fills the pipe, so nothing is settled yet
-        command_line.run_ok("queue", "purge", "purged", "--state", "locked")
+        command_line.run_ok("queue", "purge", "purged", "--state", "locked", "--yes")
         _, errors = receiver.communicate(timeout=TIMEOUT_SECONDS)
     assert receiver.returncode == 1
     assert [line.partition(b":")[0] for line in errors.splitlines()] == [b"lock-lost"] * 2

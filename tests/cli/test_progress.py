@@ -51,7 +51,9 @@ def test_lines_are_counted_while_they_are_sent(command_line: CommandLine) -> Non
     assert "1001/1001" in STYLE.sub("", shown)
 
 
-@pytest.mark.parametrize(("command", "word"), [(("queue", "purge"), "removed"), (("dead-letter", "redrive"), "moved")])
+@pytest.mark.parametrize(
+    ("command", "word"), [(("queue", "purge", "--yes"), "removed"), (("dead-letter", "redrive"), "moved")]
+)
 def test_purge_and_redrive_are_counted(command_line: CommandLine, command: tuple[str, ...], word: str) -> None:
     queue = f"counted-{word}"
     command_line.run_ok("send", queue, "--lines", stdin=b"one\ntwo\nthree")

@@ -26,7 +26,7 @@ def send(
     terminal: ThreadPoolExecutor, command_line: CommandLine, queue: str, *options: str
 ) -> Future[subprocess.CompletedProcess[str]]:
     """Send in the other terminal."""
-    command_line.run_ok("queue", "create", queue)
+    command_line.run_ok("queue", "create", queue, "--if-not-exists")
     words = ("send", queue, "question", *SYNCHRONOUS, *options)
     return terminal.submit(run_peeklock, *words, directory=command_line.directory, url=command_line.url)
 
@@ -76,4 +76,4 @@ def test_what_contradicts_a_synchronous_send_is_refused(command_line: CommandLin
 def test_a_reply_that_is_not_json_is_refused(command_line: CommandLine) -> None:
     done = command_line.run("complete", "replies", "token", "--reply", "yes")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "The reply is not JSON" in done.stderr
+    assert "yes is not JSON" in done.stderr

@@ -1,0 +1,97 @@
+"""The commands by name. A command's module is imported when the command is needed, so that each starts quickly."""
+
+from collections.abc import Iterator, MutableMapping
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+COMMANDS = {
+    "serve": "server_commands:serve_program",
+    "migrate": "server_commands:migrate",
+    "openapi": "server_commands:openapi",
+    "bench": "server_commands:bench_program",
+    "context": "contexts:context",
+    "capabilities": "capabilities:capabilities",
+    "queue": "queues:queue",
+    "topic": "topics:topic",
+    "subscription": "topics:subscription",
+    "send": "sending:send",
+    "publish": "publishing:publish",
+    "receive": "receiving:receive",
+    "complete": "settling:complete",
+    "abandon": "settling:abandon",
+    "defer": "settling:defer",
+    "renew": "settling:renew",
+    "commit": "commit:commit",
+    "recover": "receiving:recover",
+    "execute": "execute:execute",
+    "transaction": "transactions:transaction",
+    "browse": "browsing:browse",
+    "watch": "live:watch",
+    "top": "live:top",
+    "explain": "explain:explain",
+    "history": "history:history",
+    "restore": "selections:restore",
+    "dead-letter": "dead_letters:dead_letter",
+    "archive": "archive:archive",
+    "state": "states:state",
+    "key": "keys:key",
+}
+"""Each command with its module and the object there: a function, or a group of commands."""
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """The commands by name, each made when it is first read."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _make(name)
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class LazyGroup(TyperGroup):
+    """A group of the commands above."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = LazyCommands()
+
+
+def _make(name: str) -> Any:
+    module, _, attribute = COMMANDS[name].partition(":")
+    found = getattr(import_module(f"app.cli.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        found.info.name = name
+        command = get_command(_plain(found))
+    else:
+        alone = _plain(typer.Typer())
+        alone.command(name)(found)
+        command = get_command(alone)
+    command.name = name
+    return command
+
+
+def _plain(commands: typer.Typer) -> typer.Typer:
+    """Return commands with the appearance of the whole program, and without options to install completion."""
+    commands.rich_markup_mode = None
+    commands.pretty_exceptions_enable = False
+    commands._add_completion = False  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return commands

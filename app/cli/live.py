@@ -1,0 +1,93 @@
+"""`peeklock watch | top`: the counts of queues while they change."""
+
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path
+from app.cli.option_groups import with_options
+from app.cli.output import aligned_line, cell_text, print_table
+from app.cli.queues import COUNTS, queue_row
+
+Interval: TypeAlias = Annotated[float, typer.Option(min=0.1, help="Seconds from one reading to the next.")]
+Rounds: TypeAlias = Annotated[int | None, typer.Option(min=1, help="End after this number of readings.")]
+
+OLDEST = "oldest_available_seconds"
+WATCH_COLUMNS = ("time", *COUNTS, OLDEST)
+TOP_COLUMNS = ("queue", "status", "change", *COUNTS, OLDEST)
+ROWS = 40
+"""Lines of `top` by default."""
+
+CLEAR = "\x1b[H\x1b[2J"
+
+
+@with_options(client=CONNECTION)
+def watch(name: QueueName, client: ApiClient, interval: Interval = 2.0, count: Rounds = None) -> None:
+    """Print the counts of a queue, line by line, until Ctrl-C."""
+    widths = [len("00:00:00"), *(max(len(column), 9) for column in WATCH_COLUMNS[1:])]
+    if not client.printer.is_for_programs:
+        typer.echo(aligned_line(WATCH_COLUMNS, widths))
+
+    def show_reading() -> None:
+        fields = client.call("GET", queue_path(name))
+        now = datetime.now(UTC).astimezone()
+        if client.printer.is_for_programs:
+            client.printer.document({"time": now.isoformat(), **_counts(fields)})
+        else:
+            typer.echo(aligned_line([f"{now:%H:%M:%S}", *map(cell_text, _counts(fields).values())], widths))
+
+    _repeat(show_reading, interval, count)
+
+
+@with_options(client=CONNECTION)
+def top(
+    client: ApiClient,
+    interval: Interval = 2.0,
+    count: Rounds = None,
+    sort: Annotated[str, typer.Option(help="The column that decides the order, the largest first.")] = "available",
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of queues.")] = ROWS,
+) -> None:
+    """Show the fullest queues until Ctrl-C. `change` is how many messages came or went since the last reading."""
+    if sort not in (*COUNTS, OLDEST, "change"):
+        raise typer.BadParameter(f"--sort takes one of {', '.join((*COUNTS, OLDEST, 'change'))}.")
+    before: dict[str, int] = {}
+
+    def show_reading() -> None:
+        rows = [_top_row(fields, before) for fields in client.pages("/v1/queues", {"limit": 1000})]
+        rows.sort(key=lambda row: (-(row[sort] or 0), row["queue"]))
+        if client.printer.is_for_programs:
+            client.printer.document({"time": datetime.now(UTC).isoformat(), "queues": rows[:limit]})
+            return
+        if sys.stdout.isatty():
+            typer.echo(CLEAR, nl=False)
+        print_table(TOP_COLUMNS, [[row[column] for column in TOP_COLUMNS] for row in rows[:limit]])
+
+    _repeat(show_reading, interval, count)
+
+
+def _top_row(fields: dict[str, Any], before: dict[str, int]) -> dict[str, Any]:
+    """Return the row of a queue, and remember the number of its messages."""
+    number = sum(fields["counts"].values())
+    change = number - before.get(fields["name"], number)
+    before[fields["name"]] = number
+    return {**queue_row(fields), "change": change, OLDEST: fields[OLDEST]}
+
+
+def _counts(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields["counts"], OLDEST: fields[OLDEST]}
+
+
+def _repeat(show_reading: Callable[[], None], interval: float, count: int | None) -> None:
+    """Show a reading at each interval. Ctrl-C ends it as usual."""
+    done = 0
+    while True:
+        show_reading()
+        sys.stdout.flush()
+        done += 1
+        if count is not None and done >= count:
+            return
+        time.sleep(interval)

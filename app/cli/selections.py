@@ -1,0 +1,70 @@
+"""Commands that change all messages that match a filter, in batches, and `peeklock restore`."""
+
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from app.cli.client import CONNECTION, ApiClient, DryRun, QueueName, queue_path, without_none
+from app.cli.option_groups import with_options
+from app.cli.output import print_table
+from app.cli.progress import progress
+
+FilterText: TypeAlias = Annotated[
+    str | None, typer.Option("--filter", help="Filter in CEL over `message`: only messages that match.")
+]
+Limit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Maximum number of messages.")]
+
+PLAN_COLUMNS = ("sequence_number", "message_id", "state", "enqueued_at", "subject", "dead_letter_reason")
+BATCH_SIZE = 1000
+"""Messages per request of a purge or redrive, so that the progress bar moves and requests stay short."""
+
+
+@with_options(client=CONNECTION)
+def restore(
+    name: QueueName,
+    client: ApiClient,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only messages removed at this time (RFC 3339) or later.")
+    ] = None,
+    filter_: FilterText = None,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Bring purged and cancelled messages of a queue back from the archive, each once."""
+    request_body = without_none(since=since, filter=filter_)
+    change_messages(client, queue_path(name, "restore"), request_body, "restored", limit, dry_run)
+
+
+def change_messages(
+    client: ApiClient, path: str, request_body: dict[str, Any], field: str, limit: int | None, dry_run: bool
+) -> None:
+    """Change all messages that a request selects, or show which."""
+    if dry_run:
+        show_plan(client, path, request_body | without_none(limit=limit))
+        return
+    number = _in_batches(client, path, request_body, field, limit)
+    client.printer.answer({field: number}, f"{number} {field}")
+
+
+def show_plan(client: ApiClient, path: str, request_body: dict[str, Any]) -> None:
+    """Print what a request would do."""
+    plan = client.call("POST", path, {**request_body, "dry_run": True})
+    count = f"{plan['count']} messages" if plan["complete"] else f"at least {plan['count']} messages"
+    client.printer.answer(plan, f"{count} of {plan['bytes']} bytes")
+    if plan["sample"] and not client.printer.is_for_programs:
+        rows = [[message.get(column) for column in PLAN_COLUMNS] for message in plan["sample"]]
+        print_table(PLAN_COLUMNS, rows)
+
+
+def _in_batches(client: ApiClient, path: str, request_body: dict[str, Any], field: str, limit: int | None) -> int:
+    """Process one batch per request until a batch is empty or the limit is reached."""
+    done = 0
+    with progress(field, limit) as report:
+        while limit is None or done < limit:
+            batch = BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done)
+            affected = client.call("POST", path, {**request_body, "limit": batch})[field]
+            done += affected
+            report(done)
+            if affected == 0:
+                break
+    return done

@@ -1,0 +1,50 @@
+"""`peeklock complete | abandon | defer | renew`: act on a message that `peeklock receive --then none` has locked."""
+
+from typing import Annotated, Any, TypeAlias
+from urllib.parse import quote
+
+import typer
+
+from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path
+from app.cli.field_options import FieldGroup
+from app.cli.option_groups import with_options
+from app.wire.settlements import AbandonLock, CompleteLock, DeferLock, RenewLock
+
+LockToken: TypeAlias = Annotated[
+    str, typer.Argument(metavar="TOKEN", help="Lock token, as `receive --then none` prints it.")
+]
+
+
+@with_options(fields=FieldGroup(CompleteLock), client=CONNECTION)
+def complete(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
+    """Complete a message: it is processed, and no receiver gets it again."""
+    settle_lock(client, name, lock_token, "complete", fields)
+
+
+@with_options(fields=FieldGroup(AbandonLock), client=CONNECTION)
+def abandon(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
+    """Return a message to its queue, after a delay if one is given."""
+    settle_lock(client, name, lock_token, "abandon", fields)
+
+
+@with_options(fields=FieldGroup(DeferLock), client=CONNECTION)
+def defer(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
+    """Set a message aside, to be received later with `receive --number`."""
+    settle_lock(client, name, lock_token, "defer", fields)
+
+
+@with_options(fields=FieldGroup(RenewLock), client=CONNECTION)
+def renew(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
+    """Extend the lock of a message."""
+    answer = client.call("POST", _lock_path(name, lock_token, "renew"), fields)
+    client.printer.answer(answer, f"locked until {answer['locked_until']}")
+
+
+def settle_lock(client: ApiClient, name: str, lock_token: str, action: str, fields: dict[str, Any]) -> None:
+    """Settle a message, and print what became of it."""
+    answer = client.call("POST", _lock_path(name, lock_token, action), fields)
+    client.printer.answer(answer, f"{answer['outcome']} {answer['sequence_number']}")
+
+
+def _lock_path(name: str, lock_token: str, action: str) -> str:
+    return queue_path(name, "locks", quote(lock_token, safe=""), action)

@@ -1,0 +1,51 @@
+"""Writes JSON values as YAML. Texts are quoted unless every reader of YAML takes them for text."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+PLAIN_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
+OTHER_MEANINGS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+"""Words that are no text for at least one version of YAML."""
+
+
+def yaml_document(document: Any) -> str:
+    """Return a JSON value as a document of YAML. Numbers keep their digits."""
+    return "\n".join(_lines(document))
+
+
+def _lines(value: Any) -> Iterator[str]:
+    """Yield the lines of a value."""
+    if isinstance(value, Mapping) and value:
+        for name, member in cast("Mapping[str, Any]", value).items():
+            yield from _entry(f"{_scalar(name)}:", member)
+    elif isinstance(value, list) and value:
+        for item in cast("list[Any]", value):
+            yield from _entry("-", item)
+    else:
+        yield _scalar(value)
+
+
+def _entry(start: str, value: Any) -> Iterator[str]:
+    """Yield the lines of a member or an item: on one line if the value needs no more, else indented below."""
+    if isinstance(value, Mapping | list) and value:
+        yield start
+        yield from (f"  {line}" for line in _lines(value))
+    else:
+        yield f"{start} {_scalar(value)}"
+
+
+def _quoted(text: str) -> str:
+    """Return a text in double quotes. YAML has the escapes of JSON, but not its pairs of surrogates."""
+    written = json.dumps(text, ensure_ascii=False)
+    return "".join(letter if letter.isprintable() else f"\\U{ord(letter):08x}" for letter in written)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str):
+        is_plain = PLAIN_TEXT.fullmatch(value) and value.lower() not in OTHER_MEANINGS
+        return value if is_plain else _quoted(value)
+    if value is None or isinstance(value, bool | Mapping | list):
+        return json.dumps(value)
+    return str(value)
