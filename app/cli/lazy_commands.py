@@ -8,6 +8,8 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from app.cli.quick_parameters import convert_quickly, quick
+
 COMMANDS = {
     "serve": "server_commands:serve_program",
     "migrate": "server_commands:migrate",
@@ -74,6 +76,10 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         self.commands = LazyCommands()
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """See `click.Command`."""
+        return [*quick(super().get_params(ctx))]
+
 
 def _make(name: str) -> Any:
     module, _, attribute = COMMANDS[name].partition(":")
@@ -86,6 +92,7 @@ def _make(name: str) -> Any:
         alone.command(name)(found)
         command = get_command(alone)
     command.name = name
+    convert_quickly(command)
     return command
 
 
