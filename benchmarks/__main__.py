@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.bench import Bench
 from benchmarks.machine import describe
+from benchmarks.options import option_parser
 from benchmarks.results_page import PAGE, record
 from benchmarks.rows import ON_REQUEST, ROWS, Measure
 from benchmarks.systems import servers
@@ -32,7 +32,7 @@ def main() -> int:
 
     The figures of the service's rows go into docs/performance.md too, unless the run is a quick one.
     """
-    options = _options()
+    options = option_parser().parse_args()
     measures = _asked_for(options)
     conditions = describe()
     print("Conditions: " + ", ".join(f"{name} {value}" for name, value in conditions.items()))
@@ -79,17 +79,6 @@ def _asked_for(options: argparse.Namespace) -> dict[str, Measure]:
     if unknown := [name for name in options.rows if name not in known]:
         sys.exit(f"dev.py bench: there is no row {', '.join(unknown)} here; choose from {', '.join(known)}")
     return {name: known[name] for name in options.rows or known if options.rows or name not in ON_REQUEST}
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=os.environ.get("BENCH_TYPED_AS", "dev.py bench"), description=__doc__)
-    parser.add_argument("rows", nargs="*", help=f"which rows; all but {', '.join(ON_REQUEST)} by default")
-    parser.add_argument(
-        "--pipeline", action="store_true", help="the rows of the data pipeline instead of the service's"
-    )
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work; figures are only indicative")
-    parser.add_argument("--json", type=Path, help="write the table to this file too")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from benchmarks.options import option_parser
 from developing.checks import CHECKS, run_check
 from developing.environment import make_venv, prepare, prepare_node
 from developing.machine import apt_install, install_java, install_servers
@@ -68,6 +69,9 @@ def check(_: argparse.Namespace) -> int:
 
 def bench(arguments: argparse.Namespace) -> int:
     """Measure throughput and latency beside their references; further arguments go to the benchmark."""
+    if not {"-h", "--help"}.isdisjoint(arguments.rest):
+        option_parser().print_help()
+        return 0
     if not arguments.pipeline:
         prepare("run", "test")
         return status(PYTHON, "-m", "benchmarks", *arguments.rest)

@@ -172,8 +172,11 @@ def find_server(url: str | None, key: str | None, context: str | None) -> tuple[
         key = None if key == os.environ.get("PEEKLOCK_API_KEY") else key
     try:
         stored = ContextFile.of_user().find(context)
-    except (NoSuchContext, BadContextFile) as error:
+    except NoSuchContext as error:
         raise typer.BadParameter(str(error), param_hint="--context") from None
+    except BadContextFile as error:
+        say(str(error))
+        raise typer.Exit(1) from None
     if stored is None or (url is not None and url.rstrip("/") != stored.url.rstrip("/")):
         return url, key
     return stored.url, key or stored.api_key
@@ -199,8 +202,13 @@ def without_none(**values: Any) -> dict[str, Any]:
 
 def confirm(question: str, yes: bool) -> None:
     """Ask a question, unless it is answered already. Anything but yes ends the command with status 1."""
-    if not yes:
-        typer.confirm(question, abort=True, err=True)
+    if yes:
+        return
+    # typer.confirm would write a blank to standard output.
+    typer.echo(f"{question} [y/N]: ", nl=False, err=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        say("Aborted.")
+        raise typer.Exit(1)
 
 
 def encode(body: Any) -> bytes:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from app.cli.client import OutputGroup
-from app.cli.context_file import ContextFile, Contexts, NoSuchContext, StoredContext, named
+from app.cli.context_file import BadContextFile, ContextFile, Contexts, NoSuchContext, StoredContext, named
 from app.cli.option_groups import with_options
 from app.cli.output import Printer, say
 
@@ -30,7 +30,7 @@ def add(
 ) -> None:
     """Add a context, or replace the one of this name. The first one becomes the current one."""
     file = ContextFile.of_user()
-    contexts = file.read()
+    contexts = _read(file)
     key = sys.stdin.readline().strip() if api_key == "-" else api_key
     contexts.contexts[name] = StoredContext(url=url, api_key=key)
     contexts.current = contexts.current or name
@@ -42,7 +42,7 @@ def add(
 def use(name: ContextName) -> None:
     """Use a context for the next commands."""
     file = ContextFile.of_user()
-    contexts = file.read()
+    contexts = _read(file)
     _named(contexts, name)
     contexts.current = name
     file.write(contexts)
@@ -52,7 +52,7 @@ def use(name: ContextName) -> None:
 @with_options(printer=OutputGroup())
 def list_contexts(printer: Printer) -> None:
     """List the contexts. Their keys are not printed."""
-    contexts = ContextFile.of_user().read()
+    contexts = _read(ContextFile.of_user())
     printer.rows((_view(contexts, name) for name in sorted(contexts.contexts)), COLUMNS, "contexts")
 
 
@@ -63,7 +63,7 @@ def show(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A context. The current one by default.")] = None,
 ) -> None:
     """Show a context. Its key is not printed."""
-    contexts = ContextFile.of_user().read()
+    contexts = _read(ContextFile.of_user())
     shown = name or contexts.current
     if shown is None:
         say("There is no current context.")
@@ -76,11 +76,19 @@ def show(
 def remove(name: ContextName) -> None:
     """Remove a context with its key."""
     file = ContextFile.of_user()
-    contexts = file.read()
+    contexts = _read(file)
     _named(contexts, name)
     del contexts.contexts[name]
     contexts.current = None if contexts.current == name else contexts.current
     file.write(contexts)
+
+
+def _read(file: ContextFile) -> Contexts:
+    try:
+        return file.read()
+    except BadContextFile as error:
+        say(str(error))
+        raise typer.Exit(1) from None
 
 
 def _named(contexts: Contexts, name: str) -> StoredContext:

@@ -51,3 +51,10 @@ def test_it_needs_nothing_but_python() -> None:
     """Without site-packages, as before `.venv` exists."""
     done = subprocess.run([sys.executable, "-S", ROOT / "dev.py", "--help"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_help_of_the_benchmark_installs_nothing() -> None:
+    """Without site-packages too: nothing could be installed, or imported."""
+    done = subprocess.run([sys.executable, "-S", ROOT / "dev.py", "bench", "--help"], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"usage: dev.py bench")
