@@ -5,9 +5,10 @@ from typing import Annotated
 import typer
 
 from app.cli.client import CONNECTION, ApiClient
+from app.cli.command_groups import command_group
 from app.cli.option_groups import with_options
 
-archive = typer.Typer(no_args_is_help=True, help="List the sealed batches of ended messages.")
+archive = command_group("List the sealed batches of ended messages.")
 
 COLUMNS = ("number", "row_count", "sealed_at", "remove_at", "removed_at", "removal")
 

@@ -6,13 +6,13 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from app.cli.client import OutputGroup
+from app.cli.command_groups import command_group
 from app.cli.context_file import BadContextFile, ContextFile, Contexts, NoSuchContext, StoredContext, named
 from app.cli.option_groups import with_options
 from app.cli.output import Printer, say
 
-context = typer.Typer(
-    no_args_is_help=True,
-    help="Keep the URLs and API keys of servers under names. PEEKLOCK_URL and PEEKLOCK_API_KEY come before them.",
+context = command_group(
+    "Keep the URLs and API keys of servers under names. PEEKLOCK_URL and PEEKLOCK_API_KEY come before them."
 )
 
 ContextName: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]

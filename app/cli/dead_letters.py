@@ -6,13 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.client import CONNECTION, ApiClient, DryRun, QueueName, queue_path, without_none
+from app.cli.command_groups import command_group
 from app.cli.field_options import FieldGroup
 from app.cli.option_groups import with_options
 from app.cli.selections import BATCH_SIZE, FilterText, Limit, change_messages
 from app.cli.settling import LockToken, settle_lock
 from app.wire.settlements import DeadLetterLock
 
-dead_letter = typer.Typer(no_args_is_help=True, help="List, redrive and add dead-lettered messages.")
+dead_letter = command_group("List, redrive and add dead-lettered messages.")
 
 COLUMNS = ("sequence_number", "message_id", "failure_count", "dead_letter_reason", "dead_letter_description")
 

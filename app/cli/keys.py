@@ -11,11 +11,12 @@ from urllib.parse import quote
 import typer
 
 from app.cli.client import CONNECTION_OPTIONS, OUTPUT_OPTIONS, ApiClient, OutputGroup, connect, find_server
+from app.cli.command_groups import command_group
 from app.cli.option_groups import with_options
 from app.cli.output import Printer, say
 from app.domain.access import ALL_RIGHTS, Right
 
-key = typer.Typer(no_args_is_help=True, help="Make, list and revoke API keys.")
+key = command_group("Make, list and revoke API keys.")
 
 LOCAL_ADMIN_HEADERS = {"Peeklock-Local-Admin": "true"}
 """A server without keys requires this header to make or revoke one; a server with keys ignores it."""

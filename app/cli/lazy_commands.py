@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from app.cli.command_groups import command_group
 from app.cli.quick_parameters import convert_quickly, quick
 
 COMMANDS = {
@@ -86,19 +87,11 @@ def _make(name: str) -> Any:
     found = getattr(import_module(f"app.cli.{module}"), attribute)
     if isinstance(found, typer.Typer):
         found.info.name = name
-        command = get_command(_plain(found))
+        command = get_command(found)
     else:
-        alone = _plain(typer.Typer())
+        alone = command_group()
         alone.command(name)(found)
         command = get_command(alone)
     command.name = name
     convert_quickly(command)
     return command
-
-
-def _plain(commands: typer.Typer) -> typer.Typer:
-    """Return commands with the appearance of the whole program, and without options to install completion."""
-    commands.rich_markup_mode = None
-    commands.pretty_exceptions_enable = False
-    commands._add_completion = False  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return commands

@@ -6,13 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.client import CONNECTION, ApiClient, DryRun, QueueName, Yes, confirm, queue_path, without_none
+from app.cli.command_groups import command_group
 from app.cli.creating import IfNotExists, create
 from app.cli.field_options import SettingsGroup
 from app.cli.option_groups import with_options
 from app.cli.selections import FilterText, Limit, change_messages, show_plan
 from app.wire.queues import QueueSettingsBody
 
-queue = typer.Typer(no_args_is_help=True, help="Create, change, show, purge and delete queues.")
+queue = command_group("Create, change, show, purge and delete queues.")
 
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered", "blocked")
 COUNTS = (*STATES, "uncommitted")

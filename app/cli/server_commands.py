@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from app.cli.command_groups import command_group
 from app.cli.output import say
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -29,8 +30,8 @@ class ServeCommand(TyperCommand):
             formatter.write_text(settings_help())
 
 
-serve_program = typer.Typer()
-bench_program = typer.Typer()
+serve_program = command_group()
+bench_program = command_group()
 
 
 @serve_program.command(cls=ServeCommand)

@@ -6,9 +6,10 @@ from urllib.parse import quote
 import typer
 
 from app.cli.client import CONNECTION, ApiClient, without_none
+from app.cli.command_groups import command_group
 from app.cli.option_groups import with_options
 
-state = typer.Typer(no_args_is_help=True, help="Read and delete versioned states.")
+state = command_group("Read and delete versioned states.")
 
 StateKey: TypeAlias = Annotated[str, typer.Argument(metavar="KEY", help="Key of the state.")]
 COLUMNS = ("version", "message_id", "updated_at", "value_bytes")

@@ -6,14 +6,15 @@ from urllib.parse import quote
 import typer
 
 from app.cli.client import CONNECTION, ApiClient, Yes, confirm
+from app.cli.command_groups import command_group
 from app.cli.creating import IfNotExists, create
 from app.cli.field_options import SettingsGroup
 from app.cli.option_groups import with_options
 from app.cli.output import print_table
 from app.wire.topics import SubscriptionSettingsBody, TopicSettingsBody
 
-topic = typer.Typer(no_args_is_help=True, help="Create, change, list and delete topics.")
-subscription = typer.Typer(no_args_is_help=True, help="Create, change, list and delete subscriptions of a topic.")
+topic = command_group("Create, change, list and delete topics.")
+subscription = command_group("Create, change, list and delete subscriptions of a topic.")
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 SubscriptionName = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]

@@ -6,11 +6,10 @@ from urllib.parse import quote
 import typer
 
 from app.cli.client import CONNECTION, ApiClient
+from app.cli.command_groups import command_group
 from app.cli.option_groups import with_options
 
-transaction = typer.Typer(
-    name="transaction", help="Open, show, commit and roll back transactions.", no_args_is_help=True
-)
+transaction = command_group("Open, show, commit and roll back transactions.")
 TransactionId = Annotated[str, typer.Argument(metavar="ID", help="Id of the transaction.")]
 
 
