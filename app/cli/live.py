@@ -57,7 +57,7 @@ def top(
     before: dict[str, int] = {}
 
     def show_reading() -> None:
-        rows = [_top_row(fields, before) for fields in client.pages("/v1/queues", {"limit": 1000})]
+        rows = [_top_row(fields, before) for fields in client.pages("/v1/queues", {})]
         rows.sort(key=lambda row: (-(row[sort] or 0), row["queue"]))
         if client.printer.is_for_programs:
             client.printer.document({"time": datetime.now(UTC).isoformat(), "queues": rows[:limit]})

@@ -35,10 +35,12 @@ def receive(
     name: QueueName,
     client: ApiClient,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "--max", min=1, max=1000, help="Maximum number of messages.")
+        int | None,
+        typer.Option("--max-messages", "--max", min=1, max=1000, help="Maximum number of messages. 1 by default."),
     ] = None,
     wait: Annotated[
-        float | None, typer.Option("--wait-seconds", "--wait", min=0, help="Seconds to wait for the first message.")
+        float | None,
+        typer.Option("--wait-seconds", "--wait", min=0, help="Seconds to wait for the first message. 0 by default."),
     ] = None,
     lock_seconds: Annotated[float | None, typer.Option(help="How long the locks last.")] = None,
     action: Annotated[
