@@ -20,7 +20,7 @@ def commit(
         typer.Argument(exists=True, dir_okay=False, help="The request as JSON. Without it, standard input."),
     ] = None,
 ) -> None:
-    """Complete a message, send its results and add a version to a state in one transaction, and print the result as JSON.
+    """Complete a message, send its results and add a version to a state in one transaction, and print the result.
 
     The request has `sends` (queue, body), `publishes` (topic, body) and `state` (key, if_version, value, metadata). A
     repeat gets the first result.

@@ -55,7 +55,7 @@ def create_key(
         float | None, typer.Option(help="Days until the key expires. Without it the key never expires.")
     ] = None,
 ) -> None:
-    """Make a key and print its secret, which is shown only once. Without a URL or a context it is made in the database."""
+    """Make a key and print its secret, which is shown only once. Without a URL or a context the database gets it."""
     body: dict[str, Any] = {
         "principal": principal,
         "rights": sorted(right or ALL_RIGHTS),

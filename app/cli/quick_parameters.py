@@ -1,4 +1,4 @@
-"""Keeps pydantic out of commands that do not need it. Typer converts every value with it, and it takes 0.1 s to import."""
+"""Keeps pydantic, with which typer converts every value, out of commands that do not need it: it takes 0.1 s."""
 
 from collections.abc import Callable, Sequence
 from enum import Enum

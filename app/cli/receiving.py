@@ -67,7 +67,7 @@ def receive(
     ] = None,
     raw: Raw = False,
 ) -> None:
-    """Receive messages, print their bodies and settle them. `--then none` leaves them locked and prints their tokens."""
+    """Receive messages, print their bodies and settle them. `--then none` keeps them locked and prints their tokens."""
     if number and (max_messages or wait is not None or dead_letter or group is not None or filter_):
         raise typer.BadParameter("--number cannot be used with --max, --wait, --dead-letter, --group or --filter.")
     source = "dead_letter" if dead_letter else "queue"

@@ -1,11 +1,11 @@
 """Writes JSON values as YAML. Texts are quoted unless every reader of YAML takes them for text."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
+from string import ascii_letters, digits
 from typing import Any, cast
 
-PLAIN_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
+PLAIN_LETTERS = frozenset(f"{ascii_letters}{digits}_./- ")
 OTHER_MEANINGS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 """Words that are no text for at least one version of YAML."""
 
@@ -36,6 +36,12 @@ def _entry(start: str, value: Any) -> Iterator[str]:
         yield f"{start} {_scalar(value)}"
 
 
+def _is_plain(text: str) -> bool:
+    """Return whether a text needs no quotes: words that begin with a letter, and mean nothing else."""
+    is_word = text[:1] in ascii_letters and not text.endswith(" ") and PLAIN_LETTERS.issuperset(text)
+    return bool(text) and is_word and text.lower() not in OTHER_MEANINGS
+
+
 def _quoted(text: str) -> str:
     """Return a text in double quotes. YAML has the escapes of JSON, but not its pairs of surrogates."""
     written = json.dumps(text, ensure_ascii=False)
@@ -44,8 +50,7 @@ def _quoted(text: str) -> str:
 
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
-        is_plain = PLAIN_TEXT.fullmatch(value) and value.lower() not in OTHER_MEANINGS
-        return value if is_plain else _quoted(value)
+        return value if _is_plain(value) else _quoted(value)
     if value is None or isinstance(value, bool | Mapping | list):
         return json.dumps(value)
     return str(value)

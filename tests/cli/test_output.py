@@ -19,8 +19,10 @@ from tests.peeklock_process import PROGRAM, environment
 from tests.servers import TIMEOUT_SECONDS
 
 VALUES = [
-    None, True, 0, -1.5, "", "plain", "two words", "yes", "Null", "1e3", "2026-11-20", "a: b", "- a", "#a", "'", '"', "\\",
-    " a", "a ", "line\nbreak", "\t", "\x7f", "\x85", "\u2028", "\ufeff", "Zürich", "😀", [], {}, [[], {}], [[1, [2]], {"a": [{"b": 1}]}],
+    None, True, 0, -1.5, "", "plain", "two words", "yes", "Null", "1e3", "2026-11-20", "a: b", "- a", "#a", "'",
+    '"', "\\",
+    " a", "a ", "line\nbreak", "\t", "\x7f", "\x85", "\u2028", "\ufeff", "Zürich", "😀", [], {}, [[], {}],
+    [[1, [2]], {"a": [{"b": 1}]}],
     {"": {"no": [None]}, "two words": {"nested": {"x": "y"}}},
 ]  # fmt: skip
 
