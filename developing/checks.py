@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from developing.environment import NODE, node
-from developing.paths import BIN, OPENAPI, PIPELINE
+from developing.paths import BIN, CLIENT, GENERATE, OPENAPI, PIPELINE, PYTHON
 from developing.processes import Refusal, output, say, status
 
 
@@ -26,14 +26,22 @@ def redocly() -> int:
     )
 
 
+def dependencies() -> int:
+    """Find dependencies that are missing or unused, in each package."""
+    packages = {".": "pyproject.toml", "client": CLIENT, "pipeline": PIPELINE}
+    results = [status(BIN / "deptry", folder, "--config", config) for folder, config in packages.items()]
+    return max(results)
+
+
 CHECKS: dict[str, Callable[[], int]] = {
     "format": lambda: status(BIN / "ruff", "format", "--quiet", "--check", "."),
     "lint": lambda: status(BIN / "ruff", "check", "--quiet", "."),
     "types": lambda: status(BIN / "pyright"),
     "imports": lambda: status(BIN / "lint-imports", "--no-logo"),
     "dead code": lambda: status(BIN / "vulture"),
-    "dependencies": lambda: status(BIN / "deptry", ".") or status(BIN / "deptry", "pipeline", "--config", PIPELINE),
+    "dependencies": dependencies,
     "OpenAPI export": openapi_is_exported,
+    "client layer": lambda: status(PYTHON, GENERATE, "--check"),
     "OpenAPI rules": redocly,
 }
 

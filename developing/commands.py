@@ -11,7 +11,7 @@ from developing.checks import CHECKS, run_check
 from developing.environment import make_venv, prepare, prepare_node
 from developing.machine import apt_install, install_java, install_servers
 from developing.parallel import run_parallel
-from developing.paths import BIN, ENVIRONMENT, OPENAPI, PIPELINE, PIPELINE_TESTS, PYTHON, ROOT
+from developing.paths import BIN, CLIENT, ENVIRONMENT, GENERATE, OPENAPI, PIPELINE, PIPELINE_TESTS, PYTHON, ROOT
 from developing.processes import call, output, status
 
 REQUIREMENT_SETS = (
@@ -21,6 +21,9 @@ REQUIREMENT_SETS = (
     "helm",
     "build",
 )  # in this order: the versions of earlier files constrain the later ones
+PACKAGES = {"client": CLIENT, "pipeline": PIPELINE}
+"""The packages besides the server, each with the file that names its dependencies."""
+
 JDBC, JDBC_PACKAGE = Path("/usr/share/java/postgresql.jar"), "libpostgresql-jdbc-java"
 
 
@@ -34,9 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
 def test(arguments: argparse.Namespace) -> int:
     """Run the checks and every test with the servers they need; further arguments select tests and go to pytest."""
     if arguments.mutants:
-        prepare("run", "test", "pipeline")
+        prepare("run", "test", *PACKAGES)
         return status(PYTHON, "-m", "tests.mutants", *arguments.rest)
-    prepare("run", "test", "helm", "pipeline")
+    prepare("run", "test", "helm", *PACKAGES)
     install_servers(arguments.without)
     install_java()
     checked = 0 if arguments.rest else check(arguments)
@@ -60,7 +63,7 @@ def run_tests(choices: list[str], selection: list[str]) -> int:
 
 def check(_: argparse.Namespace) -> int:
     """Check format, lint, types, imports, dead code, dependencies and the OpenAPI document; name all that fail."""
-    prepare("run", "test", "pipeline")
+    prepare("run", "test", *PACKAGES)
     prepare_node()
     failed = [name for name, step in CHECKS.items() if not run_check(name, step)]
     print(f"failed: {', '.join(failed)}" if failed else "all checks passed", flush=True)
@@ -73,7 +76,7 @@ def bench(arguments: argparse.Namespace) -> int:
         option_parser().print_help()
         return 0
     if not arguments.pipeline:
-        prepare("run", "test")
+        prepare("run", "test", "client")
         return status(PYTHON, "-m", "benchmarks", *arguments.rest)
     prepare("run", "test", "pipeline")
     install_java()
@@ -90,10 +93,10 @@ def pipeline_demo(arguments: argparse.Namespace) -> int:
 
 
 def openapi(_: argparse.Namespace) -> int:
-    """Write openapi/openapi.json from the routes as they are."""
-    prepare("run")
+    """Write openapi/openapi.json from the routes as they are, and the typed layer of the client from that."""
+    prepare("run", "test", "client")
     OPENAPI.write_bytes(output(BIN / "peeklock", "openapi"))
-    return 0
+    return status(PYTHON, GENERATE)
 
 
 def lock(arguments: argparse.Namespace) -> int:
@@ -105,8 +108,9 @@ def lock(arguments: argparse.Namespace) -> int:
     for name in REQUIREMENT_SETS:
         source, target = f"requirements/{name}.in", f"requirements/{name}.txt"
         call(BIN / "uv", "pip", "compile", *style, *aim, *arguments.rest, source, "--output-file", target)
-    bounds = ("--constraint", "requirements/test.txt", "--output-file", "requirements/pipeline.txt")
-    call(BIN / "uv", "pip", "compile", *style, *aim, *bounds, *arguments.rest, PIPELINE)
+    for name, source in PACKAGES.items():
+        bounds = ("--constraint", "requirements/test.txt", "--output-file", f"requirements/{name}.txt")
+        call(BIN / "uv", "pip", "compile", *style, *aim, *bounds, *arguments.rest, source)
     return 0
 
 

@@ -14,7 +14,7 @@ from collections.abc import ItemsView, Iterator
 from pathlib import Path
 
 from developing.machine import apt_install
-from developing.paths import BIN, PIPELINE, PYTHON, REQUIREMENTS, ROOT, VENV
+from developing.paths import BIN, PYTHON, REQUIREMENTS, ROOT, VENV
 from developing.processes import call, say
 
 INSTALLED_FILE = VENV / "installed.json"
@@ -27,8 +27,9 @@ def prepare(*groups: str) -> None:
     wanted = {name: digest(REQUIREMENTS / f"{name}.txt") for name in groups}
     # The commands of a project name its checkout, so an environment from another checkout needs them again.
     wanted["peeklock"] = f"{digest(ROOT / 'pyproject.toml', REQUIREMENTS / 'run.in')} in {ROOT}"
-    if "pipeline" in groups:
-        wanted["peeklock-pipeline"] = f"{digest(ROOT / PIPELINE)} in {ROOT}"
+    projects = [name for name in ("client", "pipeline") if name in groups]
+    for name in projects:
+        wanted[f"peeklock-{name}"] = f"{digest(ROOT / name / 'pyproject.toml')} in {ROOT}"
     with environment_lock():
         if not (BIN / "uv").exists():
             make_venv()
@@ -38,7 +39,7 @@ def prepare(*groups: str) -> None:
         files = [part for name in groups for part in ("--requirement", f"requirements/{name}.txt")]
         # Compile now: if the environment forbids writing bytecode, every start would compile everything again.
         call(BIN / "uv", "pip", "install", "--quiet", "--require-hashes", "--compile-bytecode", *files)
-        for project in (".", "pipeline") if "pipeline" in groups else (".",):
+        for project in (".", *projects):
             call(BIN / "uv", "pip", "install", "--quiet", "--no-deps", "--editable", project)
         write_installed(wanted)
 

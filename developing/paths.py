@@ -11,6 +11,7 @@ BIN = VENV / "bin"
 PYTHON = BIN / "python"
 REQUIREMENTS = ROOT / "requirements"
 PIPELINE, PIPELINE_TESTS = "pipeline/pyproject.toml", "tests/pipeline"
+CLIENT, GENERATE = "client/pyproject.toml", "client/generate.py"
 OPENAPI = ROOT / "openapi/openapi.json"
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},

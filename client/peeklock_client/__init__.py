@@ -1,0 +1,46 @@
+"""A client of Peeklock: send, receive under a lock and settle messages, and run workers."""
+
+from peeklock_client.client import Client, Queue, Topic
+from peeklock_client.connection import RetryLimits
+from peeklock_client.errors import (
+    AlreadySettled,
+    InDoubt,
+    LockLost,
+    NotConnected,
+    PeeklockError,
+    Refusal,
+    VersionConflict,
+)
+from peeklock_client.messages import Message, NewMessage
+from peeklock_client.receive_context import ReceiveContext, ReceiveState, WrongState
+from peeklock_client.transaction import Transaction
+from peeklock_client.worker.options import AckPolicy, SubscriberOptions
+from peeklock_client.worker.retry import ConstantRetry, ExponentialRetry, LinearRetry, NoRetry
+from peeklock_client.worker.worker import Worker
+
+__all__ = [
+    "AckPolicy",
+    "AlreadySettled",
+    "Client",
+    "ConstantRetry",
+    "ExponentialRetry",
+    "InDoubt",
+    "LinearRetry",
+    "LockLost",
+    "Message",
+    "NewMessage",
+    "NoRetry",
+    "NotConnected",
+    "PeeklockError",
+    "Queue",
+    "ReceiveContext",
+    "ReceiveState",
+    "Refusal",
+    "RetryLimits",
+    "SubscriberOptions",
+    "Topic",
+    "Transaction",
+    "VersionConflict",
+    "Worker",
+    "WrongState",
+]

@@ -1,0 +1,257 @@
+"""The client of a server: queues, topics, states and transactions by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Any, Literal, Self
+from uuid import uuid4
+
+import httpx
+from msgspec import UNSET
+
+from peeklock_client.connection import Connection, RetryLimits
+from peeklock_client.errors import PreconditionFailed
+from peeklock_client.generated import answers, requests
+from peeklock_client.messages import TRACE, Message, NewMessage, entry, given, message_of, new_message
+from peeklock_client.receive_context import JoinableTransaction, ReceiveContext, Settler
+from peeklock_client.settling import DirectSettler
+from peeklock_client.transaction import Transaction
+
+DEFAULT_URL = "http://localhost:8080"
+Source = Literal["queue", "dead_letter"]
+
+
+class Client:
+    """A client of one server. Use it with `async with`, and share it: it is safe in many tasks of one event loop.
+
+    `url` and `api_key` are by default `PEEKLOCK_URL` and `PEEKLOCK_API_KEY` of the environment. `api` has every operation
+    of the server, typed.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        retries: RetryLimits | None = None,
+        http: httpx.AsyncClient | None = None,
+    ) -> None:
+        address = url or os.environ.get("PEEKLOCK_URL") or DEFAULT_URL
+        key = api_key or os.environ.get("PEEKLOCK_API_KEY")
+        self.api = Connection(address, key, retries or RetryLimits(), http)
+
+    def queue(self, name: str) -> Queue:
+        """Return the queue of this name, whether or not it exists."""
+        return Queue(self.api, name)
+
+    def topic(self, name: str) -> Topic:
+        """Return the topic of this name, whether or not it exists."""
+        return Topic(self.api, name)
+
+    async def transaction(self, timeout_seconds: float | None = None) -> Transaction:
+        """Open a transaction: `async with await client.transaction() as transaction`. It is rolled back at its deadline."""
+        body = requests.OpenTransaction(UNSET if timeout_seconds is None else timeout_seconds)
+        return Transaction(self.api, await self.api.start_transaction(body))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.api.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Queue:
+    """One queue of a server."""
+
+    def __init__(self, api: Connection, name: str) -> None:
+        self.name = name
+        self._api = api
+        self._settler = DirectSettler(api, name)
+
+    # ---- send --------------------------------------------------------------------------------------------------------
+
+    async def send(
+        self, body: Any, *, transaction: JoinableTransaction | None = None, **fields: Any
+    ) -> answers.SentMessage:
+        """Send a message, and return once it is stored (S3.1). `body` is a value or a `NewMessage`; `fields` are its fields.
+
+        The call is protected by an Idempotency-Key, so a message is stored once however often the request is repeated.
+        Raises `Refusal` if the server does not take it, and `InDoubt` if that stays unknown.
+        """
+        message = new_message(body, fields)
+        sent = await self._api.send_message(
+            self.name,
+            entry(requests.SendMessage, message, transaction_id=_id_of(transaction)),
+            idempotency_key=new_key(),
+            traceparent=TRACE.get(),
+        )
+        assert isinstance(sent, answers.SentMessage)
+        return sent
+
+    async def send_batch(
+        self, messages: Sequence[Any], *, transaction: JoinableTransaction | None = None
+    ) -> list[answers.SentMessage]:
+        """Send up to 1000 messages, all or none. Each is a value or a `NewMessage`. Raises as `send` does."""
+        entries = [entry(requests.MessageToSend, new_message(one, {})) for one in messages]
+        sent = await self._api.send_batch(
+            self.name,
+            requests.SendBatch(entries, transaction_id=_id_of(transaction)),
+            idempotency_key=new_key(),
+            traceparent=TRACE.get(),
+        )
+        return [result for result in sent.results if isinstance(result, answers.SentResult)]  # type: ignore[misc]
+
+    async def request(self, body: Any, *, wait_seconds: float = 20.0, **fields: Any) -> Any:
+        """Send a message, wait until a receiver has completed it, and return the receiver's reply.
+
+        Raises `NoReceiver`, `NotAccepted` or `NoReply`; the message is not stored then.
+        """
+        message = entry(
+            requests.SendMessage, new_message(body, fields), delivery="synchronous", wait_seconds=wait_seconds
+        )
+        delivered = await self._api.send_message(self.name, message, idempotency_key=new_key(), traceparent=TRACE.get())
+        assert isinstance(delivered, answers.DeliveredMessage)
+        return given(delivered.reply)
+
+    # ---- receive -----------------------------------------------------------------------------------------------------
+
+    async def receive(
+        self,
+        max_messages: int = 1,
+        *,
+        wait_seconds: float = 0.0,
+        lock_seconds: float | None = None,
+        source: Source = "queue",
+        sequence_numbers: Sequence[int] | None = None,
+        receiver_id: str | None = None,
+        filter: str | None = None,
+        group_id: str | None = None,
+    ) -> list[ReceiveContext[Any]]:
+        """Receive up to 1000 messages under lock, or none if none comes within `wait_seconds` (S3.13).
+
+        Settle each with the methods of its `ReceiveContext` before its lock ends, or renew it.
+        """
+        body = requests.ReceiveMessages(
+            max_messages,
+            wait_seconds,
+            _or_unset(lock_seconds),
+            source=source,
+            sequence_numbers=_or_unset(None if sequence_numbers is None else list(sequence_numbers)),
+            receiver_id=_or_unset(receiver_id),
+            filter=_or_unset(filter),
+            group_id=_or_unset(group_id),
+        )
+        has_key = filter is None and sequence_numbers is None
+        received = await self._api.receive_messages(self.name, body, idempotency_key=new_key() if has_key else None)
+        return [receive_context(view, self._settler) for view in received.messages]
+
+    async def receive_and_delete(self, max_messages: int = 1, *, wait_seconds: float = 0.0) -> list[Message[Any]]:
+        """Receive messages that are gone from the queue before they arrive (S3.11). If the answer is lost, so are they."""
+        body = requests.ReceiveMessages(max_messages, wait_seconds, mode="receive_and_delete")
+        received = await self._api.receive_messages(self.name, body)
+        return [message_of(view) for view in received.messages]
+
+    async def recover(self, receiver_id: str, max_messages: int = 1000) -> list[ReceiveContext[Any]]:
+        """Receive again what this receiver holds and has not settled, under new locks (S1.66)."""
+        body = requests.RecoverMessages(receiver_id, max_messages)
+        recovered = await self._api.recover_messages(self.name, body)
+        return [receive_context(view, self._settler) for view in recovered.messages]
+
+    async def browse(
+        self, *, filter: str | None = None, states: Sequence[str] | None = None
+    ) -> AsyncIterator[Message[Any]]:
+        """Yield the messages in the order of their sequence numbers, without locking or changing them (S1.71)."""
+        cursor: str | None = None
+        while True:
+            page = await self._api.browse_messages(
+                self.name, cursor=cursor, state=None if states is None else list(states), filter=filter
+            )
+            for view in page.items:
+                yield message_of(view)
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    # ---- the queue itself --------------------------------------------------------------------------------------------
+
+    async def create(self, settings: requests.QueueSettingsBody | None = None) -> bool:
+        """Create the queue if it does not exist, and return whether it did not. An existing one keeps its settings."""
+        try:
+            await self._api.put_queue(self.name, settings or requests.QueueSettingsBody(), if_none_match="*")
+        except PreconditionFailed:
+            return False
+        return True
+
+    async def status(self) -> answers.QueueStatusView:
+        """Return the settings of the queue, and the number of its messages in each state."""
+        return await self._api.get_queue(self.name)
+
+    async def purge(self) -> int:
+        """Remove all messages that are not locked, and return their number."""
+        removed = 0
+        while count := given((await self._api.purge_queue(self.name, requests.PurgeQueue())).removed):
+            removed += count
+        return removed
+
+    async def delete(self) -> None:
+        """Delete the queue and its messages."""
+        await self._api.delete_queue(self.name)
+
+
+class Topic:
+    """One topic of a server."""
+
+    def __init__(self, api: Connection, name: str) -> None:
+        self.name = name
+        self._api = api
+
+    async def publish(
+        self, body: Any, *, transaction: JoinableTransaction | None = None, **fields: Any
+    ) -> answers.PublishedMessage:
+        """Publish a message to the queues of all subscriptions that match, and return once all copies are stored."""
+        message = entry(requests.PublishMessage, new_message(body, fields), transaction_id=_id_of(transaction))
+        return await self._api.publish_message(self.name, message, idempotency_key=new_key(), traceparent=TRACE.get())
+
+    async def publish_batch(self, messages: Sequence[Any]) -> list[answers.PublishedMessage]:
+        """Publish several messages, all or none."""
+        entries = [entry(requests.MessageToSend, new_message(one, {})) for one in messages]
+        published = await self._api.publish_batch(
+            self.name, requests.PublishBatch(entries), idempotency_key=new_key(), traceparent=TRACE.get()
+        )
+        return published.results
+
+    async def subscribe(self, name: str, settings: requests.SubscriptionSettingsBody | None = None) -> Queue:
+        """Make a subscription, or give an existing one these settings, and return the queue that gets the copies."""
+        made = await self._api.put_subscription(self.name, name, settings or requests.SubscriptionSettingsBody())
+        return Queue(self._api, made.target_queue)
+
+
+def receive_context(view: answers.MessageView, settler: Settler) -> ReceiveContext[Any]:
+    """Return the receive of a message that was just answered under lock."""
+    assert isinstance(view.lock_token, str)
+    assert isinstance(view.lock_remaining_ms, int)
+    return ReceiveContext(message_of(view), view.lock_token, view.lock_remaining_ms / 1000, settler)
+
+
+def new_key() -> str:
+    """Return a new Idempotency-Key, for one call and its repeats."""
+    return uuid4().hex
+
+
+def _id_of(transaction: JoinableTransaction | None) -> Any:
+    return UNSET if transaction is None else transaction.id
+
+
+def _or_unset(value: Any) -> Any:
+    return UNSET if value is None else value
+
+
+__all__ = ["Client", "NewMessage", "Queue", "Topic"]

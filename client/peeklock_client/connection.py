@@ -1,0 +1,180 @@
+"""Requests to a server: encoded, repeated where that is safe, and decoded. The only module that speaks HTTP.
+
+A repeat is safe if the request had no effect, if the server recognises it by its Idempotency-Key, or if a second one
+changes nothing (docs/http.md, Operations). Whether to wait before it, and how long, is the server's word: `retryable`
+and `Retry-After`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import msgspec
+import stamina
+
+from peeklock_client.errors import InDoubt, NotConnected, PeeklockError, Refusal, UnexpectedAnswer, error_of, problem_of
+from peeklock_client.generated.answers import Problem
+from peeklock_client.generated.operations import Operations
+
+SAFE_METHODS = frozenset(("GET", "PUT", "PATCH", "DELETE"))
+SAFE_POST = re.compile(r"/(locks/[^/]+/[a-z-]+|settle|recover|commit|rollback|test|trim)$")
+"""Paths of the operations by POST that may be repeated without an Idempotency-Key."""
+
+READ_SECONDS = 30.0
+"""How long an answer may take, besides the time for which the request lets the server wait."""
+
+CONNECT_SECONDS = 5.0
+PROXY_STATUSES = frozenset((502, 503, 504))
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLimits:
+    """How often and how long a request is repeated. `attempts` of 1 repeats nothing."""
+
+    attempts: int = 8
+    timeout_seconds: float = 45.0
+    first_wait_seconds: float = 0.1
+    max_wait_seconds: float = 5.0
+
+
+class Connection(Operations):
+    """A pool of connections to one server, or to the replicas behind one address."""
+
+    def __init__(self, url: str, api_key: str | None, limits: RetryLimits, http: httpx.AsyncClient | None) -> None:
+        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._owns_http = http is None
+        self._http = http or httpx.AsyncClient(limits=httpx.Limits(max_connections=None, max_keepalive_connections=100))
+        self._url = url.rstrip("/")
+        self._headers = headers
+        self._limits = limits
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections, unless the caller has brought them."""
+        if self._owns_http:
+            await self._http.aclose()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        types: dict[int, Any],
+        *,
+        body: Any = None,
+        query: dict[str, Any] | None = None,
+        headers: dict[str, str | None] | None = None,
+    ) -> Any:
+        """Send a request until it has a definite answer, and return its body as the type for its status.
+
+        Raises `Refusal` if the server refuses it, `NotConnected` if no server was reached, and `InDoubt` if it may have
+        taken effect and its answer was lost.
+        """
+        request = self._request(method, path, body, query, headers or {})
+        response = await self._repeat(request)
+        kind = types.get(response.status_code, types[min(types)])
+        if kind is None or not response.content:
+            return None
+        try:
+            return msgspec.json.decode(response.content, type=kind)
+        except msgspec.DecodeError as error:
+            raise UnexpectedAnswer(
+                f"{method} {path} was answered with what this version cannot read: {error}"
+            ) from error
+
+    def _request(
+        self, method: str, path: str, body: Any, query: Mapping[str, Any] | None, headers: Mapping[str, str | None]
+    ) -> httpx.Request:
+        sent = self._headers | {name: value for name, value in headers.items() if value is not None}
+        content = None
+        if body is not None:
+            sent["Content-Type"] = JSON
+            content = msgspec.json.encode(body)
+        wait = getattr(body, "wait_seconds", None) or 0.0
+        return self._http.build_request(
+            method,
+            self._url + path,
+            content=content,
+            params={name: value for name, value in (query or {}).items() if value is not None},
+            headers=sent,
+            timeout=httpx.Timeout(READ_SECONDS + wait, connect=CONNECT_SECONDS),
+        )
+
+    async def _repeat(self, request: httpx.Request) -> httpx.Response:
+        """Send the request until its answer is definite. A doubt about any attempt stays until then."""
+        repeatable = is_repeatable(request)
+        doubt: InDoubt | None = None
+
+        def wait_before_repeat(error: Exception) -> bool | float:
+            if isinstance(error, InDoubt):
+                return repeatable and (error.retry_after or True)
+            if isinstance(error, Refusal):
+                return error.retryable and (error.retry_after or True)
+            return isinstance(error, NotConnected)
+
+        try:
+            async for attempt in stamina.retry_context(
+                on=wait_before_repeat,
+                attempts=self._limits.attempts,
+                timeout=self._limits.timeout_seconds,
+                wait_initial=self._limits.first_wait_seconds,
+                wait_max=self._limits.max_wait_seconds,
+            ):
+                with attempt:
+                    try:
+                        return await self._send(request)
+                    except InDoubt as error:
+                        doubt = error
+                        raise
+        except PeeklockError as error:
+            is_definite = isinstance(error, Refusal) and not error.retryable
+            if doubt is not None and doubt is not error and not is_definite:
+                raise doubt from error
+            raise
+        raise AssertionError("stamina returns or raises")
+
+    async def _send(self, request: httpx.Request) -> httpx.Response:
+        try:
+            response = await self._http.send(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise NotConnected(f"{request.url} cannot be reached: {error}") from error
+        except httpx.HTTPError as error:
+            raise InDoubt(f"The answer to {request.method} {request.url} was lost: {error!r}") from error
+        if response.is_success:
+            return response
+        raise _error_of(response)
+
+
+def is_repeatable(request: httpx.Request) -> bool:
+    """Return whether a second request of this kind is harmless if the first one took effect."""
+    return (
+        request.method in SAFE_METHODS
+        or "Idempotency-Key" in request.headers
+        or SAFE_POST.search(request.url.path) is not None
+    )
+
+
+def _error_of(response: httpx.Response) -> Refusal | InDoubt:
+    retry_after = response.headers.get("Retry-After", "")
+    seconds = float(retry_after) if retry_after.isdecimal() else None
+    try:
+        return error_of(msgspec.json.decode(response.content, type=Problem), seconds)
+    except msgspec.DecodeError:
+        detail = (
+            f"{response.request.method} {response.request.url} was answered {response.status_code}, not by Peeklock."
+        )
+        if response.status_code in PROXY_STATUSES:
+            return InDoubt(detail, None, seconds)
+        return Refusal(problem_of(response.status_code, detail, "not-peeklock"), seconds)

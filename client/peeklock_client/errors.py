@@ -1,0 +1,261 @@
+"""One tree of exceptions. A refusal says that a request had no effect; a doubt says that nobody here knows.
+
+`refusal` makes the exception of a problem document (RFC 9457). Each code of docs/http.md that a program may want to
+catch has a class; every other code is a `Refusal`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import UNSET
+
+from peeklock_client.generated.answers import Problem
+
+
+class PeeklockError(Exception):
+    """Anything that this package raises, except for wrong arguments."""
+
+
+class NotConnected(PeeklockError):
+    """No connection could be made, so the request had no effect."""
+
+
+class InDoubt(PeeklockError):
+    """The request may have taken effect or not: its answer was lost, or the server does not know (S3.27).
+
+    `problem` is what the server said, None if it said nothing.
+    """
+
+    def __init__(self, detail: str, problem: Problem | None = None, retry_after: float | None = None) -> None:
+        super().__init__(detail)
+        self.problem = problem
+        self.retry_after = retry_after
+
+
+class UnexpectedAnswer(PeeklockError):
+    """The server answered with success, and with a body that this version of the client cannot read."""
+
+
+class Refusal(PeeklockError):
+    """The server refused a request, which had no effect.
+
+    `problem` is the document that says why. `retry_after` is how many seconds to wait at least before a repeat, None if
+    the answer does not say.
+    """
+
+    def __init__(self, problem: Problem, retry_after: float | None = None) -> None:
+        super().__init__(f"{problem.detail} (code {problem.code}, tracking id {problem.tracking_id})")
+        self.problem = problem
+        self.retry_after = retry_after
+
+    @property
+    def code(self) -> str:
+        """The code of the problem, which does not change between versions."""
+        return self.problem.code
+
+    @property
+    def retryable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return self.problem.retryable
+
+
+# ---- who asks, and how -----------------------------------------------------------------------------------------------
+
+
+class Unauthenticated(Refusal):
+    """The API key is missing, unknown, expired or revoked."""
+
+
+class Forbidden(Refusal):
+    """The API key lacks the right, or the queue is disabled."""
+
+
+class InvalidRequest(Refusal):
+    """The request breaks a rule; `problem.errors` tells where."""
+
+
+class MessageTooLarge(Refusal):
+    """The message is larger than its queue or the server accepts."""
+
+
+# ---- what is not there -----------------------------------------------------------------------------------------------
+
+
+class NotFound(Refusal):
+    """What the request names does not exist."""
+
+
+class QueueNotFound(NotFound):
+    """The queue does not exist."""
+
+
+class TopicNotFound(NotFound):
+    """The topic does not exist."""
+
+
+class MessageNotFound(NotFound):
+    """The queue holds no message of this number, or knows no delivery of this lock token."""
+
+
+class StateNotFound(NotFound):
+    """The key has no state, or the state no version of this number."""
+
+
+class TransactionNotFound(NotFound):
+    """The caller has no transaction of this id, or it ended more than an hour ago."""
+
+
+# ---- settlements -----------------------------------------------------------------------------------------------------
+
+
+class SettlementRefused(Refusal):
+    """The delivery cannot be settled in this way any more. Its message is settled, or delivered again."""
+
+
+class LockLost(SettlementRefused):
+    """The lock ended before the settlement (S3.26, S3.34)."""
+
+    @property
+    def cause(self) -> str | None:
+        """Why it ended: `expired`, `entity_changed`, `settled_by_administrator` or `recovered`."""
+        return self.problem.cause or None
+
+    @property
+    def lost_at(self) -> datetime | None:
+        """When it ended, by the clock of the store."""
+        return self.problem.lost_at or None
+
+    @property
+    def delivered_again(self) -> bool:
+        """Whether the message has been delivered to a receiver since (S3.29)."""
+        return self.problem.delivered_again is True
+
+
+class AlreadySettled(SettlementRefused):
+    """The delivery was settled in another way."""
+
+    @property
+    def outcome(self) -> str | None:
+        """How it was settled."""
+        return self.problem.outcome or None
+
+
+# ---- conflicts -------------------------------------------------------------------------------------------------------
+
+
+class Conflict(Refusal):
+    """The request does not fit what is stored now."""
+
+
+class PreconditionFailed(Conflict):
+    """What the request names has changed since the ETag in `If-Match`, or exists against `If-None-Match`."""
+
+
+class VersionConflict(Conflict):
+    """The state has a newer version than the one that the request was computed from."""
+
+    @property
+    def current_version(self) -> int | None:
+        """The newest version of the state."""
+        return self.problem.current_version or None
+
+
+class ResultDiffers(Conflict):
+    """A second processing of a message had another result than the first one."""
+
+
+class TransactionRolledBack(Conflict):
+    """The transaction was rolled back, so none of its members took effect."""
+
+    @property
+    def cause(self) -> str | None:
+        """Why it was rolled back."""
+        return self.problem.cause or None
+
+
+class NotDelivered(Conflict):
+    """The message of a synchronous send was not completed by a receiver, and is not stored."""
+
+
+class NoReceiver(NotDelivered):
+    """No receiver took the message in time."""
+
+
+class NotAccepted(NotDelivered):
+    """The receiver abandoned, dead-lettered or deferred the message."""
+
+
+class NoReply(NotDelivered):
+    """A receiver took the message and did not settle it in time. It may have done its work."""
+
+
+# ---- later -----------------------------------------------------------------------------------------------------------
+
+
+class Unavailable(Refusal):
+    """The server cannot take the request now. A later repeat may succeed."""
+
+
+class QueueFull(Unavailable):
+    """The queue holds as many messages as it may."""
+
+
+CLASSES: dict[str, type[Refusal]] = {
+    "unauthenticated": Unauthenticated,
+    "forbidden": Forbidden,
+    "receive-disabled": Forbidden,
+    "send-disabled": Forbidden,
+    "malformed-request": InvalidRequest,
+    "invalid-request": InvalidRequest,
+    "idempotency-key-reused": InvalidRequest,
+    "method-not-allowed": InvalidRequest,
+    "message-too-large": MessageTooLarge,
+    "reply-too-large": MessageTooLarge,
+    "not-found": NotFound,
+    "key-not-found": NotFound,
+    "subscription-not-found": NotFound,
+    "queue-not-found": QueueNotFound,
+    "topic-not-found": TopicNotFound,
+    "message-not-found": MessageNotFound,
+    "state-not-found": StateNotFound,
+    "transaction-not-found": TransactionNotFound,
+    "lock-lost": LockLost,
+    "already-settled": AlreadySettled,
+    "precondition-failed": PreconditionFailed,
+    "version-conflict": VersionConflict,
+    "result-differs": ResultDiffers,
+    "transaction-rolled-back": TransactionRolledBack,
+    "no-receiver": NoReceiver,
+    "not-accepted": NotAccepted,
+    "no-answer": NoReply,
+    "queue-full": QueueFull,
+    "overloaded": Unavailable,
+    "rate-limited": Unavailable,
+    "queue-needs-newer-server": Unavailable,
+    "shutting-down": Unavailable,
+}
+DOUBTFUL = frozenset(("store-unavailable", "internal-error"))
+"""Codes of answers that leave open whether the request took effect (docs/http.md, Errors)."""
+
+
+def error_of(problem: Problem, retry_after: float | None = None) -> Refusal | InDoubt:
+    """Return the exception of a problem document."""
+    if problem.code in DOUBTFUL:
+        return InDoubt(f"{problem.detail} (tracking id {problem.tracking_id})", problem, retry_after)
+    default = Conflict if problem.status == 409 else Refusal
+    return CLASSES.get(problem.code, default)(problem, retry_after)
+
+
+def problem_of(status: int, detail: str, code: str) -> Problem:
+    """Return a problem for an answer that has none, such as that of a proxy."""
+    return Problem(
+        type="about:blank",
+        title="",
+        status=status,
+        detail=detail,
+        code=code,
+        tracking_id="",
+        retryable=False,
+        errors=UNSET,
+    )

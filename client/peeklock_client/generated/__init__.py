@@ -1,0 +1,1 @@
+"""The typed layer that `python3 dev.py openapi` generates from the OpenAPI document."""

@@ -1,0 +1,123 @@
+"""Messages: what a program sends, and what it receives."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from msgspec import UNSET, Struct, UnsetType
+
+from peeklock_client.generated import answers
+
+BodyType = TypeVar("BodyType")
+Part = TypeVar("Part")
+
+TRACE: ContextVar[str | None] = ContextVar("TRACE", default=None)
+"""The `traceparent` (W3C Trace Context) of the message that is being processed. Messages sent meanwhile carry it on."""
+
+BYTES_TYPE = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    """A message to send.
+
+    `body` is any value that msgspec writes as JSON, a pydantic model, or bytes, which arrive as bytes. `queue` or `topic`
+    is where it goes, if the call does not say. docs/http.md, Send, describes the other fields.
+    """
+
+    body: Any = None
+    queue: str | None = None
+    topic: str | None = None
+    message_id: str | None = None
+    correlation_id: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    to: str | None = None
+    group_id: str | None = None
+    content_type: str | None = None
+    priority: int | None = None
+    properties: Mapping[str, str | int | float | bool | None] = field(default_factory=dict[str, Any])
+    ttl_seconds: float | None = None
+    available_at: datetime | None = None
+    delay_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Message(Generic[BodyType]):
+    """A message of a queue. `body` is bytes if it was sent as bytes, and else the value of its JSON."""
+
+    body: BodyType
+    sequence_number: int
+    message_id: str
+    state: str
+    priority: int
+    enqueued_at: datetime
+    available_at: datetime
+    delivery_count: int
+    failure_count: int
+    redelivered: bool
+    content_type: str | None = None
+    correlation_id: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    to: str | None = None
+    group_id: str | None = None
+    traceparent: str | None = None
+    properties: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    expires_at: datetime | None = None
+    last_failure: str | None = None
+    dead_letter_reason: str | None = None
+    dead_letter_description: str | None = None
+    dead_lettered_at: datetime | None = None
+
+
+SHARED = [name for name in Message.__dataclass_fields__ if name != "body"]
+SENT = [name for name in NewMessage.__dataclass_fields__ if name not in ("body", "queue", "topic", "content_type")]
+
+
+def message_of(view: answers.MessageView) -> Message[Any]:
+    """Return a message as its answer describes it."""
+    body = base64.b64decode(view.body_base64) if view.body_base64 is not UNSET else given(view.body)
+    values = {name: value for name in SHARED if (value := getattr(view, name)) is not UNSET}
+    return Message(body, **values)
+
+
+def given(value: Part | UnsetType) -> Part | None:
+    """Return a value of an answer, None if it is left out."""
+    return None if value is UNSET else value
+
+
+def to_json(body: Any) -> Any:
+    """Return what msgspec can write: a pydantic model as the values of its fields."""
+    return body.model_dump(mode="json") if hasattr(body, "model_dump") else body
+
+
+Entry = TypeVar("Entry", bound=Struct)
+
+
+def entry(kind: type[Entry], message: NewMessage, **more: Any) -> Entry:
+    """Return a message as the entry of a request: alone, in a batch, or of a transaction."""
+    values: dict[str, Any] = {name: value for name in SENT if (value := getattr(message, name)) is not None}
+    if not message.properties:
+        del values["properties"]
+    if isinstance(message.body, bytes | bytearray):
+        values["body_base64"] = base64.b64encode(message.body).decode()
+        values["content_type"] = message.content_type or BYTES_TYPE
+    else:
+        values["body"] = to_json(message.body)
+        values |= {} if message.content_type is None else {"content_type": message.content_type}
+    return kind(**values, **more)
+
+
+def new_message(body: Any, fields: Mapping[str, Any]) -> NewMessage:
+    """Return the message of a call: `body` may be one already, and has no further fields then."""
+    if not isinstance(body, NewMessage):
+        return NewMessage(body, **fields)
+    if fields:
+        raise TypeError("The fields of a NewMessage are given with it, not with the call.")
+    return body

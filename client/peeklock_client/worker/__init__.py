@@ -1,0 +1,1 @@
+"""Workers: handlers of queues, called with messages as they come."""

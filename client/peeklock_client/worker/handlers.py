@@ -1,0 +1,89 @@
+"""Calls of handlers: what each parameter gets, and what the returned messages are."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from peeklock_client.errors import PeeklockError
+from peeklock_client.messages import Message, NewMessage
+from peeklock_client.receive_context import ReceiveContext
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Read = Callable[[ReceiveContext[Any]], Any]
+
+
+class InvalidBody(PeeklockError):
+    """The body of a message does not have the type that its handler declares."""
+
+
+class Handler:
+    """A function with the values that its parameters get, by their annotations.
+
+    One of type `ReceiveContext` gets the receive, one of type `Message` the message, and any other the body, converted to
+    that type. A coroutine function runs in the event loop, any other function in a thread.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.name: str = getattr(function, "__name__", type(function).__name__)
+        self._function = function
+        self._is_async = inspect.iscoroutinefunction(function)
+        hints = get_type_hints(function)
+        self._readers = [reader(hints.get(name, Any)) for name in inspect.signature(function).parameters]
+
+    async def call(self, context: ReceiveContext[Any], threads: Executor) -> list[NewMessage]:
+        """Call the function, and return the messages that it returns. Raises `InvalidBody`, and what the function raises."""
+        arguments = [read(context) for read in self._readers]
+        if self._is_async:
+            return returned(await self._function(*arguments))
+        call = partial(copy_context().run, self._function, *arguments)
+        return returned(await asyncio.get_running_loop().run_in_executor(threads, call))
+
+
+def reader(annotation: Any) -> Read:
+    """Return the function that reads the value of a parameter with this annotation from a receive."""
+    kind, inner = get_origin(annotation) or annotation, next(iter(get_args(annotation)), Any)
+    if kind is ReceiveContext:
+        return lambda context: context
+    if kind is Message:
+        to_inner = converter(inner)
+        return lambda context: replace(context.message, body=to_inner(context.message.body))
+    convert = converter(annotation)
+    return lambda context: convert(context.message.body)
+
+
+def converter(kind: Any) -> Callable[[Any], Any]:
+    """Return the function that converts a body to a type: by pydantic if it is a model, and else by msgspec."""
+    if kind is Any or kind is inspect.Parameter.empty:
+        return lambda body: body
+    validate: Callable[[Any], Any] = getattr(kind, "model_validate", None) or partial(msgspec.convert, type=kind)
+
+    def convert(body: Any) -> Any:
+        try:
+            return validate(body)
+        except ValueError as error:  # of both libraries
+            raise InvalidBody(f"The body is no {getattr(kind, '__name__', kind)}: {error}") from error
+
+    return convert
+
+
+def returned(value: object) -> list[NewMessage]:
+    """Return the messages that a handler returned: one, several, or none."""
+    if value is None:
+        return []
+    several = cast("Iterable[object]", value) if isinstance(value, list | tuple) else (value,)
+    return [_checked(message) for message in several]
+
+
+def _checked(message: object) -> NewMessage:
+    if not isinstance(message, NewMessage) or (message.queue is None) == (message.topic is None):
+        raise TypeError("A handler returns None, or messages of type NewMessage, each with a queue or a topic.")
+    return message

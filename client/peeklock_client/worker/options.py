@@ -1,0 +1,64 @@
+"""How a worker treats the messages of one queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from peeklock_client.client import Source
+from peeklock_client.worker.retry import Retry
+
+
+class AckPolicy(Enum):
+    """What happens to a message by itself (S2.5). What the handler does with its `ReceiveContext` comes first."""
+
+    ACK_FIRST = "ack_first"
+    """Completed before the handler is called: processed at most once."""
+
+    ACK = "ack"
+    """Completed after the handler, also if it raises."""
+
+    NACK_ON_ERROR = "nack_on_error"
+    """Completed, or tried again if the handler raises, as the retry strategy says."""
+
+    REJECT_ON_ERROR = "reject_on_error"
+    """Completed, or dead-lettered if the handler raises."""
+
+    MANUAL = "manual"
+    """Settled by the handler alone. What it leaves unsettled is received again when its lock ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriberOptions:
+    """The options of one handler.
+
+    `max_workers` handlers run at a time. Up to `fetch_batch_size` messages are received in one request, and up to
+    `overfetch_factor` times as many wait in this process. `lock_seconds` is how long a lock lasts before it is renewed,
+    by default that of the queue. A message that was delivered more than `max_deliveries` times is dead-lettered without
+    being processed. With `sequential_groups`, messages with the same `group_id` are processed one after the other.
+    `flush_seconds` is how long settlements gather.
+    """
+
+    ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR
+    retry: Retry | None = None
+    max_workers: int = 10
+    fetch_batch_size: int = 50
+    overfetch_factor: float = 1.5
+    wait_seconds: float = 20.0
+    lock_seconds: float | None = None
+    max_deliveries: int | None = None
+    sequential_groups: bool = True
+    flush_seconds: float = 0.01
+    filter: str | None = None
+    source: Source = "queue"
+
+    def __post_init__(self) -> None:
+        if not (self.max_workers >= 1 and 1 <= self.fetch_batch_size <= 1000 and self.overfetch_factor >= 1):
+            raise ValueError(
+                "A worker needs max_workers >= 1, fetch_batch_size from 1 to 1000 and overfetch_factor >= 1."
+            )
+
+    @property
+    def capacity(self) -> int:
+        """The number of messages that may wait for a handler (S2.15)."""
+        return int(self.fetch_batch_size * self.overfetch_factor)

@@ -1,0 +1,142 @@
+"""The processing of one message: its handler, and the settlement that follows from what the handler did."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from msgspec import UNSET
+
+from peeklock_client.errors import InDoubt, PeeklockError, Refusal, SettlementRefused
+from peeklock_client.generated import requests
+from peeklock_client.messages import TRACE, NewMessage, entry
+from peeklock_client.receive_context import ReceiveContext, reason_of
+from peeklock_client.worker.handlers import Handler, InvalidBody
+from peeklock_client.worker.options import AckPolicy, SubscriberOptions
+from peeklock_client.worker.report import WorkerReport
+from peeklock_client.worker.retry import strategy_for
+
+log = logging.getLogger("peeklock.worker")
+
+MAX_DESCRIPTION = 4096
+TOO_MANY_DELIVERIES = "max_deliveries_exceeded"
+INVALID_BODY = "invalid_body"
+
+
+class Processing:
+    """Processes messages of one queue, one at a time for each call."""
+
+    def __init__(self, handler: Handler, options: SubscriberOptions, threads: Executor, report: WorkerReport) -> None:
+        self._handler = handler
+        self._options = options
+        self._threads = threads
+        self._report = report
+
+    async def handle(self, context: ReceiveContext[Any]) -> BaseException | list[NewMessage]:
+        """Call the handler. Return the messages that it returned, or the exception that it raised."""
+        token = TRACE.set(context.message.traceparent)
+        try:
+            if self._options.ack_policy is AckPolicy.ACK_FIRST:
+                await context.complete()
+            return await self._handler.call(context, self._threads)
+        except Exception as error:  # noqa: BLE001 - what a handler raises decides about its message
+            return error
+        finally:
+            TRACE.reset(token)
+
+    async def settle(self, context: ReceiveContext[Any], result: BaseException | list[NewMessage]) -> None:
+        """Settle a message after its handler, unless the handler has. Failures are counted and logged, never raised."""
+        try:
+            if isinstance(result, BaseException):
+                self._note_failure(context, result)
+                if context.is_active:
+                    await self._settle_failed(context, result)
+            elif context.is_active and self._options.ack_policy is not AckPolicy.MANUAL:
+                await self._settle_done(context, result)
+            elif context.is_active:
+                context.fault(InDoubt("The handler left the message unsettled."))
+        except SettlementRefused as error:
+            log.warning("message %d of %s: %s", context.message.sequence_number, self._handler.name, error)
+        except PeeklockError as error:
+            log.warning("message %d of %s: %s", context.message.sequence_number, self._handler.name, error)
+        finally:
+            self.count(context)
+
+    async def refuse_poison(self, context: ReceiveContext[Any]) -> bool:
+        """Dead-letter a message that was delivered too often, before it is processed, and return whether it was (S2.3)."""
+        limit = self._options.max_deliveries
+        if limit is None or context.message.delivery_count <= limit:
+            return False
+        description = f"Delivered {context.message.delivery_count} times; {self._handler.name} allows {limit}."
+        await context.dead_letter(TOO_MANY_DELIVERIES, description)
+        return True
+
+    def count(self, context: ReceiveContext[Any]) -> None:
+        """Count how a receive has ended."""
+        match context.outcome:
+            case "completed":
+                self._report.completed += 1
+            case "dead_lettered":
+                self._report.dead_lettered += 1
+            case "deferred":
+                self._report.deferred += 1
+            case "abandoned":
+                self._report.abandoned += 1
+            case _ if isinstance(context.error, Refusal):
+                self._report.lock_lost += 1
+            case _:
+                self._report.in_doubt += 1
+
+    # ---- settlements -------------------------------------------------------------------------------------------------
+
+    async def _settle_done(self, context: ReceiveContext[Any], messages: Sequence[NewMessage]) -> None:
+        if messages:
+            await context.commit(results_of(messages))
+        else:
+            await context.complete()
+
+    async def _settle_failed(self, context: ReceiveContext[Any], error: BaseException) -> None:
+        policy = self._options.ack_policy
+        if isinstance(error, InvalidBody):
+            await context.dead_letter(INVALID_BODY, description_of(error))
+        elif policy is AckPolicy.ACK:
+            await context.complete()
+        elif policy is AckPolicy.REJECT_ON_ERROR:
+            await context.dead_letter(reason_of(error), description_of(error))
+        elif policy is AckPolicy.MANUAL:
+            context.fault(error)
+        else:
+            await self._retry(context, error)
+
+    async def _retry(self, context: ReceiveContext[Any], error: BaseException) -> None:
+        strategy = strategy_for(self._options.retry, error)
+        if strategy is None:
+            await context.abandon(reason=reason_of(error))
+            return
+        delay = strategy.delay_seconds(context.message.failure_count + 1)
+        if delay is None:
+            await context.dead_letter(reason_of(error), description_of(error))
+        else:
+            await context.abandon(delay_seconds=delay, reason=reason_of(error))
+
+    def _note_failure(self, context: ReceiveContext[Any], error: BaseException) -> None:
+        if isinstance(error, asyncio.CancelledError):
+            return
+        self._report.failed += 1
+        number, name = context.message.sequence_number, self._handler.name
+        log.error("message %d: %s failed", number, name, exc_info=error)
+
+
+def results_of(messages: Sequence[NewMessage], state: requests.CommitState | None = None) -> requests.CommitLock:
+    """Return the messages and the state of a commit, as its request has them."""
+    sends = [entry(requests.SendEntry, one, queue=one.queue) for one in messages if one.queue is not None]
+    publishes = [entry(requests.PublishEntry, one, topic=one.topic) for one in messages if one.topic is not None]
+    return requests.CommitLock(sends or UNSET, publishes or UNSET, UNSET if state is None else state)
+
+
+def description_of(error: BaseException) -> str:
+    """Return the text of an error, as a description that is kept with a dead-lettered message."""
+    return str(error).replace("\0", "")[:MAX_DESCRIPTION] or type(error).__name__

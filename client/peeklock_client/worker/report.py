@@ -1,0 +1,33 @@
+"""What a worker has done, in numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(slots=True)
+class WorkerReport:
+    """Counts of messages since the start of a worker.
+
+    `completed`, `abandoned` and `dead_lettered` were settled so. `lock_lost` lost their lock before. `in_doubt` may be
+    settled or not: the answers to their settlements were lost. `handed_back` were received, not processed, and given back
+    uncounted. `failed` counts exceptions of handlers.
+    """
+
+    received: int = 0
+    completed: int = 0
+    abandoned: int = 0
+    dead_lettered: int = 0
+    deferred: int = 0
+    lock_lost: int = 0
+    in_doubt: int = 0
+    handed_back: int = 0
+    failed: int = 0
+
+    def add(self, other: WorkerReport) -> None:
+        """Add the counts of another report."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{getattr(self, field.name)} {field.name}" for field in fields(self))

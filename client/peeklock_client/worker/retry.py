@@ -1,0 +1,88 @@
+"""When a message is tried again after its handler has failed: a strategy for each kind of exception (S2.7, S2.8)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class RetryStrategy(Protocol):
+    """Decides about one more attempt."""
+
+    def delay_seconds(self, failures: int) -> float | None:
+        """Return how long the message waits after this number of failures, None if it is not tried again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoRetry:
+    """Dead-letter the message after its first failure."""
+
+    def delay_seconds(self, failures: int) -> float | None:
+        """Return None."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantRetry:
+    """Try again after the same delay, up to `max_attempts` attempts in all."""
+
+    seconds: float
+    max_attempts: int | None = None
+
+    def delay_seconds(self, failures: int) -> float | None:
+        """Return the delay."""
+        return None if _is_last(failures, self.max_attempts) else self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LinearRetry:
+    """Try again after `seconds`, then after twice as long, three times as long, up to `max_seconds`."""
+
+    seconds: float
+    max_seconds: float = 3600.0
+    max_attempts: int | None = None
+
+    def delay_seconds(self, failures: int) -> float | None:
+        """Return the delay."""
+        return None if _is_last(failures, self.max_attempts) else min(self.seconds * failures, self.max_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class ExponentialRetry:
+    """Try again after `seconds`, then after `factor` times the delay before, up to `max_seconds`.
+
+    A random share of up to `jitter` is subtracted from each delay, so that messages that failed together do not come back
+    together.
+    """
+
+    seconds: float
+    factor: float = 2.0
+    max_seconds: float = 3600.0
+    jitter: float = 0.2
+    max_attempts: int | None = None
+
+    def delay_seconds(self, failures: int) -> float | None:
+        """Return the delay."""
+        if _is_last(failures, self.max_attempts):
+            return None
+        # The exponent is bounded, because a float overflows above 2 to the 1023.
+        delay = min(self.seconds * self.factor ** min(failures - 1, 64), self.max_seconds)
+        return delay * (1 - random.uniform(0, self.jitter))
+
+
+Retry = RetryStrategy | Mapping[type[Exception], RetryStrategy]
+"""One strategy for every exception, or one for each kind. The most specific kind counts."""
+
+
+def strategy_for(retry: Retry | None, error: BaseException) -> RetryStrategy | None:
+    """Return the strategy for an exception, None if the retry policy of the queue decides."""
+    if not isinstance(retry, Mapping):
+        return retry
+    return next((retry[kind] for kind in type(error).__mro__ if kind in retry), None)
+
+
+def _is_last(failures: int, max_attempts: int | None) -> bool:
+    return max_attempts is not None and failures >= max_attempts

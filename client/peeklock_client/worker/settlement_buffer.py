@@ -1,0 +1,98 @@
+"""Gathers settlements, so that one request carries many: with the next receive, or alone if none is sent soon (S2.18)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from peeklock_client.errors import InDoubt, Refusal, error_of
+from peeklock_client.generated import answers, requests
+from peeklock_client.receive_context import Settlement
+from peeklock_client.settling import DirectSettler
+
+MAX_SETTLEMENTS = 1000
+"""Settlements in one request."""
+
+Result = answers.SettledResult | answers.RenewedResult | answers.RefusedResult
+
+
+@dataclass(slots=True)
+class WaitingSettlement:
+    """A settlement, and the future that gets its result."""
+
+    settlement: Settlement
+    result: asyncio.Future[answers.SettledResult | answers.RenewedResult]
+
+
+class SettlementBuffer:
+    """Implements `receive_context.Settler` for one queue. What joins a transaction, and commits, are not gathered."""
+
+    def __init__(self, direct: DirectSettler) -> None:
+        self._direct = direct
+        self._waiting: list[WaitingSettlement] = []
+        self._filled = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def settle(self, settlement: Settlement, transaction_id: str | None) -> answers.SettledResult:
+        """Return the result of the request that carries this settlement."""
+        if transaction_id is not None:
+            return await self._direct.settle(settlement, transaction_id)
+        result = await self.add(settlement)
+        assert isinstance(result, answers.SettledResult)
+        return result
+
+    async def renew(self, settlement: requests.RenewSettlement) -> answers.RenewedResult:
+        """Return the result of the request that carries this renewal."""
+        result = await self.add(settlement)
+        assert isinstance(result, answers.RenewedResult)
+        return result
+
+    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
+        """Commit at once. The server gathers the commits of many receivers itself."""
+        return await self._direct.commit(lock_token, results)
+
+    def add(self, settlement: Settlement) -> asyncio.Future[answers.SettledResult | answers.RenewedResult]:
+        """Add a settlement, and return the future of its result."""
+        result = asyncio.get_running_loop().create_future()
+        self._waiting.append(WaitingSettlement(settlement, result))
+        self._filled.set()
+        return result
+
+    async def wait(self) -> None:
+        """Return once there is a settlement."""
+        await self._filled.wait()
+
+    def take(self) -> list[WaitingSettlement]:
+        """Return the settlements that the next request carries."""
+        taken, self._waiting = self._waiting[:MAX_SETTLEMENTS], self._waiting[MAX_SETTLEMENTS:]
+        if not self._waiting:
+            self._filled.clear()
+        return taken
+
+    def give_back(self, taken: Sequence[WaitingSettlement]) -> None:
+        """Take settlements back whose request failed: repeating them is harmless."""
+        self._waiting[:0] = taken
+        if self._waiting:
+            self._filled.set()
+
+    def finish(self, taken: Sequence[WaitingSettlement], results: Sequence[Result]) -> None:
+        """Pass each result on to who waits for it."""
+        for waiting, result in zip(taken, results, strict=True):
+            if waiting.result.done():
+                continue
+            if isinstance(result, answers.RefusedResult):
+                waiting.result.set_exception(error_of(result.problem))
+            else:
+                waiting.result.set_result(result)
+
+    def fail(self, taken: Sequence[WaitingSettlement], error: Exception) -> None:
+        """Tell everyone who waits that nobody knows what became of the settlement."""
+        definite = (
+            error if isinstance(error, Refusal | InDoubt) else InDoubt(f"The settlement was not answered: {error}")
+        )
+        for waiting in taken:
+            if not waiting.result.done():
+                waiting.result.set_exception(definite)

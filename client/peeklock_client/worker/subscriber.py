@@ -1,0 +1,370 @@
+"""The worker of one queue: loops that fetch, process, settle and renew (S2.15 to S2.23).
+
+    fetch ──▶ waiting messages ──▶ handlers ──▶ settlements ──▶ the next fetch, or a flush
+
+A message is in this process from its fetch until its settlement is answered, and its lock is renewed for as long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import uuid4
+
+from msgspec import UNSET
+
+from peeklock_client.client import receive_context
+from peeklock_client.connection import Connection
+from peeklock_client.errors import InDoubt, LockLost, PeeklockError, Refusal
+from peeklock_client.generated import answers, requests
+from peeklock_client.receive_context import ReceiveContext
+from peeklock_client.settling import DirectSettler
+from peeklock_client.worker.handlers import Handler
+from peeklock_client.worker.options import SubscriberOptions
+from peeklock_client.worker.processing import Processing
+from peeklock_client.worker.report import WorkerReport
+from peeklock_client.worker.settlement_buffer import MAX_SETTLEMENTS, SettlementBuffer
+
+log = logging.getLogger("peeklock.worker")
+
+FIRST_PAUSE_SECONDS = 0.5
+MAX_PAUSE_SECONDS = 30.0
+"""How long a loop waits after an error: twice as long after each further one."""
+
+RENEW_SHARE = 0.5
+"""A lock is renewed when this share of its time is left."""
+
+MIN_RENEWAL_SECONDS = 0.05
+RECOVERY_SECONDS = 5.0
+"""How long a stopping worker asks for messages whose delivery it may have missed."""
+
+
+class Subscriber:
+    """Receives the messages of one queue, and calls one handler with each."""
+
+    def __init__(self, api: Connection, queue: str, handler: Handler, options: SubscriberOptions) -> None:
+        self.queue = queue
+        self.report = WorkerReport()
+        self._api = api
+        self._options = options
+        self._settlements = SettlementBuffer(DirectSettler(api, queue))
+        self._threads = ThreadPoolExecutor(options.max_workers, thread_name_prefix=f"peeklock-{queue}")
+        self._processing = Processing(handler, options, self._threads, self.report)
+        self._receiver_id = uuid4().hex
+        self._waiting: deque[ReceiveContext[Any]] = deque()
+        self._lanes: dict[str, deque[ReceiveContext[Any]]] = {}
+        self._running: dict[ReceiveContext[Any], asyncio.Task[None]] = {}
+        self._settling: set[ReceiveContext[Any]] = set()
+        self._free = options.max_workers
+        self._changed = asyncio.Event()
+        self._has_messages = asyncio.Event()
+        self._may_miss_messages = False
+        self._is_stopping = False
+        self._loops: list[asyncio.Task[None]] = []
+
+    # ---- start and stop ----------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start to receive. Raises the refusal of the first receive, such as that of an unknown queue or a wrong key."""
+        await self._fetch(self._options.fetch_batch_size, wait_seconds=0.0)
+        self._loops = [
+            asyncio.create_task(self._keep_on(loop()), name=f"peeklock {self.queue} {loop.__name__}")
+            for loop in (self._fetch_loop, self._flush_loop, self._renew_loop)
+        ]
+
+    async def stop(self, grace_seconds: float) -> WorkerReport:
+        """Stop to receive, give back uncounted what no handler has begun, wait for the handlers, and settle what they did
+        (S2.21, S2.22). Handlers that are not done after `grace_seconds` are cancelled, and their messages given back.
+        """
+        fetch, flush, renew = self._loops
+        self._is_stopping = True
+        await _cancel(fetch)
+        self._hand_back_waiting()
+        await self._wait_for_handlers(grace_seconds)
+        await _cancel(flush)
+        await self._flush_all()
+        await _cancel(renew)
+        await self._recover_missed()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        return self.report
+
+    def _hand_back_waiting(self) -> None:
+        waiting = [*self._waiting, *(context for lane in self._lanes.values() for context in lane)]
+        self._waiting.clear()
+        self._lanes.clear()
+        for context in waiting:
+            self._run(context, self._hand_back(context))
+
+    async def _hand_back(self, context: ReceiveContext[Any]) -> None:
+        try:
+            await context.abandon(count=False)
+            self.report.handed_back += 1
+        except PeeklockError as error:
+            log.warning(
+                "message %d of %s could not be given back: %s", context.message.sequence_number, self.queue, error
+            )
+            self._processing.count(context)
+
+    async def _wait_for_handlers(self, grace_seconds: float) -> None:
+        """Wait until each handler has returned. Cancel those that take too long."""
+        deadline = asyncio.get_running_loop().time() + grace_seconds
+        while running := [task for context, task in self._running.items() if context not in self._settling]:
+            remaining = deadline - asyncio.get_running_loop().time()
+            done, _ = await asyncio.wait(running, timeout=max(0.0, min(remaining, self._options.flush_seconds)))
+            if remaining <= 0 and not done:
+                break
+        for context, task in list(self._running.items()):
+            if context not in self._settling:
+                task.cancel()
+                await _ended(task)
+                if context.is_active:
+                    self._run(context, self._hand_back(context))
+
+    async def _flush_all(self) -> None:
+        """Send settlements until every message that is here is settled, or until that fails."""
+        while self._running:
+            await asyncio.sleep(0)
+            if len(self._settlements):
+                await self._flush()
+            elif self._running:
+                await asyncio.wait(self._running.values(), timeout=self._options.flush_seconds)
+
+    async def _recover_missed(self) -> None:
+        """Give back what was locked for this worker by a receive whose answer it did not read."""
+        if not self._may_miss_messages:
+            return
+        try:
+            async with asyncio.timeout(RECOVERY_SECONDS):
+                missed = await self._api.recover_messages(self.queue, requests.RecoverMessages(self._receiver_id))
+                contexts = [receive_context(view, self._settlements) for view in missed.messages]
+                for context in contexts:
+                    self._run(context, self._hand_back(context))
+                await self._flush_all()
+        except (PeeklockError, TimeoutError) as error:
+            log.warning("%s: messages of a lost answer return when their locks end: %s", self.queue, error)
+
+    # ---- loops -------------------------------------------------------------------------------------------------------
+
+    async def _keep_on(self, loop: Coroutine[Any, Any, None]) -> None:
+        try:
+            await loop
+        except Exception:
+            log.exception("a loop of the worker of %s ended", self.queue)
+            raise
+
+    async def _fetch_loop(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            limit = await self._wait_for_room()
+            try:
+                count = await self._fetch(limit, self._options.wait_seconds)
+            except PeeklockError as error:
+                log.warning("%s: no messages received: %s", self.queue, error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, MAX_PAUSE_SECONDS)
+                continue
+            pause = FIRST_PAUSE_SECONDS
+            if count < limit:
+                # What is processed meanwhile is settled by the next request, rather than by one of its own (S2.16).
+                await asyncio.sleep(self._options.flush_seconds)
+
+    async def _wait_for_room(self) -> int:
+        """Return how many messages to fetch, once there is room for half a batch (S2.15)."""
+        while (limit := self._room()) * 2 < self._options.fetch_batch_size:
+            self._changed.clear()
+            await self._changed.wait()
+        return limit
+
+    def _room(self) -> int:
+        waiting = len(self._waiting) + sum(map(len, self._lanes.values()))
+        if len(self._settlements) > MAX_SETTLEMENTS:
+            return 0
+        return min(self._options.fetch_batch_size, self._options.capacity - waiting)
+
+    async def _fetch(self, limit: int, wait_seconds: float) -> int:
+        """Receive messages, carry out the settlements that wait, and return the number of messages.
+
+        With settlements it does not wait for messages, because their results come with the answer.
+        """
+        options, taken = self._options, self._settlements.take()
+        body = requests.ReceiveMessages(
+            limit,
+            0.0 if taken else wait_seconds,
+            UNSET if options.lock_seconds is None else options.lock_seconds,
+            source=options.source,
+            receiver_id=self._receiver_id,
+            filter=UNSET if options.filter is None else options.filter,
+            settlements=[one.settlement for one in taken] if taken else UNSET,
+        )
+        try:
+            received = await self._api.receive_messages(self.queue, body)
+        except BaseException as error:
+            # The settlements may have taken effect, and messages may be locked for nobody. Repeating the first is
+            # harmless, and the second return when their locks end.
+            self._settlements.give_back(taken)
+            self._may_miss_messages |= not isinstance(error, Refusal)
+            raise
+        if taken:
+            self._settlements.finish(taken, received.settled if received.settled is not UNSET else [])
+        self._accept(received.messages)
+        return len(received.messages)
+
+    async def _flush_loop(self) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            await self._settlements.wait()
+            if len(self._settlements) < MAX_SETTLEMENTS:
+                await asyncio.sleep(self._options.flush_seconds)
+            if await self._flush():
+                pause = FIRST_PAUSE_SECONDS
+            else:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+    async def _flush(self) -> bool:
+        """Carry out the settlements that wait, and return whether the server answered."""
+        taken = self._settlements.take()
+        if not taken:
+            return True
+        try:
+            answer = await self._api.settle_messages(
+                self.queue, requests.SettleMessages([one.settlement for one in taken])
+            )
+        except PeeklockError as error:
+            log.warning("%s: %d settlements failed: %s", self.queue, len(taken), error)
+            self._settlements.fail(taken, error)
+            return False
+        except asyncio.CancelledError:
+            self._settlements.give_back(taken)
+            raise
+        self._settlements.finish(taken, answer.results)
+        return True
+
+    async def _renew_loop(self) -> None:
+        while True:
+            here = self._all_active()
+            if not here:
+                self._has_messages.clear()
+                await self._has_messages.wait()
+                continue
+            next_renewal = min(context.lock_seconds - RENEW_SHARE * context.lock_duration for context in here)
+            if next_renewal > 0:
+                await asyncio.sleep(max(next_renewal, MIN_RENEWAL_SECONDS))
+                continue
+            due = [context for context in here if context.lock_seconds <= RENEW_SHARE * context.lock_duration]
+            await self._renew(due[:MAX_SETTLEMENTS])
+
+    def _all_active(self) -> list[ReceiveContext[Any]]:
+        lanes = (context for lane in self._lanes.values() for context in lane)
+        return [context for context in (*self._waiting, *lanes, *self._running) if context.is_active]
+
+    async def _renew(self, due: list[ReceiveContext[Any]]) -> None:
+        """Prolong these locks. A handler whose lock is lost is cancelled, and a message that waits is dropped."""
+        renewals = [
+            requests.RenewSettlement(
+                context.lock_token, UNSET if self._options.lock_seconds is None else self._options.lock_seconds
+            )
+            for context in due
+        ]
+        try:
+            results = (await self._api.settle_messages(self.queue, requests.SettleMessages(list(renewals)))).results
+        except PeeklockError as error:
+            log.warning("%s: %d locks were not renewed: %s", self.queue, len(due), error)
+            await asyncio.sleep(FIRST_PAUSE_SECONDS)
+            return
+        for context, result in zip(due, results, strict=True):
+            if isinstance(result, answers.RenewedResult):
+                context.note_renewal(result)
+            elif isinstance(result, answers.RefusedResult) and context.is_active:
+                self._drop(context, LockLost(result.problem))
+
+    def _drop(self, context: ReceiveContext[Any], error: Refusal) -> None:
+        log.warning("message %d of %s: %s", context.message.sequence_number, self.queue, error)
+        context.fault(error)
+        if context in self._running:
+            self._running[context].cancel("The lock is lost.")
+
+    # ---- messages ----------------------------------------------------------------------------------------------------
+
+    def _accept(self, views: list[answers.MessageView]) -> None:
+        self.report.received += len(views)
+        self._waiting.extend([receive_context(view, self._settlements) for view in views])
+        self._start_waiting()
+        self._has_messages.set()
+
+    def _start_waiting(self) -> None:
+        """Start the handlers of messages for which there are workers."""
+        while self._free and self._waiting and not self._is_stopping:
+            context = self._waiting.popleft()
+            if not context.is_active or context.lock_seconds <= 0:
+                context.fault(InDoubt("The lock ended before the message was processed."))
+                self._processing.count(context)
+                continue
+            if (lane := self._lane(context)) is not None:
+                lane.append(context)
+                continue
+            self._free -= 1
+            self._run(context, self._process(context))
+        self._changed.set()
+
+    def _lane(self, context: ReceiveContext[Any]) -> deque[ReceiveContext[Any]] | None:
+        """Return the messages that wait for another of their group; None if none is processed, and then this one is next."""
+        group = context.message.group_id
+        if group is None or not self._options.sequential_groups:
+            return None
+        if group in self._lanes:
+            return self._lanes[group]
+        self._lanes[group] = deque()
+        return None
+
+    def _leave_lane(self, context: ReceiveContext[Any]) -> None:
+        lane = self._lanes.get(context.message.group_id or "")
+        if lane is None:
+            return
+        del self._lanes[context.message.group_id or ""]
+        self._waiting.extendleft(reversed(lane))
+
+    def _run(self, context: ReceiveContext[Any], processing: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(processing)
+        self._running[context] = task
+        task.add_done_callback(lambda _: self._forget(context, task))
+
+    def _forget(self, context: ReceiveContext[Any], task: asyncio.Task[None]) -> None:
+        if self._running.get(context) is task:
+            del self._running[context]
+        self._settling.discard(context)
+
+    async def _process(self, context: ReceiveContext[Any]) -> None:
+        """Call the handler, free its place for the next message, and settle."""
+        try:
+            if await self._processing.refuse_poison(context):
+                self._processing.count(context)
+                return
+            result = await self._processing.handle(context)
+        except asyncio.CancelledError:
+            if context.is_active:
+                raise  # a stop gives the message back
+            self._processing.count(context)
+            return
+        finally:
+            self._settling.add(context)
+            self._free += 1
+            self._leave_lane(context)
+            self._start_waiting()
+        await self._processing.settle(context, result)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await _ended(task)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """Return once a cancelled task has ended, whatever it raised."""
+    await asyncio.wait([task])
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("a task of a worker failed", exc_info=error)

@@ -1,0 +1,99 @@
+"""Workers: handlers of several queues that start, run and stop together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from peeklock_client.client import Client
+from peeklock_client.worker.handlers import Function, Handler
+from peeklock_client.worker.options import SubscriberOptions
+from peeklock_client.worker.report import WorkerReport
+from peeklock_client.worker.subscriber import Subscriber
+
+GRACE_SECONDS = 30.0
+
+
+class Worker:
+    """Calls handlers with the messages of their queues.
+
+    `client` is by default one for `PEEKLOCK_URL`. `grace_seconds` is how long handlers may take to end when the worker
+    stops.
+    """
+
+    def __init__(self, client: Client | None = None, *, grace_seconds: float = GRACE_SECONDS) -> None:
+        self._client = client
+        self._grace_seconds = grace_seconds
+        self._handlers: list[tuple[str, Handler, SubscriberOptions]] = []
+        self._subscribers: list[Subscriber] = []
+        self._owned: Client | None = None
+        self._stopped = asyncio.Event()
+
+    def on(
+        self, *queues: str, options: SubscriberOptions | None = None, **fields: Any
+    ) -> Callable[[Function], Function]:
+        """Declare the handler of queues: `@worker.on("orders", max_workers=20)`. `fields` are those of `SubscriberOptions`.
+
+        Each parameter of the function gets what its annotation says: a `ReceiveContext`, a `Message`, or the body,
+        converted to its type. The messages that it returns are sent in the same commit that completes the message.
+        """
+        chosen = options or SubscriberOptions(**fields)
+
+        def declare(function: Function) -> Function:
+            handler = Handler(function)
+            self._handlers.extend((queue, handler, chosen) for queue in queues)
+            return function
+
+        return declare
+
+    async def start(self) -> None:
+        """Start to receive. Raises the first refusal, such as that of an unknown queue, and then nothing is started."""
+        if self._subscribers:
+            raise RuntimeError("This worker has been started.")
+        client = self._client
+        if client is None:
+            client = self._owned = Client()
+        try:
+            for queue, handler, options in self._handlers:
+                subscriber = Subscriber(client.api, queue, handler, options)
+                await subscriber.start()
+                self._subscribers.append(subscriber)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self, grace_seconds: float | None = None) -> WorkerReport:
+        """Stop to receive, finish what has begun, give back the rest uncounted, and report."""
+        grace = self._grace_seconds if grace_seconds is None else grace_seconds
+        report = WorkerReport()
+        for one in await asyncio.gather(*(subscriber.stop(grace) for subscriber in self._subscribers)):
+            report.add(one)
+        self._subscribers.clear()
+        if self._owned is not None:
+            await self._owned.close()
+        self._stopped.set()
+        return report
+
+    @property
+    def report(self) -> WorkerReport:
+        """What the worker has done since its start."""
+        report = WorkerReport()
+        for subscriber in self._subscribers:
+            report.add(subscriber.report)
+        return report
+
+    async def run(self) -> None:
+        """Start, and return once `stop` has been called."""
+        await self.start()
+        await self._stopped.wait()
+
+    @asynccontextmanager
+    async def lifespan(self, app: Any = None) -> AsyncGenerator[None]:
+        """Run while an application runs: `FastAPI(lifespan=worker.lifespan)`, or `async with worker.lifespan()`."""
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.stop()

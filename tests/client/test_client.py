@@ -1,0 +1,258 @@
+"""What a program sees of a real server, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from peeklock_client import AlreadySettled, Client, LockLost, Message, NewMessage, Queue, ReceiveState, Refusal
+from peeklock_client.errors import MessageNotFound, NoReceiver, QueueNotFound, TransactionRolledBack
+from peeklock_client.generated import requests
+from pydantic import BaseModel
+
+from tests.client.conftest import new_queue
+
+WAIT = 20.0
+BODIES = [
+    None, True, 17, 2**60, -1.5, 7.0, "007", "", "\u2028", [], {}, {"a": [1, {"b": None}]}, b"", b"\x00\xff", b"text",
+]  # fmt: skip
+
+
+@dataclass
+class Order:
+    number: int
+    due: datetime
+
+
+class Model(BaseModel):
+    name: str
+
+
+@pytest.mark.parametrize("body", BODIES, ids=repr)
+async def test_a_body_arrives_as_it_was_sent(queue: Queue, body: Any) -> None:
+    await queue.send(body)
+    [received] = await queue.receive()
+    assert (received.message.body, type(received.message.body)) == (body, type(body))
+    await received.complete()
+
+
+async def test_objects_are_sent_as_json(queue: Queue) -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    await queue.send_batch([Order(1, at), Model(name="a")])
+    first, second = await queue.receive(2)
+    assert msgspec.convert(first.message.body, Order) == Order(1, at)
+    assert second.message.body == {"name": "a"}
+
+
+async def test_every_field_arrives(any_queue: Queue) -> None:
+    properties = {"text": "a", "large": 2**60, "float": 7.0, "yes": True, "none": None}
+    sent = NewMessage(
+        1, message_id="m", correlation_id="c", subject="s", reply_to="r", to="t", group_id="g", priority=7,
+        properties=properties, ttl_seconds=60,
+    )  # fmt: skip
+    assert (await any_queue.send(sent)).message_id == "m"
+    [received] = await any_queue.receive()
+    message = received.message
+    assert (message.message_id, message.correlation_id, message.subject) == ("m", "c", "s")
+    assert (message.reply_to, message.to, message.group_id, message.priority) == ("r", "t", "g", 7)
+    assert message.properties == properties
+    assert {name: type(value) for name, value in message.properties.items()} == {
+        name: type(value) for name, value in properties.items()
+    }
+    assert message.expires_at is not None
+    assert message.expires_at - message.enqueued_at == timedelta(seconds=60)
+    await received.complete()
+
+
+async def test_a_message_is_received_locked_and_completed(any_queue: Queue) -> None:
+    await any_queue.send("work")
+    [received] = await any_queue.receive(wait_seconds=WAIT)
+    assert 0 < received.lock_seconds <= 30
+    assert await any_queue.receive() == []
+    await received.complete()
+    assert (await any_queue.status()).counts.locked == 0
+
+
+async def test_an_abandoned_message_comes_back(any_queue: Queue) -> None:
+    await any_queue.send("work")
+    [first] = await any_queue.receive()
+    await first.abandon(reason="closed", properties={"tried": 1})
+    [second] = await any_queue.receive()
+    message = second.message
+    assert (message.delivery_count, message.failure_count, message.last_failure) == (2, 1, "closed")
+    assert message.properties == {"tried": 1}
+    await second.abandon(count=False)
+    [third] = await any_queue.receive()
+    assert third.message.failure_count == 1
+    await third.complete()
+
+
+async def test_a_message_is_set_aside_with_its_reason(any_queue: Queue) -> None:
+    await any_queue.send("bad")
+    [received] = await any_queue.receive()
+    await received.dead_letter("bad_address", "No such street.")
+    [dead] = await any_queue.receive(source="dead_letter")
+    assert (dead.message.dead_letter_reason, dead.message.dead_letter_description) == ("bad_address", "No such street.")
+    await dead.complete()
+
+
+async def test_a_deferred_message_is_received_by_its_number(any_queue: Queue) -> None:
+    sent = await any_queue.send("later")
+    [received] = await any_queue.receive()
+    await received.defer()
+    assert await any_queue.receive() == []
+    assert sent.sequence_number is not None
+    [deferred] = await any_queue.receive(sequence_numbers=[sent.sequence_number])
+    await deferred.complete()
+
+
+async def test_a_stale_token_settles_nothing(any_queue: Queue) -> None:
+    await any_queue.send("work")
+    [received] = await any_queue.receive()
+    await any_queue._api.purge_queue(any_queue.name, requests.PurgeQueue(states=["locked"]))
+    with pytest.raises(LockLost) as lost:
+        await received.complete()
+    assert lost.value.cause == "settled_by_administrator"
+    assert (received.state, received.in_doubt) == (ReceiveState.FAULTED, False)
+
+
+async def test_a_settled_delivery_is_not_settled_otherwise(queue: Queue) -> None:
+    await queue.send("work")
+    [received] = await queue.receive()
+    await queue._api.complete_lock(queue.name, received.lock_token, requests.CompleteLock())
+    with pytest.raises(AlreadySettled) as refused:
+        await received.abandon()
+    assert refused.value.outcome == "completed"
+
+
+async def test_a_lock_is_renewed(queue: Queue) -> None:
+    await queue.send("work")
+    [received] = await queue.receive(lock_seconds=5)
+    await received.renew(60)
+    assert received.lock_seconds > 30
+    await received.complete()
+
+
+async def test_what_is_received_and_deleted_is_gone(queue: Queue) -> None:
+    await queue.send("once")
+    assert [message.body for message in await queue.receive_and_delete(wait_seconds=WAIT)] == ["once"]
+    assert await queue.receive() == []
+
+
+async def test_a_receiver_gets_back_what_it_holds(any_queue: Queue) -> None:
+    await any_queue.send_batch([1, 2])
+    held = await any_queue.receive(2, receiver_id="worker")
+    recovered = await any_queue.recover("worker")
+    assert [one.message.body for one in recovered] == [1, 2]
+    with pytest.raises(LockLost):
+        await held[0].complete()
+    for one in recovered:
+        await one.complete()
+
+
+async def test_messages_are_browsed_page_by_page(queue: Queue) -> None:
+    await queue.send_batch([*range(150)])
+    seen: list[Message[Any]] = [message async for message in queue.browse(states=["available"])]
+    assert [message.body for message in seen] == [*range(150)]
+    assert await queue.purge() == 150
+
+
+async def test_create_keeps_the_settings_of_an_existing_queue(client: Client) -> None:
+    queue = await new_queue(client)
+    assert not await queue.create(requests.QueueSettingsBody(lock_duration_seconds=5))
+    assert (await queue.status()).lock_duration_seconds == 30
+    await queue.delete()
+    with pytest.raises(QueueNotFound):
+        await queue.status()
+
+
+# ---- transactions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("S0.2", "S0.8")
+async def test_a_transaction_takes_effect_with_its_commit(any_client: Client, any_queue: Queue) -> None:
+    results = await new_queue(any_client)
+    await any_queue.send("work")
+    [received] = await any_queue.receive()
+    async with await any_client.transaction() as transaction:
+        await results.send("done", transaction=transaction)
+        await received.complete(transaction=transaction)
+        assert await results.receive() == []
+    [result] = await results.receive()
+    assert (result.message.body, (await any_queue.status()).counts.locked) == ("done", 0)
+    await result.complete()
+
+
+async def test_an_error_rolls_a_transaction_back(any_client: Client, any_queue: Queue) -> None:
+    transaction = await any_client.transaction()
+    await any_queue.send("never", transaction=transaction)
+    with pytest.raises(ZeroDivisionError):
+        async with transaction:
+            raise ZeroDivisionError
+    assert await any_queue.receive() == []
+    with pytest.raises(TransactionRolledBack):
+        await transaction.commit()
+
+
+@pytest.mark.behaviour("S0.25")
+async def test_the_doubt_of_a_receive_does_not_spread_to_its_transaction(client: Client, queue: Queue) -> None:
+    await queue.send("work")
+    [received] = await queue.receive()
+    async with await client.transaction() as transaction:
+        completing = asyncio.ensure_future(received.complete(transaction=transaction))
+        await asyncio.sleep(0)
+        received.fault()
+        with pytest.raises(Exception, match="faulted"):
+            await completing
+    assert received.in_doubt
+    assert transaction.committed is not None
+    assert transaction.committed.state == "committed"
+
+
+# ---- topics, and requests with replies -------------------------------------------------------------------------------
+
+
+async def test_a_topic_copies_to_its_subscriptions(any_client: Client, any_queue: Queue) -> None:
+    topic = any_client.topic(f"topic-{any_queue.name}")
+    await any_client.api.put_topic(topic.name, requests.TopicSettingsBody())
+    copies = await topic.subscribe("all")
+    assert (await topic.publish({"order": 17})).matched == 1
+    assert [result.matched for result in await topic.publish_batch([1, 2])] == [1, 1]
+    assert [one.message.body for one in await copies.receive(3)] == [{"order": 17}, 1, 2]
+
+
+async def test_a_request_gets_the_reply_of_its_receiver(any_queue: Queue) -> None:
+    asked = asyncio.ensure_future(any_queue.request([8, 9], wait_seconds=WAIT))
+    [received] = await any_queue.receive(wait_seconds=WAIT)
+    await received.complete(reply={"total": sum(received.message.body)})
+    assert await asked == {"total": 17}
+
+
+async def test_a_request_that_nobody_takes_is_refused(queue: Queue) -> None:
+    with pytest.raises(NoReceiver):
+        await queue.request(1, wait_seconds=0.1)
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_refusal_names_the_field(queue: Queue) -> None:
+    with pytest.raises(Refusal, match="`priority` must be an integer of at most 9"):
+        await queue.send(1, priority=10)
+
+
+async def test_an_unknown_token_is_not_found(queue: Queue) -> None:
+    await queue.send(1)
+    [received] = await queue.receive()
+    received.lock_token = "99." + "0" * 32
+    with pytest.raises(MessageNotFound):
+        await received.complete()
+
+
+async def test_fields_go_with_the_message_or_with_the_call(queue: Queue) -> None:
+    with pytest.raises(TypeError, match="given with it"):
+        await queue.send(NewMessage(1), priority=3)

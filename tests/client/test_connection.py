@@ -1,0 +1,224 @@
+"""What a client does with each kind of answer, and with none: repeat, refuse or doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from peeklock_client import Client, InDoubt, LockLost, NotConnected, Refusal, RetryLimits, VersionConflict
+from peeklock_client.errors import CLASSES, DOUBTFUL, NotFound, QueueNotFound, Unavailable, UnexpectedAnswer
+from peeklock_client.generated import requests
+
+from tests.client.virtual_loop import run_virtually
+
+QUICK = RetryLimits(attempts=3, first_wait_seconds=0, max_wait_seconds=0)
+SENT = {
+    "sequence_number": 1,
+    "message_id": "a",
+    "enqueued_at": "2026-01-01T00:00:00Z",
+    "state": "available",
+    "duplicate": False,
+}
+Answer = httpx.Response | Exception
+
+
+def problem(status: int, code: str, *, retryable: bool = False, **headers: str) -> httpx.Response:
+    body = {
+        "type": "",
+        "title": "",
+        "status": status,
+        "detail": "Because.",
+        "code": code,
+        "tracking_id": "t",
+        "retryable": retryable,
+    }
+    return httpx.Response(status, json=body, headers=headers)
+
+
+class Server:
+    """Gives the listed answers in order, and remembers the requests."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.requests: list[httpx.Request] = []
+
+    def client(self) -> Client:
+        return Client(
+            "http://peeklock.test", retries=QUICK, http=httpx.AsyncClient(transport=httpx.MockTransport(self.answer))
+        )
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+SENT_ANSWER = httpx.Response(201, json=SENT)
+LOST = httpx.ReadError("connection reset")
+UNREACHED = httpx.ConnectError("refused")
+BUSY = problem(503, "overloaded", retryable=True)
+PROXY = httpx.Response(502, text="Bad gateway")
+
+
+@pytest.mark.behaviour("S3.35")
+@pytest.mark.parametrize(
+    "first", [LOST, UNREACHED, BUSY, PROXY, problem(503, "store-unavailable", retryable=True)], ids=repr
+)
+async def test_a_send_is_repeated_under_the_same_key(first: Answer) -> None:
+    server = Server(first, SENT_ANSWER)
+    assert (await server.client().queue("orders").send(1)).sequence_number == 1
+    keys = {request.headers["Idempotency-Key"] for request in server.requests}
+    assert (len(server.requests), len(keys)) == (2, 1)
+
+
+async def test_two_sends_have_two_keys() -> None:
+    server = Server(SENT_ANSWER, SENT_ANSWER)
+    queue = server.client().queue("orders")
+    await queue.send(1)
+    await queue.send(1)
+    assert len({request.headers["Idempotency-Key"] for request in server.requests}) == 2
+
+
+@pytest.mark.behaviour("S3.27", "S3.8")
+@pytest.mark.parametrize(
+    "answers", [[LOST] * 3, [LOST, UNREACHED, UNREACHED], [LOST, BUSY, BUSY], [PROXY] * 3], ids=repr
+)
+async def test_a_lost_answer_that_no_repeat_resolves_is_a_doubt(answers: list[Answer]) -> None:
+    with pytest.raises(InDoubt):
+        await Server(*answers).client().queue("orders").send(1)
+
+
+async def test_a_definite_refusal_resolves_a_doubt() -> None:
+    with pytest.raises(QueueNotFound):
+        await Server(LOST, problem(404, "queue-not-found")).client().queue("orders").send(1)
+
+
+async def test_a_server_that_was_never_reached_leaves_no_doubt() -> None:
+    with pytest.raises(NotConnected):
+        await Server(*[UNREACHED] * 3).client().queue("orders").send(1)
+
+
+async def test_a_server_that_stays_busy_refuses() -> None:
+    with pytest.raises(Unavailable) as refused:
+        await Server(*[BUSY] * 3).client().queue("orders").send(1)
+    assert refused.value.retryable
+
+
+@pytest.mark.parametrize(
+    "answer", [problem(422, "invalid-request"), problem(410, "lock-lost"), httpx.Response(418, text="")], ids=repr
+)
+async def test_what_a_repeat_cannot_change_is_not_repeated(answer: httpx.Response) -> None:
+    server = Server(answer)
+    with pytest.raises(Refusal):
+        await server.client().queue("orders").send(1)
+    assert len(server.requests) == 1
+
+
+async def test_a_receive_that_takes_no_key_is_not_repeated_in_doubt() -> None:
+    server = Server(LOST)
+    with pytest.raises(InDoubt):
+        await server.client().queue("orders").receive(filter="message.priority > 3")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda api: api.settle_messages("orders", requests.SettleMessages([])),
+        lambda api: api.complete_lock("orders", "1.a", requests.CompleteLock()),
+        lambda api: api.commit_transaction("a", requests.EndTransaction()),
+        lambda api: api.recover_messages("orders", requests.RecoverMessages("a")),
+        lambda api: api.get_queue("orders"),
+        lambda api: api.put_queue("orders", requests.QueueSettingsBody()),
+    ],
+)
+async def test_what_is_safe_to_repeat_is_repeated(call: Callable[[Any], Any]) -> None:
+    server = Server(LOST, problem(404, "not-found"))
+    with pytest.raises(NotFound):
+        await call(server.client().api)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda api: api.purge_queue("orders", requests.PurgeQueue()),
+        lambda api: api.start_transaction(requests.OpenTransaction()),
+        lambda api: api.create_key(requests.CreateKey("a", [])),
+        lambda api: api.execute_unit(requests.Execute()),
+    ],
+)
+async def test_what_is_not_safe_to_repeat_is_not(call: Callable[[Any], Any]) -> None:
+    server = Server(LOST)
+    with pytest.raises(InDoubt):
+        await call(server.client().api)
+
+
+def test_a_repeat_waits_as_long_as_the_server_says() -> None:
+    async def scenario() -> float:
+        busy = problem(503, "overloaded", retryable=True, **{"Retry-After": "7"})
+        await Server(busy, SENT_ANSWER).client().queue("orders").send(1)
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(scenario()) == 7
+
+
+async def test_the_time_for_an_answer_is_longer_than_the_wait() -> None:
+    server = Server(httpx.Response(200, json={"messages": []}))
+    await server.client().queue("orders").receive(wait_seconds=40)
+    assert server.requests[0].extensions["timeout"]["read"] > 40
+
+
+async def test_an_answer_that_cannot_be_read_is_told_apart() -> None:
+    with pytest.raises(UnexpectedAnswer):
+        await Server(httpx.Response(201, text="<html>")).client().queue("orders").send(1)
+
+
+async def test_an_answer_of_a_newer_server_is_read() -> None:
+    server = Server(httpx.Response(201, json={**SENT, "state": "teleported", "new": 1}))
+    assert (await server.client().queue("orders").send(1)).state == "teleported"
+
+
+async def test_a_name_cannot_leave_its_place_in_the_path() -> None:
+    server = Server(problem(404, "queue-not-found"))
+    with pytest.raises(QueueNotFound):
+        await server.client().queue("../keys?x=").send(1)
+    assert server.requests[0].url.raw_path == b"/v1/queues/..%2Fkeys%3Fx%3D/messages"
+
+
+async def test_the_key_of_the_client_is_sent() -> None:
+    server = Server(SENT_ANSWER)
+    client = Client(
+        "http://peeklock.test", "pk_secret", http=httpx.AsyncClient(transport=httpx.MockTransport(server.answer))
+    )
+    await client.queue("orders").send({"a": [1]})
+    assert server.requests[0].headers["Authorization"] == "Bearer pk_secret"
+    assert json.loads(server.requests[0].content) == {"body": {"a": [1]}}
+
+
+# ---- codes -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_class_stands_for_a_code_of_the_server() -> None:
+    codes = re.findall(r"^\| `([a-z-]+)` \| [45]\d\d \|", Path("docs/http.md").read_text(), re.MULTILINE)
+    assert CLASSES.keys() | DOUBTFUL <= set(codes)
+
+
+async def test_details_of_a_refusal_are_attributes() -> None:
+    lost = problem(410, "lock-lost")
+    lost = httpx.Response(410, json=json.loads(lost.content) | {"cause": "expired", "delivered_again": True})
+    with pytest.raises(LockLost) as error:
+        await Server(lost).client().queue("a").send(1)
+    assert (error.value.cause, error.value.delivered_again, error.value.lost_at) == ("expired", True, None)
+    conflict = httpx.Response(409, json=json.loads(problem(409, "version-conflict").content) | {"current_version": 7})
+    with pytest.raises(VersionConflict) as error_of_state:
+        await Server(conflict).client().queue("a").send(1)
+    assert error_of_state.value.current_version == 7

@@ -1,0 +1,195 @@
+"""The loops of a worker, in virtual time: how much is fetched and when, and which requests carry settlements."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from peeklock_client import Client, RetryLimits, Worker
+
+from tests.client.virtual_loop import run_virtually
+
+LATENCY = 0.005
+LOCK_SECONDS = 30
+
+
+@dataclass
+class Broker:
+    """Answers receives and settlements of one queue, and notes each request with its time."""
+
+    stored: int
+    requests: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
+    settled: list[tuple[str, str]] = field(default_factory=list)
+    failing: set[str] = field(default_factory=set)
+
+    async def answer(self, request: httpx.Request) -> httpx.Response:
+        body, kind = msgspec.json.decode(request.content), request.url.path.rsplit("/", 1)[-1]
+        self.requests.append((asyncio.get_running_loop().time(), kind, body))
+        await asyncio.sleep(LATENCY)
+        if kind in self.failing:
+            raise httpx.ReadError("cut off")
+        results = [self._settle(one) for one in body.get("settlements", [])]
+        if kind == "settle":
+            return httpx.Response(200, json={"results": results})
+        if kind == "recover":
+            return httpx.Response(200, json={"messages": []})
+        count = min(body["max_messages"], self.stored)
+        if not count:
+            await asyncio.sleep(body["wait_seconds"])
+        self.stored -= count
+        return httpx.Response(200, json={"messages": [next(self._messages) for _ in range(count)], "settled": results})
+
+    def __post_init__(self) -> None:
+        self._messages = map(message, itertools.count(1))
+
+    def _settle(self, settlement: dict[str, Any]) -> dict[str, Any]:
+        token, action = settlement["lock_token"], settlement["action"]
+        self.settled.append((token, action))
+        if action == "renew":
+            locked = {"locked_until": "2026-01-01T00:00:00Z", "lock_remaining_ms": LOCK_SECONDS * 1000}
+            return {"result": "renewed", "lock_token": token, **locked}
+        return {
+            "result": "settled",
+            "outcome": f"{action}d",
+            "sequence_number": 1,
+            "replayed": False,
+            "lock_token": token,
+        }
+
+    def of_kind(self, kind: str) -> list[tuple[float, dict[str, Any]]]:
+        return [(at, body) for at, one, body in self.requests if one == kind]
+
+
+def message(number: int) -> dict[str, Any]:
+    return {
+        "sequence_number": number, "message_id": str(number), "state": "locked", "priority": 4, "body": number,
+        "enqueued_at": "2026-01-01T00:00:00Z", "available_at": "2026-01-01T00:00:00Z", "delivery_count": 1,
+        "failure_count": 0, "redelivered": False, "lock_token": f"{number}.t", "lock_remaining_ms": LOCK_SECONDS * 1000,
+    }  # fmt: skip
+
+
+def work(
+    broker: Broker, seconds: float, until: float, watch: Callable[[int], None] | None = None, **options: Any
+) -> Any:
+    """Let a worker whose handler takes this long run until a time, then stop it, and return its report."""
+
+    async def scenario() -> Any:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        worker = Worker(Client("http://peeklock.test", http=http, retries=RetryLimits(attempts=2)))
+        running = 0
+
+        @worker.on("orders", **options)
+        async def handle(body: int) -> None:
+            nonlocal running
+            running += 1
+            if watch:
+                watch(running)
+            await asyncio.sleep(seconds)
+            running -= 1
+
+        await worker.start()
+        await asyncio.sleep(until)
+        return await worker.stop(60)
+
+    return run_virtually(scenario())
+
+
+@pytest.mark.behaviour("S2.15")
+@pytest.mark.parametrize(("batch", "overfetch"), [(10, 1), (10, 1.5), (10, 3), (1, 1), (3, 2)])
+def test_no_more_is_fetched_than_there_is_room_for(batch: int, overfetch: float) -> None:
+    broker = Broker(stored=500)
+    report = work(broker, 1, 20, max_workers=2, fetch_batch_size=batch, overfetch_factor=overfetch)
+    asked = [body["max_messages"] for _, body in broker.of_kind("receive")]
+    assert max(asked) == batch
+    # What was received and not processed was waiting, when the worker stopped.
+    assert report.handed_back <= batch * overfetch
+
+
+@pytest.mark.behaviour("S2.16")
+def test_after_a_full_fetch_the_next_one_is_sooner() -> None:
+    broker = Broker(stored=30)
+    work(broker, 0, 1, fetch_batch_size=10, flush_seconds=0.1)
+    times = [at for at, _ in broker.of_kind("receive")]
+    pauses = [round(after - before - LATENCY, 3) for before, after in itertools.pairwise(times)]
+    # Three full answers are followed by a fetch at once, the empty one by a pause.
+    assert pauses[:4] == [0, 0, 0, 0.1]
+
+
+@pytest.mark.behaviour("S2.17")
+def test_no_more_handlers_run_than_may() -> None:
+    most = list[int]()
+    work(Broker(stored=100), 0.1, 1, most.append, max_workers=7)
+    assert max(most) == 7
+
+
+@pytest.mark.behaviour("S2.18")
+def test_under_load_settlements_go_with_the_next_receive() -> None:
+    broker = Broker(stored=1000)
+    report = work(broker, 0.0, 5, max_workers=50, fetch_batch_size=50)
+    assert report.completed == 1000
+    assert len(broker.requests) < 1000 / 20
+
+
+def test_a_worker_that_waits_for_messages_settles_at_once() -> None:
+    broker = Broker(stored=1)
+    work(broker, 1, 3)
+    [(at, body)] = broker.of_kind("settle")
+    assert [one["action"] for one in body["settlements"]] == ["complete"]
+    assert 1 < at < 1.1
+
+
+def test_locks_are_renewed_in_one_request_before_they_end() -> None:
+    broker = Broker(stored=10)
+    report = work(broker, 4 * LOCK_SECONDS, 9 * LOCK_SECONDS, max_workers=5, fetch_batch_size=10)
+    renewals = [(at, body) for at, body in broker.of_kind("settle") if body["settlements"][0]["action"] == "renew"]
+    assert (report.lock_lost, report.completed) == (0, 10)
+    assert all(len(body["settlements"]) in (5, 10) for _, body in renewals)
+    pauses = [after - before for (before, _), (after, _) in itertools.pairwise(renewals)]
+    assert all(LOCK_SECONDS / 4 < pause < LOCK_SECONDS for pause in pauses)
+
+
+def test_what_a_failed_receive_carried_is_settled_by_the_next() -> None:
+    broker = Broker(stored=2, failing={"receive"})
+
+    async def scenario() -> None:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        worker = Worker(Client("http://peeklock.test", http=http, retries=RetryLimits(attempts=1)))
+
+        @worker.on("orders")
+        async def handle(body: int) -> None: ...
+
+        broker.failing.clear()
+        await worker.start()
+        broker.failing.add("receive")
+        await asyncio.sleep(60)
+        assert (await worker.stop()).completed == 2
+
+    run_virtually(scenario())
+
+
+def test_a_worker_outlives_a_server_that_is_away() -> None:
+    broker = Broker(stored=0)
+
+    async def scenario() -> int:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        worker = Worker(Client("http://peeklock.test", http=http, retries=RetryLimits(attempts=2)))
+
+        @worker.on("orders", wait_seconds=1)
+        async def handle(body: int) -> None: ...
+
+        await worker.start()
+        broker.failing = {"receive"}
+        await asyncio.sleep(600)
+        tries = len(broker.requests)
+        broker.failing, broker.stored = set(), 5
+        await asyncio.sleep(60)
+        assert (await worker.stop()).completed == 5
+        return tries
+
+    assert run_virtually(scenario()) < 60

@@ -1,0 +1,43 @@
+"""The programs of the README run as they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from peeklock_client import Client
+
+from tests.peeklock_process import environment
+from tests.servers import TIMEOUT_SECONDS
+
+README = Path("client/README.md")
+PROGRAMS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def run(program: str, url: str) -> str:
+    """Run a program, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(url=url),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+async def test_the_worker_sends_an_invoice_for_the_order(server_url: str, client: Client) -> None:
+    await asyncio.to_thread(run, PROGRAMS[0], server_url)
+    [invoice] = await client.queue("invoices").receive(wait_seconds=20)
+    assert invoice.message.body == {"order": 17}
+    assert await client.queue("orders").receive() == []
+
+
+async def test_the_other_program_prints_its_order(server_url: str, client: Client) -> None:
+    await client.queue("orders").create()
+    assert await asyncio.to_thread(run, PROGRAMS[1], server_url) == "{'order': 18}\n"

@@ -1,0 +1,336 @@
+"""The life of one receive: which step is allowed when, what races end in, and what is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from peeklock_client.errors import InDoubt, LockLost, problem_of
+from peeklock_client.generated import answers, requests
+from peeklock_client.messages import Message
+from peeklock_client.receive_context import ReceiveContext, ReceiveState, Settlement, WrongState
+
+from tests.client.virtual_loop import run_virtually
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MESSAGE = Message("body", 1, "id", "locked", 4, NOW, NOW, 1, 0, False)
+OUTCOMES = {"complete": "completed", "abandon": "abandoned", "dead_letter": "dead_lettered", "defer": "deferred"}
+ENDS = ("complete", "abandon", "dead_letter", "defer")
+GIVING_BACK = ("abandon", "dead_letter", "defer")
+R = ReceiveState
+AFTER = {
+    R.RECEIVED: {R.COMPLETING, R.COMPLETED, R.ABANDONING, R.ABANDONED, R.FAULTED},
+    R.COMPLETING: {R.COMPLETED, R.FAULTED},
+    R.ABANDONING: {R.ABANDONED, R.FAULTED},
+}
+"""The states that may follow each state, at once or through others."""
+
+LOST = LockLost(problem_of(410, "The lock has ended.", "lock-lost"))
+DOUBT = InDoubt("The answer was lost.")
+
+
+@dataclass
+class Broker:
+    """Implements the `Settler` of a receive: takes one settlement, as a server does, after a delay."""
+
+    delay: float = 0.0
+    error: Exception | None = None
+    sent: list[Settlement] = field(default_factory=list)
+
+    async def settle(self, settlement: Settlement, transaction_id: str | None) -> answers.SettledResult:
+        self.sent.append(settlement)
+        await asyncio.sleep(self.delay)
+        if self.error:
+            raise self.error
+        action = type(settlement).__struct_config__.tag
+        return answers.SettledResult(OUTCOMES[str(action)], 1, False, settlement.lock_token)
+
+    async def renew(self, settlement: requests.RenewSettlement) -> answers.RenewedResult:
+        if self.error:
+            raise self.error
+        return answers.RenewedResult(NOW, 60_000, settlement.lock_token)
+
+    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
+        raise NotImplementedError
+
+
+def receive(broker: Broker) -> ReceiveContext[str]:
+    return ReceiveContext(MESSAGE, "1.token", 30.0, broker)
+
+
+async def call(context: ReceiveContext[Any], step: str) -> BaseException | None:
+    """Take a step, and return what it raised."""
+    try:
+        result = getattr(context, step)()
+        if step != "fault":
+            await result
+    except (InDoubt, LockLost, WrongState) as error:
+        return error
+    return None
+
+
+async def reach(state: ReceiveState) -> ReceiveContext[str]:
+    """Return a receive in this state. One that is completing or abandoning waits for its broker."""
+    context = receive(Broker(delay=5))
+    steps = {R.COMPLETING: "complete", R.COMPLETED: "complete", R.ABANDONING: "abandon", R.ABANDONED: "abandon"}
+    if state is R.FAULTED:
+        context.fault()
+    elif state in steps:
+        task = asyncio.ensure_future(call(context, steps[state]))
+        if state in (R.COMPLETED, R.ABANDONED):
+            await task
+        else:
+            context.task = task  # type: ignore[attr-defined] # the loop keeps no reference to it
+            await asyncio.sleep(1)
+    assert context.state is state
+    return context
+
+
+# ---- which step is allowed when --------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("S0.3")
+async def test_a_fresh_receive_is_received() -> None:
+    context = receive(Broker())
+    assert (context.state, context.is_active, context.in_doubt) == (R.RECEIVED, True, False)
+
+
+@pytest.mark.behaviour("S0.5", "S0.6")
+@pytest.mark.parametrize("state", R)
+def test_complete_is_allowed_in_received_only(state: ReceiveState) -> None:
+    async def scenario() -> None:
+        error = await call(await reach(state), "complete")
+        assert isinstance(error, WrongState) == (state is not R.RECEIVED)
+
+    run_virtually(scenario())
+
+
+@pytest.mark.behaviour("S0.12")
+@pytest.mark.parametrize("step", GIVING_BACK)
+@pytest.mark.parametrize("state", R)
+def test_abandon_is_allowed_in_received_abandoning_and_abandoned(state: ReceiveState, step: str) -> None:
+    async def scenario() -> None:
+        error = await call(await reach(state), step)
+        assert isinstance(error, WrongState) == (state not in (R.RECEIVED, R.ABANDONING, R.ABANDONED))
+
+    run_virtually(scenario())
+
+
+@pytest.mark.behaviour("S0.17", "S0.18")
+@pytest.mark.parametrize("state", R)
+def test_fault_is_allowed_always_and_does_nothing_after_the_end(state: ReceiveState) -> None:
+    async def scenario() -> None:
+        context = await reach(state)
+        context.fault()
+        assert context.state is (state if state in (R.COMPLETED, R.ABANDONED) else R.FAULTED)
+
+    run_virtually(scenario())
+
+
+@pytest.mark.behaviour("S0.13")
+async def test_a_second_abandon_sends_and_calls_nothing() -> None:
+    broker, calls = Broker(), list[str]()
+    context = receive(broker)
+    context.on_abandon(lambda: calls.append("abandon"))
+    for step in ("abandon", "abandon", "dead_letter"):
+        assert await call(context, step) is None
+    assert (len(broker.sent), calls, context.outcome) == (1, ["abandon"], "abandoned")
+
+
+# ---- callbacks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("S0.9", "S0.10", "S0.11", "S0.15", "S0.16")
+@pytest.mark.parametrize(
+    ("step", "during", "after"),
+    [("complete", R.COMPLETING, R.COMPLETED), *[(step, R.ABANDONING, R.ABANDONED) for step in GIVING_BACK]],
+)
+def test_a_callback_runs_once_before_the_message_is_settled(
+    step: str, during: ReceiveState, after: ReceiveState
+) -> None:
+    async def scenario() -> None:
+        broker, seen = Broker(delay=5), list[tuple[ReceiveState, int]]()
+        context = receive(broker)
+
+        async def callback() -> None:
+            await asyncio.sleep(1)
+            seen.append((context.state, len(broker.sent)))
+
+        context.on_complete(callback)
+        context.on_abandon(callback)
+        task = asyncio.ensure_future(call(context, step))
+        await asyncio.sleep(3)
+        assert context.state is during
+        await task
+        assert (context.state, context.outcome) == (after, OUTCOMES[step])
+        assert seen == [(during, 0)]
+
+    run_virtually(scenario())
+
+
+async def test_a_callback_that_raises_leaves_the_message_unsettled() -> None:
+    broker = Broker()
+    context = receive(broker)
+
+    def fail() -> None:
+        raise RuntimeError("the disk is full")
+
+    context.on_complete(fail)
+    with pytest.raises(RuntimeError, match="the disk is full"):
+        await context.complete()
+    assert (context.state, broker.sent) == (R.FAULTED, [])
+
+
+# ---- faults ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("S0.19")
+@pytest.mark.parametrize("step", ENDS)
+async def test_a_lost_answer_leaves_the_receive_in_doubt(step: str) -> None:
+    context = receive(Broker(error=DOUBT))
+    assert await call(context, step) is DOUBT
+    assert (context.state, context.in_doubt, context.outcome) == (R.FAULTED, True, None)
+
+
+@pytest.mark.parametrize("step", ENDS)
+async def test_a_lost_lock_is_no_doubt(step: str) -> None:
+    context = receive(Broker(error=LOST))
+    assert await call(context, step) is LOST
+    assert (context.state, context.in_doubt) == (R.FAULTED, False)
+
+
+@pytest.mark.behaviour("S3.34")
+async def test_a_renewal_that_finds_the_lock_lost_faults_the_receive() -> None:
+    context = receive(Broker(error=LOST))
+    with pytest.raises(LockLost):
+        await context.renew()
+    assert context.state is R.FAULTED
+
+
+async def test_a_renewal_prolongs_the_lock() -> None:
+    context = receive(Broker())
+    await context.renew()
+    assert 30 < context.lock_seconds <= 60
+
+
+@pytest.mark.behaviour("S0.20", "S0.21", "S0.22", "S0.23")
+@pytest.mark.parametrize("step", ENDS)
+@pytest.mark.parametrize(
+    ("fault_at", "is_sent", "end"), [(0.5, False, R.FAULTED), (1.5, True, R.FAULTED), (2.5, True, None)]
+)
+def test_fault_races_with_every_end(step: str, fault_at: float, is_sent: bool, end: ReceiveState | None) -> None:
+    """A fault during the callback sends nothing: the lock ends by itself. Later the settlement may have won."""
+
+    async def scenario() -> None:
+        broker = Broker(delay=1)
+        context = receive(broker)
+        context.on_complete(lambda: asyncio.sleep(1))
+        context.on_abandon(lambda: asyncio.sleep(1))
+        task = asyncio.ensure_future(call(context, step))
+        await asyncio.sleep(fault_at)
+        context.fault()
+        error = await task
+        assert len(broker.sent) == is_sent
+        assert context.state is (end or (R.COMPLETED if step == "complete" else R.ABANDONED))
+        assert isinstance(error, InDoubt) == (end is R.FAULTED)
+
+    run_virtually(scenario())
+
+
+def test_a_cancelled_settlement_is_in_doubt() -> None:
+    async def scenario() -> None:
+        context = receive(Broker(delay=5))
+        task = asyncio.ensure_future(context.complete())
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert context.in_doubt
+
+    run_virtually(scenario())
+
+
+STEPS = st.lists(st.tuples(st.sampled_from([*ENDS, "fault"]), st.integers(0, 4)), min_size=1, max_size=6)
+
+
+@pytest.mark.behaviour("S0.26")
+@given(
+    steps=STEPS,
+    callback_delay=st.integers(0, 2),
+    broker_delay=st.integers(0, 2),
+    error=st.sampled_from([None, LOST, DOUBT]),
+)
+def test_whatever_races_states_move_forward_and_one_settlement_is_sent(
+    steps: list[tuple[str, int]], callback_delay: int, broker_delay: int, error: Exception | None
+) -> None:
+    async def scenario() -> None:
+        broker, callbacks = Broker(broker_delay, error), list[ReceiveState]()
+        states: list[ReceiveState] = [R.RECEIVED]
+        context = receive(broker)
+
+        async def callback() -> None:
+            callbacks.append(context.state)
+            await asyncio.sleep(callback_delay)
+
+        context.on_complete(callback)
+        context.on_abandon(callback)
+        context.on_fault(lambda: callbacks.append(R.FAULTED))
+
+        async def take(step: str, at: int) -> tuple[str, BaseException | None]:
+            await asyncio.sleep(at)
+            return step, await call(context, step)
+
+        watcher = asyncio.ensure_future(observe(context, states))
+        results = await asyncio.gather(*(take(*step) for step in steps))
+        watcher.cancel()
+        assert all(after in AFTER[before] for before, after in pairwise(states))
+        assert len(broker.sent) <= 1
+        assert len(callbacks) == len(set(callbacks))
+        completed = [step for step, failure in results if step == "complete" and failure is None]
+        assert len(completed) == (context.state is R.COMPLETED)
+        assert (context.outcome is not None) == (context.state in (R.COMPLETED, R.ABANDONED))
+        if context.outcome is not None:
+            assert broker.sent
+            assert error is None
+
+    run_virtually(scenario())
+
+
+async def observe(context: ReceiveContext[Any], states: list[ReceiveState]) -> None:
+    """Note each state that the receive passes, as far as tasks can see it."""
+    while True:
+        if context.state is not states[-1]:
+            states.append(context.state)
+        await asyncio.sleep(0.1)
+
+
+# ---- as a block ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_block_completes_its_message() -> None:
+    async with receive(Broker()) as context:
+        assert context.message.body == "body"
+    assert context.outcome == "completed"
+
+
+async def test_a_block_that_raises_abandons_its_message_with_the_reason() -> None:
+    broker = Broker()
+    with pytest.raises(ZeroDivisionError):
+        async with receive(broker):
+            raise ZeroDivisionError
+    [settlement] = broker.sent
+    assert isinstance(settlement, requests.AbandonSettlement)
+    assert settlement.reason == "ZeroDivisionError"
+
+
+async def test_a_block_leaves_a_message_that_it_has_settled() -> None:
+    broker = Broker()
+    async with receive(broker) as context:
+        await context.defer()
+    assert (context.outcome, len(broker.sent)) == ("deferred", 1)

@@ -1,0 +1,367 @@
+"""Workers on a real server: what becomes of each message, and how a worker stops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from peeklock_client import (
+    AckPolicy,
+    Client,
+    ConstantRetry,
+    Message,
+    NewMessage,
+    NoRetry,
+    Queue,
+    ReceiveContext,
+    Worker,
+)
+from peeklock_client.errors import QueueNotFound
+from peeklock_client.generated import requests
+from peeklock_client.worker.report import WorkerReport
+
+from tests.client.conftest import new_queue
+
+SECONDS = 30.0
+
+
+@asynccontextmanager
+async def running(worker: Worker) -> AsyncIterator[None]:
+    """Run a worker. What it logs of failing handlers is expected."""
+    await worker.start()
+    try:
+        async with asyncio.timeout(SECONDS):
+            yield
+    finally:
+        await worker.stop(1)
+
+
+async def ended(queue: Queue, count: int, worker: Worker) -> WorkerReport:
+    """Return the report once this number of messages has ended."""
+    while True:
+        report = worker.report
+        settled = report.completed + report.dead_lettered + report.deferred + report.abandoned
+        if settled + report.lock_lost + report.in_doubt >= count:
+            return report
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.behaviour("S2.4", "S2.17")
+async def test_messages_are_processed_and_completed(any_client: Client, any_queue: Queue) -> None:
+    worker, seen, now, most = Worker(any_client), list[int](), 0, 0
+
+    @worker.on(any_queue.name, max_workers=3)
+    async def handle(number: int) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.001)
+        now -= 1
+        seen.append(number)
+
+    await any_queue.send_batch([*range(100)])
+    async with running(worker):
+        report = await ended(any_queue, 100, worker)
+    assert (sorted(seen), most, report.completed) == ([*range(100)], 3, 100)
+    counts = (await any_queue.status()).counts
+    assert (counts.available, counts.locked) == (0, 0)
+
+
+@pytest.mark.behaviour("S2.31")
+async def test_one_worker_reads_several_queues(client: Client) -> None:
+    first, second, seen = await new_queue(client), await new_queue(client), set[str]()
+    worker = Worker(client)
+
+    @worker.on(first.name, second.name)
+    async def handle(body: str) -> None:
+        seen.add(body)
+
+    await first.send("first")
+    await second.send("second")
+    async with running(worker):
+        await ended(first, 2, worker)
+    assert seen == {"first", "second"}
+
+
+@pytest.mark.behaviour("S2.5")
+@pytest.mark.parametrize(
+    ("policy", "retry", "counts"),
+    [
+        (AckPolicy.ACK_FIRST, None, {"completed": 1}),
+        (AckPolicy.ACK, None, {"completed": 1}),
+        (AckPolicy.REJECT_ON_ERROR, None, {"dead_lettered": 1}),
+        (AckPolicy.NACK_ON_ERROR, NoRetry(), {"dead_lettered": 1}),
+        (AckPolicy.NACK_ON_ERROR, ConstantRetry(3600), {"abandoned": 1}),
+        (AckPolicy.NACK_ON_ERROR, {OSError: NoRetry(), Exception: ConstantRetry(3600)}, {"abandoned": 1}),
+        (AckPolicy.NACK_ON_ERROR, {ValueError: NoRetry(), Exception: ConstantRetry(3600)}, {"dead_lettered": 1}),
+        (AckPolicy.MANUAL, None, {"in_doubt": 1}),
+    ],
+)
+async def test_what_follows_an_exception_is_the_policy(
+    client: Client, queue: Queue, policy: AckPolicy, retry: Any, counts: dict[str, int]
+) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name, ack_policy=policy, retry=retry)
+    async def handle(body: str) -> None:
+        raise ValueError("no such street")
+
+    await queue.send("work")
+    async with running(worker):
+        report = await ended(queue, 1, worker)
+    assert {name: getattr(report, name) for name in counts} == counts
+    assert report.failed == 1
+    if report.dead_lettered:
+        [dead] = await queue.receive(source="dead_letter")
+        assert (dead.message.dead_letter_reason, dead.message.dead_letter_description) == (
+            "ValueError",
+            "no such street",
+        )
+
+
+@pytest.mark.behaviour("S2.5")
+async def test_what_a_handler_settles_itself_stays_so(client: Client, queue: Queue) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name, ack_policy=AckPolicy.REJECT_ON_ERROR)
+    async def handle(context: ReceiveContext[Any]) -> None:
+        await context.defer()
+        raise ValueError
+
+    await queue.send("work")
+    async with running(worker):
+        await ended(queue, 1, worker)
+    assert (await queue.status()).counts.deferred == 1
+
+
+@pytest.mark.behaviour("S2.7", "S2.9")
+async def test_a_failed_message_is_tried_again(any_client: Client, any_queue: Queue) -> None:
+    worker, failures = Worker(any_client), list[int]()
+
+    @worker.on(any_queue.name, retry=ConstantRetry(0, max_attempts=3))
+    async def handle(message: Message[str]) -> None:
+        failures.append(message.failure_count)
+        raise OSError
+
+    await any_queue.send("work")
+    async with running(worker):
+        report = await ended(any_queue, 3, worker)
+    assert (failures, report.abandoned, report.dead_lettered) == ([0, 1, 2], 2, 1)
+
+
+@pytest.mark.behaviour("S2.3", "S2.27")
+async def test_a_message_delivered_too_often_is_not_processed(client: Client, queue: Queue) -> None:
+    worker, seen = Worker(client), list[str]()
+
+    @worker.on(queue.name, max_deliveries=1)
+    async def handle(body: str) -> None:
+        seen.append(body)
+
+    await queue.send("poison")
+    [received] = await queue.receive()
+    await received.abandon(count=False)
+    async with running(worker):
+        report = await ended(queue, 1, worker)
+    assert (seen, report.dead_lettered) == ([], 1)
+
+
+async def test_a_body_of_another_type_is_set_aside(client: Client, queue: Queue) -> None:
+    @dataclass
+    class Order:
+        number: int
+
+    worker, seen = Worker(client), list[Order]()
+
+    async def handle(order: Order) -> None:
+        seen.append(order)
+
+    handle.__annotations__["order"] = Order
+    worker.on(queue.name)(handle)
+    await queue.send_batch([{"number": 1}, {"number": "one"}])
+    async with running(worker):
+        await ended(queue, 2, worker)
+    assert seen == [Order(1)]
+    [dead] = await queue.receive(source="dead_letter")
+    assert dead.message.dead_letter_reason == "invalid_body"
+
+
+async def test_returned_messages_are_sent_with_the_completion(any_client: Client, any_queue: Queue) -> None:
+    worker, results = Worker(any_client), await new_queue(any_client)
+
+    @worker.on(any_queue.name)
+    def handle(number: int) -> list[NewMessage]:
+        return [NewMessage(number + 1, queue=results.name), NewMessage(number + 2, queue=results.name)]
+
+    await any_queue.send(1)
+    async with running(worker):
+        await ended(any_queue, 1, worker)
+    assert [one.message.body for one in await results.receive(3)] == [2, 3]
+
+
+async def test_a_plain_function_runs_in_a_thread(client: Client, queue: Queue) -> None:
+    worker, threads = Worker(client), list[threading.Thread]()
+
+    @worker.on(queue.name)
+    def handle(body: str) -> None:
+        threads.append(threading.current_thread())
+
+    await queue.send("work")
+    async with running(worker):
+        await ended(queue, 1, worker)
+    assert threads != [threading.main_thread()]
+
+
+async def test_messages_of_a_group_are_processed_in_order(client: Client, queue: Queue) -> None:
+    worker, seen = Worker(client), list[int]()
+
+    @worker.on(queue.name, max_workers=10)
+    async def handle(number: int) -> None:
+        await asyncio.sleep(0.001 * (10 - number))
+        seen.append(number)
+
+    await queue.send_batch([NewMessage(number, group_id="a") for number in range(10)])
+    async with running(worker):
+        await ended(queue, 10, worker)
+    assert seen == [*range(10)]
+
+
+async def test_what_is_sent_while_processing_carries_the_trace(client: Client, queue: Queue) -> None:
+    worker, results = Worker(client), await new_queue(client)
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+    @worker.on(queue.name)
+    async def handle(body: str) -> None:
+        await results.send(body)
+
+    await client.api.send_message(queue.name, requests.SendMessage("work"), traceparent=trace)
+    async with running(worker):
+        await ended(queue, 1, worker)
+    [result] = await results.receive()
+    assert result.message.traceparent == trace
+
+
+# ---- locks -----------------------------------------------------------------------------------------------------------
+
+
+async def test_locks_are_renewed_while_a_handler_runs(client: Client, queue: Queue) -> None:
+    worker, release, tokens, clock = Worker(client), asyncio.Event(), list[str](), await new_queue(client)
+
+    @worker.on(queue.name, lock_seconds=1)
+    async def handle(context: ReceiveContext[str]) -> None:
+        tokens.append(context.lock_token)
+        await release.wait()
+
+    await queue.send("slow")
+    async with running(worker):
+        # A receive ends when this message is due: after twice the lock, by the clock of the server.
+        await clock.send("due", delay_seconds=2)
+        await clock.receive(wait_seconds=SECONDS)
+        release.set()
+        report = await ended(queue, 1, worker)
+    assert (report.completed, len(tokens), report.lock_lost) == (1, 1, 0)
+
+
+@pytest.mark.behaviour("S3.34")
+async def test_a_handler_whose_lock_is_lost_is_cancelled(client: Client, queue: Queue) -> None:
+    worker, started, cancelled = Worker(client), asyncio.Event(), asyncio.Event()
+
+    @worker.on(queue.name, lock_seconds=1)
+    async def handle(body: str) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    await queue.send("slow")
+    async with running(worker):
+        await started.wait()
+        await client.api.purge_queue(queue.name, requests.PurgeQueue(states=["locked"]))
+        await cancelled.wait()
+        report = await ended(queue, 1, worker)
+    assert (report.lock_lost, report.completed, report.failed) == (1, 0, 0)
+
+
+# ---- stop ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("S2.21", "S2.22")
+async def test_a_stop_finishes_what_runs_and_gives_back_the_rest(any_client: Client, any_queue: Queue) -> None:
+    worker, started, release = Worker(any_client), asyncio.Event(), asyncio.Event()
+
+    @worker.on(any_queue.name, max_workers=2, fetch_batch_size=1000)
+    async def handle(body: int) -> None:
+        started.set()
+        await release.wait()
+
+    await any_queue.send_batch([*range(1000)])
+    await worker.start()
+    await started.wait()
+    stopping = asyncio.ensure_future(worker.stop())
+    await asyncio.sleep(0)
+    release.set()
+    report = await stopping
+    assert (report.received, report.completed, report.handed_back) == (1000, 2, 998)
+    counts = (await any_queue.status()).counts
+    assert (counts.available, counts.locked) == (998, 0)
+    [received] = await any_queue.receive()
+    assert received.message.failure_count == 0
+
+
+async def test_a_stop_cancels_what_takes_too_long(client: Client, queue: Queue) -> None:
+    worker, started = Worker(client), asyncio.Event()
+
+    @worker.on(queue.name)
+    async def handle(body: str) -> None:
+        started.set()
+        await asyncio.sleep(3600)
+
+    await queue.send("slow")
+    await worker.start()
+    await started.wait()
+    report = await worker.stop(0)
+    assert (report.handed_back, report.completed) == (1, 0)
+    [received] = await queue.receive()
+    assert received.message.failure_count == 0
+
+
+async def test_a_worker_that_waits_stops_at_once_and_loses_nothing(any_client: Client, any_queue: Queue) -> None:
+    worker = Worker(any_client)
+
+    @worker.on(any_queue.name, wait_seconds=50)
+    async def handle(body: str) -> None: ...
+
+    await worker.start()
+    await asyncio.sleep(0.1)
+    async with asyncio.timeout(10):
+        await worker.stop()
+    await any_queue.send("later")
+    assert len(await any_queue.receive()) == 1
+
+
+async def test_a_worker_of_an_unknown_queue_does_not_start(client: Client) -> None:
+    worker = Worker(client)
+
+    @worker.on("no-such-queue")
+    async def handle(body: str) -> None: ...
+
+    with pytest.raises(QueueNotFound):
+        await worker.start()
+
+
+async def test_a_worker_runs_with_an_application(client: Client, queue: Queue) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name)
+    async def handle(body: str) -> None: ...
+
+    await queue.send("work")
+    async with worker.lifespan():
+        report = await ended(queue, 1, worker)
+    assert report.completed == 1
