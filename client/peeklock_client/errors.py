@@ -1,4 +1,4 @@
-"""One tree of exceptions. A refusal says that a request had no effect; a doubt says that nobody here knows.
+"""One tree of exceptions. A refusal says that a request had no effect; a doubt says that its effect is unknown.
 
 `refusal` makes the exception of a problem document (RFC 9457). Each code of docs/http.md that a program may want to
 catch has a class; every other code is a `Refusal`.

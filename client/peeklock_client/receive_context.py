@@ -103,7 +103,7 @@ class ReceiveContext(Generic[BodyType]):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether nobody here knows if the message is settled (S0.19). The server knows."""
+        """Whether this process cannot know if the message is settled (S0.19). The server knows."""
         return self._state is ReceiveState.FAULTED and not isinstance(self.error, Refusal)
 
     @property
@@ -206,7 +206,7 @@ class ReceiveContext(Generic[BodyType]):
 
     def fault(self, error: BaseException | None = None) -> None:
         """Leave the outcome in doubt, in any state (S0.17). Nothing is sent: what is on its way to the server may take
-        effect, and if nothing is, the lock ends by itself and the message is received again (S0.21 to S0.23).
+        effect, and if nothing is, the lock ends at its time and the message is received again (S0.21 to S0.23).
 
         After the end of the receive it has no effect (S0.18).
         """

@@ -15,7 +15,7 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/queues/{queue}/messages/batch"): "send",
     ("POST", "/v1/queues/{queue}/messages/raw"): "send",
     ("POST", "/v1/queues/{queue}/messages/receive"): "listen",
-    ("POST", "/v1/queues/{queue}/receive/raw"): "listen",
+    ("POST", "/v1/queues/{queue}/messages/receive/raw"): "listen",
     ("POST", "/v1/queues/{queue}/settle"): "listen",
     ("POST", "/v1/transactions/execute"): ANY,
     ("POST", "/v1/queues/{queue}/recover"): "listen",

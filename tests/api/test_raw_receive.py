@@ -10,7 +10,7 @@ import pytest
 from app.api.endpoints.raw_receive import MAX_MESSAGE_HEADERS_BYTES
 from tests.api.api_server import ApiServer, pointers, problem
 
-RECEIVE = "/queues/orders/receive/raw"
+RECEIVE = "/queues/orders/messages/receive/raw"
 RAW = "/queues/orders/messages/raw"
 TYPED = {"content-type": "application/octet-stream"}
 

@@ -225,7 +225,7 @@ async def test_a_renewal_prolongs_the_lock() -> None:
     ("fault_at", "is_sent", "end"), [(0.5, False, R.FAULTED), (1.5, True, R.FAULTED), (2.5, True, None)]
 )
 def test_fault_races_with_every_end(step: str, fault_at: float, is_sent: bool, end: ReceiveState | None) -> None:
-    """A fault during the callback sends nothing: the lock ends by itself. Later the settlement may have won."""
+    """A fault during the callback sends nothing: the lock ends at its time. Later the settlement may have won."""
 
     async def scenario() -> None:
         broker = Broker(delay=1)

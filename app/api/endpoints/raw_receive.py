@@ -51,7 +51,7 @@ HEADER_NAMES = {
 
 
 @operation(
-    "POST", "/v1/queues/{queue}/receive/raw", right=Right.LISTEN, tag="messages",
+    "POST", "/v1/queues/{queue}/messages/receive/raw", right=Right.LISTEN, tag="messages",
     responses={200: bytes, 204: None}, refusals=(404, 409, 422, 429), query=ReceiveRaw,
     headers=("Idempotency-Key", "Prefer"), response_media_type=OCTET_STREAM,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from peeklock_client.worker.retry import Retry
 
 
 class AckPolicy(Enum):
-    """What happens to a message by itself (S2.5). What the handler does with its `ReceiveContext` comes first."""
+    """How a worker settles a message (S2.5). What the handler does with its `ReceiveContext` comes first."""
 
     ACK_FIRST = "ack_first"
     """Completed before the handler is called: processed at most once."""

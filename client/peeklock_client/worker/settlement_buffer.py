@@ -89,7 +89,7 @@ class SettlementBuffer:
                 waiting.result.set_result(result)
 
     def fail(self, taken: Sequence[WaitingSettlement], error: Exception) -> None:
-        """Tell everyone who waits that nobody knows what became of the settlement."""
+        """Raise an error in each task that waits: what became of its settlement is unknown."""
         definite = (
             error if isinstance(error, Refusal | InDoubt) else InDoubt(f"The settlement was not answered: {error}")
         )

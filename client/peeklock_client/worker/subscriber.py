@@ -203,7 +203,7 @@ class Subscriber:
         try:
             received = await self._api.receive_messages(self.queue, body)
         except BaseException as error:
-            # The settlements may have taken effect, and messages may be locked for nobody. Repeating the first is
+            # The settlements may have taken effect, and messages may be locked that never arrived. Repeating the first is
             # harmless, and the second return when their locks end.
             self._settlements.give_back(taken)
             self._may_miss_messages |= not isinstance(error, Refusal)
@@ -364,7 +364,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
-    """Return once a cancelled task has ended, whatever it raised."""
+    """Return once a cancelled task has ended. Log what it raised."""
     await asyncio.wait([task])
     if not task.cancelled() and (error := task.exception()) is not None:
         log.error("a task of a worker failed", exc_info=error)
