@@ -13,8 +13,10 @@ from peeklock_client.errors import (
 )
 from peeklock_client.messages import Message, NewMessage
 from peeklock_client.receive_context import ReceiveContext, ReceiveState, WrongState
+from peeklock_client.sender import PendingSend, Sender
 from peeklock_client.transaction import Transaction
 from peeklock_client.worker.options import AckPolicy, SubscriberOptions
+from peeklock_client.worker.replay import HandlerContext
 from peeklock_client.worker.retry import ConstantRetry, ExponentialRetry, LinearRetry, NoRetry
 from peeklock_client.worker.worker import Worker
 
@@ -24,6 +26,7 @@ __all__ = [
     "Client",
     "ConstantRetry",
     "ExponentialRetry",
+    "HandlerContext",
     "InDoubt",
     "LinearRetry",
     "LockLost",
@@ -32,11 +35,13 @@ __all__ = [
     "NoRetry",
     "NotConnected",
     "PeeklockError",
+    "PendingSend",
     "Queue",
     "ReceiveContext",
     "ReceiveState",
     "Refusal",
     "RetryLimits",
+    "Sender",
     "SubscriberOptions",
     "Topic",
     "Transaction",

@@ -107,7 +107,7 @@ class Queue:
             idempotency_key=new_key(),
             traceparent=TRACE.get(),
         )
-        return [result for result in sent.results if isinstance(result, answers.SentResult)]  # type: ignore[misc]
+        return [_sent(result) for result in sent.results]
 
     async def request(self, body: Any, *, wait_seconds: float = 20.0, **fields: Any) -> Any:
         """Send a message, wait until a receiver has completed it, and return the receiver's reply.
@@ -244,6 +244,14 @@ def receive_context(view: answers.MessageView, settler: Settler) -> ReceiveConte
 def new_key() -> str:
     """Return a new Idempotency-Key, for one call and its repeats."""
     return uuid4().hex
+
+
+def _sent(result: answers.SentResult | answers.RefusedSend) -> answers.SentMessage:
+    """Return the result of a message in a batch that stores all or none, so that none of it is refused alone."""
+    assert isinstance(result, answers.SentResult)
+    return answers.SentMessage(
+        result.sequence_number, result.message_id, result.enqueued_at, result.state, result.duplicate
+    )
 
 
 def _id_of(transaction: JoinableTransaction | None) -> Any:

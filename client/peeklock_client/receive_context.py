@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from peeklock_client.errors import InDoubt, LockLost, PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, LockLost, PeeklockError, Refusal, SettlementRefused
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import BodyType, Message, to_json
 
@@ -89,6 +89,7 @@ class ReceiveContext(Generic[BodyType]):
         self._settler = settler
         self.lock_duration = lock_seconds
         self._lock_ends = asyncio.get_running_loop().time() + lock_seconds
+        self._is_committing = False
         self._callbacks: dict[ReceiveState, list[Callback]] = {}
 
     @property
@@ -99,7 +100,12 @@ class ReceiveContext(Generic[BodyType]):
     @property
     def is_active(self) -> bool:
         """Whether the receive can still be settled."""
-        return self._state is ReceiveState.RECEIVED
+        return self._state is ReceiveState.RECEIVED and not self._is_committing
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the receive is completed, abandoned or faulted."""
+        return self._state in (ReceiveState.COMPLETED, ReceiveState.ABANDONED, ReceiveState.FAULTED)
 
     @property
     def in_doubt(self) -> bool:
@@ -133,7 +139,7 @@ class ReceiveContext(Generic[BodyType]):
         `reply` answers a sender that waits for the settlement. Raises `WrongState` except in Received (S0.5, S0.6),
         `LockLost` if the lock has ended, and `InDoubt` if the answer is lost or the receive is faulted meanwhile.
         """
-        if self._state is not ReceiveState.RECEIVED:
+        if not self.is_active:
             raise WrongState(f"A receive that is {self._state.value} cannot be completed.")
         given = UNSET if isinstance(reply, UnsetType) else to_json(reply)
         settlement = requests.CompleteSettlement(self.lock_token, given)
@@ -141,13 +147,27 @@ class ReceiveContext(Generic[BodyType]):
 
     async def commit(self, results: requests.CommitLock) -> answers.Committed:
         """Complete the message, and store together with that what its processing has made: messages, and the next version
-        of a state. All of it takes effect, or nothing. Raises as `complete` does.
+        of a state. All of it takes effect, or nothing.
+
+        The receive stays Received until the server has committed; then the callbacks run, in Completing. A refusal of the
+        results, such as `VersionConflict`, leaves it Received: the message is still locked. Raises as `complete` does.
         """
-        if self._state is not ReceiveState.RECEIVED:
-            raise WrongState(f"A receive that is {self._state.value} cannot be completed.")
-        return await self._end(
-            ReceiveState.COMPLETING, ReceiveState.COMPLETED, lambda: self._settler.commit(self.lock_token, results)
-        )
+        if not self.is_active:
+            raise WrongState(f"A receive that is {self._state.value} cannot be committed.")
+        self._is_committing = True
+        try:
+            committed = await self._settler.commit(self.lock_token, results)
+            self._check_not_faulted()
+        except Refusal as error:
+            if isinstance(error, SettlementRefused):
+                self.fault(error)
+            raise
+        except BaseException as error:
+            self.fault(error)
+            raise
+        finally:
+            self._is_committing = False
+        return await self._end(ReceiveState.COMPLETING, ReceiveState.COMPLETED, lambda: _ready(committed))
 
     async def abandon(
         self,
@@ -210,7 +230,7 @@ class ReceiveContext(Generic[BodyType]):
 
         After the end of the receive it has no effect (S0.18).
         """
-        if self._state in (ReceiveState.COMPLETED, ReceiveState.ABANDONED, ReceiveState.FAULTED):
+        if self.has_ended:
             return
         self._state, self.error = ReceiveState.FAULTED, error
         for callback in self._callbacks.pop(ReceiveState.FAULTED, []):
@@ -236,7 +256,7 @@ class ReceiveContext(Generic[BodyType]):
     async def _give_back(self, settlement: Settlement, transaction: JoinableTransaction | None) -> None:
         if self._state in (ReceiveState.ABANDONING, ReceiveState.ABANDONED):
             return
-        if self._state is not ReceiveState.RECEIVED:
+        if not self.is_active:
             raise WrongState(f"A receive that is {self._state.value} cannot be abandoned.")
         await self._end(ReceiveState.ABANDONING, ReceiveState.ABANDONED, self._settling(settlement, transaction))
 
@@ -267,6 +287,10 @@ class ReceiveContext(Generic[BodyType]):
             raise InDoubt(
                 "The receive was faulted, so whether its message is settled is not known here."
             ) from self.error
+
+
+async def _ready(result: answers.Committed) -> answers.Committed:
+    return result
 
 
 def reason_of(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from peeklock_client.errors import InDoubt, LockLost, problem_of
+from peeklock_client.errors import InDoubt, LockLost, VersionConflict, problem_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import Message
 from peeklock_client.receive_context import ReceiveContext, ReceiveState, Settlement, WrongState
@@ -57,7 +57,10 @@ class Broker:
         return answers.RenewedResult(NOW, 60_000, settlement.lock_token)
 
     async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
-        raise NotImplementedError
+        await asyncio.sleep(self.delay)
+        if self.error:
+            raise self.error
+        return answers.Committed("completed", None, [], False, False)
 
 
 def receive(broker: Broker) -> ReceiveContext[str]:
@@ -334,3 +337,41 @@ async def test_a_block_leaves_a_message_that_it_has_settled() -> None:
     async with receive(broker) as context:
         await context.defer()
     assert (context.outcome, len(broker.sent)) == ("deferred", 1)
+
+
+# ---- commits ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_refused_commit_leaves_the_receive_received() -> None:
+    conflict = VersionConflict(problem_of(409, "Another version is newer.", "version-conflict"))
+    broker = Broker(error=conflict)
+    context = receive(broker)
+    with pytest.raises(VersionConflict):
+        await context.commit(requests.CommitLock())
+    assert (context.state, context.is_active) == (R.RECEIVED, True)
+    broker.error = None
+    await context.abandon()
+    assert context.outcome == "abandoned"
+
+
+@pytest.mark.parametrize(("error", "in_doubt"), [(LOST, False), (DOUBT, True)])
+async def test_a_commit_without_a_lock_or_an_answer_faults_the_receive(error: Exception, in_doubt: bool) -> None:
+    context = receive(Broker(error=error))
+    with pytest.raises(type(error)):
+        await context.commit(requests.CommitLock())
+    assert (context.state, context.in_doubt) == (R.FAULTED, in_doubt)
+
+
+def test_no_other_step_begins_during_a_commit() -> None:
+    async def scenario() -> None:
+        context = receive(Broker(delay=5))
+        states = list[ReceiveState]()
+        context.on_complete(lambda: states.append(context.state))
+        task = asyncio.ensure_future(context.commit(requests.CommitLock()))
+        await asyncio.sleep(1)
+        for step in ENDS:
+            assert isinstance(await call(context, step), WrongState)
+        await task
+        assert (context.state, context.outcome, states) == (R.COMPLETED, "completed", [R.COMPLETING])
+
+    run_virtually(scenario())

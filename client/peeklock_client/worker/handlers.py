@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -25,6 +25,16 @@ class InvalidBody(PeeklockError):
     """The body of a message does not have the type that its handler declares."""
 
 
+class CallsHandler(Protocol):
+    """A handler with a name, as it is called with a receive."""
+
+    name: str
+
+    async def call(self, context: ReceiveContext[Any], threads: Executor) -> list[NewMessage]:
+        """Call the handler, and return the messages to send with the completion."""
+        ...
+
+
 class Handler:
     """A function with the values that its parameters get, by their annotations.
 
@@ -36,8 +46,7 @@ class Handler:
         self.name: str = getattr(function, "__name__", type(function).__name__)
         self._function = function
         self._is_async = inspect.iscoroutinefunction(function)
-        hints = get_type_hints(function)
-        self._readers = [reader(hints.get(name, Any)) for name in inspect.signature(function).parameters]
+        self._readers = [reader(kind) for kind in parameter_types(function)]
 
     async def call(self, context: ReceiveContext[Any], threads: Executor) -> list[NewMessage]:
         """Call the function, and return the messages that it returns. Raises `InvalidBody`, and what the function raises."""
@@ -46,6 +55,12 @@ class Handler:
             return returned(await self._function(*arguments))
         call = partial(copy_context().run, self._function, *arguments)
         return returned(await asyncio.get_running_loop().run_in_executor(threads, call))
+
+
+def parameter_types(function: Callable[..., Any]) -> list[Any]:
+    """Return the annotation of each parameter of a function, `Any` without one."""
+    hints = get_type_hints(function)
+    return [hints.get(name, Any) for name in inspect.signature(function).parameters]
 
 
 def reader(annotation: Any) -> Read:

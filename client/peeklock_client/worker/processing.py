@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import UNSET
 
-from peeklock_client.errors import InDoubt, PeeklockError, Refusal, SettlementRefused
+from peeklock_client.errors import InDoubt, PeeklockError, Refusal
 from peeklock_client.generated import requests
 from peeklock_client.messages import TRACE, NewMessage, entry
 from peeklock_client.receive_context import ReceiveContext, reason_of
-from peeklock_client.worker.handlers import Handler, InvalidBody
+from peeklock_client.worker.handlers import CallsHandler, InvalidBody
 from peeklock_client.worker.options import AckPolicy, SubscriberOptions
 from peeklock_client.worker.report import WorkerReport
 from peeklock_client.worker.retry import strategy_for
@@ -29,7 +29,9 @@ INVALID_BODY = "invalid_body"
 class Processing:
     """Processes messages of one queue, one at a time for each call."""
 
-    def __init__(self, handler: Handler, options: SubscriberOptions, threads: Executor, report: WorkerReport) -> None:
+    def __init__(
+        self, handler: CallsHandler, options: SubscriberOptions, threads: Executor, report: WorkerReport
+    ) -> None:
         self._handler = handler
         self._options = options
         self._threads = threads
@@ -58,12 +60,15 @@ class Processing:
                 await self._settle_done(context, result)
             elif context.is_active:
                 context.fault(InDoubt("The handler left the message unsettled."))
-        except SettlementRefused as error:
+        except Refusal as error:
             log.warning("message %d of %s: %s", context.message.sequence_number, self._handler.name, error)
+            if context.is_active:
+                # What the handler returned is refused, and the message is still locked.
+                await self.settle(context, error)
+                return
         except PeeklockError as error:
             log.warning("message %d of %s: %s", context.message.sequence_number, self._handler.name, error)
-        finally:
-            self.count(context)
+        self.count(context)
 
     async def refuse_poison(self, context: ReceiveContext[Any]) -> bool:
         """Dead-letter a message that was delivered too often, before it is processed, and return whether it was (S2.3)."""

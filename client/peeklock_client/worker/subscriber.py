@@ -23,7 +23,7 @@ from peeklock_client.errors import InDoubt, LockLost, PeeklockError, Refusal
 from peeklock_client.generated import answers, requests
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.settling import DirectSettler
-from peeklock_client.worker.handlers import Handler
+from peeklock_client.worker.handlers import CallsHandler
 from peeklock_client.worker.options import SubscriberOptions
 from peeklock_client.worker.processing import Processing
 from peeklock_client.worker.report import WorkerReport
@@ -46,7 +46,7 @@ RECOVERY_SECONDS = 5.0
 class Subscriber:
     """Receives the messages of one queue, and calls one handler with each."""
 
-    def __init__(self, api: Connection, queue: str, handler: Handler, options: SubscriberOptions) -> None:
+    def __init__(self, api: Connection, queue: str, handler: CallsHandler, options: SubscriberOptions) -> None:
         self.queue = queue
         self.report = WorkerReport()
         self._api = api
@@ -246,7 +246,7 @@ class Subscriber:
 
     async def _renew_loop(self) -> None:
         while True:
-            here = self._all_active()
+            here = self._all_locked()
             if not here:
                 self._has_messages.clear()
                 await self._has_messages.wait()
@@ -258,9 +258,9 @@ class Subscriber:
             due = [context for context in here if context.lock_seconds <= RENEW_SHARE * context.lock_duration]
             await self._renew(due[:MAX_SETTLEMENTS])
 
-    def _all_active(self) -> list[ReceiveContext[Any]]:
+    def _all_locked(self) -> list[ReceiveContext[Any]]:
         lanes = (context for lane in self._lanes.values() for context in lane)
-        return [context for context in (*self._waiting, *lanes, *self._running) if context.is_active]
+        return [context for context in (*self._waiting, *lanes, *self._running) if not context.has_ended]
 
     async def _renew(self, due: list[ReceiveContext[Any]]) -> None:
         """Prolong these locks. A handler whose lock is lost is cancelled, and a message that waits is dropped."""

@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from peeklock_client.client import Client
-from peeklock_client.worker.handlers import Function, Handler
+from peeklock_client.connection import Connection
+from peeklock_client.worker.consistent import ConsistentHandler
+from peeklock_client.worker.handlers import CallsHandler, Function, Handler
 from peeklock_client.worker.options import SubscriberOptions
 from peeklock_client.worker.report import WorkerReport
 from peeklock_client.worker.subscriber import Subscriber
 
 GRACE_SECONDS = 30.0
+MakeHandler = Callable[[Connection], CallsHandler]
 
 
 class Worker:
@@ -26,7 +29,7 @@ class Worker:
     def __init__(self, client: Client | None = None, *, grace_seconds: float = GRACE_SECONDS) -> None:
         self._client = client
         self._grace_seconds = grace_seconds
-        self._handlers: list[tuple[str, Handler, SubscriberOptions]] = []
+        self._handlers: list[tuple[str, MakeHandler, SubscriberOptions]] = []
         self._subscribers: list[Subscriber] = []
         self._owned: Client | None = None
         self._stopped = asyncio.Event()
@@ -43,7 +46,35 @@ class Worker:
 
         def declare(function: Function) -> Function:
             handler = Handler(function)
-            self._handlers.extend((queue, handler, chosen) for queue in queues)
+            self._handlers.extend((queue, lambda _: handler, chosen) for queue in queues)
+            return function
+
+        return declare
+
+    def on_state(
+        self,
+        *queues: str,
+        key: Callable[[Any], str],
+        state: type[Any],
+        logic: str = "",
+        verify: bool = True,
+        options: SubscriberOptions | None = None,
+        **fields: Any,
+    ) -> Callable[[Function], Function]:
+        """Declare a handler that keeps a state: a function of the state, the body and a `HandlerContext`.
+
+        It changes the state and returns messages. Both are stored in the commit that completes the message, and a duplicate
+        of the message changes nothing. `key` gives the key of a body's state, and `state` its first version. `logic` names the
+        version of the code, and is kept with each version of the state. With `verify`, a duplicate that has another result
+        than its first processing is refused.
+        """
+        chosen = options or SubscriberOptions(**fields)
+
+        def declare(function: Function) -> Function:
+            def make(api: Connection) -> CallsHandler:
+                return ConsistentHandler(function, api, key=key, state=state, logic=logic, verify=verify)
+
+            self._handlers.extend((queue, make, chosen) for queue in queues)
             return function
 
         return declare
@@ -56,8 +87,8 @@ class Worker:
         if client is None:
             client = self._owned = Client()
         try:
-            for queue, handler, options in self._handlers:
-                subscriber = Subscriber(client.api, queue, handler, options)
+            for queue, make, options in self._handlers:
+                subscriber = Subscriber(client.api, queue, make(client.api), options)
                 await subscriber.start()
                 self._subscribers.append(subscriber)
         except BaseException:

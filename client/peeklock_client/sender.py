@@ -1,0 +1,150 @@
+"""Sends many messages to one queue: bounded in flight, in batches under load, and none without an outcome (S3.5 to S3.8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Generator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from peeklock_client.client import Queue
+from peeklock_client.errors import PeeklockError, Refusal
+from peeklock_client.generated import answers
+from peeklock_client.messages import NewMessage, new_message, to_json
+
+MAX_BATCH = 1000
+"""Messages in one request."""
+
+MAX_BATCH_BYTES = 4 << 20
+"""Bytes of the messages in one request. A server takes 16 MiB unless it is set otherwise."""
+
+MAX_REPORTED = 100
+"""Errors that the end of a sender raises one by one."""
+
+
+class PendingSend:
+    """A message on its way. Await it for its outcome: how it was stored, or why it was not."""
+
+    def __init__(self, message: NewMessage, weight: int) -> None:
+        self.message = message
+        self.weight = weight
+        self.is_awaited = False
+        self.outcome: asyncio.Future[answers.SentMessage] = asyncio.get_running_loop().create_future()
+
+    def __await__(self) -> Generator[Any, None, answers.SentMessage]:
+        self.is_awaited = True
+        return asyncio.shield(self.outcome).__await__()
+
+
+class Sender:
+    """Sends messages to a queue in the order of the calls. Use it with `async with`.
+
+    Up to `max_in_flight` messages and `max_bytes` of their bodies are on their way; a further one waits (S3.7). One request
+    is under way at a time, and carries what has gathered since the one before. The end of the block waits for all, and
+    raises the errors of messages whose outcome was not awaited.
+    """
+
+    def __init__(self, queue: Queue, *, max_in_flight: int = 1000, max_bytes: int = 16 << 20) -> None:
+        self._queue = queue
+        self._max_in_flight = max_in_flight
+        self._max_bytes = max_bytes
+        self._waiting: deque[PendingSend] = deque()
+        self._count = self._bytes = 0
+        self._changed = asyncio.Condition()
+        self._errors: list[Exception] = []
+        self._failed = 0
+        self._loop: asyncio.Task[None] | None = None
+
+    async def send(self, body: Any, **fields: Any) -> answers.SentMessage:
+        """Send a message, and return once it is stored. Raises as `Queue.send` does."""
+        return await (await self.post(body, **fields))
+
+    async def post(self, body: Any, **fields: Any) -> PendingSend:
+        """Return once there is room for the message. Await what is returned for its outcome."""
+        if self._loop is None:
+            raise RuntimeError("A sender sends inside of its `async with` block.")
+        message = new_message(body, fields)
+        pending = PendingSend(message, weight_of(message))
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._has_room(pending.weight))
+            self._count += 1
+            self._bytes += pending.weight
+            self._waiting.append(pending)
+            self._changed.notify_all()
+        return pending
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.create_task(self._send_loop(), name=f"peeklock sender of {self._queue.name}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._loop is not None
+        try:
+            async with self._changed:
+                await self._changed.wait_for(lambda: not self._count)
+        finally:
+            self._loop.cancel()
+            await asyncio.wait([self._loop])
+            self._loop = None
+        if self._errors and error is None:
+            raise ExceptionGroup(f"{self._failed} messages were not sent", self._errors)
+
+    def _has_room(self, weight: int) -> bool:
+        """A message that is larger than all may be together is sent alone."""
+        return self._count < self._max_in_flight and (not self._count or self._bytes + weight <= self._max_bytes)
+
+    async def _send_loop(self) -> None:
+        while True:
+            async with self._changed:
+                await self._changed.wait_for(lambda: bool(self._waiting))
+                batch = self._take()
+            await self._send(batch)
+            async with self._changed:
+                self._count -= len(batch)
+                self._bytes -= sum(one.weight for one in batch)
+                self._changed.notify_all()
+
+    def _take(self) -> list[PendingSend]:
+        batch = [self._waiting.popleft()]
+        weight = batch[0].weight
+        while self._waiting and len(batch) < MAX_BATCH and weight + self._waiting[0].weight <= MAX_BATCH_BYTES:
+            batch.append(self._waiting.popleft())
+            weight += batch[-1].weight
+        return batch
+
+    async def _send(self, batch: Sequence[PendingSend]) -> None:
+        """Send a batch. If it is refused, nothing of it is stored: send its messages one by one to learn which it was."""
+        try:
+            results = await self._queue.send_batch([one.message for one in batch])
+        except Refusal as error:
+            if len(batch) == 1 or error.retryable:
+                self._fail(batch, error)
+            else:
+                for one in batch:
+                    await self._send([one])
+        except PeeklockError as error:
+            self._fail(batch, error)
+        else:
+            for one, result in zip(batch, results, strict=True):
+                one.outcome.set_result(result)
+
+    def _fail(self, batch: Sequence[PendingSend], error: Exception) -> None:
+        for one in batch:
+            one.outcome.set_exception(error)
+            one.outcome.exception()  # it is raised where the outcome is awaited, or at the end of the sender
+            if not one.is_awaited:
+                self._failed += 1
+                if len(self._errors) < MAX_REPORTED:
+                    self._errors.append(error)
+
+
+def weight_of(message: NewMessage) -> int:
+    """Return about how many bytes a message has in a request."""
+    body = message.body
+    size = len(body) * 4 // 3 if isinstance(body, bytes | bytearray) else len(msgspec.json.encode(to_json(body)))
+    return size + len(msgspec.json.encode(message.properties))

@@ -1,0 +1,94 @@
+"""Handlers that keep a state: each message is processed once in effect, also if it is delivered twice (S4).
+
+    load the state as it was before the message ──▶ call the handler ──▶ commit: state, messages and completion together
+
+A handler reads its state, its message and its `HandlerContext`, and nothing else. A duplicate then makes the same result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from peeklock_client.connection import Connection
+from peeklock_client.errors import VersionConflict
+from peeklock_client.generated import answers, requests
+from peeklock_client.messages import NewMessage, to_json
+from peeklock_client.receive_context import ReceiveContext
+from peeklock_client.worker.handlers import converter, parameter_types, returned
+from peeklock_client.worker.processing import results_of
+from peeklock_client.worker.replay import Captured, HandlerContext
+
+MAX_TRIES = 20
+"""How often a message is processed because others have changed its state meanwhile."""
+
+
+class ConsistentHandler:
+    """A function of a state, a body and a `HandlerContext`, which changes the state and returns messages.
+
+    `key` gives the key of the state of a body. `state` makes the first version, and its type is that of all versions.
+    `logic` names the version of the code. With `verify`, a duplicate with another result is refused (S4.2).
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        api: Connection,
+        *,
+        key: Callable[[Any], str],
+        state: type[Any],
+        logic: str,
+        verify: bool,
+    ) -> None:
+        self.name: str = getattr(function, "__name__", type(function).__name__)
+        self._function = function
+        self._is_async = inspect.iscoroutinefunction(function)
+        self._api = api
+        self._key = key
+        self._state = state
+        self._logic = logic
+        self._verify = verify
+        self._convert_body = converter(parameter_types(function)[1])
+        self._convert_state = converter(state)
+
+    async def call(self, context: ReceiveContext[Any], threads: Executor) -> list[NewMessage]:
+        """Process the message and commit. If another message has changed the state meanwhile, process it again.
+
+        Raises `VersionConflict` if that happens too often, `ReplayDiffers`, `ResultDiffers`, and what the function raises.
+        """
+        body = self._convert_body(context.message.body)
+        key = self._key(body)
+        for tries_left in reversed(range(MAX_TRIES)):
+            loaded = await self._api.get_state(key, before_message=context.message.message_id)
+            results = await self._process(loaded, body, context.message.message_id, threads)
+            try:
+                await context.commit(results)
+            except VersionConflict:
+                if not tries_left:
+                    raise
+            else:
+                return []
+        raise AssertionError("the last try returns or raises")
+
+    async def _process(
+        self, loaded: answers.StateView, body: Any, message_id: str, threads: Executor
+    ) -> requests.CommitLock:
+        captured = msgspec.convert(loaded.captured, Captured) if loaded.duplicate else None
+        context = HandlerContext(message_id, self._logic, captured)
+        state = self._convert_state(loaded.value) if loaded.version else self._state()
+        messages = returned(await self._call(threads, state, body, context))
+        value = msgspec.Raw(msgspec.json.encode(to_json(state), order="deterministic"))
+        return results_of(
+            messages, requests.CommitState(loaded.key, loaded.version, value, context.captured, self._verify)
+        )
+
+    async def _call(self, threads: Executor, *arguments: Any) -> Any:
+        if self._is_async:
+            return await self._function(*arguments)
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(self._function, *arguments))

@@ -1,0 +1,195 @@
+"""Handlers that keep a state, by the shooting range of the source document: a sequence of shots, and a duplicate of one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+from peeklock_client import Client, HandlerContext, NewMessage, NoRetry, Queue, Worker
+from peeklock_client.worker.replay import Captured, ReplayDiffers
+
+from tests.client.conftest import new_queue
+from tests.client.test_worker import ended, running
+
+MAX_ATTEMPTS = 2
+
+
+@dataclass
+class Range:
+    """The state: where the target is, and how many shots of this round were fired."""
+
+    target: int = 42
+    attempts: int = 0
+
+
+@dataclass
+class Shot:
+    game: str
+    position: int
+
+
+Handle = Callable[[Range, Shot, HandlerContext], list[NewMessage]]
+
+
+def fire_at(results: Queue) -> Handle:
+    """Return the handler of the source document. Its results say whether the shot hit."""
+
+    def handle(range_: Range, shot: Shot, context: HandlerContext) -> list[NewMessage]:
+        result = "Hit" if range_.target == shot.position else "Missed"
+        answer = NewMessage({"id": context.new_id(), "game": shot.game}, queue=results.name, subject=result)
+        if range_.attempts + 1 >= MAX_ATTEMPTS:
+            range_.attempts, range_.target = 0, context.randint(0, 10**9)
+        else:
+            range_.attempts += 1
+        return [answer]
+
+    return handle
+
+
+async def shoot(queue: Queue, game: str, *shots: tuple[str, int]) -> None:
+    await queue.send_batch([NewMessage(Shot(game, position), message_id=message_id) for message_id, position in shots])
+
+
+async def results_of(queue: Queue) -> list[tuple[str, str | None, Any]]:
+    """Return the results in the queue, each with its id, its subject and its body."""
+    received = await queue.receive(100)
+    return [(one.message.message_id, one.message.subject, one.message.body) for one in received]
+
+
+def worker_of(client: Client, queue: Queue, handle: Callable[..., Any], **options: Any) -> Worker:
+    worker = Worker(client)
+    keyed: dict[str, Any] = {"key": lambda shot: shot.game, "state": Range, "logic": "1"}
+    worker.on_state(queue.name, **keyed, **options)(handle)
+    return worker
+
+
+@pytest.fixture
+def game() -> str:
+    return f"game-{uuid4().hex[:8]}"
+
+
+@pytest.mark.behaviour("S4.3", "S4.4", "S4.5", "S4.6", "S4.13", "S4.14", "S4.15", "S4.23")
+async def test_a_duplicate_gives_the_same_results_and_changes_nothing(
+    any_client: Client, any_queue: Queue, game: str
+) -> None:
+    """The sequence [A, D, B] and then D again. D draws the new target at random."""
+    results = await new_queue(any_client)
+    worker = worker_of(any_client, any_queue, fire_at(results))
+    await shoot(any_queue, game, ("A", 42))
+    async with running(worker):
+        await ended(any_queue, 1, worker)
+        await shoot(any_queue, game, ("D", 7))
+        await ended(any_queue, 2, worker)
+        await shoot(any_queue, game, ("B", 7))
+        await ended(any_queue, 3, worker)
+        before = await any_client.api.get_state(game)
+        first_results = await results_of(results)
+        await shoot(any_queue, game, ("D", 7))
+        report = await ended(any_queue, 4, worker)
+    after = await any_client.api.get_state(game)
+    assert [(message_id, subject) for message_id, subject, _ in first_results] == [
+        ("A/0", "Hit"), ("D/0", "Missed"), ("B/0", "Missed"),
+    ]  # fmt: skip
+    assert report.completed == 4
+    assert (
+        (after.version, after.value) == (before.version, before.value) == (3, asdict(Range(before.value["target"], 1)))
+    )
+    assert await results_of(results) == []
+    history = (await any_client.api.list_versions(game)).items
+    assert [version.message_id for version in history] == ["A", "D", "B"]
+
+
+@pytest.mark.behaviour("S4.2")
+async def test_a_handler_that_is_not_deterministic_is_found_out(client: Client, queue: Queue, game: str) -> None:
+    def handle(range_: Range, shot: Shot, context: HandlerContext) -> None:
+        range_.target = uuid4().int % 10**9
+
+    worker = worker_of(client, queue, handle, retry=NoRetry())
+    await shoot(queue, game, ("A", 1))
+    async with running(worker):
+        await ended(queue, 1, worker)
+        await shoot(queue, game, ("A", 1))
+        report = await ended(queue, 2, worker)
+    [dead] = await queue.receive(source="dead_letter")
+    assert (report.completed, dead.message.dead_letter_reason) == (1, "ResultDiffers")
+
+
+@pytest.mark.behaviour("S4.8", "S4.24")
+async def test_messages_that_change_one_state_at_once_all_count(
+    any_client: Client, any_queue: Queue, game: str
+) -> None:
+    async def handle(range_: Range, shot: Shot, context: HandlerContext) -> None:
+        await asyncio.sleep(0)
+        range_.attempts += 1
+
+    worker = worker_of(any_client, any_queue, handle, max_workers=4)
+    await shoot(any_queue, game, *((f"shot-{number}", number) for number in range(20)))
+    async with running(worker):
+        report = await ended(any_queue, 20, worker)
+    state = await any_client.api.get_state(game)
+    assert (report.completed, state.version, state.value["attempts"]) == (20, 20, 20)
+
+
+async def test_an_error_of_the_handler_follows_the_policy(client: Client, queue: Queue, game: str) -> None:
+    def handle(range_: Range, shot: Shot, context: HandlerContext) -> None:
+        raise ValueError
+
+    worker = worker_of(client, queue, handle, retry=NoRetry())
+    await shoot(queue, game, ("A", 1))
+    async with running(worker):
+        report = await ended(queue, 1, worker)
+    assert report.dead_lettered == 1
+
+
+async def test_results_that_are_refused_leave_the_message_to_the_policy(
+    client: Client, queue: Queue, game: str
+) -> None:
+    def handle(range_: Range, shot: Shot, context: HandlerContext) -> NewMessage:
+        return NewMessage(1, queue="x", priority=10)
+
+    worker = worker_of(client, queue, handle, retry=NoRetry())
+    await shoot(queue, game, ("A", 1))
+    async with running(worker):
+        await ended(queue, 1, worker)
+    [dead] = await queue.receive(source="dead_letter")
+    assert dead.message.dead_letter_reason == "InvalidRequest"
+
+
+# ---- what is captured and replayed -----------------------------------------------------------------------------------
+
+
+def read_all(context: HandlerContext) -> list[Any]:
+    return [
+        context.now(), context.random(), context.randint(1, 10**9), context.environ("HOME"), context.environ("NO_SUCH", "x"),
+        context.new_id(), context.new_id(),
+    ]  # fmt: skip
+
+
+@pytest.mark.behaviour("S4.15", "S4.16", "S4.21")
+def test_a_duplicate_reads_what_the_first_processing_read() -> None:
+    first = HandlerContext("A", "1", None)
+    read = read_all(first)
+    captured = msgspec.json.decode(msgspec.json.encode(first.captured), type=Captured)
+    duplicate = HandlerContext("A", "2", captured)
+    assert read_all(duplicate) == read
+    assert (first.is_duplicate, duplicate.is_duplicate, duplicate.logic) == (False, True, "1")
+
+
+@pytest.mark.behaviour("S4.14")
+def test_identifiers_follow_from_the_message() -> None:
+    ids = [HandlerContext(message_id, "", None).new_id() for message_id in ("A", "A", "B")]
+    assert ids[0] == ids[1] != ids[2]
+
+
+@pytest.mark.behaviour("S4.21")
+@pytest.mark.parametrize("read", [lambda context: context.random(), lambda context: [context.now(), context.now()]])
+def test_code_that_reads_otherwise_than_before_is_told(read: Callable[[HandlerContext], Any]) -> None:
+    first = HandlerContext("A", "1", None)
+    first.now()
+    with pytest.raises(ReplayDiffers):
+        read(HandlerContext("A", "1", first.captured))

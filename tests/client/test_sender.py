@@ -1,0 +1,134 @@
+"""Senders: how much is on its way, what a batch carries, and what becomes of each message."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from peeklock_client import Client, InDoubt, Queue, Refusal, RetryLimits, Sender
+from peeklock_client.errors import InvalidRequest
+
+from tests.client.virtual_loop import run_virtually
+
+
+@dataclass
+class Server:
+    """Stores batches after a second, and refuses those with a body that is not allowed."""
+
+    batches: list[list[Any]] = field(default_factory=list)
+    is_lost: bool = False
+
+    async def answer(self, request: httpx.Request) -> httpx.Response:
+        bodies = [message["body"] for message in msgspec.json.decode(request.content)["messages"]]
+        self.batches.append(bodies)
+        await asyncio.sleep(1)
+        if self.is_lost:
+            raise httpx.ReadError("connection reset")
+        if "bad" in bodies:
+            problem = {"type": "", "title": "", "status": 422, "detail": "Bad.", "code": "invalid-request"}
+            return httpx.Response(422, json={**problem, "tracking_id": "", "retryable": False})
+        result = {"result": "sent", "enqueued_at": "2026-01-01T00:00:00Z", "state": "available", "duplicate": False}
+        results = [{**result, "sequence_number": 1, "message_id": str(body)} for body in bodies]
+        return httpx.Response(201, json={"results": results})
+
+    def queue(self) -> Queue:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self.answer))
+        return Client("http://peeklock.test", http=http, retries=RetryLimits(attempts=1)).queue("orders")
+
+
+@pytest.mark.behaviour("S3.7")
+def test_a_message_waits_while_as_many_as_allowed_are_under_way() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with Sender(Server().queue(), max_in_flight=10) as sender:
+            for number in range(10):
+                await sender.post(number)
+            assert loop.time() == 0
+            await sender.post(10)
+            assert loop.time() >= 1
+
+    run_virtually(scenario())
+
+
+def test_a_message_waits_while_as_many_bytes_as_allowed_are_under_way() -> None:
+    async def scenario() -> None:
+        async with Sender(Server().queue(), max_bytes=3000) as sender:
+            for _ in range(3):
+                await sender.post("x" * 900)
+            assert asyncio.get_running_loop().time() == 0
+            await sender.post("x" * 900)
+            assert asyncio.get_running_loop().time() >= 1
+
+    run_virtually(scenario())
+
+
+def test_what_gathers_during_a_request_goes_with_the_next() -> None:
+    server = Server()
+
+    async def scenario() -> None:
+        async with Sender(server.queue()) as sender:
+            await sender.post(0)
+            await asyncio.sleep(0.5)
+            for number in range(1, 6):
+                await sender.post(number)
+
+    run_virtually(scenario())
+    assert server.batches == [[0], [1, 2, 3, 4, 5]]
+
+
+def test_a_batch_is_bounded_in_bytes() -> None:
+    server = Server()
+
+    async def scenario() -> None:
+        async with Sender(server.queue()) as sender:
+            for number in range(5):
+                await sender.post(str(number) * (1 << 20))
+
+    run_virtually(scenario())
+    assert [len(batch) for batch in server.batches] == [3, 2]
+
+
+@pytest.mark.behaviour("S3.8")
+def test_each_message_of_a_refused_batch_has_its_own_outcome() -> None:
+    server = Server()
+
+    async def scenario() -> None:
+        async with Sender(server.queue()) as sender:
+            pending = [await sender.post(body) for body in ("a", "bad", "b")]
+            outcomes = await asyncio.gather(*pending, return_exceptions=True)
+        assert [getattr(outcome, "message_id", type(outcome)) for outcome in outcomes] == ["a", InvalidRequest, "b"]
+
+    run_virtually(scenario())
+    assert server.batches == [["a", "bad", "b"], ["a"], ["bad"], ["b"]]
+
+
+@pytest.mark.behaviour("S3.8")
+def test_an_error_that_was_not_awaited_is_raised_at_the_end() -> None:
+    async def scenario() -> None:
+        async with Sender(Server().queue()) as sender:
+            await sender.post("bad")
+
+    with pytest.raises(ExceptionGroup, match="1 messages were not sent") as group:
+        run_virtually(scenario())
+    assert isinstance(group.value.exceptions[0], Refusal)
+
+
+def test_a_lost_answer_leaves_each_message_in_doubt() -> None:
+    async def scenario() -> None:
+        async with Sender(Server(is_lost=True).queue()) as sender:
+            with pytest.raises(InDoubt):
+                await sender.send(1)
+
+    run_virtually(scenario())
+
+
+async def test_messages_keep_their_order_on_a_real_server(any_queue: Queue) -> None:
+    async with Sender(any_queue, max_in_flight=100) as sender:
+        for number in range(1000):
+            await sender.post(number)
+    bodies = [message.body for message in await any_queue.receive_and_delete(1000)]
+    assert bodies == [*range(1000)]
