@@ -31,6 +31,8 @@ from benchmarks.rows import (
     two_requests,
     waiting,
     woken,
+    worker,
+    worker_memory,
 )
 from benchmarks.table import Row
 
@@ -58,8 +60,13 @@ ROWS: dict[str, Measure] = {
     "renewals": renewals.measure,
     "sealing": sealing.measure,
     "second-worker": second_worker.measure,
+    "worker": worker.measure,
 }
 """The rows that run if no row is named."""
 
-ON_REQUEST: dict[str, Measure] = {"soak": soak.measure, "interpreters": interpreters.measure}
+ON_REQUEST: dict[str, Measure] = {
+    "soak": soak.measure,
+    "worker-memory": worker_memory.measure,
+    "interpreters": interpreters.measure,
+}
 """The rows that run only if they are named: they take long, or need more than this machine has."""

@@ -317,18 +317,18 @@ async def test_a_stop_finishes_what_runs_and_gives_back_the_rest(any_client: Cli
 async def test_a_stop_cancels_what_takes_too_long(client: Client, queue: Queue) -> None:
     worker, started = Worker(client), asyncio.Event()
 
-    @worker.on(queue.name)
-    async def handle(body: str) -> None:
+    @worker.on(queue.name, max_workers=2)
+    async def handle(body: int) -> None:
         started.set()
         await asyncio.sleep(3600)
 
-    await queue.send("slow")
+    await queue.send_batch([*range(30)])
     await worker.start()
     await started.wait()
     report = await worker.stop(0)
-    assert (report.handed_back, report.completed) == (1, 0)
-    [received] = await queue.receive()
-    assert received.message.failure_count == 0
+    assert (report.handed_back, report.completed) == (30, 0)
+    received = await queue.receive(30)
+    assert [one.message.failure_count for one in received] == [0] * 30
 
 
 async def test_a_worker_that_waits_stops_at_once_and_loses_nothing(any_client: Client, any_queue: Queue) -> None:

@@ -97,9 +97,13 @@ class Subscriber:
         self._waiting.clear()
         self._lanes.clear()
         for context in waiting:
-            self._run(context, self._hand_back(context))
+            self._hand_back(context)
 
-    async def _hand_back(self, context: ReceiveContext[Any]) -> None:
+    def _hand_back(self, context: ReceiveContext[Any]) -> None:
+        self._settling.add(context)
+        self._run(context, self._give_back(context))
+
+    async def _give_back(self, context: ReceiveContext[Any]) -> None:
         try:
             await context.abandon(count=False)
             self.report.handed_back += 1
@@ -122,7 +126,7 @@ class Subscriber:
                 task.cancel()
                 await _ended(task)
                 if context.is_active:
-                    self._run(context, self._hand_back(context))
+                    self._hand_back(context)
 
     async def _flush_all(self) -> None:
         """Send settlements until every message that is here is settled, or until that fails."""
@@ -142,7 +146,7 @@ class Subscriber:
                 missed = await self._api.recover_messages(self.queue, requests.RecoverMessages(self._receiver_id))
                 contexts = [receive_context(view, self._settlements) for view in missed.messages]
                 for context in contexts:
-                    self._run(context, self._hand_back(context))
+                    self._hand_back(context)
                 await self._flush_all()
         except (PeeklockError, TimeoutError) as error:
             log.warning("%s: messages of a lost answer return when their locks end: %s", self.queue, error)
@@ -336,7 +340,7 @@ class Subscriber:
     def _forget(self, context: ReceiveContext[Any], task: asyncio.Task[None]) -> None:
         if self._running.get(context) is task:
             del self._running[context]
-        self._settling.discard(context)
+            self._settling.discard(context)
 
     async def _process(self, context: ReceiveContext[Any]) -> None:
         """Call the handler, free its place for the next message, and settle."""
