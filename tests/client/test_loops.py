@@ -193,3 +193,29 @@ def test_a_worker_outlives_a_server_that_is_away() -> None:
         return tries
 
     assert run_virtually(scenario()) < 60
+
+
+def test_a_handler_that_cannot_be_cancelled_does_not_hold_up_a_stop() -> None:
+    broker = Broker(stored=1)
+
+    async def scenario() -> None:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        worker, release = Worker(Client("http://peeklock.test", http=http)), asyncio.Event()
+
+        @worker.on("orders")
+        async def handle(body: int) -> None:
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    continue
+
+        await worker.start()
+        await asyncio.sleep(1)
+        report = await worker.stop(0)
+        release.set()
+        assert report.handed_back == 1
+        assert asyncio.get_running_loop().time() < 10
+
+    run_virtually(scenario())
+    assert broker.settled == [("1.t", "abandon")]

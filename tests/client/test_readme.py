@@ -38,13 +38,17 @@ async def test_the_worker_sends_an_invoice_for_the_order(server_url: str, client
     assert await client.queue("orders").receive() == []
 
 
+async def test_a_program_without_a_loop_prints_its_letter(server_url: str) -> None:
+    assert await asyncio.to_thread(run, PROGRAMS[2], server_url) == "hello\n"
+
+
 async def test_a_sender_sends_thousands(server_url: str, client: Client) -> None:
-    assert "state='available'" in await asyncio.to_thread(run, PROGRAMS[2], server_url)
+    assert "state='available'" in await asyncio.to_thread(run, PROGRAMS[3], server_url)
     assert (await client.queue("readings").status()).counts.available == 5001
 
 
 async def test_a_duplicate_deposits_nothing(server_url: str, client: Client) -> None:
-    assert await asyncio.to_thread(run, PROGRAMS[3], server_url) == "100\n"
+    assert await asyncio.to_thread(run, PROGRAMS[4], server_url) == "100\n"
     state = await client.api.get_state("account.alice")
     assert (state.version, state.value) == (1, {"balance": 100})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -26,6 +25,10 @@ TOO_MANY_DELIVERIES = "max_deliveries_exceeded"
 INVALID_BODY = "invalid_body"
 
 
+class TooManyDeliveries(PeeklockError):
+    """A message was delivered more often than its handler allows."""
+
+
 class Processing:
     """Processes messages of one queue, one at a time for each call."""
 
@@ -38,7 +41,13 @@ class Processing:
         self._report = report
 
     async def handle(self, context: ReceiveContext[Any]) -> BaseException | list[NewMessage]:
-        """Call the handler. Return the messages that it returned, or the exception that it raised."""
+        """Call the handler. Return the messages that it returned, or the exception that it raised.
+
+        A message that was delivered too often is not processed, because it may have killed the workers before (S2.3, S2.27).
+        """
+        deliveries, limit = context.message.delivery_count, self._options.max_deliveries
+        if limit is not None and deliveries > limit:
+            return TooManyDeliveries(f"Delivered {deliveries} times; {self._handler.name} allows {limit}.")
         token = TRACE.set(context.message.traceparent)
         try:
             if self._options.ack_policy is AckPolicy.ACK_FIRST:
@@ -70,15 +79,6 @@ class Processing:
             log.warning("message %d of %s: %s", context.message.sequence_number, self._handler.name, error)
         self.count(context)
 
-    async def refuse_poison(self, context: ReceiveContext[Any]) -> bool:
-        """Dead-letter a message that was delivered too often, before it is processed, and return whether it was (S2.3)."""
-        limit = self._options.max_deliveries
-        if limit is None or context.message.delivery_count <= limit:
-            return False
-        description = f"Delivered {context.message.delivery_count} times; {self._handler.name} allows {limit}."
-        await context.dead_letter(TOO_MANY_DELIVERIES, description)
-        return True
-
     def count(self, context: ReceiveContext[Any]) -> None:
         """Count how a receive has ended."""
         match context.outcome:
@@ -107,6 +107,8 @@ class Processing:
         policy = self._options.ack_policy
         if isinstance(error, InvalidBody):
             await context.dead_letter(INVALID_BODY, description_of(error))
+        elif isinstance(error, TooManyDeliveries):
+            await context.dead_letter(TOO_MANY_DELIVERIES, description_of(error))
         elif policy is AckPolicy.ACK:
             await context.complete()
         elif policy is AckPolicy.REJECT_ON_ERROR:
@@ -128,7 +130,7 @@ class Processing:
             await context.abandon(delay_seconds=delay, reason=reason_of(error))
 
     def _note_failure(self, context: ReceiveContext[Any], error: BaseException) -> None:
-        if isinstance(error, asyncio.CancelledError):
+        if isinstance(error, TooManyDeliveries):
             return
         self._report.failed += 1
         number, name = context.message.sequence_number, self._handler.name

@@ -39,6 +39,9 @@ RENEW_SHARE = 0.5
 """A lock is renewed when this share of its time is left."""
 
 MIN_RENEWAL_SECONDS = 0.05
+CANCEL_SECONDS = 5.0
+"""How long a stopping worker waits for handlers that it has cancelled."""
+
 RECOVERY_SECONDS = 5.0
 """How long a stopping worker asks for messages whose delivery it may have missed."""
 
@@ -121,12 +124,18 @@ class Subscriber:
             done, _ = await asyncio.wait(running, timeout=max(0.0, min(remaining, self._options.flush_seconds)))
             if remaining <= 0 and not done:
                 break
-        for context, task in list(self._running.items()):
-            if context not in self._settling:
-                task.cancel()
-                await _ended(task)
-                if context.is_active:
-                    self._hand_back(context)
+        cancelled = {context: task for context, task in self._running.items() if context not in self._settling}
+        for task in cancelled.values():
+            task.cancel()
+        if cancelled:
+            await asyncio.wait(cancelled.values(), timeout=CANCEL_SECONDS)
+        for context, task in cancelled.items():
+            if not task.done():
+                log.error(
+                    "the handler of message %d did not end when it was cancelled", context.message.sequence_number
+                )
+            if context.is_active:
+                self._hand_back(context)
 
     async def _flush_all(self) -> None:
         """Send settlements until every message that is here is settled, or until that fails."""
@@ -185,8 +194,6 @@ class Subscriber:
 
     def _room(self) -> int:
         waiting = len(self._waiting) + sum(map(len, self._lanes.values()))
-        if len(self._settlements) > MAX_SETTLEMENTS:
-            return 0
         return min(self._options.fetch_batch_size, self._options.capacity - waiting)
 
     async def _fetch(self, limit: int, wait_seconds: float) -> int:
@@ -345,9 +352,6 @@ class Subscriber:
     async def _process(self, context: ReceiveContext[Any]) -> None:
         """Call the handler, free its place for the next message, and settle."""
         try:
-            if await self._processing.refuse_poison(context):
-                self._processing.count(context)
-                return
             result = await self._processing.handle(context)
         except asyncio.CancelledError:
             if context.is_active:
