@@ -165,7 +165,9 @@ def invalid_cursor() -> InvalidRequest:
 def name_cursor(page: Page, ranges: Sequence[NameRange] = ()) -> str:
     """Return the text after which a page of names begins: a name, or the end of a range. Refuses with `InvalidRequest`."""
     after = page.cursor or ""
-    if after and not is_valid_name(after) and after not in [found.end for found in ranges]:
+    # The end of all names is no cursor, because nothing follows it.
+    ends = [found.end for found in ranges if found.start]
+    if after and not is_valid_name(after) and after not in ends:
         raise invalid_cursor()
     return after
 
