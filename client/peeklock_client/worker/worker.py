@@ -108,6 +108,11 @@ class Worker:
         return report
 
     @property
+    def is_running(self) -> bool:
+        """Whether it has started and not been stopped."""
+        return bool(self._subscribers) and not self._stopped.is_set()
+
+    @property
     def report(self) -> WorkerReport:
         """What the worker has done since its start."""
         report = WorkerReport()

@@ -1,0 +1,68 @@
+"""The health and the metrics of a worker's process over HTTP, for Kubernetes and Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import fields
+from functools import partial
+
+from peeklock_client.worker.report import WorkerReport
+from peeklock_client.worker.worker import Worker
+
+MAX_HEAD_BYTES = 8 << 10
+READ_SECONDS = 5.0
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@asynccontextmanager
+async def serve_health(worker: Worker, host: str, port: int | None) -> AsyncGenerator[None]:
+    """Answer `/livez`, `/readyz` and `/metrics` while the block runs, if there is a port."""
+    if port is None:
+        yield
+        return
+    server = await asyncio.start_server(partial(_answer_one, worker), host, port, limit=MAX_HEAD_BYTES)
+    async with server:
+        yield
+
+
+async def _answer_one(worker: Worker, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer one request, and close its connection."""
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            head = await reader.readuntil(b"\r\n\r\n")
+            status, text = _answer(worker, head.split(b" ", 2)[1].decode("latin-1"))
+            body = text.encode()
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Type: {TEXT}\r\nContent-Length: {len(body)}\r\n".encode())
+            writer.write(b"Connection: close\r\n\r\n" + body)
+            await writer.drain()
+    except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError, OSError):
+        pass  # the client sent no request, or did not wait for the answer
+    finally:
+        writer.close()
+
+
+def _answer(worker: Worker, path: str) -> tuple[str, str]:
+    match path:
+        case "/livez":
+            return "200 OK", "alive\n"
+        case "/readyz":
+            return ("200 OK", "ready\n") if worker.is_running else ("503 Service Unavailable", "not ready\n")
+        case "/metrics":
+            return "200 OK", metrics_of(worker.report)
+        case _:
+            return "404 Not Found", "not found\n"
+
+
+def metrics_of(report: WorkerReport) -> str:
+    """Return the counts of a report in the text format of Prometheus."""
+    lines = [
+        "# HELP peeklock_worker_messages_total Messages by what this process did with them.",
+        "# TYPE peeklock_worker_messages_total counter",
+    ]
+    lines += [
+        f'peeklock_worker_messages_total{{outcome="{field.name}"}} {getattr(report, field.name)}'
+        for field in fields(report)
+    ]
+    return "\n".join(lines) + "\n"

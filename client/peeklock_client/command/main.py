@@ -1,0 +1,88 @@
+"""The command line of `peeklock-worker`, which `peeklock work` runs too."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from peeklock_client.command.health import serve_health
+from peeklock_client.command.processes import Supervisor
+from peeklock_client.errors import PeeklockError
+from peeklock_client.worker.worker import Worker
+
+log = logging.getLogger("peeklock.worker")
+
+
+class NoWorker(PeeklockError):
+    """The target names no worker."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command, and return its exit code: 0 after a stop, 1 if the worker cannot start."""
+    chosen = parser().parse_args(arguments)
+    logging.basicConfig(level=chosen.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    try:
+        if chosen.processes > 1 or chosen.reload:
+            passed_on = [
+                f"--grace-seconds={chosen.grace_seconds}",
+                f"--host={chosen.host}",
+                f"--log-level={chosen.log_level}",
+            ]
+            return Supervisor([chosen.target, *passed_on], chosen.processes, chosen.port, reload=chosen.reload).run()
+        return asyncio.run(run(load(chosen.target), chosen.grace_seconds, chosen.host, chosen.port))
+    except PeeklockError as error:
+        print(f"peeklock-worker: {error}", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options of the command."""
+    options = argparse.ArgumentParser(prog="peeklock-worker", description="Run the worker of a module until SIGTERM.")
+    options.add_argument("target", metavar="MODULE:WORKER", help="the worker, such as shop.orders:worker")
+    options.add_argument(
+        "--processes", type=int, default=1, help="how many processes work; one that dies is started again"
+    )
+    options.add_argument(
+        "--reload", action="store_true", help="start again when a Python file below this directory changes"
+    )
+    options.add_argument(
+        "--grace-seconds", type=float, default=30.0, help="how long handlers may take to end at a stop"
+    )
+    options.add_argument("--host", default="127.0.0.1", help="where to answer /livez, /readyz and /metrics")
+    options.add_argument("--port", type=int, help="port of these; the next ones for further processes; without it none")
+    options.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    return options
+
+
+def load(target: str) -> Worker:
+    """Import the worker that a target names. Raises `NoWorker`."""
+    module, _, name = target.partition(":")
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - a path of imports is a text
+    try:
+        worker = getattr(import_module(module), name or "worker")
+    except (ImportError, AttributeError) as error:
+        raise NoWorker(f"{target} cannot be loaded: {error}") from error
+    if not isinstance(worker, Worker):
+        raise NoWorker(f"{target} is no Worker.")
+    return worker
+
+
+async def run(worker: Worker, grace_seconds: float, host: str, port: int | None) -> int:
+    """Work until SIGTERM or SIGINT, and then stop in order."""
+    stopping = asyncio.Event()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(kind, stopping.set)
+    async with serve_health(worker, host, port):
+        await worker.start()
+        log.info("working")
+        await stopping.wait()
+        log.info("stopping")
+        log.info("stopped: %s", await worker.stop(grace_seconds))
+    return 0

@@ -1,0 +1,148 @@
+"""`peeklock-worker`: one process and several, health, reload, and a stop in order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from peeklock_client.blocking import BlockingClient
+from peeklock_client.command.health import metrics_of
+from peeklock_client.worker.report import WorkerReport
+
+from tests.bounds import bounded
+from tests.peeklock_process import environment
+from tests.servers import free_port
+
+POLL_SECONDS, MAX_POLLS = 0.05, 1200
+MODULE = """
+import os
+from peeklock_client import NewMessage, Worker
+worker = Worker()
+
+@worker.on("numbers")
+def handle(number: int) -> NewMessage:
+    return NewMessage([number * {factor}, os.getpid()], queue="results")
+"""
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def client(server_url: str) -> Iterator[BlockingClient]:
+    with BlockingClient(server_url) as client:
+        for name in ("numbers", "results"):
+            client.queue(name).create()
+            client.queue(name).purge()
+        yield client
+
+
+@pytest.fixture
+def start(server_url: str, tmp_path: Path) -> Iterator[Start]:
+    """Run the command in `tmp_path`, with a worker that multiplies by ten."""
+    (tmp_path / "shop.py").write_text(MODULE.format(factor=10))
+    running: list[subprocess.Popen[str]] = []
+
+    def start_one(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "peeklock_client", *arguments]
+        running.append(
+            subprocess.Popen(command, cwd=tmp_path, env=environment(url=server_url), stderr=subprocess.PIPE, text=True)
+        )
+        return running[-1]
+
+    yield start_one
+    for process in running:
+        if process.poll() is None:
+            for child in psutil.Process(process.pid).children(recursive=True):
+                child.kill()
+            process.kill()
+        process.communicate()
+
+
+def result_of(client: BlockingClient, number: int) -> list[int]:
+    """Send a number, and return the product and the process that made it."""
+    client.queue("numbers").send(number)
+    [message] = client.queue("results").receive_and_delete(wait_seconds=40)
+    return message.body
+
+
+def stop(process: subprocess.Popen[str]) -> str:
+    """End the command in order, and return what it logged."""
+    process.send_signal(signal.SIGTERM)
+    _, logged = process.communicate(timeout=60)
+    assert process.returncode == 0, logged
+    return logged
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_worker_runs_until_it_is_ended_and_reports(client: BlockingClient, start: Start) -> None:
+    process = start("shop:worker")
+    assert result_of(client, 17) == [170, process.pid]
+    assert "stopped: 1 received, 1 completed" in stop(process)
+
+
+def test_health_and_metrics_are_served(client: BlockingClient, start: Start) -> None:
+    port = free_port()
+    process = start("shop:worker", f"--port={port}")
+    result_of(client, 1)
+    assert [get(port, path) for path in ("/livez", "/readyz")] == [(200, "alive\n"), (200, "ready\n")]
+    status, text = get(port, "/metrics")
+    assert (status, 'peeklock_worker_messages_total{outcome="received"} 1' in text) == (200, True)
+    assert get(port, "/other")[0] == 404
+    stop(process)
+
+
+def test_a_process_that_dies_is_started_again(client: BlockingClient, start: Start) -> None:
+    process = start("shop:worker", "--processes=2")
+    _, worker = result_of(client, 1)
+    assert worker != process.pid
+    for child in psutil.Process(process.pid).children():
+        os.kill(child.pid, signal.SIGKILL)
+    assert result_of(client, 2)[0] == 20
+    assert "a process died" in stop(process)
+    assert not psutil.pid_exists(worker)
+
+
+def test_a_change_of_the_code_starts_the_worker_again(client: BlockingClient, start: Start, tmp_path: Path) -> None:
+    process = start("shop:worker", "--reload")
+    assert result_of(client, 1)[0] == 10
+    (tmp_path / "shop.py").write_text(MODULE.format(factor=100))
+    for _ in bounded("the new code never ran", MAX_POLLS):
+        if result_of(client, 1)[0] == 100:
+            break
+        time.sleep(POLL_SECONDS)
+    stop(process)
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("nowhere:worker", "nowhere:worker cannot be loaded"),
+        ("shop:handle", "shop:handle is no Worker"),
+        ("shop:x", "cannot be loaded"),
+    ],
+)
+def test_a_target_that_is_no_worker_is_refused(start: Start, target: str, sentence: str) -> None:
+    process = start(target)
+    _, logged = process.communicate(timeout=60)
+    assert (process.returncode, sentence in logged) == (1, True)
+
+
+def test_each_count_is_a_series() -> None:
+    text = metrics_of(WorkerReport(received=3))
+    assert text.count("peeklock_worker_messages_total{") == 9
+    assert text.endswith("\n")
