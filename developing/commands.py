@@ -109,7 +109,7 @@ def lock(arguments: argparse.Namespace) -> int:
         source, target = f"requirements/{name}.in", f"requirements/{name}.txt"
         call(BIN / "uv", "pip", "compile", *style, *aim, *arguments.rest, source, "--output-file", target)
     for name, source in PACKAGES.items():
-        bounds = ("--constraint", "requirements/test.txt", "--output-file", f"requirements/{name}.txt")
+        bounds = ("--all-extras", "--constraint", "requirements/test.txt", "--output-file", f"requirements/{name}.txt")
         call(BIN / "uv", "pip", "compile", *style, *aim, *bounds, *arguments.rest, source)
     return 0
 

@@ -147,6 +147,19 @@ class ConnectionGroup:
 CONNECTION = ConnectionGroup()
 
 
+class ServerGroup:
+    """The server and the key, as the URL and the key to use. Each is None if nothing names it."""
+
+    parameters: Sequence[Parameter] = CONNECTION_OPTIONS
+
+    def collect(self, values: dict[str, Any]) -> tuple[str | None, str | None]:
+        """See `OptionGroup`."""
+        return find_server(values["server_url"], values["api_key"], values["context"])
+
+
+SERVER = ServerGroup()
+
+
 def connect(url: str, key: str | None, printer: Printer) -> ApiClient:
     """Return a client of a server."""
     # httpx imports its own command line where that is installed, which costs a third of a command's start-up.

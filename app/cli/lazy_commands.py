@@ -16,6 +16,7 @@ COMMANDS = {
     "migrate": "server_commands:migrate",
     "openapi": "server_commands:openapi",
     "bench": "server_commands:bench_program",
+    "work": "working:work_program",
     "context": "contexts:context",
     "capabilities": "capabilities:capabilities",
     "queue": "queues:queue",

@@ -16,6 +16,7 @@ import psutil
 import pytest
 from peeklock_client.blocking import BlockingClient
 from peeklock_client.command.health import metrics_of
+from peeklock_client.command.processes import ReloadMissing, Supervisor
 from peeklock_client.worker.report import WorkerReport
 
 from tests.bounds import bounded
@@ -140,6 +141,12 @@ def test_a_target_that_is_no_worker_is_refused(start: Start, target: str, senten
     process = start(target)
     _, logged = process.communicate(timeout=60)
     assert (process.returncode, sentence in logged) == (1, True)
+
+
+def test_reload_without_its_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "watchfiles", None)
+    with pytest.raises(ReloadMissing, match=r"peeklock-client\[reload\]"):
+        Supervisor(["shop:worker"], 1, None, reload=True)
 
 
 def test_each_count_is_a_series() -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from peeklock_client import (
     AckPolicy,
     Client,
@@ -355,13 +356,15 @@ async def test_a_worker_of_an_unknown_queue_does_not_start(client: Client) -> No
         await worker.start()
 
 
-async def test_a_worker_runs_with_an_application(client: Client, queue: Queue) -> None:
+async def test_a_worker_runs_while_an_application_does(client: Client, queue: Queue) -> None:
     worker = Worker(client)
 
     @worker.on(queue.name)
     async def handle(body: str) -> None: ...
 
     await queue.send("work")
-    async with worker.lifespan():
+    application = FastAPI(lifespan=worker.lifespan)
+    async with application.router.lifespan_context(application):
+        assert worker.is_running
         report = await ended(queue, 1, worker)
-    assert report.completed == 1
+    assert (report.completed, worker.is_running) == (1, False)

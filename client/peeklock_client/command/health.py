@@ -1,4 +1,8 @@
-"""The health and the metrics of a worker's process over HTTP, for Kubernetes and Prometheus."""
+"""The health and the metrics of a worker's process over HTTP, for Kubernetes and Prometheus.
+
+The event loop of the worker answers, so that a handler that blocks the loop fails the probe. A library's server would be
+a thread of its own, which answers nevertheless, or a web framework.
+"""
 
 from __future__ import annotations
 

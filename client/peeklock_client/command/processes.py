@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import FrameType
+
+from peeklock_client.errors import PeeklockError
 
 POLL_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
@@ -18,6 +18,10 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
 
 STEADY_SECONDS = 60.0
 """A process that has run for this long begins with the first pause again."""
+
+
+class ReloadMissing(PeeklockError):
+    """`--reload` is asked for, and its library is not installed."""
 
 
 class Process:
@@ -61,26 +65,31 @@ class Supervisor:
         ports = [[] if port is None else [f"--port={port + index}"] for index in range(processes)]
         command = (sys.executable, "-m", "peeklock_client")
         self._processes = [Process([*command, *arguments, *listening]) for listening in ports]
-        self._reload = reload
         self._stopping = threading.Event()
+        self._changes = _changes_of_code(self._stopping) if reload else self._no_changes()
 
     def run(self) -> int:
         """Run until a signal, and return 0."""
         for kind in (signal.SIGTERM, signal.SIGINT):
             signal.signal(kind, self._stop)
-        seen = dict(_python_files()) if self._reload else {}
-        while not self._stopping.is_set():
-            for process in self._processes:
-                process.keep_running()
-            self._stopping.wait(POLL_SECONDS)
-            if self._reload and (now := dict(_python_files())) != seen:
-                seen = now
+        self._start_all()
+        for has_changed in self._changes:
+            if has_changed:
                 self._end_all()
+            self._start_all()
         self._end_all()
         return 0
 
+    def _no_changes(self) -> Iterator[bool]:
+        while not self._stopping.wait(POLL_SECONDS):
+            yield False
+
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._stopping.set()
+
+    def _start_all(self) -> None:
+        for process in self._processes:
+            process.keep_running()
 
     def _end_all(self) -> None:
         for process in self._processes:
@@ -89,11 +98,14 @@ class Supervisor:
             process.wait()
 
 
-def _python_files() -> Iterator[tuple[str, int]]:
-    """Yield each Python file below this directory, and when it changed. Directories with a dot are left out."""
-    for directory, inner, names in os.walk("."):
-        inner[:] = [name for name in inner if not name.startswith(".")]
-        for name in names:
-            if name.endswith(".py"):
-                path = Path(directory, name)
-                yield str(path), path.stat().st_mtime_ns
+def _changes_of_code(stopping: threading.Event) -> Iterator[bool]:
+    """Yield, again and again until `stopping`, whether a Python file below this directory has changed."""
+    try:
+        from watchfiles import PythonFilter, watch  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise ReloadMissing("--reload needs watchfiles: pip install 'peeklock-client[reload]'") from None
+    milliseconds = int(1000 * POLL_SECONDS)
+    changes = watch(
+        ".", watch_filter=PythonFilter(), stop_event=stopping, rust_timeout=milliseconds, yield_on_timeout=True
+    )
+    return map(bool, changes)

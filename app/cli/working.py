@@ -1,0 +1,36 @@
+"""`peeklock work`: run the worker of a Python module. peeklock-client does the work."""
+
+import os
+import sys
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from app.cli.client import SERVER
+from app.cli.command_groups import command_group
+from app.cli.option_groups import with_options
+from app.cli.output import say
+
+work_program = command_group()
+
+
+@work_program.command(context_settings={"ignore_unknown_options": True})
+@with_options(server=SERVER)
+def work(
+    server: tuple[str | None, str | None],
+    target: Annotated[str, typer.Argument(metavar="MODULE:WORKER", help="The worker, such as shop.orders:worker.")],
+    rest: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[OPTION]...", help="Options of the worker: see `peeklock-worker --help`."),
+    ] = None,
+) -> None:
+    """Run the worker of a module until SIGTERM. This needs peeklock-client."""
+    if find_spec("peeklock_client") is None:
+        say("The worker is in the package peeklock-client, which is not installed here.")
+        raise typer.Exit(1)
+    url, key = server
+    found = {"PEEKLOCK_URL": url, "PEEKLOCK_API_KEY": key}
+    environment = os.environ | {name: value for name, value in found.items() if value is not None}
+    command = [sys.executable, "-m", "peeklock_client", target, *(rest or ())]
+    os.execve(sys.executable, command, environment)
