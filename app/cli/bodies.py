@@ -60,18 +60,15 @@ def body_field(content: bytes, content_type: str, where: str = "The body") -> di
     return {"body": msgspec.Raw(content)}
 
 
-def body_bytes(message: dict[str, Any]) -> bytes | None:
-    """Return the body of a message that has bytes."""
-    return b64decode(message["body_base64"]) if "body_base64" in message else None
-
-
 def print_body(message: dict[str, Any], *, line_break: bool = True) -> None:
-    """Print the body of a message: text and bytes unchanged, an empty line without a body."""
-    content = body_bytes(message)
-    if content is not None:
-        typer.echo(content, nl=line_break)
-    elif "body" in message or line_break:
-        print_value(message.get("body", ""), line_break=line_break)
+    """Print the body of a message: text in UTF-8 and bytes unchanged, an empty line without a body."""
+    body = message.get("body", "")
+    if "body_base64" in message:
+        typer.echo(b64decode(message["body_base64"]), nl=line_break)
+    elif isinstance(body, str):
+        typer.echo(body.encode(errors="surrogatepass"), nl=line_break)
+    else:
+        print_value(body, line_break=line_break)
 
 
 def _members(properties: msgspec.Raw) -> dict[str, Any]:

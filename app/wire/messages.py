@@ -31,6 +31,7 @@ from app.wire.field_types import (
 )
 from app.wire.properties import RawProperties, StoredProperties
 from app.wire.settlements import RawSettlement, SettlementResult
+from app.wire.text_bodies import text_of
 from app.wire.times import maybe_to_wire, to_wire
 
 SequenceNumbers: TypeAlias = Annotated[
@@ -208,5 +209,9 @@ def message_view(message: Message) -> MessageView:
     if message.body_kind is BodyKind.JSON:
         view.body = msgspec.Raw(message.body)
     elif message.body_kind is BodyKind.BYTES:
-        view.body_base64 = base64.b64encode(message.body).decode()
+        text = text_of(message.body, envelope.content_type)
+        if text is None:
+            view.body_base64 = base64.b64encode(message.body).decode()
+        else:
+            view.body = msgspec.Raw(msgspec.json.encode(text))
     return view

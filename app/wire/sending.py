@@ -28,6 +28,7 @@ from app.wire.field_types import (
 )
 from app.wire.problems import Problem
 from app.wire.properties import RawProperties, decode_properties, encode_properties
+from app.wire.text_bodies import bytes_of_text
 from app.wire.times import to_wire
 from app.wire.values import base64_bytes, due_time
 
@@ -44,7 +45,7 @@ SendWaitSeconds: TypeAlias = Annotated[
 
 
 class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A message to send. `body` is any JSON value, `body_base64` is bytes; at most one of them.
+    """A message to send. `body` is any JSON value or text, `body_base64` is bytes; at most one of them.
 
     `available_at` or `delay_seconds` schedules it; at most one of them. The server creates a missing `message_id`.
     With the delivery `synchronous` the sender waits up to `wait_seconds` until a receiver has settled the message.
@@ -113,7 +114,9 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         if self.body_base64 is None:
             if self.body is msgspec.UNSET:
                 return b"", BodyKind.NONE
-            return bytes(self.body), BodyKind.JSON
+            body = bytes(self.body)
+            text = bytes_of_text(body, self.content_type)
+            return (body, BodyKind.JSON) if text is None else (text, BodyKind.BYTES)
         if self.body is not msgspec.UNSET:
             raise invalid_at(locate("/body_base64"), "Give body or body_base64, not both.")
         return base64_bytes(self.body_base64, locate("/body_base64")), BodyKind.BYTES

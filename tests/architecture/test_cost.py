@@ -41,6 +41,7 @@ from app.store.mysql.templates import literal
 from app.wire.decode_errors import pointer_and_detail
 from app.wire.messages import BrowseMessages
 from app.wire.sending import SendMessage
+from app.wire.text_bodies import bytes_of_text, text_of
 from app.wire.values import base64_bytes, is_json_media_type, pointer_segment
 from tests.api.api_server import ApiServer, open_api_server, problem
 
@@ -245,6 +246,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "Expected `" + " |" * n, lambda n: "Expected `str` of length >= " + "1" * n + "x"],
     ),
+    "app.wire.text_bodies.LONG_IN_JSON": ("search", [lambda n: "a" * n, lambda n: "\t\n" * n]),
     "app.wire.type_lookup.STEP_PATTERN": (
         "findall",
         [lambda n: "." + "a" * n, lambda n: "[" + "1" * n, lambda n: "[" * n, lambda n: "[...]" * n],
@@ -444,6 +446,9 @@ SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
     "lock token": (ignoring_refusals(LockToken.parse), lambda n: "1" * n + "." + "0" * n),
     "base64": (ignoring_refusals(lambda text: base64_bytes(text, "")), lambda n: "A" * n + "!"),
     "media type": (is_json_media_type, lambda n: " " * n + "+json"),
+    "charsets of a text": (lambda text: text_of(b"", text), lambda n: "text/plain" + ";charset=utf-8" * n),
+    "text to read": (lambda text: text_of(text, "text/plain"), lambda n: b"\xc3\xa9" * n),
+    "text to store": (lambda text: bytes_of_text(text, "text/plain"), lambda n: b'"' + b"\\u00e9" * n + b'"'),
     "name in a pointer": (pointer_segment, lambda n: "~/" * n),
     "text in a statement": (literal, lambda n: "'\\" * n),
     "bytes in a statement": (literal, lambda n: b"'\\" * n),

@@ -191,6 +191,23 @@ async def test_a_body_of_another_type_is_set_aside(client: Client, queue: Queue)
     assert dead.message.dead_letter_reason == "invalid_body"
 
 
+async def test_a_handler_of_bytes_gets_those_of_a_text_and_no_other_body(client: Client, queue: Queue) -> None:
+    worker, seen = Worker(client), list[bytes]()
+
+    @worker.on(queue.name)
+    async def handle(content: bytes) -> None:
+        seen.append(content)
+
+    await queue.send(b"\x00\xff")
+    await queue.send(b"text", content_type="text/plain")
+    await queue.send({"no": "bytes"})
+    async with running(worker):
+        await ended(queue, 3, worker)
+    assert seen == [b"\x00\xff", b"text"]
+    [dead] = await queue.receive(source="dead_letter")
+    assert (dead.message.body, dead.message.dead_letter_reason) == ({"no": "bytes"}, "invalid_body")
+
+
 async def test_returned_messages_are_sent_with_the_completion(any_client: Client, any_queue: Queue) -> None:
     worker, results = Worker(any_client), await new_queue(any_client)
 

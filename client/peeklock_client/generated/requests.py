@@ -535,7 +535,7 @@ class EditMessage(Struct):
 
 class MessageToSend(Struct):
     """
-    A message to send. `body` is any JSON value, `body_base64` is bytes; at most one of them.
+    A message to send. `body` is any JSON value or text, `body_base64` is bytes; at most one of them.
 
     `available_at` or `delay_seconds` schedules it; at most one of them. The server creates a missing `message_id`.
     With the delivery `synchronous` the sender waits up to `wait_seconds` until a receiver has settled the message.

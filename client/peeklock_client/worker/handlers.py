@@ -79,6 +79,8 @@ def converter(kind: Any) -> Callable[[Any], Any]:
     """Return the function that converts a body to a type: by pydantic if it is a model, and else by msgspec."""
     if kind is Any or kind is inspect.Parameter.empty:
         return lambda body: body
+    if kind is bytes:
+        return _to_bytes
     validate: Callable[[Any], Any] = getattr(kind, "model_validate", None) or partial(msgspec.convert, type=kind)
 
     def convert(body: Any) -> Any:
@@ -88,6 +90,15 @@ def converter(kind: Any) -> Callable[[Any], Any]:
             raise InvalidBody(f"The body is no {getattr(kind, '__name__', kind)}: {error}") from error
 
     return convert
+
+
+def _to_bytes(body: Any) -> bytes:
+    """Return a body of bytes, or a text in UTF-8: bytes that are sent as text are received as text."""
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, bytes):
+        return body
+    raise InvalidBody(f"The body is no bytes but {type(body).__name__}.")
 
 
 def returned(value: object) -> list[NewMessage]:
