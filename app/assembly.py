@@ -105,7 +105,9 @@ def assemble_verbs(parts: Components) -> Broker:
         parts.random_fraction,
     )
     renewing = RenewPorts(parts.store, parts.lock_store, settling, parts.counters, parts.clock)
-    browsing = BrowsePorts(parts.store, parts.searches, parts.response_limits, parts.page_limits, parts.clock)
+    browsing = BrowsePorts(
+        parts.store, parts.lock_store, parts.searches, parts.response_limits, parts.page_limits, parts.clock
+    )
     sending = _send_ports(parts, shared.receivers)
     publishing = PublishPorts(sending, parts.topic_cache, parts.counters, parts.response_limits.budget, Turnstile())
     executing = ExecutePorts(parts.store, publishing, settling, parts.counters)

@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from app.broker.filtered_read import read_filtered
 from app.broker.filters import Filter, MatchAll
-from app.broker.ports import BrowseStore
+from app.broker.ports import BrowseStore, PromiseStore
 from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
+from app.domain.explanation import RecordedPromise, promised_end
 from app.domain.message import Message, MessageState, SelectedMessage
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
+from app.domain.settlement import LockToken
 from app.domain.weight import count_that_fit
 from app.runtime.clock import Clock
 
@@ -39,6 +43,7 @@ class BrowsePorts:
     """What reads of messages use."""
 
     messages: BrowseStore
+    lock_store: PromiseStore
     searches: SearchRegistry
     limits: ResponseLimits
     page_limits: PageLimits
@@ -50,7 +55,7 @@ async def browse(
 ) -> tuple[list[Message], int | None]:
     """Return matching messages above sequence number `after`, ascending, and the `after` of the next page.
 
-    The next `after` is None on the last page. A page before the last may be short or empty. A page weighs no more than
+    The locks of locked messages have the ends that their receivers were promised. The next `after` is None on the last page. A page before the last may be short or empty. A page weighs no more than
     a response may, unless it is a single message.
     """
     chosen, next_after = await _select_page(ports, queue, states, message_filter, after, limit)
@@ -60,7 +65,7 @@ async def browse(
     async with ports.limits.budget.reserve(sum(selected.weight for selected in chosen)):
         messages = await ports.messages.read_many(queue.id, [selected.sequence_number for selected in chosen])
     # A concurrent request may have moved a message to a state that was not requested.
-    return [message for message in messages if message.state in states], next_after
+    return await _with_promised_ends(ports, [message for message in messages if message.state in states]), next_after
 
 
 async def _select_page(
@@ -96,3 +101,34 @@ async def read_message(ports: BrowsePorts, queue: Queue, sequence_number: int) -
     if message is None:
         raise MessageNotFound(f"Queue {queue.name} holds no message {sequence_number}.")
     return message
+
+
+async def show_message(ports: BrowsePorts, queue: Queue, sequence_number: int) -> Message:
+    """Return one message as `read_message` does, with the end of its lock that its receiver was promised."""
+    (message,) = await _with_promised_ends(ports, [await read_message(ports, queue, sequence_number)])
+    return message
+
+
+async def _with_promised_ends(ports: BrowsePorts, messages: list[Message]) -> list[Message]:
+    """Ask the lock store for the ends of renewed locks. The others are as SQL has them.
+
+    If it does not answer, they stay at their bounds in SQL, which is when they end at the latest.
+    """
+    renewed = [message for message in messages if message.lock_generation and message.lock_token is not None]
+    if not renewed:
+        return messages
+    promises = await ports.lock_store.promises([_token_of(message) for message in renewed])
+    found = dict(zip((message.sequence_number for message in renewed), promises, strict=True))
+    return [_with_promised_end(message, found.get(message.sequence_number)) for message in messages]
+
+
+def _with_promised_end(message: Message, promise: RecordedPromise | None) -> Message:
+    if message.locked_until is None:
+        return message
+    ends_at = promised_end(message.locked_until, message.lock_generation, message.read_at, promise)
+    return msgspec.structs.replace(message, locked_until=ends_at)
+
+
+def _token_of(message: Message) -> LockToken:
+    assert message.lock_token is not None
+    return LockToken(message.sequence_number, message.lock_token)

@@ -63,14 +63,14 @@ async def cancel(ports: EditPorts, queue: Queue, sequence_number: int, if_match:
 async def _read_unlocked(
     ports: BrowsePorts, queue: Queue, sequence_number: int, if_match: Container[str] | None
 ) -> Message:
-    """Read the message. Refuses if its ETag does not match, or if a receiver holds it or its sender waits for one."""
+    """Read the message. Refuses if a receiver holds it, if its sender waits for one, or if its ETag does not match."""
     message = await read_message(ports, queue, sequence_number)
-    if if_match is not None and message.etag not in if_match:
-        raise PreconditionFailed(f'The message was changed: its ETag is now "{message.etag}", in quotes.')
     if message.is_offered:
         raise OfferedMessage
     if message.state is MessageState.LOCKED:
-        raise MessageLocked
+        raise MessageLocked  # an ETag counts only where the request would succeed without it (RFC 9110, 13.2.1)
+    if if_match is not None and message.etag not in if_match:
+        raise PreconditionFailed(f'The message was changed: its ETag is now "{message.etag}", in quotes.')
     return message
 
 

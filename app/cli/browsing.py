@@ -9,7 +9,7 @@ from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path, without
 from app.cli.option_groups import with_options
 from app.cli.selections import FilterText
 
-COLUMNS = ("sequence_number", "state", "priority", "message_id", "enqueued_at", "failure_count")
+COLUMNS = ("sequence_number", "state", "priority", "message_id", "enqueued_at", "failure_count", "locked_until")
 PAGE_SIZE = 1000
 
 

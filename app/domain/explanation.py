@@ -257,16 +257,27 @@ def _reason_of_scheduled(facts: MessageFacts) -> MessageReason:
     return MessageReason.RETRY_DELAYED if facts.delivery_count else MessageReason.SCHEDULED
 
 
+def promised_end(
+    locked_until: Instant, lock_generation: int, read_at: Instant, promise: RecordedPromise | None
+) -> Instant:
+    """Return when a lock ends for its receiver.
+
+    SQL bounds the end, and a record of the same generation says when the promise really ends. `read_at` is the store's clock
+    when the lock was read.
+    """
+    if promise is None or promise.generation != lock_generation:
+        return locked_until
+    return min(locked_until, read_at + promise.remaining)
+
+
 def _explain_lock(facts: MessageFacts, settings: QueueSettings, promise: RecordedPromise | None) -> MessageExplanation:
-    """Explain a lock. SQL bounds its end, and a record of the same generation says when the promise really ends.
+    """Explain a lock.
 
     If the lock store loses the record, the message is released at the bound. The failure waits for the longest delay
     that the retry policy allows.
     """
     lock = lock_of(facts)
-    locked_until = lock.locked_until
-    if promise is not None and promise.generation == lock.lock_generation:
-        locked_until = min(locked_until, lock.read_at + promise.remaining)
+    locked_until = promised_end(lock.locked_until, lock.lock_generation, lock.read_at, promise)
     has_ended = locked_until <= lock.read_at
     move = release(lock, settings, Failure(Outcome.LOCK_EXPIRED, LOCK_EXPIRED_REASON), random_fraction=0.0)
     return MessageExplanation(

@@ -166,7 +166,7 @@ class Message(msgspec.Struct, frozen=True):
     def etag(self) -> str:
         """The ETag: a digest of every field of the message that can change.
 
-        A store compares the same fields before it edits or cancels a message.
+        A store compares the same fields before it edits or cancels a message, which is not locked then.
         """
         parts = (
             self.sequence_number,
@@ -177,6 +177,7 @@ class Message(msgspec.Struct, frozen=True):
             self.delivery_count,
             self.failure_count,
             self.lock_generation,
+            self.locked_until,
             self.envelope.properties,
         )
         return blake2b(repr(parts).encode(), digest_size=12).hexdigest()

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from app.domain.delivery import is_redelivered
 from app.domain.instant import to_milliseconds
-from app.domain.message import MAX_BATCH_COUNT, MAX_RECEIVE_COUNT, BodyKind, Message
+from app.domain.message import MAX_BATCH_COUNT, MAX_RECEIVE_COUNT, BodyKind, Message, MessageState
 from app.domain.settlement import LockToken
 from app.wire.field_types import (
     STATE_NAMES,
@@ -93,6 +93,7 @@ class MessageView(msgspec.Struct, omit_defaults=True):
     properties: StoredProperties | UnsetType = UNSET
     expires_at: Timestamp | None = None
     last_failure: str | None = None
+    receiver_id: str | None = None
     lock_token: str | None = None
     locked_until: Timestamp | None = None
     lock_remaining_ms: int | None = None
@@ -177,8 +178,18 @@ def _received_view(message: Message) -> MessageView:
     return view
 
 
+def browsed_view(message: Message) -> MessageView:
+    """Build the JSON of a message for callers with the browse right: with its receiver and the end of its lock, but without
+    the token."""
+    view = message_view(message)
+    if message.state is MessageState.LOCKED:
+        view.receiver_id = message.receiver_id
+        view.locked_until = maybe_to_wire(message.locked_until)
+    return view
+
+
 def message_view(message: Message) -> MessageView:
-    """Build the JSON of a message for callers with the browse right: without its lock token."""
+    """Build the JSON of a message without anything about its lock."""
     envelope = message.envelope
     view = MessageView(
         sequence_number=message.sequence_number,

@@ -74,6 +74,8 @@ class Message(Generic[BodyType]):
     dead_letter_reason: str | None = None
     dead_letter_description: str | None = None
     dead_lettered_at: datetime | None = None
+    receiver_id: str | None = None
+    locked_until: datetime | None = None
 
 
 SHARED = [name for name in Message.__dataclass_fields__ if name != "body"]

@@ -228,7 +228,7 @@ def test_a_filter_documents_its_fields() -> None:
     descriptions = [text for where, text in walk(DOCUMENT) if where.endswith("/description") and "CEL" in str(text)]
     assert len(descriptions) == 8
     assert len(set(descriptions)) == 1
-    unseen = {"body", "body_base64", "lock_token", "locked_until", "lock_remaining_ms", "delivery"}
+    unseen = {"body", "body_base64", "lock_token", "receiver_id", "locked_until", "lock_remaining_ms", "delivery"}
     known = {*MessageView.__struct_fields__, "body_bytes"} - unseen
     fields, _, _ = str(descriptions[0]).partition("Times are timestamps")
     assert {*re.findall(r"`(\w+)`", fields)} - {"message"} == known

@@ -284,9 +284,9 @@ class Model:
         message = self.messages.get(number)
         if message is None:
             return None, "message-not-found"
-        if is_stale:
-            return None, "precondition-failed"
-        return (None, "message-locked") if message.state is MessageState.LOCKED else (message, "")
+        if message.state is MessageState.LOCKED:
+            return None, "message-locked"
+        return (None, "precondition-failed") if is_stale else (message, "")
 
     def _end(self, token: str, outcome: str, effect: Callable[[ModelMessage], None]) -> str:
         message = self.holder(token)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.broker.abandon import Abandonment, abandon
+from app.broker.browse import browse, read_message, show_message
 from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
@@ -235,6 +236,22 @@ async def test_of_two_concurrent_renewals_the_longer_promise_holds(
         await expire_locks(broker_fixture.broker.sweeping)
         assert await broker_fixture.state(queue, token) is MessageState.LOCKED
     await settle_one(broker_fixture.broker.settling, queue, complete(queue, token))
+
+
+async def test_a_browsed_message_shows_the_end_of_its_lock_as_it_was_promised(
+    broker_fixture: BrokerFixture, queue: Queue
+) -> None:
+    browsing, renewing = broker_fixture.broker.browsing, broker_fixture.broker.renewing
+    tokens = [await broker_fixture.receive_one(queue) for _ in range(2)]
+    for _ in range(2):
+        renewed = await renew(renewing, queue, tokens[0])
+        shown = await show_message(browsing, queue, tokens[0].sequence_number)
+        page, _ = await browse(browsing, queue, [MessageState.LOCKED], MatchAll(), 0, 10)
+        ends = [(message.locked_until or 0) - message.read_at for message in (shown, page[0])]
+        assert 0 < max(ends) <= renewed.duration
+        await broker_fixture.advance_time(1, *tokens)
+    alone = [await read(browsing, queue, tokens[1].sequence_number) for read in (read_message, show_message)]
+    assert alone[0].locked_until == alone[1].locked_until, "it was never renewed"
 
 
 @pytest.mark.behaviour("S3.33")

@@ -13,7 +13,7 @@ from app.api.http.authorize import authorize
 from app.api.http.operation import EmptyBody, operation
 from app.api.http.request import Request, invalid_cursor, invalid_path
 from app.api.http.response import JSON, MERGE_PATCH, OCTET_STREAM, Response
-from app.broker.browse import browse, read_message
+from app.broker.browse import browse, read_message, show_message
 from app.broker.edit import cancel, edit
 from app.broker.plan import plan_redrive, plan_restore
 from app.broker.ports import Edit
@@ -26,7 +26,7 @@ from app.domain.message import DEFAULT_PRIORITY, BodyKind, Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import FieldError, QueueNotFound, invalid_at
 from app.wire.field_types import MAX_INT64, Page, PropertyValue
-from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, message_view
+from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, browsed_view, message_view
 from app.wire.plans import plan_fields
 from app.wire.properties import decode_properties, encode_properties
 from app.wire.queues import RedriveDeadLetters, Redriven, Restored, RestoreMessages, parse_states
@@ -58,7 +58,7 @@ async def browse_messages(request: Request[None]) -> Response:
     found, more = await browse(
         request.broker.browsing, queue, chosen, parse_filter(query.filter, "#/query/filter"), after, query.limit
     )
-    return Response(MessagePage([message_view(message) for message in found], None if more is None else str(more)))
+    return Response(MessagePage([browsed_view(message) for message in found], None if more is None else str(more)))
 
 
 @operation(
@@ -66,9 +66,9 @@ async def browse_messages(request: Request[None]) -> Response:
     responses={200: MessageView, 304: None}, refusals=(404, 422), headers=("If-None-Match",), etag_statuses=(200, 304),
 )  # fmt: skip
 async def get_message(request: Request[None]) -> Response:
-    """Get one message in any state."""
-    message = await _read_message(request)
-    return Response(message_view(message), headers=_etag_header(message))
+    """Get one message in any state. A locked one has the name of its receiver, if that gave one, and the end of its lock."""
+    message = await show_message(request.broker.browsing, await request.queue(), sequence_number_of(request))
+    return Response(browsed_view(message), headers=_etag_header(message))
 
 
 @operation(

@@ -39,7 +39,7 @@ CHOSEN_BY_CLIENTS = (
 )
 """Texts that can be long. They follow the fields of the broker, so that they never displace a lock token."""
 
-NOT_IN_HEADERS = ("body", "body_base64", "content_type", "properties")
+NOT_IN_HEADERS = ("body", "body_base64", "content_type", "properties", "receiver_id")
 FIELDS = (
     *(name for name in MessageView.__struct_fields__ if name not in (*NOT_IN_HEADERS, *CHOSEN_BY_CLIENTS)),
     *CHOSEN_BY_CLIENTS,

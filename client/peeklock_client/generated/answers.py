@@ -518,6 +518,7 @@ class MessageView(Struct):
     properties: dict[str, Any] | UnsetType = UNSET
     expires_at: datetime | UnsetType = UNSET
     last_failure: str | UnsetType = UNSET
+    receiver_id: str | UnsetType = UNSET
     lock_token: str | UnsetType = UNSET
     locked_until: datetime | UnsetType = UNSET
     lock_remaining_ms: int | UnsetType = UNSET

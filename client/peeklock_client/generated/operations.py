@@ -229,7 +229,7 @@ class Operations(ABC):
     async def get_message(
         self, queue: str, sequence_number: str | int, *, if_none_match: str | None = None
     ) -> answers.MessageView:
-        """Get one message in any state."""
+        """Get one message in any state. A locked one has the name of its receiver, if that gave one, and the end of its lock."""
         return await self.call(
             "GET",
             f"/v1/queues/{quote(str(queue), safe='')}/messages/{quote(str(sequence_number), safe='')}",
