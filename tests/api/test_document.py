@@ -160,7 +160,14 @@ def test_numbers_have_formats() -> None:
 
 
 def test_properties_have_no_union_of_scalars() -> None:
-    assert SCHEMAS["Properties"]["additionalProperties"] == {}
+    """Nor the schema `{}`, of which clients in Go have pointers, nor `true`, of which some in Python lose the values."""
+    assert SCHEMAS["Properties"]["additionalProperties"] == {"description": "A text, a number, true, false or null."}
+
+
+@each_operation
+def test_the_body_of_every_request_is_named_body_in_clients(promise: dict[str, Any]) -> None:
+    """A client in Go does not compile if a body has the name of its schema, and the schema is called `Execute`."""
+    assert promise.get("x-codegen-request-body-name") == ("body" if "requestBody" in promise else None)
 
 
 def test_a_default_is_said_in_words() -> None:

@@ -152,6 +152,9 @@ SUCCESS_DESCRIPTIONS = {
     304: "The client has this already.",
 }
 EXAMPLES_FILE = Path(__file__).with_name("answer_examples.json")
+BODY_PARAMETER = "body"
+"""What generated clients call the body of a request. They would name it after its schema, which Go may not accept."""
+
 BINARY: Schema = {"type": "string", "format": "binary"}
 
 
@@ -256,6 +259,7 @@ def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     }
     if operation.body is not None:
         operation_object["requestBody"] = _request_body(operation)
+        operation_object["x-codegen-request-body-name"] = BODY_PARAMETER
     if operation.right is None:
         operation_object["security"] = []
     else:

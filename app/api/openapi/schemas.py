@@ -34,6 +34,8 @@ NAMED_TYPES: Mapping[str, Any] = {
 REFERENCED = (sending.MessageToSend,)
 """Structs that a request names in a reference alone, because their entries are decoded one at a time."""
 
+ANY_SCALAR = "A text, a number, true, false or null."
+
 MAX_INT32 = 2**31 - 1
 INT64 = {"minimum": field_types.MIN_INT64, "maximum": field_types.MAX_INT64}
 
@@ -110,7 +112,8 @@ class Schemas:
                 return self._cleaned(value)
             case "additionalProperties":
                 # Generators make no type, or a wrong one, of a union of scalars: one for Java turned 17 into true.
-                return {} if "anyOf" in (value or {}) else value and self._cleaned(value)
+                # Of a schema without any member, one for Go makes pointers; of `true`, one for Python makes an empty class.
+                return {"description": ANY_SCALAR} if "anyOf" in (value or {}) else value and self._cleaned(value)
             case "anyOf":
                 return [self._cleaned(member) for member in value]
             case "description":
