@@ -9,10 +9,12 @@ if sys.version_info < (3, 11):
     sys.exit(2)
 
 import argparse
+from pathlib import Path
 
-from developing.commands import COMMANDS, bench, pipeline_demo, test
+from developing.commands import COMMANDS, bench, pipeline_demo, sdk, test
 from developing.machine import SERVERS
 from developing.processes import Refusal, say
+from developing.sdk import GENERATORS
 
 
 def read_command_line() -> argparse.Namespace:
@@ -28,6 +30,10 @@ def read_command_line() -> argparse.Namespace:
             sub.add_argument("--faults", choices=("short", "all"), default="short", help="which fault tests to run")
             sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="run without this server")
             sub.add_argument("--mutants", action="store_true", help="list the mutations that no fast test detects")
+        if command is sdk:
+            sub.add_argument("language", choices=GENERATORS, help=f"one of {', '.join(GENERATORS)}", metavar="LANGUAGE")
+            text = "where to write it; by default build/sdk/LANGUAGE"
+            sub.add_argument("directory", nargs="?", type=Path, help=text, metavar="DIRECTORY")
         if command is bench:
             sub.add_argument("--pipeline", action="store_true", help="measure the data pipeline instead of the service")
     arguments, arguments.rest = parser.parse_known_args()

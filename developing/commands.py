@@ -8,16 +8,18 @@ from pathlib import Path
 
 from benchmarks.options import option_parser
 from developing.checks import CHECKS, run_check
-from developing.environment import make_venv, prepare, prepare_node
+from developing.environment import make_venv, prepare, prepare_node, prepare_sdk
 from developing.machine import apt_install, install_java, install_servers
 from developing.parallel import run_parallel
 from developing.paths import BIN, CLIENT, ENVIRONMENT, GENERATE, OPENAPI, PIPELINE, PIPELINE_TESTS, PYTHON, ROOT
 from developing.processes import call, output, status
+from developing.sdk import BY_OPENAPI_GENERATOR, make_sdk
 
 REQUIREMENT_SETS = (
     "uv",
     "run",
     "test",
+    "sdk",
     "helm",
     "build",
 )  # in this order: the versions of earlier files constrain the later ones
@@ -99,6 +101,17 @@ def openapi(_: argparse.Namespace) -> int:
     return status(PYTHON, GENERATE)
 
 
+def sdk(arguments: argparse.Namespace) -> int:
+    """Make an SDK of the API for a language from openapi/openapi.json; docs/sdks.md is the guide."""
+    prepare_sdk()
+    if arguments.language in BY_OPENAPI_GENERATOR:
+        install_java()
+    directory = arguments.directory or ROOT / "build/sdk" / arguments.language
+    warnings = make_sdk(arguments.language, directory)
+    print("\n".join([*warnings, str(directory)]), flush=True)
+    return 1 if warnings else 0
+
+
 def lock(arguments: argparse.Namespace) -> int:
     """Compile requirements/*.in to pinned versions with hashes; `--upgrade` takes the newest that are allowed."""
     if not (BIN / "uv").exists():
@@ -114,4 +127,4 @@ def lock(arguments: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = (run, test, check, bench, pipeline_demo, openapi, lock)
+COMMANDS = (run, test, check, bench, pipeline_demo, openapi, sdk, lock)

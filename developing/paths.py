@@ -9,6 +9,8 @@ ROOT = Path(__file__).resolve().parents[1]
 VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 PYTHON = BIN / "python"
+SDK_VENV = ROOT / ".venv-sdk"
+"""The generators of SDKs and what their Python needs, apart from the versions that the server needs."""
 REQUIREMENTS = ROOT / "requirements"
 PIPELINE, PIPELINE_TESTS = "pipeline/pyproject.toml", "tests/pipeline"
 CLIENT, GENERATE = "client/pyproject.toml", "client/generate.py"
