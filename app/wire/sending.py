@@ -191,22 +191,29 @@ class AcceptedMessage(msgspec.Struct):
     durability: Literal["volatile"] = "volatile"
 
 
-class DeliveredMessage(msgspec.Struct, omit_defaults=True):
-    """A message whose receiver has accepted it, and the reply, if it gave one."""
+class SendAnswer(msgspec.Struct, omit_defaults=True):
+    """The answer to a send. Only that to a synchronous send has `outcome`, and `reply` if the receiver gave one.
 
-    outcome: Literal["completed", "received"]
-    sequence_number: int
+    It has every field of `SentMessage` and `AcceptedMessage`, because many clients decode all three answers as one type.
+    """
+
     message_id: str
+    sequence_number: int | msgspec.UnsetType | None = msgspec.UNSET
+    enqueued_at: Timestamp | msgspec.UnsetType | None = msgspec.UNSET
+    state: SentState | msgspec.UnsetType = msgspec.UNSET
+    duplicate: bool | msgspec.UnsetType = msgspec.UNSET
+    durability: Literal["volatile"] | msgspec.UnsetType = msgspec.UNSET
+    outcome: Literal["completed", "received"] | msgspec.UnsetType = msgspec.UNSET
     reply: AnyJson | msgspec.UnsetType = msgspec.UNSET
 
 
-def delivered_message(completion: Completion) -> DeliveredMessage:
+def delivered_message(completion: Completion) -> SendAnswer:
     """Build the JSON of a synchronous send that was accepted."""
-    return DeliveredMessage(
-        "completed" if completion.outcome is Outcome.COMPLETED else "received",
-        completion.sequence_number,
-        completion.message_id,
-        msgspec.UNSET if completion.reply is None else msgspec.Raw(completion.reply),
+    return SendAnswer(
+        outcome="completed" if completion.outcome is Outcome.COMPLETED else "received",
+        sequence_number=completion.sequence_number,
+        message_id=completion.message_id,
+        reply=msgspec.UNSET if completion.reply is None else msgspec.Raw(completion.reply),
     )
 
 

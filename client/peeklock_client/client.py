@@ -118,7 +118,7 @@ class Queue:
             requests.SendMessage, new_message(body, fields), delivery="synchronous", wait_seconds=wait_seconds
         )
         delivered = await self._api.send_message(self.name, message, idempotency_key=new_key(), traceparent=TRACE.get())
-        assert isinstance(delivered, answers.DeliveredMessage)
+        assert isinstance(delivered, answers.SendAnswer)
         return given(delivered.reply)
 
     # ---- receive -----------------------------------------------------------------------------------------------------

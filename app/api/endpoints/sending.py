@@ -32,8 +32,8 @@ from app.domain.refusals import InvalidRequest, Refusal, invalid_at
 from app.domain.sending import NewMessage
 from app.wire.sending import (
     AcceptedMessage,
-    DeliveredMessage,
     RefusedSend,
+    SendAnswer,
     SendBatch,
     SendMessage,
     SendResult,
@@ -52,7 +52,7 @@ SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
 
 @operation(
     "POST", "/v1/queues/{queue}/messages", right=Right.SEND, tag="messages",
-    body=SendMessage, empty_body=EmptyBody.REFUSED, responses={200: DeliveredMessage, 201: SentMessage, 202: AcceptedMessage}, has_location=True,
+    body=SendMessage, empty_body=EmptyBody.REFUSED, responses={200: SendAnswer, 201: SentMessage, 202: AcceptedMessage}, has_location=True,
     refusals=(*SEND_REFUSALS, 504), headers=SEND_HEADER_NAMES,
     example={"body": {"order": 17}, "subject": "order.placed", "properties": {"region": "eu"}, "delay_seconds": 5},
 )  # fmt: skip
@@ -91,7 +91,7 @@ async def _send_synchronously(request: Request[SendMessage]) -> Response:
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/raw", right=Right.SEND, tag="messages",
-    body=bytes, responses={201: SentMessage, 202: AcceptedMessage}, has_location=True, refusals=SEND_REFUSALS,
+    body=bytes, responses={201: SendAnswer, 202: AcceptedMessage}, has_location=True, refusals=SEND_REFUSALS,
     headers=(*SEND_HEADER_NAMES, "Peeklock-Transaction-Id", PROPERTIES_HEADER, *FIELD_HEADERS),
 )  # fmt: skip
 async def send_raw(request: Request[bytes]) -> Response:

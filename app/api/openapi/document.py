@@ -222,13 +222,16 @@ def _add_examples(paths: Mapping[str, Mapping[str, dict[str, Any]]], operations:
         if operation.example is not None:
             documented["requestBody"]["content"][operation.request_media_type.decode()]["example"] = operation.example
         for status, shape in operation.responses.items():
-            if shape not in (None, bytes) and (example := examples.get(operation.name) or examples.get(shape.__name__)):
+            if shape in (None, bytes):
+                continue
+            names = (f"{operation.name} {status}", operation.name, shape.__name__)
+            if example := next((examples[name] for name in names if name in examples), None):
                 content = documented["responses"][str(status)]["content"]
                 content[operation.response_media_type.decode()]["example"] = example
 
 
 def answer_examples() -> Mapping[str, Any]:
-    """Return examples of answers, each by the name of its operation or of its struct."""
+    """Return examples of answers, each by its operation and status, its operation, or its struct."""
     return json.loads(EXAMPLES_FILE.read_text())
 
 

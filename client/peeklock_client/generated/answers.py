@@ -26,17 +26,6 @@ class AddedState(Struct):
     version: int
 
 
-class DeliveredMessage(Struct):
-    """
-    A message whose receiver has accepted it, and the reply, if it gave one.
-    """
-
-    outcome: str
-    sequence_number: int
-    message_id: str
-    reply: Any | UnsetType = UNSET
-
-
 class ExponentialRetryDelay(Struct, tag_field="kind", tag="exponential"):
     """
     `first_seconds`, then `factor` times the previous delay, up to `max_seconds`.
@@ -720,6 +709,23 @@ class Restored(Struct):
     bytes: int | UnsetType = UNSET
     complete: bool | UnsetType = UNSET
     sample: list[SampleMessage] | UnsetType = UNSET
+
+
+class SendAnswer(Struct):
+    """
+    The answer to a send. Only that to a synchronous send has `outcome`, and `reply` if the receiver gave one.
+
+    It has every field of `SentMessage` and `AcceptedMessage`, because many clients decode all three answers as one type.
+    """
+
+    message_id: str
+    sequence_number: int | None | UnsetType = UNSET
+    enqueued_at: datetime | None | UnsetType = UNSET
+    state: str | UnsetType = UNSET
+    duplicate: bool | UnsetType = UNSET
+    durability: str | UnsetType = UNSET
+    outcome: str | UnsetType = UNSET
+    reply: Any | UnsetType = UNSET
 
 
 class SentMessage(Struct):

@@ -32,12 +32,12 @@ class Operations(ABC):
         *,
         idempotency_key: str | None = None,
         traceparent: str | None = None,
-    ) -> answers.DeliveredMessage | answers.SentMessage | answers.AcceptedMessage:
+    ) -> answers.SendAnswer | answers.SentMessage | answers.AcceptedMessage:
         """Send a message."""
         return await self.call(
             "POST",
             f"/v1/queues/{quote(str(queue), safe='')}/messages",
-            {200: answers.DeliveredMessage, 201: answers.SentMessage, 202: answers.AcceptedMessage},
+            {200: answers.SendAnswer, 201: answers.SentMessage, 202: answers.AcceptedMessage},
             body=body,
             headers={"Idempotency-Key": idempotency_key, "traceparent": traceparent},
         )
