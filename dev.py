@@ -29,6 +29,9 @@ def read_command_line() -> argparse.Namespace:
         if command is test:
             sub.add_argument("--faults", choices=("short", "all"), default="short", help="which fault tests to run")
             sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="run without this server")
+            sub.add_argument(
+                "--sdks", action="store_true", help="make and try the SDKs of all languages, and only them"
+            )
             sub.add_argument("--mutants", action="store_true", help="list the mutations that no fast test detects")
         if command is sdk:
             sub.add_argument("language", choices=GENERATORS, help=f"one of {', '.join(GENERATORS)}", metavar="LANGUAGE")

@@ -6,12 +6,15 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 from developing.paths import PYTHON
 from developing.processes import Refusal, call, output, say
 
 SERVERS = {"postgresql": "postgresql", "mariadb": "mariadb-server", "redis": "redis-server"}  # and their packages
 JAVA, JAVA_PACKAGE = 17, "openjdk-17-jre-headless"
+JAVA_ANNOTATIONS = Path("/usr/share/java/geronimo-annotation-1.3-spec.jar")
+"""The annotation `Generated`, which the SDK for Java uses."""
 
 
 def install_servers(without: list[str]) -> None:
@@ -26,6 +29,16 @@ def install_java() -> None:
     """Install the Java runtime that Spark needs, if Java is missing or older."""
     if java_version() < JAVA:
         apt_install(JAVA_PACKAGE)
+
+
+def install_compilers() -> None:
+    """Install what compiles the SDKs for Java and Go. Debian has no compiler for C#."""
+    programs = {"javac": "default-jdk-headless", "go": "golang-go"}
+    packages = [package for program, package in programs.items() if shutil.which(program) is None]
+    if not JAVA_ANNOTATIONS.exists():
+        packages.append("libgeronimo-annotation-1.3-spec-java")
+    if packages:
+        apt_install(*packages)
 
 
 def java_version() -> int:

@@ -16,6 +16,9 @@ BY_OPENAPI_GENERATOR = ("java", "go", "csharp", "typescript-fetch", "python")
 BUILD_FILES = ".github/**,.gitlab-ci.yml,.travis.yml,appveyor.yml,git_push.sh"
 ONLY_SOURCES = "apiTests=false,modelTests=false,apiDocs=false,modelDocs=false"
 
+GENERATOR_ARCHIVE = "lib/python*/site-packages/openapi_generator_cli/openapi-generator.jar"
+"""It also has Jackson, which the SDK for Java needs."""
+
 HARMLESS_WARNINGS = (
     "OpenAPI 3.1 support is still in beta",  # about every document of this version
     "Failed to get the schema name: null",  # about the properties of messages: a map of values of any type, as wanted
@@ -57,10 +60,10 @@ def _openapi_python_client(_: str, directory: Path) -> str:
 
 
 def _hey_api(_: str, directory: Path) -> str:
-    plugins = ("@hey-api/typescript", "@hey-api/sdk", "@hey-api/client-fetch")
     program = SDK_NODE / "node_modules/@hey-api/openapi-ts/bin/run.js"
-    options = ("--input", OPENAPI, "--output", directory, "--plugins", *plugins, "--no-log-file")
-    return _generate(node(SDK_VENV), program, *options)
+    # The directory is in the environment: an option for it would replace all that the configuration says of the output.
+    configuration, variables = CONFIGURATIONS / "hey-api.mjs", {"SDK_DIRECTORY": str(directory)}
+    return _generate(node(SDK_VENV), program, "--file", configuration, "--no-log-file", **variables)
 
 
 def _openapi_typescript(_: str, directory: Path) -> str:
@@ -87,12 +90,12 @@ def _decode_exact_numbers(directory: Path) -> None:
         file.write_text(file.read_text().replace(decoder, f"{decoder}\tdecoder.UseNumber()\n"))
 
 
-def _generate(*command: str | Path) -> str:
+def _generate(*command: str | Path, **variables: str) -> str:
     path = f"{SDK_VENV / 'bin'}{os.pathsep}{ENVIRONMENT.get('PATH', '')}"
     done = subprocess.run(
         [str(part) for part in command],
         cwd=ROOT,
-        env={**ENVIRONMENT, "PATH": path, "NO_COLOR": "1", "RUFF_NO_CACHE": "true"},
+        env={**ENVIRONMENT, "PATH": path, "NO_COLOR": "1", "RUFF_NO_CACHE": "true", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -18,9 +18,10 @@ SHARED_RUN_VARIABLE = "PEEKLOCK_TEST_RUN"  # names the shared directory to the o
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the two options of `dev.py test`."""
+    """Add the options of `dev.py test`."""
     parser.addoption("--without", action="append", default=[], choices=list(KINDS), help="leave this server out")
     parser.addoption("--faults", choices=["short", "all"], default="short", help="which fault tests to run")
+    parser.addoption("--sdks", action="store_true", help="run the tests of SDKs that need a JDK and Go")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,15 +39,20 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the long fault tests without `--faults=all`, and raise the timeouts of those that run."""
+    """Leave out the tests that an option would select, and raise the timeouts of fault tests."""
     for item in items:
         if item.get_closest_marker("faults"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS))
-    if config.getoption("--faults") == "all":
-        return
-    long = [item for item in items if (mark := item.get_closest_marker("faults")) and mark.args == ("all",)]
-    config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if item not in long]
+    left_out = [item for item in items if _is_left_out(item, config)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
+    if item.get_closest_marker("sdks") and not config.getoption("--sdks"):
+        return True
+    faults = item.get_closest_marker("faults")
+    return faults is not None and faults.args == ("all",) and config.getoption("--faults") != "all"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

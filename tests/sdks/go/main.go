@@ -1,0 +1,159 @@
+// Send, receive, renew and settle with the SDK that openapi-generator makes for Go.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	peeklock "example.com/peeklock/peeklock"
+)
+
+var (
+	ctx    = context.Background()
+	client *peeklock.APIClient
+	queue  string
+)
+
+// check ends the program at the first error.
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func receive(wanted *peeklock.ReceiveMessages) []peeklock.MessageView {
+	received, _, err := client.MessagesAPI.ReceiveMessages(ctx, queue).Body(*wanted).Execute()
+	check(err)
+	return received.Messages
+}
+
+func send(message *peeklock.SendMessage) *peeklock.SendAnswer {
+	sent, _, err := client.MessagesAPI.SendMessage(ctx, queue).Body(*message).Execute()
+	check(err)
+	return sent
+}
+
+func waitSeconds(seconds float64) *peeklock.ReceiveMessages {
+	wanted := peeklock.NewReceiveMessages()
+	wanted.SetWaitSeconds(seconds)
+	return wanted
+}
+
+func summary(result peeklock.SettlementResult) []string {
+	switch one := result.GetActualInstance().(type) {
+	case *peeklock.SettledResult:
+		return []string{one.Result, string(one.Outcome)}
+	case *peeklock.RefusedResult:
+		return []string{one.Result, one.Problem.Code}
+	default:
+		return []string{"renewed"}
+	}
+}
+
+// settlements returns four settlements of these deliveries, and one of a delivery that has ended.
+func settlements(tokens []string, ended string) []peeklock.Settlement {
+	abandon := peeklock.NewAbandonSettlement("abandon", tokens[1])
+	abandon.SetDelaySeconds(600)
+	abandon.SetProperties(map[string]interface{}{"tried": true})
+	deadLetter := peeklock.NewDeadLetterSettlement("dead_letter", tokens[2])
+	deadLetter.SetReason("no-such-article")
+	return []peeklock.Settlement{
+		peeklock.CompleteSettlementAsSettlement(peeklock.NewCompleteSettlement("complete", tokens[0])),
+		peeklock.AbandonSettlementAsSettlement(abandon),
+		peeklock.DeadLetterSettlementAsSettlement(deadLetter),
+		peeklock.RenewSettlementAsSettlement(peeklock.NewRenewSettlement("renew", tokens[3])),
+		peeklock.DeferSettlementAsSettlement(peeklock.NewDeferSettlement("defer", ended)),
+	}
+}
+
+func main() {
+	configuration := peeklock.NewConfiguration()
+	configuration.Servers = peeklock.ServerConfigurations{{URL: os.Args[1]}}
+	client, queue = peeklock.NewAPIClient(configuration), os.Args[2]
+	settings := peeklock.NewQueueSettingsBody()
+	settings.SetLockDurationSeconds(600)
+	_, _, err := client.QueuesAPI.PutQueue(ctx, queue).Body(*settings).Execute()
+	check(err)
+
+	message := peeklock.NewSendMessage()
+	message.SetBody(map[string]interface{}{
+		"order": 17,
+		"lines": []map[string]interface{}{{"article": "007", "count": 9007199254740993}},
+		"note":  nil,
+	})
+	message.SetProperties(map[string]interface{}{
+		"text":          "007",
+		"letters":       "grün ☕",
+		"time":          "2026-11-24T03:48:19.123456Z",
+		"small":         17,
+		"beyond_double": 9007199254740993,
+		"greatest":      math.MaxInt64,
+		"least":         math.MinInt64,
+		"fraction":      0.1,
+		"large":         1e300,
+		"yes":           true,
+		"no":            false,
+		"nothing":       nil,
+	})
+	sent := send(message)
+	received := receive(waitSeconds(20))[0]
+	token := received.GetLockToken()
+	longer := peeklock.NewRenewLock()
+	longer.SetLockSeconds(3600)
+	renewed, _, err := client.LocksAPI.RenewLock(ctx, queue, token).Body(*longer).Execute()
+	check(err)
+	completed, _, err := client.LocksAPI.CompleteLock(ctx, queue, token).Execute()
+	check(err)
+	_, _, err = client.LocksAPI.AbandonLock(ctx, queue, token).Execute()
+	var refused *peeklock.GenericOpenAPIError
+	if !errors.As(err, &refused) {
+		panic(err)
+	}
+	problem := refused.Model().(peeklock.Problem)
+
+	numbers := make([]peeklock.MessageToSend, 4)
+	for number := range numbers {
+		numbers[number].SetBody(number)
+	}
+	_, _, err = client.MessagesAPI.SendBatch(ctx, queue).Body(*peeklock.NewSendBatch(numbers)).Execute()
+	check(err)
+	four := waitSeconds(20)
+	four.SetMaxMessages(4)
+	tokens := []string{}
+	for _, one := range receive(four) {
+		tokens = append(tokens, one.GetLockToken())
+	}
+	batch := peeklock.NewSettleMessages(settlements(tokens, token))
+	settled, _, err := client.LocksAPI.SettleMessages(ctx, queue).Body(*batch).Execute()
+	check(err)
+	results := [][]string{}
+	for _, result := range settled.Results {
+		results = append(results, summary(result))
+	}
+
+	none := receive(waitSeconds(0.1))
+	waiting := make(chan []peeklock.MessageView)
+	go func() { waiting <- receive(waitSeconds(20)) }()
+	wake := peeklock.NewSendMessage()
+	wake.SetBody("wake")
+	send(wake)
+	woken := (<-waiting)[0]
+
+	written, err := json.Marshal(map[string]interface{}{
+		"same_message": sent.GetSequenceNumber() == received.SequenceNumber,
+		"properties":   received.Properties,
+		"body":         received.Body,
+		"renewed":      renewed.LockRemainingMs > 600_000,
+		"completed":    completed.Outcome,
+		"problem":      []interface{}{problem.Status, problem.Code, problem.Retryable},
+		"results":      results,
+		"none":         len(none),
+		"woken":        woken.Body,
+	})
+	check(err)
+	fmt.Println(string(written))
+}

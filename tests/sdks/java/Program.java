@@ -1,0 +1,148 @@
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
+import peeklock.ApiClient;
+import peeklock.ApiException;
+import peeklock.api.LocksApi;
+import peeklock.api.MessagesApi;
+import peeklock.api.QueuesApi;
+import peeklock.model.*;
+
+/** Send, receive, renew and settle with the SDK that openapi-generator makes for Java. */
+public class Program {
+    private final String queue;
+    private final MessagesApi messages;
+    private final LocksApi locks;
+    private final QueuesApi queues;
+    private final ObjectMapper json;
+
+    Program(String url, String queue) {
+        ApiClient client = new ApiClient();
+        client.updateBaseUri(url);
+        this.queue = queue;
+        this.messages = new MessagesApi(client);
+        this.locks = new LocksApi(client);
+        this.queues = new QueuesApi(client);
+        this.json = client.getObjectMapper();
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        new Program(arguments[0], arguments[1]).run();
+    }
+
+    static Map<String, Object> properties() {
+        Map<String, Object> properties = new LinkedHashMap<>();
+        properties.put("text", "007");
+        properties.put("letters", "grün ☕");
+        properties.put("time", "2026-11-24T03:48:19.123456Z");
+        properties.put("small", 17);
+        properties.put("beyond_double", 9007199254740993L);
+        properties.put("greatest", Long.MAX_VALUE);
+        properties.put("least", Long.MIN_VALUE);
+        properties.put("fraction", 0.1);
+        properties.put("large", 1e300);
+        properties.put("yes", true);
+        properties.put("no", false);
+        properties.put("nothing", null);
+        return properties;
+    }
+
+    static Map<String, Object> body() {
+        Map<String, Object> body = new LinkedHashMap<>();
+        body.put("order", 17);
+        body.put("lines", List.of(Map.of("article", "007", "count", 9007199254740993L)));
+        body.put("note", null);
+        return body;
+    }
+
+    List<MessageView> receive(ReceiveMessages wanted) throws ApiException {
+        return messages.receiveMessages(queue, wanted, null, null).getMessages();
+    }
+
+    /** Returns the problem with which a server refuses to abandon a delivery that has ended. */
+    Problem refusal(String token) throws Exception {
+        try {
+            locks.abandonLock(queue, token, null);
+            throw new IllegalStateException("the delivery was abandoned");
+        } catch (ApiException refused) {
+            return json.readValue(refused.getResponseBody(), Problem.class);
+        }
+    }
+
+    static List<String> summary(SettlementResult result) {
+        Object one = result.getActualInstance();
+        if (one instanceof SettledResult) {
+            return List.of("settled", ((SettledResult) one).getOutcome().getValue());
+        }
+        return one instanceof RefusedResult
+            ? List.of("refused", ((RefusedResult) one).getProblem().getCode())
+            : List.of("renewed");
+    }
+
+    static List<Settlement> settlements(List<String> tokens, String ended) {
+        return List.of(
+            new Settlement(
+                new CompleteSettlement().action(CompleteSettlement.ActionEnum.COMPLETE).lockToken(tokens.get(0))),
+            new Settlement(
+                new AbandonSettlement()
+                    .action(AbandonSettlement.ActionEnum.ABANDON)
+                    .lockToken(tokens.get(1))
+                    .delaySeconds(600.0)
+                    .putPropertiesItem("tried", true)),
+            new Settlement(
+                new DeadLetterSettlement()
+                    .action(DeadLetterSettlement.ActionEnum.DEAD_LETTER)
+                    .lockToken(tokens.get(2))
+                    .reason("no-such-article")),
+            new Settlement(new RenewSettlement().action(RenewSettlement.ActionEnum.RENEW).lockToken(tokens.get(3))),
+            new Settlement(new DeferSettlement().action(DeferSettlement.ActionEnum.DEFER).lockToken(ended)));
+    }
+
+    void run() throws Exception {
+        queues.putQueue(queue, new QueueSettingsBody().lockDurationSeconds(600.0), null, null);
+        Map<String, Object> found = new LinkedHashMap<>();
+
+        SendMessage message = new SendMessage().body(body()).properties(properties());
+        SendAnswer sent = messages.sendMessage(queue, message, null, null);
+        MessageView received = receive(new ReceiveMessages().waitSeconds(20.0)).get(0);
+        String token = received.getLockToken();
+        found.put("same_message", sent.getSequenceNumber().equals(received.getSequenceNumber()));
+        found.put("properties", received.getProperties());
+        found.put("body", received.getBody());
+        LockRenewed renewed = locks.renewLock(queue, token, new RenewLock().lockSeconds(3600.0));
+        found.put("renewed", renewed.getLockRemainingMs() > 600_000);
+        found.put("completed", locks.completeLock(queue, token, null).getOutcome().getValue());
+        Problem problem = refusal(token);
+        found.put("problem", Arrays.asList(problem.getStatus(), problem.getCode(), problem.getRetryable()));
+
+        List<MessageToSend> numbers =
+            IntStream.range(0, 4).mapToObj(number -> new MessageToSend().body(number)).collect(Collectors.toList());
+        messages.sendBatch(queue, new SendBatch().messages(numbers), null, null);
+        List<String> tokens =
+            receive(new ReceiveMessages().maxMessages(4).waitSeconds(20.0)).stream()
+                .map(MessageView::getLockToken)
+                .collect(Collectors.toList());
+        SettleMessages batch = new SettleMessages().settlements(settlements(tokens, token));
+        List<SettlementResult> results = locks.settleMessages(queue, batch).getResults();
+        found.put("results", results.stream().map(Program::summary).collect(Collectors.toList()));
+
+        found.put("none", receive(new ReceiveMessages().waitSeconds(0.1)).size());
+        CompletableFuture<MessageView> waiting =
+            CompletableFuture.supplyAsync(
+                () -> {
+                    try {
+                        return receive(new ReceiveMessages().waitSeconds(20.0)).get(0);
+                    } catch (ApiException refused) {
+                        throw new IllegalStateException(refused);
+                    }
+                });
+        messages.sendMessage(queue, new SendMessage().body("wake"), null, null);
+        found.put("woken", waiting.get().getBody());
+        System.out.println(new ObjectMapper().writeValueAsString(found));
+    }
+}

@@ -1,0 +1,172 @@
+"""SDKs are made without a warning that matters, compile, and lose nothing of a message on its way through a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from developing.environment import SDK_NODE, digest, environment_lock, node
+from developing.machine import JAVA_ANNOTATIONS
+from developing.paths import OPENAPI, REQUIREMENTS, ROOT, SDK_VENV
+from developing.sdk import CONFIGURATIONS, GENERATOR_ARCHIVE, GENERATORS, make_sdk
+from tests.peeklock_process import services
+
+PROGRAMS = Path(__file__).parent
+PYTHONS, TYPESCRIPTS = ("python", "openapi-python-client"), ("typescript-fetch", "hey-api", "openapi-typescript")
+WITH_TOOLCHAINS = ("java", "go", "csharp")
+"""Languages whose compilers are not among the packages of Python and npm. C# has none in Debian, so it is only made."""
+
+MADE = SDK_VENV / "made"
+TIMEOUT_SECONDS = 240
+
+PROPERTIES = {
+    "text": "007",
+    "letters": "grün ☕",
+    "time": "2026-11-24T03:48:19.123456Z",
+    "small": 17,
+    "beyond_double": 2**53 + 1,
+    "greatest": 2**63 - 1,
+    "least": -(2**63),
+    "fraction": 0.1,
+    "large": 1e300,
+    "yes": True,
+    "no": False,
+    "nothing": None,
+}
+EXPECTED = {
+    "same_message": True,
+    "properties": PROPERTIES,
+    "body": {"order": 17, "lines": [{"article": "007", "count": 2**53 + 1}], "note": None},
+    "renewed": True,
+    "completed": "completed",
+    "problem": [409, "already-settled", False],
+    "results": [
+        ["settled", "completed"],
+        ["settled", "abandoned"],
+        ["settled", "dead_lettered"],
+        ["renewed"],
+        ["refused", "already-settled"],
+    ],
+    "none": 0,
+    "woken": "wake",
+}
+SAFE = {**PROPERTIES, "greatest": 2**53 - 1, "least": -(2**53) + 1}
+EXPECTED_OF_JAVASCRIPT = {
+    **EXPECTED,
+    # Its numbers hold integers up to 2^53.
+    "properties": {name: value for name, value in SAFE.items() if name != "beyond_double"},
+    "body": {"order": 17, "lines": [{"article": "007", "count": 2}], "note": None},
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with services(tmp_path_factory.mktemp("sdks")) as start:
+        yield start().url
+
+
+def sdk(language: str) -> Path:
+    """Return the directory of an SDK, which is made again only if something changed of which it is made."""
+    assert SDK_VENV.exists(), "the generators are missing: run `python3 dev.py test tests/sdks`"
+    sources = [OPENAPI, ROOT / "developing/sdk.py", REQUIREMENTS / "sdk.txt", *sorted(CONFIGURATIONS.iterdir())]
+    made = MADE / f"{language}-{digest(*sources)[:16]}"
+    with environment_lock():  # or two workers would make it at the same time
+        if not made.exists():
+            MADE.mkdir(exist_ok=True)
+            directory = Path(tempfile.mkdtemp(dir=MADE))
+            assert make_sdk(language, directory) == []
+            for older in MADE.glob(f"{language}-????????????????"):
+                shutil.rmtree(older)
+            directory.rename(made)
+    return made
+
+
+def printed(*command: str | Path, directory: Path, **variables: str) -> str:
+    """Run a program, and return what it has printed. The test fails with all its output if the program fails."""
+    done = subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def same(output: str, expected: Any) -> None:
+    """Compare as JSON texts, in which 1, 1.0 and true differ."""
+    assert json.dumps(json.loads(output), sort_keys=True, indent=1) == json.dumps(expected, sort_keys=True, indent=1)
+
+
+@pytest.mark.parametrize(
+    "language",
+    [pytest.param(name, marks=[pytest.mark.sdks] * (name in WITH_TOOLCHAINS)) for name in GENERATORS],
+)
+def test_an_sdk_is_made_without_a_warning_that_matters(language: str) -> None:
+    assert any(sdk(language).iterdir())
+
+
+@pytest.mark.parametrize("language", PYTHONS)
+def test_a_program_with_an_sdk_for_python_has_correct_types(language: str) -> None:
+    interpreter, program = SDK_VENV / "bin/python", PROGRAMS / language / "program.py"
+    printed(interpreter, "-m", "compileall", "-q", "peeklock_sdk", directory=sdk(language))
+    pyright = (SDK_VENV / "bin/pyright", f"--pythonpath={interpreter}", program)
+    path = f"{SDK_VENV / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    assert printed(*pyright, directory=sdk(language), PATH=path).startswith("0 errors")
+
+
+@pytest.mark.parametrize("language", PYTHONS)
+def test_an_sdk_for_python_keeps_every_value(language: str, url: str) -> None:
+    program = (SDK_VENV / "bin/python", PROGRAMS / language / "program.py", url, language)
+    same(printed(*program, directory=PROGRAMS, PYTHONPATH=str(sdk(language))), EXPECTED)
+
+
+@pytest.mark.parametrize("language", TYPESCRIPTS)
+def test_an_sdk_for_typescript_keeps_every_value(language: str, url: str, tmp_path: Path) -> None:
+    for file in (PROGRAMS / language / "program.ts", PROGRAMS / "tsconfig.json"):
+        shutil.copy(file, tmp_path)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "node_modules").symlink_to(SDK_NODE / "node_modules")
+    shutil.copytree(sdk(language), tmp_path / "sdk")
+    compiler = tmp_path / "node_modules/typescript/bin/tsc"
+    printed(node(SDK_VENV), compiler, "--project", tmp_path, directory=tmp_path)
+    program = (node(SDK_VENV), tmp_path / "out/program.js", url, language)
+    same(printed(*program, directory=tmp_path), EXPECTED_OF_JAVASCRIPT)
+
+
+@pytest.mark.sdks
+def test_the_sdk_for_java_keeps_every_value(url: str, tmp_path: Path) -> None:
+    """Its HTTP client is that of the Java library. The archive of the generator has the Jackson that it needs."""
+    libraries = os.pathsep.join(str(file) for file in (*SDK_VENV.glob(GENERATOR_ARCHIVE), JAVA_ANNOTATIONS))
+    sources = [*sdk("java").glob("src/main/**/*.java"), PROGRAMS / "java/Program.java"]
+    options = ("-nowarn", "-encoding", "UTF-8", "-d", tmp_path, "-cp", libraries)
+    printed("javac", *options, *sources, directory=tmp_path)
+    classes = f"{tmp_path}{os.pathsep}{libraries}"
+    program = ("java", "-Dfile.encoding=UTF-8", "-cp", classes, "Program", url, "java")
+    same(printed(*program, directory=tmp_path), EXPECTED)
+
+
+@pytest.mark.sdks
+def test_the_sdk_for_go_keeps_every_value(url: str, tmp_path: Path) -> None:
+    module = "example.com/peeklock/peeklock"
+    requirement = f"require {module} v0.0.0\nreplace {module} => ./sdk\n"
+    (tmp_path / "go.mod").write_text(f"module example.com/peeklock/program\ngo 1.19\n{requirement}")
+    shutil.copy(PROGRAMS / "go/main.go", tmp_path)
+    shutil.copytree(sdk("go"), tmp_path / "sdk")
+    offline = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
+    printed("go", "vet", "./...", directory=tmp_path / "sdk", **offline)
+    printed("go", "build", "-o", "program", ".", directory=tmp_path, **offline)
+    same(printed(tmp_path / "program", url, "go", directory=tmp_path), EXPECTED)
