@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,21 @@ EXPECTED_OF_JAVASCRIPT = {
     "properties": {name: value for name, value in SAFE.items() if name != "beyond_double"},
     "body": {"order": 17, "lines": [{"article": "007", "count": 2}], "note": None},
 }
+
+
+def _examples() -> Iterator[tuple[str, Any]]:
+    """Yield each example of a request or an answer, with the name of its schema."""
+    operations = [
+        operation for methods in json.loads(OPENAPI.read_text())["paths"].values() for operation in methods.values()
+    ]
+    for operation in operations:
+        for part in (operation.get("requestBody", {}), *operation["responses"].values()):
+            for content in part.get("content", {}).values():
+                if "example" in content:
+                    yield content["schema"]["$ref"].rsplit("/", 1)[1], content["example"]
+
+
+EXAMPLES = list(_examples())
 
 
 @pytest.fixture(scope="module")
@@ -147,26 +164,88 @@ def test_an_sdk_for_typescript_keeps_every_value(language: str, url: str, tmp_pa
     same(printed(*program, directory=tmp_path), EXPECTED_OF_JAVASCRIPT)
 
 
-@pytest.mark.sdks
-def test_the_sdk_for_java_keeps_every_value(url: str, tmp_path: Path) -> None:
-    """Its HTTP client is that of the Java library. The archive of the generator has the Jackson that it needs."""
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """The command that runs the classes of the SDK for Java and of its programs, without the name of a class.
+
+    Its HTTP client is that of the Java library. The archive of the generator has the Jackson that it needs.
+    """
+    directory = tmp_path_factory.mktemp("java")
     libraries = os.pathsep.join(str(file) for file in (*SDK_VENV.glob(GENERATOR_ARCHIVE), JAVA_ANNOTATIONS))
-    sources = [*sdk("java").glob("src/main/**/*.java"), PROGRAMS / "java/Program.java"]
-    options = ("-nowarn", "-encoding", "UTF-8", "-d", tmp_path, "-cp", libraries)
-    printed("javac", *options, *sources, directory=tmp_path)
-    classes = f"{tmp_path}{os.pathsep}{libraries}"
-    program = ("java", "-Dfile.encoding=UTF-8", "-cp", classes, "Program", url, "java")
-    same(printed(*program, directory=tmp_path), EXPECTED)
+    sources = [*sdk("java").glob("src/main/**/*.java"), *(PROGRAMS / "java").iterdir()]
+    options = ("-nowarn", "-encoding", "UTF-8", "-d", directory, "-cp", libraries)
+    printed("javac", *options, *sources, directory=directory)
+    return ("java", "-Dfile.encoding=UTF-8", "-cp", f"{directory}{os.pathsep}{libraries}")
+
+
+@pytest.fixture(scope="module")
+def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the programs of the SDK for Go."""
+    directory, module = tmp_path_factory.mktemp("go"), "example.com/peeklock/peeklock"
+    requirement = f"require {module} v0.0.0\nreplace {module} => ./sdk\n"
+    shutil.copytree(PROGRAMS / "go", directory, dirs_exist_ok=True)
+    shutil.copytree(sdk("go"), directory / "sdk")
+    (directory / "go.mod").write_text(f"module example.com/peeklock/programs\ngo 1.19\n{requirement}")
+    constructors = "".join(
+        f'\t"{name}": func() interface{{}} {{ return new(peeklock.{name}) }},\n'
+        for name in sorted({name for name, _ in EXAMPLES})
+    )
+    types = f'import peeklock "{module}"\n\nvar types = map[string]func() interface{{}}{{\n{constructors}}}\n'
+    (directory / "examples/types.go").write_text(f"package main\n\n{types}")
+    offline = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
+    printed("go", "vet", "./...", directory=directory / "sdk", **offline)
+    for name in ("program", "examples"):
+        printed("go", "build", "-o", f"bin/{name}", f"./{name}", directory=directory, **offline)
+    return directory / "bin"
 
 
 @pytest.mark.sdks
-def test_the_sdk_for_go_keeps_every_value(url: str, tmp_path: Path) -> None:
-    module = "example.com/peeklock/peeklock"
-    requirement = f"require {module} v0.0.0\nreplace {module} => ./sdk\n"
-    (tmp_path / "go.mod").write_text(f"module example.com/peeklock/program\ngo 1.19\n{requirement}")
-    shutil.copy(PROGRAMS / "go/main.go", tmp_path)
-    shutil.copytree(sdk("go"), tmp_path / "sdk")
-    offline = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
-    printed("go", "vet", "./...", directory=tmp_path / "sdk", **offline)
-    printed("go", "build", "-o", "program", ".", directory=tmp_path, **offline)
-    same(printed(tmp_path / "program", url, "go", directory=tmp_path), EXPECTED)
+def test_the_sdk_for_java_keeps_every_value(url: str, java: tuple[str, ...]) -> None:
+    same(printed(*java, "Program", url, "java", directory=PROGRAMS), EXPECTED)
+
+
+@pytest.mark.sdks
+def test_the_sdk_for_go_keeps_every_value(url: str, go: Path) -> None:
+    same(printed(go / "program", url, "go", directory=go), EXPECTED)
+
+
+# ---- every example of the document -----------------------------------------------------------------------------------
+
+
+def test_an_sdk_for_python_understands_every_example(examples: Path) -> None:
+    program = (SDK_VENV / "bin/python", PROGRAMS / "python/examples.py", examples)
+    all_kept(printed(*program, directory=PROGRAMS, PYTHONPATH=str(sdk("python"))))
+
+
+@pytest.mark.sdks
+def test_the_sdk_for_java_understands_every_example(examples: Path, java: tuple[str, ...]) -> None:
+    all_kept(printed(*java, "Examples", examples, directory=PROGRAMS))
+
+
+@pytest.mark.sdks
+def test_the_sdk_for_go_understands_every_example(examples: Path, go: Path) -> None:
+    all_kept(printed(go / "examples", examples, directory=go))
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("examples") / "examples.json"
+    file.write_text(json.dumps([{"schema": name, "example": example} for name, example in EXAMPLES]))
+    return file
+
+
+def all_kept(output: str) -> None:
+    """Compare what a program has decoded and encoded with the examples. Python and Java do not keep what is null."""
+    kept = [json.loads(line) for line in output.splitlines()]
+    for (name, example), back in zip(EXAMPLES, kept, strict=True):
+        assert comparable(back) == comparable(example), name
+
+
+def comparable(part: Any) -> Any:
+    """Return a value without nulls, and with times as numbers, because 12:30:00Z and 12:30:00.000000Z are the same."""
+    if isinstance(part, dict):
+        return {name: comparable(value) for name, value in part.items() if value is not None}
+    if isinstance(part, list):
+        return [comparable(value) for value in part]
+    is_time = isinstance(part, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", part)
+    return datetime.fromisoformat(part).timestamp() if is_time else part
