@@ -191,20 +191,20 @@ class AcceptedMessage(msgspec.Struct):
     durability: Literal["volatile"] = "volatile"
 
 
-class SendAnswer(msgspec.Struct, omit_defaults=True):
+class SendAnswer(msgspec.Struct, omit_defaults=True, kw_only=True):
     """The answer to a send. Only that to a synchronous send has `outcome`, and `reply` if the receiver gave one.
 
     It has every field of `SentMessage` and `AcceptedMessage`, because many clients decode all three answers as one type.
     """
 
-    message_id: str
+    outcome: Literal["completed", "received"] | msgspec.UnsetType = msgspec.UNSET
     sequence_number: int | msgspec.UnsetType | None = msgspec.UNSET
+    message_id: str
+    reply: AnyJson | msgspec.UnsetType = msgspec.UNSET
     enqueued_at: Timestamp | msgspec.UnsetType | None = msgspec.UNSET
     state: SentState | msgspec.UnsetType = msgspec.UNSET
     duplicate: bool | msgspec.UnsetType = msgspec.UNSET
     durability: Literal["volatile"] | msgspec.UnsetType = msgspec.UNSET
-    outcome: Literal["completed", "received"] | msgspec.UnsetType = msgspec.UNSET
-    reply: AnyJson | msgspec.UnsetType = msgspec.UNSET
 
 
 def delivered_message(completion: Completion) -> SendAnswer:

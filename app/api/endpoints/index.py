@@ -9,6 +9,7 @@ from app.wire.index import Index, IndexLinks
 GUIDES = (
     "docs/http.md",
     "docs/command-line.md",
+    "docs/sdks.md",
     "docs/protocol.md",
     "docs/deploy.md",
     "docs/metrics.md",

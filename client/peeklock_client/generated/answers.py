@@ -719,13 +719,13 @@ class SendAnswer(Struct):
     """
 
     message_id: str
+    outcome: str | UnsetType = UNSET
     sequence_number: int | None | UnsetType = UNSET
+    reply: Any | UnsetType = UNSET
     enqueued_at: datetime | None | UnsetType = UNSET
     state: str | UnsetType = UNSET
     duplicate: bool | UnsetType = UNSET
     durability: str | UnsetType = UNSET
-    outcome: str | UnsetType = UNSET
-    reply: Any | UnsetType = UNSET
 
 
 class SentMessage(Struct):
