@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from developing.parallel import run_parallel
+from developing.processes import Refusal
+from developing.sdk import GENERATORS, make_sdk
 
 ROOT = Path(__file__).parents[2]
 PASSING_SCRIPT = "print('1 passed')"
@@ -58,3 +60,11 @@ def test_the_help_of_the_benchmark_installs_nothing() -> None:
     done = subprocess.run([sys.executable, "-S", ROOT / "dev.py", "bench", "--help"], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"usage: dev.py bench")
+
+
+@pytest.mark.parametrize("language", GENERATORS)
+def test_an_sdk_replaces_no_file(language: str, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("kept")
+    with pytest.raises(Refusal, match="is not empty"):
+        make_sdk(language, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes"]

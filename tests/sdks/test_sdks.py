@@ -153,15 +153,20 @@ def test_an_sdk_for_python_keeps_every_value(language: str, url: str) -> None:
 
 @pytest.mark.parametrize("language", TYPESCRIPTS)
 def test_an_sdk_for_typescript_keeps_every_value(language: str, url: str, tmp_path: Path) -> None:
-    for file in (PROGRAMS / language / "program.ts", PROGRAMS / "tsconfig.json"):
-        shutil.copy(file, tmp_path)
-    (tmp_path / "package.json").write_text('{"type": "module"}')
-    (tmp_path / "node_modules").symlink_to(SDK_NODE / "node_modules")
-    shutil.copytree(sdk(language), tmp_path / "sdk")
-    compiler = tmp_path / "node_modules/typescript/bin/tsc"
-    printed(node(SDK_VENV), compiler, "--project", tmp_path, directory=tmp_path)
-    program = (node(SDK_VENV), tmp_path / "out/program.js", url, language)
-    same(printed(*program, directory=tmp_path), EXPECTED_OF_JAVASCRIPT)
+    program = compiled_typescript(language, (PROGRAMS / language / "program.ts").read_text(), tmp_path)
+    same(printed(node(SDK_VENV), program, url, language, directory=tmp_path), EXPECTED_OF_JAVASCRIPT)
+
+
+def compiled_typescript(language: str, program: str, directory: Path) -> Path:
+    """Compile a program with the SDK of a language in a directory. The test fails if the compiler finds an error."""
+    shutil.copy(PROGRAMS / "tsconfig.json", directory)
+    (directory / "program.ts").write_text(program)
+    (directory / "package.json").write_text('{"type": "module"}')
+    (directory / "node_modules").symlink_to(SDK_NODE / "node_modules")
+    shutil.copytree(sdk(language), directory / "sdk")
+    compiler = directory / "node_modules/typescript/bin/tsc"
+    printed(node(SDK_VENV), compiler, "--project", directory, directory=directory)
+    return directory / "out/program.js"
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +220,25 @@ def test_the_sdk_for_go_keeps_every_value(url: str, go: Path) -> None:
 def test_an_sdk_for_python_understands_every_example(examples: Path) -> None:
     program = (SDK_VENV / "bin/python", PROGRAMS / "python/examples.py", examples)
     all_kept(printed(*program, directory=PROGRAMS, PYTHONPATH=str(sdk("python"))))
+
+
+@pytest.mark.parametrize(
+    ("language", "imported", "schema"),
+    [
+        ("hey-api", 'import type * as sdk from "./sdk/index.js"', "sdk.{}"),
+        (
+            "openapi-typescript",
+            'import type { components } from "./sdk/peeklock.js"',
+            'components["schemas"]["{}"]',
+        ),
+    ],
+)
+def test_every_example_has_its_type_in_typescript(language: str, imported: str, schema: str, tmp_path: Path) -> None:
+    values = [
+        f"export const example{place}: {schema.format(name)} = {json.dumps(example)};"
+        for place, (name, example) in enumerate(EXAMPLES)
+    ]
+    assert compiled_typescript(language, "\n".join([imported, *values]), tmp_path).exists()
 
 
 @pytest.mark.sdks
