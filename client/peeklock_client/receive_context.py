@@ -76,8 +76,8 @@ class ReceiveContext(Generic[BodyType]):
     """A message under lock, and the steps that end its receive. With `async with`, it is completed at the end of the block,
     or abandoned if the block raises.
 
-    `lock_duration` is how many seconds the lock lasted when the message came. `error` is why the receive is faulted. `outcome` is what the server did with the message: `completed`, `abandoned`,
-    `dead_lettered` or `deferred`.
+    `lock_duration` is for how many seconds the lock was granted, or renewed last. `error` is why the receive is faulted.
+    `outcome` is what the server did with the message: `completed`, `abandoned`, `dead_lettered` or `deferred`.
     """
 
     def __init__(self, message: Message[BodyType], lock_token: str, lock_seconds: float, settler: Settler) -> None:
@@ -213,16 +213,21 @@ class ReceiveContext(Generic[BodyType]):
         """Prolong the lock, counted from now (S3.15). Raises `WrongState` except in Received, and `LockLost`."""
         if self._state is not ReceiveState.RECEIVED:
             raise WrongState(f"The lock of a receive that is {self._state.value} cannot be renewed.")
+        asked_at = asyncio.get_running_loop().time()
         try:
             renewed = await self._settler.renew(requests.RenewSettlement(self.lock_token, _or_unset(lock_seconds)))
         except LockLost as error:
             self.fault(error)
             raise
-        self.note_renewal(renewed)
+        self.note_renewal(renewed, asked_at)
 
-    def note_renewal(self, renewed: answers.RenewedResult) -> None:
-        """Note how long a lock lasts that was renewed together with others."""
-        self._lock_ends = asyncio.get_running_loop().time() + renewed.lock_remaining_ms / 1000
+    def note_renewal(self, renewed: answers.RenewedResult, asked_at: float) -> None:
+        """Note how long a lock lasts that was renewed at `asked_at` or later, by the clock of the event loop.
+
+        The time of the request counts, because the answer may have been long on its way.
+        """
+        self.lock_duration = renewed.lock_remaining_ms / 1000
+        self._lock_ends = asked_at + self.lock_duration
 
     def fault(self, error: BaseException | None = None) -> None:
         """Leave the outcome in doubt, in any state (S0.17). Nothing is sent: what is on its way to the server may take

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from peeklock_client import Client, RetryLimits, Worker
+from peeklock_client import Client, ReceiveContext, RetryLimits, Worker
 
 from tests.client.virtual_loop import run_virtually
 
@@ -27,11 +27,16 @@ class Broker:
     requests: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
     settled: list[tuple[str, str]] = field(default_factory=list)
     failing: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
+    slow: float = LATENCY
+    renewed_seconds: float = LOCK_SECONDS
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         body, kind = msgspec.json.decode(request.content), request.url.path.rsplit("/", 1)[-1]
         self.requests.append((asyncio.get_running_loop().time(), kind, body))
-        await asyncio.sleep(LATENCY)
+        await asyncio.sleep(self.slow)
+        if kind in self.silent:
+            await asyncio.sleep(3600)
         if kind in self.failing:
             raise httpx.ReadError("cut off")
         results = [self._settle(one) for one in body.get("settlements", [])]
@@ -52,7 +57,7 @@ class Broker:
         token, action = settlement["lock_token"], settlement["action"]
         self.settled.append((token, action))
         if action == "renew":
-            locked = {"locked_until": "2026-01-01T00:00:00Z", "lock_remaining_ms": LOCK_SECONDS * 1000}
+            locked = {"locked_until": "2026-01-01T00:00:00Z", "lock_remaining_ms": int(self.renewed_seconds * 1000)}
             return {"result": "renewed", "lock_token": token, **locked}
         return {
             "result": "settled",
@@ -152,6 +157,58 @@ def test_locks_are_renewed_in_one_request_before_they_end() -> None:
     assert all(len(body["settlements"]) in (5, 10) for _, body in renewals)
     pauses = [after - before for (before, _), (after, _) in itertools.pairwise(renewals)]
     assert all(LOCK_SECONDS / 4 < pause < LOCK_SECONDS for pause in pauses)
+
+
+@pytest.mark.parametrize(("granted", "most"), [(2, 100), (0.001, 2000)])
+def test_locks_that_are_renewed_for_less_time_are_renewed_no_more_often_than_needed(granted: float, most: int) -> None:
+    broker = Broker(stored=1, renewed_seconds=granted)
+    work(broker, 100, 100)
+    assert len(broker.of_kind("settle")) <= most
+
+
+@pytest.mark.behaviour("S2.9")
+@pytest.mark.parametrize("fault", ["failing", "silent"])
+def test_a_handler_is_cancelled_when_its_lock_ends_while_no_server_answers(fault: str) -> None:
+    broker, ended = Broker(stored=1), list[tuple[float, str]]()
+
+    async def scenario() -> Any:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        worker = Worker(Client("http://peeklock.test", http=http, retries=RetryLimits(attempts=2)))
+
+        @worker.on("orders")
+        async def handle(context: ReceiveContext[int]) -> None:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                ended.append((asyncio.get_running_loop().time(), type(context.error).__name__))
+
+        await worker.start()
+        await asyncio.sleep(LOCK_SECONDS)
+        assert not ended, "the lock was renewed"
+        getattr(broker, fault).update({"settle", "receive"})
+        await asyncio.sleep(2 * LOCK_SECONDS)
+        return worker.report
+
+    report = run_virtually(scenario())
+    [(at, error)] = ended
+    last_renewal = max(at for at, _ in broker.of_kind("settle") if at < LOCK_SECONDS)
+    assert last_renewal + LOCK_SECONDS <= at < last_renewal + LOCK_SECONDS + 1
+    assert (error, report.lock_lost, report.failed) == ("LockLost", 1, 0)
+
+
+def test_a_renewal_counts_from_when_it_was_asked_for() -> None:
+    broker = Broker(stored=1)
+
+    async def scenario() -> float:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        async with Client("http://peeklock.test", http=http) as client:
+            [context] = await client.queue("orders").receive()
+            before = asyncio.get_running_loop().time()
+            broker.slow = 10.0
+            await context.renew()
+            return before + LOCK_SECONDS - asyncio.get_running_loop().time() - context.lock_seconds
+
+    assert abs(run_virtually(scenario())) < 0.001
 
 
 def test_what_a_failed_receive_carried_is_settled_by_the_next() -> None:

@@ -19,11 +19,12 @@ from msgspec import UNSET
 
 from peeklock_client.client import receive_context
 from peeklock_client.connection import Connection
-from peeklock_client.errors import InDoubt, LockLost, PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, PeeklockError, Refusal
 from peeklock_client.generated import answers, requests
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.settling import DirectSettler
 from peeklock_client.worker.handlers import CallsHandler
+from peeklock_client.worker.lock_keeper import LockKeeper
 from peeklock_client.worker.options import SubscriberOptions
 from peeklock_client.worker.processing import Processing
 from peeklock_client.worker.report import WorkerReport
@@ -35,10 +36,6 @@ FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
 """How long a loop waits after an error: twice as long after each further one."""
 
-RENEW_SHARE = 0.5
-"""A lock is renewed when this share of its time is left."""
-
-MIN_RENEWAL_SECONDS = 0.05
 CANCEL_SECONDS = 5.0
 """How long a stopping worker waits for handlers that it has cancelled."""
 
@@ -57,6 +54,7 @@ class Subscriber:
         self._settlements = SettlementBuffer(DirectSettler(api, queue))
         self._threads = ThreadPoolExecutor(options.max_workers, thread_name_prefix=f"peeklock-{queue}")
         self._processing = Processing(handler, options, self._threads, self.report)
+        self._locks = LockKeeper(api, queue, options.lock_seconds, self._all_locked, self._drop)
         self._receiver_id = uuid4().hex
         self._waiting: deque[ReceiveContext[Any]] = deque()
         self._lanes: dict[str, deque[ReceiveContext[Any]]] = {}
@@ -64,7 +62,6 @@ class Subscriber:
         self._settling: set[ReceiveContext[Any]] = set()
         self._free = options.max_workers
         self._changed = asyncio.Event()
-        self._has_messages = asyncio.Event()
         self._may_miss_messages = False
         self._is_stopping = False
         self._loops: list[asyncio.Task[None]] = []
@@ -76,21 +73,22 @@ class Subscriber:
         await self._fetch(self._options.fetch_batch_size, wait_seconds=0.0)
         self._loops = [
             asyncio.create_task(self._keep_on(loop()), name=f"peeklock {self.queue} {loop.__name__}")
-            for loop in (self._fetch_loop, self._flush_loop, self._renew_loop)
+            for loop in (self._fetch_loop, self._flush_loop, self._locks.renew_loop, self._locks.expiry_loop)
         ]
 
     async def stop(self, grace_seconds: float) -> WorkerReport:
         """Stop to receive, give back uncounted what no handler has begun, wait for the handlers, and settle what they did
         (S2.21, S2.22). Handlers that are not done after `grace_seconds` are cancelled, and their messages given back.
         """
-        fetch, flush, renew = self._loops
+        fetch, flush, *locks = self._loops
         self._is_stopping = True
         await _cancel(fetch)
         self._hand_back_waiting()
         await self._wait_for_handlers(grace_seconds)
         await _cancel(flush)
         await self._flush_all()
-        await _cancel(renew)
+        for loop in locks:
+            await _cancel(loop)
         await self._recover_missed()
         self._threads.shutdown(wait=False, cancel_futures=True)
         return self.report
@@ -255,45 +253,12 @@ class Subscriber:
         self._settlements.finish(taken, answer.results)
         return True
 
-    async def _renew_loop(self) -> None:
-        while True:
-            here = self._all_locked()
-            if not here:
-                self._has_messages.clear()
-                await self._has_messages.wait()
-                continue
-            next_renewal = min(context.lock_seconds - RENEW_SHARE * context.lock_duration for context in here)
-            if next_renewal > 0:
-                await asyncio.sleep(max(next_renewal, MIN_RENEWAL_SECONDS))
-                continue
-            due = [context for context in here if context.lock_seconds <= RENEW_SHARE * context.lock_duration]
-            await self._renew(due[:MAX_SETTLEMENTS])
-
     def _all_locked(self) -> list[ReceiveContext[Any]]:
         lanes = (context for lane in self._lanes.values() for context in lane)
         return [context for context in (*self._waiting, *lanes, *self._running) if not context.has_ended]
 
-    async def _renew(self, due: list[ReceiveContext[Any]]) -> None:
-        """Prolong these locks. A handler whose lock is lost is cancelled, and a message that waits is dropped."""
-        renewals = [
-            requests.RenewSettlement(
-                context.lock_token, UNSET if self._options.lock_seconds is None else self._options.lock_seconds
-            )
-            for context in due
-        ]
-        try:
-            results = (await self._api.settle_messages(self.queue, requests.SettleMessages(list(renewals)))).results
-        except PeeklockError as error:
-            log.warning("%s: %d locks were not renewed: %s", self.queue, len(due), error)
-            await asyncio.sleep(FIRST_PAUSE_SECONDS)
-            return
-        for context, result in zip(due, results, strict=True):
-            if isinstance(result, answers.RenewedResult):
-                context.note_renewal(result)
-            elif isinstance(result, answers.RefusedResult) and context.is_active:
-                self._drop(context, LockLost(result.problem))
-
     def _drop(self, context: ReceiveContext[Any], error: Refusal) -> None:
+        """End the receive of a message whose lock is lost. Its handler is cancelled."""
         log.warning("message %d of %s: %s", context.message.sequence_number, self.queue, error)
         context.fault(error)
         if context in self._running:
@@ -305,7 +270,7 @@ class Subscriber:
         self.report.received += len(views)
         self._waiting.extend([receive_context(view, self._settlements) for view in views])
         self._start_waiting()
-        self._has_messages.set()
+        self._locks.wake()
 
     def _start_waiting(self) -> None:
         """Start the handlers of messages for which there are workers."""

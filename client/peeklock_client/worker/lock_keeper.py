@@ -1,0 +1,108 @@
+"""Keeps the locks of a worker's messages: renews them in time, and reports those that have ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import UNSET
+
+from peeklock_client.connection import Connection
+from peeklock_client.errors import LockLost, PeeklockError, problem_of
+from peeklock_client.generated import answers, requests
+from peeklock_client.receive_context import ReceiveContext
+
+log = logging.getLogger("peeklock.worker")
+
+RENEW_SHARE = 0.5
+"""A lock is renewed when this share of its time is left."""
+
+MIN_RENEWAL_SECONDS = 0.05
+"""The shortest time between two requests, however short the locks are."""
+
+PAUSE_SECONDS = 0.5
+"""How long to wait after a renewal that failed."""
+
+MAX_RENEWALS = 1000
+"""Renewals in one request."""
+
+ENDED = "The lock ended by the clock of this process, and no renewal was answered."
+
+
+class LockKeeper:
+    """Renews the locks of one queue's messages.
+
+    `held` returns the receives that are in this process. `lost` is called with each whose lock is lost, and why.
+    """
+
+    def __init__(
+        self,
+        api: Connection,
+        queue: str,
+        lock_seconds: float | None,
+        held: Callable[[], Iterable[ReceiveContext[Any]]],
+        lost: Callable[[ReceiveContext[Any], LockLost], None],
+    ) -> None:
+        self._api = api
+        self._queue = queue
+        self._lock_seconds = UNSET if lock_seconds is None else lock_seconds
+        self._held = held
+        self._lost = lost
+        self._has_messages = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look at the locks again, because messages have come."""
+        self._has_messages.set()
+
+    async def renew_loop(self) -> None:
+        """Renew each lock in time, those that are due together in one request."""
+        while True:
+            held = [context for context in self._held() if not context.has_ended]
+            if not held:
+                await self._wait_for_messages()
+                continue
+            next_renewal = min(context.lock_seconds - RENEW_SHARE * context.lock_duration for context in held)
+            if next_renewal > 0:
+                await asyncio.sleep(max(next_renewal, MIN_RENEWAL_SECONDS))
+                continue
+            due = [context for context in held if context.lock_seconds <= RENEW_SHARE * context.lock_duration]
+            await self._renew(due[:MAX_RENEWALS])
+            await asyncio.sleep(MIN_RENEWAL_SECONDS)
+
+    async def expiry_loop(self) -> None:
+        """Report each lock that has ended without an answer to its renewal: while no server answers, nothing else does."""
+        while True:
+            active = [context for context in self._held() if context.is_active]
+            for context in active:
+                if context.lock_seconds <= 0:
+                    self._lost(context, LockLost(problem_of(410, ENDED, "lock-lost")))
+            ends = [context.lock_seconds for context in active if context.lock_seconds > 0]
+            await self._wait_for_messages(min(ends, default=None))
+
+    async def _wait_for_messages(self, seconds: float | None = None) -> None:
+        """Return once messages have come, or after this time."""
+        self._has_messages.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._has_messages.wait()
+        except TimeoutError:
+            pass
+
+    async def _renew(self, due: list[ReceiveContext[Any]]) -> None:
+        settlements = [requests.RenewSettlement(context.lock_token, self._lock_seconds) for context in due]
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            # An answer that comes after the last of these locks has ended is of no use.
+            async with asyncio.timeout(max(MIN_RENEWAL_SECONDS, *(context.lock_seconds for context in due))):
+                answer = await self._api.settle_messages(self._queue, requests.SettleMessages([*settlements]))
+        except (PeeklockError, TimeoutError) as error:
+            log.warning("%s: %d locks were not renewed: %r", self._queue, len(due), error)
+            await asyncio.sleep(PAUSE_SECONDS)
+            return
+        for context, result in zip(due, answer.results, strict=True):
+            if isinstance(result, answers.RenewedResult):
+                context.note_renewal(result, asked_at)
+            elif isinstance(result, answers.RefusedResult) and context.is_active:
+                self._lost(context, LockLost(result.problem))
