@@ -373,6 +373,21 @@ async def test_a_worker_of_an_unknown_queue_does_not_start(client: Client) -> No
         await worker.start()
 
 
+async def test_a_worker_starts_again_after_its_stop_and_counts_on(client: Client, queue: Queue) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name)
+    async def handle(body: int) -> None: ...
+
+    for number in (1, 2):
+        await queue.send(number)
+        await worker.start()
+        await ended(queue, number, worker)
+        reports = await asyncio.gather(worker.stop(), worker.stop())
+        assert [report.completed for report in (*reports, worker.report)] == [number] * 3
+        assert not worker.is_running
+
+
 async def test_a_worker_runs_while_an_application_does(client: Client, queue: Queue) -> None:
     worker = Worker(client)
 

@@ -33,6 +33,8 @@ class Worker:
         self._subscribers: list[Subscriber] = []
         self._owned: Client | None = None
         self._stopped = asyncio.Event()
+        self._stopping = asyncio.Lock()
+        self._ended = WorkerReport()
 
     def on(
         self, *queues: str, options: SubscriberOptions | None = None, **fields: Any
@@ -83,6 +85,7 @@ class Worker:
         """Start to receive. Raises the first refusal, such as that of an unknown queue, and then nothing is started."""
         if self._subscribers:
             raise RuntimeError("This worker has been started.")
+        self._stopped.clear()
         client = self._client
         if client is None:
             client = self._owned = Client()
@@ -96,16 +99,17 @@ class Worker:
             raise
 
     async def stop(self, grace_seconds: float | None = None) -> WorkerReport:
-        """Stop to receive, finish what has begun, give back the rest uncounted, and report."""
+        """Stop to receive, finish what has begun, give back the rest uncounted, and report. A second call waits for the first."""
         grace = self._grace_seconds if grace_seconds is None else grace_seconds
-        report = WorkerReport()
-        for one in await asyncio.gather(*(subscriber.stop(grace) for subscriber in self._subscribers)):
-            report.add(one)
-        self._subscribers.clear()
-        if self._owned is not None:
-            await self._owned.close()
-        self._stopped.set()
-        return report
+        async with self._stopping:
+            for report in await asyncio.gather(*(subscriber.stop(grace) for subscriber in self._subscribers)):
+                self._ended.add(report)
+            self._subscribers.clear()
+            if self._owned is not None:
+                await self._owned.close()
+                self._owned = None
+            self._stopped.set()
+        return self.report
 
     @property
     def is_running(self) -> bool:
@@ -114,10 +118,10 @@ class Worker:
 
     @property
     def report(self) -> WorkerReport:
-        """What the worker has done since its start."""
+        """What the worker has done, also before it was stopped."""
         report = WorkerReport()
-        for subscriber in self._subscribers:
-            report.add(subscriber.report)
+        for part in (self._ended, *(subscriber.report for subscriber in self._subscribers)):
+            report.add(part)
         return report
 
     async def run(self) -> None:
