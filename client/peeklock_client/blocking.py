@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec import UNSET
@@ -14,7 +14,7 @@ from msgspec import UNSET
 from peeklock_client.client import Client, Queue, Topic
 from peeklock_client.connection import RetryLimits
 from peeklock_client.generated import answers, requests
-from peeklock_client.messages import BodyType, Message
+from peeklock_client.messages import BodyType, Message, MessageFields
 from peeklock_client.receive_context import JoinableTransaction, ReceiveContext, ReceiveState, reason_of
 from peeklock_client.transaction import Transaction
 
@@ -89,7 +89,9 @@ class BlockingQueue:
         self._queue = queue
         self._call = call
 
-    def send(self, body: Any, *, transaction: JoinableTransaction | None = None, **fields: Any) -> answers.SentMessage:
+    def send(
+        self, body: Any, *, transaction: JoinableTransaction | None = None, **fields: Unpack[MessageFields]
+    ) -> answers.SentMessage:
         """Send a message, and return once it is stored."""
         return self._call(self._queue.send, body, transaction=transaction, **fields)
 
@@ -99,7 +101,7 @@ class BlockingQueue:
         """Send up to 1000 messages, all or none."""
         return self._call(self._queue.send_batch, messages, transaction=transaction)
 
-    def request(self, body: Any, *, wait_seconds: float = 20.0, **fields: Any) -> Any:
+    def request(self, body: Any, *, wait_seconds: float = 20.0, **fields: Unpack[MessageFields]) -> Any:
         """Send a message, wait until a receiver has completed it, and return the receiver's reply."""
         return self._call(self._queue.request, body, wait_seconds=wait_seconds, **fields)
 
@@ -140,7 +142,7 @@ class BlockingTopic:
         self._call = call
 
     def publish(
-        self, body: Any, *, transaction: JoinableTransaction | None = None, **fields: Any
+        self, body: Any, *, transaction: JoinableTransaction | None = None, **fields: Unpack[MessageFields]
     ) -> answers.PublishedMessage:
         """Publish a message, and return once all copies are stored."""
         return self._call(self._topic.publish, body, transaction=transaction, **fields)

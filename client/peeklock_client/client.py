@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 from uuid import uuid4
 
 import httpx
@@ -14,7 +14,7 @@ from msgspec import UNSET
 from peeklock_client.connection import Connection, RetryLimits
 from peeklock_client.errors import PreconditionFailed
 from peeklock_client.generated import answers, requests
-from peeklock_client.messages import TRACE, Message, NewMessage, entry, given, message_of, new_message
+from peeklock_client.messages import TRACE, Message, MessageFields, NewMessage, entry, given, message_of, new_message
 from peeklock_client.receive_context import JoinableTransaction, ReceiveContext, Settler
 from peeklock_client.settling import DirectSettler
 from peeklock_client.transaction import Transaction
@@ -79,7 +79,7 @@ class Queue:
     # ---- send --------------------------------------------------------------------------------------------------------
 
     async def send(
-        self, body: Any, *, transaction: JoinableTransaction | None = None, **fields: Any
+        self, body: Any, *, transaction: JoinableTransaction | None = None, **fields: Unpack[MessageFields]
     ) -> answers.SentMessage:
         """Send a message, and return once it is stored (S3.1). `body` is a value or a `NewMessage`; `fields` are its fields.
 
@@ -109,7 +109,7 @@ class Queue:
         )
         return [_sent(result) for result in sent.results]
 
-    async def request(self, body: Any, *, wait_seconds: float = 20.0, **fields: Any) -> Any:
+    async def request(self, body: Any, *, wait_seconds: float = 20.0, **fields: Unpack[MessageFields]) -> Any:
         """Send a message, wait until a receiver has completed it, and return the receiver's reply.
 
         Raises `NoReceiver`, `NotAccepted` or `NoReply`; the message is not stored then.
@@ -214,7 +214,7 @@ class Topic:
         self._api = api
 
     async def publish(
-        self, body: Any, *, transaction: JoinableTransaction | None = None, **fields: Any
+        self, body: Any, *, transaction: JoinableTransaction | None = None, **fields: Unpack[MessageFields]
     ) -> answers.PublishedMessage:
         """Publish a message to the queues of all subscriptions that match, and return once all copies are stored."""
         message = entry(requests.PublishMessage, new_message(body, fields), transaction_id=_id_of(transaction))

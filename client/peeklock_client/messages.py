@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -45,6 +45,23 @@ class NewMessage:
     ttl_seconds: float | None = None
     available_at: datetime | None = None
     delay_seconds: float | None = None
+
+
+class MessageFields(TypedDict, total=False):
+    """The fields of a `NewMessage` that a call takes by name."""
+
+    message_id: str | None
+    correlation_id: str | None
+    subject: str | None
+    reply_to: str | None
+    to: str | None
+    group_id: str | None
+    content_type: str | None
+    priority: int | None
+    properties: Mapping[str, str | int | float | bool | None]
+    ttl_seconds: float | None
+    available_at: datetime | None
+    delay_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +133,7 @@ def entry(kind: type[Entry], message: NewMessage, **more: Any) -> Entry:
     return kind(**values, **more)
 
 
-def new_message(body: Any, fields: Mapping[str, Any]) -> NewMessage:
+def new_message(body: Any, fields: MessageFields) -> NewMessage:
     """Return the message of a call: `body` may be one already, and has no further fields then."""
     if not isinstance(body, NewMessage):
         return NewMessage(body, **fields)

@@ -6,14 +6,14 @@ import asyncio
 from collections import deque
 from collections.abc import Generator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import msgspec
 
 from peeklock_client.client import Queue
 from peeklock_client.errors import PeeklockError, Refusal
 from peeklock_client.generated import answers
-from peeklock_client.messages import NewMessage, new_message, to_json
+from peeklock_client.messages import MessageFields, NewMessage, new_message, to_json
 
 MAX_BATCH = 1000
 """Messages in one request."""
@@ -58,11 +58,11 @@ class Sender:
         self._failed = 0
         self._loop: asyncio.Task[None] | None = None
 
-    async def send(self, body: Any, **fields: Any) -> answers.SentMessage:
+    async def send(self, body: Any, **fields: Unpack[MessageFields]) -> answers.SentMessage:
         """Send a message, and return once it is stored. Raises as `Queue.send` does."""
         return await (await self.post(body, **fields))
 
-    async def post(self, body: Any, **fields: Any) -> PendingSend:
+    async def post(self, body: Any, **fields: Unpack[MessageFields]) -> PendingSend:
         """Return once there is room for the message. Await what is returned for its outcome."""
         if self._loop is None:
             raise RuntimeError("A sender sends inside of its `async with` block.")

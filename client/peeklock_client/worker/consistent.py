@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,9 +21,15 @@ from peeklock_client.errors import VersionConflict
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import NewMessage, to_json
 from peeklock_client.receive_context import ReceiveContext
-from peeklock_client.worker.handlers import converter, parameter_types, returned
+from peeklock_client.worker.handlers import Returned, converter, parameter_types, returned
 from peeklock_client.worker.processing import results_of
 from peeklock_client.worker.replay import Captured, HandlerContext
+
+State = TypeVar("State")
+Body = TypeVar("Body")
+Result = TypeVar("Result", bound=Returned | Awaitable[Returned])
+StateFunction = Callable[[State, Body, HandlerContext], Result]
+"""A handler that keeps a state. It changes the state, and returns messages."""
 
 MAX_TRIES = 20
 """How often a message is processed because others have changed its state meanwhile."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
 from contextvars import copy_context
 from dataclasses import replace
@@ -17,7 +17,10 @@ from peeklock_client.errors import PeeklockError
 from peeklock_client.messages import Message, NewMessage
 from peeklock_client.receive_context import ReceiveContext
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Returned = NewMessage | list[NewMessage] | tuple[NewMessage, ...] | None
+"""What a handler returns: messages to send in the commit that completes its message, each with a queue or a topic."""
+
+Function = TypeVar("Function", bound=Callable[..., Returned | Awaitable[Returned]])
 Read = Callable[[ReceiveContext[Any]], Any]
 
 

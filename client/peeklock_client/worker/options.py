@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypedDict
 
 from peeklock_client.client import Source
 from peeklock_client.worker.retry import Retry
@@ -62,3 +63,20 @@ class SubscriberOptions:
     def capacity(self) -> int:
         """The number of messages that may wait for a handler (S2.15)."""
         return int(self.fetch_batch_size * self.overfetch_factor)
+
+
+class SubscriberFields(TypedDict, total=False):
+    """The fields of `SubscriberOptions` that a decorator takes by name."""
+
+    ack_policy: AckPolicy
+    retry: Retry | None
+    max_workers: int
+    fetch_batch_size: int
+    overfetch_factor: float
+    wait_seconds: float
+    lock_seconds: float | None
+    max_deliveries: int | None
+    sequential_groups: bool
+    flush_seconds: float
+    filter: str | None
+    source: Source

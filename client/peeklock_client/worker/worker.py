@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Unpack
 
 from peeklock_client.client import Client
 from peeklock_client.connection import Connection
-from peeklock_client.worker.consistent import ConsistentHandler
+from peeklock_client.worker.consistent import Body, ConsistentHandler, Result, State, StateFunction
 from peeklock_client.worker.handlers import CallsHandler, Function, Handler
-from peeklock_client.worker.options import SubscriberOptions
+from peeklock_client.worker.options import SubscriberFields, SubscriberOptions
 from peeklock_client.worker.report import WorkerReport
 from peeklock_client.worker.subscriber import Subscriber
 
@@ -37,7 +37,7 @@ class Worker:
         self._ended = WorkerReport()
 
     def on(
-        self, *queues: str, options: SubscriberOptions | None = None, **fields: Any
+        self, *queues: str, options: SubscriberOptions | None = None, **fields: Unpack[SubscriberFields]
     ) -> Callable[[Function], Function]:
         """Declare the handler of queues: `@worker.on("orders", max_workers=20)`. `fields` are those of `SubscriberOptions`.
 
@@ -57,12 +57,12 @@ class Worker:
         self,
         *queues: str,
         key: Callable[[Any], str],
-        state: type[Any],
+        state: type[State],
         logic: str = "",
         verify: bool = True,
         options: SubscriberOptions | None = None,
-        **fields: Any,
-    ) -> Callable[[Function], Function]:
+        **fields: Unpack[SubscriberFields],
+    ) -> Callable[[StateFunction[State, Body, Result]], StateFunction[State, Body, Result]]:
         """Declare a handler that keeps a state: a function of the state, the body and a `HandlerContext`.
 
         It changes the state and returns messages. Both are stored in the commit that completes the message, and a duplicate
@@ -72,7 +72,7 @@ class Worker:
         """
         chosen = options or SubscriberOptions(**fields)
 
-        def declare(function: Function) -> Function:
+        def declare(function: StateFunction[State, Body, Result]) -> StateFunction[State, Body, Result]:
             def make(api: Connection) -> CallsHandler:
                 return ConsistentHandler(function, api, key=key, state=state, logic=logic, verify=verify)
 
