@@ -132,7 +132,7 @@ def assemble_verbs(parts: Components) -> Broker:
         browsing=browsing,
         explaining=ExplainPorts(parts.store, parts.store.queues, parts.store, parts.lock_store, parts.wait_queue),
         reading_history=HistoryPorts(parts.store),
-        editing=EditPorts(parts.store, browsing, shared.receivers),
+        editing=EditPorts(parts.store, browsing, shared.receivers, parts.counters),
         purging=_purge_ports(parts),
         redriving=_redrive_ports(parts, shared.receivers),
         restoring=_restore_ports(parts, shared.receivers),
@@ -178,7 +178,7 @@ def connect_notifications(parts: Components) -> None:
     Topics are read again when a queue changes, because they are cached with their queues.
     """
     parts.queue_cache.on_changed = parts.topic_cache.clear
-    receivers = ReceiverNotifier(parts.notifier, parts.searches)
+    receivers = ReceiverNotifier(parts.notifier, parts.searches, parts.counters)
     parts.volatile_buffer.on_stored = receivers.notify_sent
     parts.store.on_moved = receivers.notify_moved
     parts.store.on_admitted = receivers.notify_admitted
@@ -186,7 +186,7 @@ def connect_notifications(parts: Components) -> None:
 
 def _shared_ports(parts: Components) -> _SharedPorts:
     store, counters = parts.store, parts.counters
-    receivers = ReceiverNotifier(parts.notifier, parts.searches)
+    receivers = ReceiverNotifier(parts.notifier, parts.searches, parts.counters)
     offers = EndOfferPorts(store, parts.notifier)
     return _SharedPorts(
         receivers,
@@ -215,7 +215,16 @@ def _synchronous_ports(parts: Components, receivers: ReceiverNotifier) -> Synchr
 def _receive_ports(parts: Components, settling: SettlePorts, renewing: RenewPorts) -> ReceivePorts:
     waiting = WaitPorts(parts.wait_queue, parts.queue_cache, parts.clock)
     searching = SearchPorts(parts.store, parts.searches, waiting, settling, parts.response_limits, parts.search_limits)
-    return ReceivePorts(parts.store, waiting, searching, settling, renewing, parts.delivered_ids, parts.response_limits)
+    return ReceivePorts(
+        parts.store,
+        waiting,
+        searching,
+        settling,
+        renewing,
+        parts.delivered_ids,
+        parts.response_limits,
+        parts.counters,
+    )
 
 
 def _recover_ports(parts: Components) -> RecoverPorts:

@@ -31,10 +31,17 @@ ANSWER_BYTES = 128 << 20
 
 
 class CountingTally(Counter[str]):
-    """Counters that tests can read."""
+    """Counters that tests can read; `messages` counts by queue id and event."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages = Counter[tuple[int, str]]()
 
     def count(self, event: str, amount: int = 1) -> None:  # type: ignore[override]
         self[event] += amount
+
+    def count_messages(self, queue_id: int, event: str, amount: int = 1) -> None:
+        self.messages[queue_id, event] += amount
 
 
 class OpenBroker(Components):

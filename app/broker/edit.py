@@ -6,10 +6,11 @@ from typing import TypeAlias
 
 from app.broker.browse import BrowsePorts, read_message
 from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import Edit, EditStore
+from app.broker.ports import Counters, Edit, EditStore
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import Conflict, MessageLocked, OfferedMessage, PreconditionFailed
+from app.domain.settlement import Outcome
 
 STATES_WITH_DUE_TIME = (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.BLOCKED)
 
@@ -28,6 +29,7 @@ class EditPorts:
     messages: EditStore
     browsing: BrowsePorts
     receivers: ReceiverNotifier
+    counters: Counters
 
 
 async def edit(
@@ -56,6 +58,7 @@ async def cancel(ports: EditPorts, queue: Queue, sequence_number: int, if_match:
     """
     for _ in range(MAX_TRIES):
         if await ports.messages.cancel(await _read_unlocked(ports.browsing, queue, sequence_number, if_match), queue):
+            ports.counters.count_messages(queue.id, Outcome.CANCELLED)
             return
     raise MessageLocked(BUSY_DETAIL)
 

@@ -23,7 +23,7 @@ from app.broker.settle import (
     SettlementRequest,
     SettlePorts,
     build_settlements,
-    notify_moves,
+    note_settled,
     pause_before_retry,
     resolve_late,
     with_current_fence,
@@ -139,7 +139,7 @@ async def _finish(
         ports.publishing.sending.receivers.notify_sent(drafts, result.receipts)
     if added := sum(not version.duplicate for version in result.versions):
         ports.counters.count("versions_added", added)
-    notify_moves(ports.settling, settlements, result.settled)
+    note_settled(ports.settling, settlements, result.settled)
     renewed = [settlement.token for settlement in settlements if settlement.fence != NEVER_RENEWED]
     if renewed:
         await ports.settling.lock_store.delete_records([(token, MAX_GENERATION) for token in renewed])

@@ -43,7 +43,7 @@ async def expire_messages(ports: ExpirePorts, expired: Sequence[UnlockedRow]) ->
         else:
             withdrawn.append(_withdrawal(row, queue))
     count = await _dead_letter(ports, dead_lettered) if dead_lettered else 0
-    count += sum(await ports.messages.expire(withdrawn)) if withdrawn else 0
+    count += await _archive(ports, withdrawn) if withdrawn else 0
     ports.counters.count("messages_expired", count)
     return count
 
@@ -54,7 +54,17 @@ async def _dead_letter(ports: ExpirePorts, expired: Sequence[UnlockedRow]) -> in
         StateChange(row.queue_id, row.sequence_number, MessageState.DEAD_LETTERED)
         for row in compress(expired, dead_lettered)
     )
+    for row in compress(expired, dead_lettered):
+        ports.counters.count_messages(row.queue_id, Outcome.EXPIRED)
+        ports.counters.count_messages(row.queue_id, Outcome.DEAD_LETTERED)
     return sum(dead_lettered)
+
+
+async def _archive(ports: ExpirePorts, withdrawn: Sequence[Withdrawal]) -> int:
+    archived = await ports.messages.expire(withdrawn)
+    for withdrawal in compress(withdrawn, archived):
+        ports.counters.count_messages(withdrawal.row.queue_id, withdrawal.outcome)
+    return sum(archived)
 
 
 async def _orphan_withdrawal(deleted_queues: DeletedQueues, row: UnlockedRow) -> Withdrawal:

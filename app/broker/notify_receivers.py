@@ -1,22 +1,22 @@
-"""Notify: wake waiting receivers for every message that becomes receivable.
+"""Notify: wake waiting receivers for every message that becomes receivable, and count what has happened to messages.
 
 Each operation and background loop passes the states in which the store has left its messages. Only this module decides
 which receivers to wake and whether the schedule changes. A lost notification is harmless: receivers also poll once a
 second.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
 import msgspec
 
-from app.broker.ports import Admitted, Notifier
+from app.broker.ports import Admitted, Counters, Notifier
 from app.broker.search_state import SearchRegistry
 from app.domain.delivery import DeliveryPosition, wait_key_of
 from app.domain.message import DEFAULT_PRIORITY, Draft, Message, MessageState, Receipt
-from app.domain.settlement import Move
+from app.domain.settlement import Move, Outcome, Removal
 from app.runtime.wait_queue import WaitQueue
 
 RECEIVABLE_STATES = (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
@@ -44,6 +44,7 @@ class ReceiverNotifier:
 
     notifier: Notifier
     searches: SearchRegistry
+    counters: Counters
 
     def notify(self, changes: Iterable[StateChange]) -> None:
         """Wake one receiver for each receivable message, and the schedule loop if a message is scheduled."""
@@ -62,7 +63,9 @@ class ReceiverNotifier:
             self.notifier.schedule_changed()
 
     def notify_sent(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
-        """Notify receivers of sent messages. The first send of a duplicate has already notified them."""
+        """Notify receivers of sent messages, and count them. The first send of a duplicate has done both already."""
+        sent = [draft.queue_id for draft, receipt in zip(drafts, receipts, strict=True) if not receipt.duplicate]
+        self._count((queue_id, "sent") for queue_id in sent)
         self.notify(
             StateChange(
                 draft.queue_id,
@@ -75,10 +78,20 @@ class ReceiverNotifier:
         )
 
     def notify_moved(self, moves: Sequence[Move], effective: Sequence[bool]) -> None:
-        """Notify receivers of the moves that took effect."""
-        self.notify(
-            StateChange(move.queue_id, move.token.sequence_number, move.state) for move in compress(moves, effective)
+        """Notify receivers of the moves that took effect, and count them."""
+        moved = [*compress(moves, effective)]
+        self._count((move.queue_id, move.outcome) for move in moved)
+        # A failed message that has reached a limit is dead-lettered by the move that ends its delivery.
+        self._count(
+            (move.queue_id, Outcome.DEAD_LETTERED)
+            for move in moved
+            if move.dead_letter_reason is not None and move.outcome is not Outcome.DEAD_LETTERED
         )
+        self.notify(StateChange(move.queue_id, move.token.sequence_number, move.state) for move in moved)
+
+    def count_removed(self, removals: Iterable[Removal]) -> None:
+        """Count the removals that took effect. They leave nothing to receive."""
+        self._count((removal.queue_id, removal.outcome) for removal in removals)
 
     def notify_admitted(self, admitted: Sequence[Admitted]) -> None:
         """Notify receivers of messages that became available because others have left their group."""
@@ -91,6 +104,11 @@ class ReceiverNotifier:
             )
             for message in admitted
         )
+
+    def _count(self, events: Iterable[tuple[int, str]]) -> None:
+        """Count what has happened, as pairs of a queue id and an event, or the outcome of a delivery."""
+        for (queue_id, event), amount in Counter(events).items():
+            self.counters.count_messages(queue_id, event, amount)
 
     def notify_message(self, message: Message) -> None:
         """Notify receivers of a message in its current state."""

@@ -48,6 +48,7 @@ async def purge(ports: PurgePorts, queue: Queue, selection: MessageSelection, ti
         if removed and ports.clock.monotonic() >= deadline:
             break
     ports.counters.count("messages_purged", removed)
+    ports.counters.count_messages(queue.id, Outcome.PURGED, removed)
     return removed
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.broker.delivered_ids import DeliveredIds
 from app.broker.filters import Filter
-from app.broker.ports import Attempt, AttemptResult, ClaimStore
+from app.broker.ports import Attempt, AttemptResult, ClaimStore, Counters
 from app.broker.receive_filtered import SearchPorts, receive_filtered
 from app.broker.release_undelivered import release_undelivered
 from app.broker.renew import RenewPorts, renew
@@ -60,12 +60,14 @@ class ReceivePorts:
     renewing: RenewPorts
     delivered_ids: DeliveredIds
     limits: ResponseLimits
+    counters: Counters
 
 
 async def receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
     """Lock and return messages, in order; none if none arrived in time. Refuses as `check_receive` does."""
     messages = await _receive(ports, queue, request)
     ports.delivered_ids.note(queue.id, messages)
+    ports.counters.count_messages(queue.id, "delivered", len(messages))
     return messages
 
 
@@ -107,6 +109,7 @@ async def receive_once(
                 # cannot settle here.
                 own_messages = [message for message in once.result if message.queue_id == queue.id]
                 return AttemptResult(await _live_messages(ports.renewing, queue, request, own_messages), replayed=True)
+            ports.counters.count_messages(queue.id, "delivered", len(once.result))
             _pass_on_wake_up(waiter, request, once.result, _spare_bytes(ports.limits, queue))
             if once.result or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline):
                 return once

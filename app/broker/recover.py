@@ -21,7 +21,7 @@ from app.broker.response_limits import ResponseLimits
 from app.domain.delivery import Recovery
 from app.domain.message import Message
 from app.domain.queue import Queue, check_receive_enabled, lock_duration_of
-from app.domain.settlement import MAX_GENERATION, LockToken
+from app.domain.settlement import MAX_GENERATION, LockToken, Outcome
 from app.runtime.clock import Clock
 
 
@@ -54,6 +54,8 @@ async def recover(ports: RecoverPorts, queue: Queue, receiver_id: str, max_messa
     if recovered.renewed:
         await _forget_renewals(ports, queue, recovered.renewed)
     ports.counters.count("messages_recovered", len(recovered.messages))
+    ports.counters.count_messages(queue.id, Outcome.RECOVERED, len(recovered.messages))
+    ports.counters.count_messages(queue.id, "delivered", len(recovered.messages))
     return [replace(message, read_started_at=read_started_at) for message in recovered.messages]
 
 

@@ -148,7 +148,7 @@ async def _settle_all(ports: SettlePorts, queue: Queue, settlements: Sequence[Se
         retried = await asyncio.gather(*(_settle_again(ports, queue, settlements[index]) for index in failed))
         for index, answer in zip(failed, retried, strict=True):
             answers[index] = answer
-    notify_moves(ports, settlements, answers)
+    note_settled(ports, settlements, answers)
     return answers
 
 
@@ -245,12 +245,17 @@ async def with_current_fence(
     return await release_lost(ports.releasing, locked, expired_generation)
 
 
-def notify_moves(ports: SettlePorts, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
-    """Notify receivers of the messages that these settlements have moved."""
+def note_settled(ports: SettlePorts, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
+    """Count the settlements that took effect, and notify receivers of the messages that they have moved."""
     moves: list[Move] = []
     effective: list[bool] = []
+    removals: list[Removal] = []
     for settlement, answer in zip(settlements, answers, strict=True):
+        has_settled = isinstance(answer, Settled) and not answer.replayed
         if isinstance(settlement, Move):
             moves.append(settlement)
-            effective.append(isinstance(answer, Settled) and not answer.replayed and answer.state is not None)
+            effective.append(has_settled and not settlement.is_offered)
+        elif has_settled:
+            removals.append(settlement)
+    ports.receivers.count_removed(removals)
     ports.receivers.notify_moved(moves, effective)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.broker.ports import CommitResult, QueueGone, SettlementsFailed, TransactionStore
-from app.broker.settle import MAX_TRIES, SettlePorts, notify_moves, pause_before_retry
+from app.broker.settle import MAX_TRIES, SettlePorts, note_settled, pause_before_retry
 from app.domain.instant import Duration
 from app.domain.refusals import MessageBusy
 from app.domain.settlement import MAX_GENERATION, LockToken
@@ -102,7 +102,7 @@ async def _first_lost(ports: TransactionPorts, tokens: frozenset[LockToken]) -> 
 async def _finish(ports: TransactionPorts, unit: WorkUnit, result: WorkUnitResult) -> None:
     """Notify receivers, and delete the lock records of the deliveries that have ended."""
     ports.settling.receivers.notify_sent(unit.drafts, result.receipts)
-    notify_moves(ports.settling, unit.settlements, result.settled)
+    note_settled(ports.settling, unit.settlements, result.settled)
     if unit.settlements:
         ended = [(settlement.token, MAX_GENERATION) for settlement in unit.settlements]
         await ports.settling.lock_store.delete_records(ended)

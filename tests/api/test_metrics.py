@@ -18,6 +18,7 @@ metrics.count("locks_expired", 2)
 metrics.record_batch("send", 5)
 metrics.record_pass("sweep", "ok")
 metrics.waiting_receivers.inc()
+metrics.count_messages(1, "sent", 7)
 print(metrics.render(MetricsSnapshot([], "ok")).decode())
 """
 
@@ -36,5 +37,6 @@ def test_one_answer_has_the_counts_of_every_process(tmp_path: Path) -> None:
         'peeklock_passes_total{name="sweep",outcome="ok"} 2.0',
         "peeklock_waiting_receivers 1.0",  # receivers of an ended process do not count
         'peeklock_lock_store{state="ok"} 1.0',
+        'peeklock_message_events_total{event="sent"} 14.0',
     ):
         assert line in done.stdout.splitlines()

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from app.api.application import build_application
-from app.api.http.metrics import MAX_NAMED_QUEUES, Metrics, MetricsSnapshot
+from app.api.http.metrics import MAX_COUNTED_QUEUES, MAX_NAMED_QUEUES, Metrics, MetricsSnapshot
 from app.api.http.queue_statistics import TIMEOUT_SECONDS
 from app.api.http.request_id import RequestIdMiddleware
 from app.broker.queue_cache import QueueCache
@@ -97,6 +97,37 @@ def test_the_number_of_queues_with_their_own_series_is_bounded() -> None:
     assert f'queue="queue-{MAX_NAMED_QUEUES - 1}"' in text
     assert f'queue="queue-{MAX_NAMED_QUEUES}"' not in text
     assert f"peeklock_queues {len(queues)}.0" in text
+
+
+NAMED_EVENT = 'peeklock_queue_message_events_total{event="sent",queue="queue-1"} 3.0'
+
+
+@pytest.mark.parametrize(("per_queue", "named"), [(True, [NAMED_EVENT]), (False, [])])
+def test_what_happened_to_messages_has_names_where_queues_have(per_queue: bool, named: list[str]) -> None:
+    metrics = Metrics()
+    metrics.count_messages(1, "sent", 3)
+    metrics.count_messages(2, "sent", 4)  # of a queue that is deleted
+    lines = metrics.render(MetricsSnapshot([listed_queue(1)], "none", per_queue=per_queue)).decode().splitlines()
+    assert 'peeklock_message_events_total{event="sent"} 7.0' in lines
+    assert [line for line in lines if line.startswith("peeklock_queue_message_events_total{")] == named
+
+
+def test_the_messages_of_very_many_queues_count_in_totals_only() -> None:
+    metrics = Metrics()
+    for number in range(1, MAX_COUNTED_QUEUES + 3):
+        metrics.count_messages(number, "sent")
+    queues = [listed_queue(number) for number in (1, MAX_COUNTED_QUEUES + 1)]
+    lines = metrics.render(MetricsSnapshot(queues, "none")).decode().splitlines()
+    assert f'peeklock_message_events_total{{event="sent"}} {MAX_COUNTED_QUEUES + 2}.0' in lines
+    named = [line for line in lines if line.startswith("peeklock_queue_message_events_total{")]
+    assert named == ['peeklock_queue_message_events_total{event="sent",queue="queue-1"} 1.0']
+
+
+def test_no_series_tells_when_it_began() -> None:
+    metrics = Metrics()
+    metrics.count("locks_expired")
+    metrics.count_messages(1, "sent")
+    assert "_created" not in metrics.render(MetricsSnapshot([listed_queue(1)], "none")).decode()
 
 
 def listed_queue(number: int) -> QueueWithCounts:

@@ -28,6 +28,7 @@ def test_requests_of_all_processes_are_summed(two_process_server: PeeklockProces
     for _ in range(10):
         assert metric_value(two_process_server, SENT) == 20
     assert metric_value(two_process_server, 'peeklock_queue_messages{queue="metered",state="available"}') == 20
+    assert metric_value(two_process_server, 'peeklock_queue_message_events_total{event="sent",queue="metered"}') == 20
     assert metric_value(two_process_server, 'peeklock_lock_store{state="ok"}') == 1
 
 

@@ -30,3 +30,7 @@ class Counters(Protocol):
     def count(self, event: str, amount: int = 1) -> None:
         """Add `amount` to the counter of this event (a name from docs/metrics.md)."""
         ...
+
+    def count_messages(self, queue_id: int, event: str, amount: int = 1) -> None:
+        """Add `amount` to the number of messages of a queue to which this has happened (a name from docs/metrics.md)."""
+        ...
