@@ -11,6 +11,7 @@ from peeklock_client.errors import (
     Refusal,
     VersionConflict,
 )
+from peeklock_client.events import CloudEvent, NoEvent, event_of
 from peeklock_client.messages import Message, NewMessage
 from peeklock_client.receive_context import ReceiveContext, ReceiveState, WrongState
 from peeklock_client.sender import PendingSend, Sender
@@ -24,6 +25,7 @@ __all__ = [
     "AckPolicy",
     "AlreadySettled",
     "Client",
+    "CloudEvent",
     "ConstantRetry",
     "ExponentialRetry",
     "HandlerContext",
@@ -32,6 +34,7 @@ __all__ = [
     "LockLost",
     "Message",
     "NewMessage",
+    "NoEvent",
     "NoRetry",
     "NotConnected",
     "PeeklockError",
@@ -48,4 +51,5 @@ __all__ = [
     "VersionConflict",
     "Worker",
     "WrongState",
+    "event_of",
 ]

@@ -134,9 +134,11 @@ def entry(kind: type[Entry], message: NewMessage, **more: Any) -> Entry:
 
 
 def new_message(body: Any, fields: MessageFields) -> NewMessage:
-    """Return the message of a call: `body` may be one already, and has no further fields then."""
+    """Return the message of a call: `body` may be one already, or an event, and has no further fields then."""
+    if hasattr(body, "to_message"):
+        body = body.to_message()
     if not isinstance(body, NewMessage):
         return NewMessage(body, **fields)
     if fields:
-        raise TypeError("The fields of a NewMessage are given with it, not with the call.")
+        raise TypeError("The fields of a NewMessage or a CloudEvent are given with it, not with the call.")
     return body

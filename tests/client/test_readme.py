@@ -14,7 +14,12 @@ from tests.peeklock_process import environment
 from tests.servers import TIMEOUT_SECONDS
 
 README = Path("client/README.md")
-PROGRAMS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+PROGRAMS = {
+    section.partition("\n")[0]: program
+    for section in README.read_text().split("\n## ")
+    for program in re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+}
+"""Each program, by the heading of its section."""
 
 
 def run(program: str, url: str) -> str:
@@ -32,27 +37,37 @@ def run(program: str, url: str) -> str:
 
 
 async def test_the_worker_sends_an_invoice_for_the_order(server_url: str, client: Client) -> None:
-    await asyncio.to_thread(run, PROGRAMS[0], server_url)
+    await asyncio.to_thread(run, PROGRAMS["A worker"], server_url)
     [invoice] = await client.queue("invoices").receive(wait_seconds=20)
     assert invoice.message.body == {"order": 17}
     assert await client.queue("orders").receive() == []
 
 
 async def test_a_program_without_a_loop_prints_its_letter(server_url: str) -> None:
-    assert await asyncio.to_thread(run, PROGRAMS[2], server_url) == "hello\n"
+    assert await asyncio.to_thread(run, PROGRAMS["Without an event loop"], server_url) == "hello\n"
 
 
 async def test_a_sender_sends_thousands(server_url: str, client: Client) -> None:
-    assert "state='available'" in await asyncio.to_thread(run, PROGRAMS[3], server_url)
+    assert "state='available'" in await asyncio.to_thread(run, PROGRAMS["Many sends"], server_url)
     assert (await client.queue("readings").status()).counts.available == 5001
 
 
 async def test_a_duplicate_deposits_nothing(server_url: str, client: Client) -> None:
-    assert await asyncio.to_thread(run, PROGRAMS[4], server_url) == "100\n"
+    assert await asyncio.to_thread(run, PROGRAMS["Handlers that keep a state"], server_url) == "100\n"
     state = await client.api.get_state("account.alice")
     assert (state.version, state.value) == (1, {"balance": 100})
 
 
 async def test_the_other_program_prints_its_order(server_url: str, client: Client) -> None:
     await client.queue("orders").create()
-    assert await asyncio.to_thread(run, PROGRAMS[1], server_url) == "{'order': 18}\n"
+    assert await asyncio.to_thread(run, PROGRAMS["Without a worker"], server_url) == "{'order': 18}\n"
+
+
+async def test_a_handler_of_events_prints_its_event(server_url: str) -> None:
+    assert await asyncio.to_thread(run, PROGRAMS["CloudEvents"], server_url) == "order.placed /shop 17\n"
+
+
+def test_every_program_is_run_by_a_test() -> None:
+    tests = Path(__file__).read_text()
+    assert len(re.findall("```python\n", README.read_text())) == len(PROGRAMS)
+    assert [name for name in PROGRAMS if f'PROGRAMS["{name}"]' not in tests] == []

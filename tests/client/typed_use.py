@@ -11,6 +11,7 @@ from typing import assert_type
 
 from peeklock_client import (
     Client,
+    CloudEvent,
     HandlerContext,
     Message,
     NewMessage,
@@ -58,6 +59,13 @@ async def with_a_receive(context: ReceiveContext[Order], order: Order) -> list[N
     assert_type(context.message.body.number, int)
     await context.dead_letter("no stock")
     return [NewMessage(order, topic="audit")]
+
+
+@worker.on("events")
+async def with_an_event(event: CloudEvent[Order]) -> NewMessage:
+    assert_type(event.data, Order)
+    assert_type(event.source, str)
+    return CloudEvent("order.invoiced", "/invoices", event.data).to_message(topic="audit")
 
 
 @worker.on("orders")

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, cast, get_args, get_origin, get_type_
 import msgspec
 
 from peeklock_client.errors import PeeklockError
+from peeklock_client.events import CloudEvent, NoEvent, event_of
 from peeklock_client.messages import Message, NewMessage
 from peeklock_client.receive_context import ReceiveContext
 
@@ -41,8 +42,8 @@ class CallsHandler(Protocol):
 class Handler:
     """A function with the values that its parameters get, by their annotations.
 
-    One of type `ReceiveContext` gets the receive, one of type `Message` the message, and any other the body, converted to
-    that type. A coroutine function runs in the event loop, any other function in a thread.
+    One of type `ReceiveContext` gets the receive, one of type `Message` the message, one of type `CloudEvent` the event, and
+    any other the body, converted to that type. A coroutine function runs in the event loop, any other function in a thread.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -74,8 +75,19 @@ def reader(annotation: Any) -> Read:
     if kind is Message:
         to_inner = converter(inner)
         return lambda context: replace(context.message, body=to_inner(context.message.body))
+    if kind is CloudEvent:
+        to_data = converter(inner)
+        return lambda context: _event(context, to_data)
     convert = converter(annotation)
     return lambda context: convert(context.message.body)
+
+
+def _event(context: ReceiveContext[Any], to_data: Callable[[Any], Any]) -> CloudEvent[Any]:
+    try:
+        event = event_of(context.message)
+    except NoEvent as error:
+        raise InvalidBody(str(error)) from error
+    return replace(event, data=to_data(event.data))
 
 
 def converter(kind: Any) -> Callable[[Any], Any]:
