@@ -14,9 +14,10 @@ from msgspec import UNSET
 from peeklock_client.connection import Connection, RetryLimits
 from peeklock_client.errors import PreconditionFailed
 from peeklock_client.generated import answers, requests
-from peeklock_client.messages import TRACE, Message, MessageFields, NewMessage, entry, given, message_of, new_message
+from peeklock_client.messages import Message, MessageFields, NewMessage, entry, given, message_of, new_message
 from peeklock_client.receive_context import JoinableTransaction, ReceiveContext, Settler
 from peeklock_client.settling import DirectSettler
+from peeklock_client.tracing import sending
 from peeklock_client.transaction import Transaction
 
 DEFAULT_URL = "http://localhost:8080"
@@ -87,12 +88,13 @@ class Queue:
         Raises `Refusal` if the server does not take it, and `InDoubt` if that stays unknown.
         """
         message = new_message(body, fields)
-        sent = await self._api.send_message(
-            self.name,
-            entry(requests.SendMessage, message, transaction_id=_id_of(transaction)),
-            idempotency_key=new_key(),
-            traceparent=TRACE.get(),
-        )
+        with sending(self.name, message_id=message.message_id) as traceparent:
+            sent = await self._api.send_message(
+                self.name,
+                entry(requests.SendMessage, message, transaction_id=_id_of(transaction)),
+                idempotency_key=new_key(),
+                traceparent=traceparent,
+            )
         assert isinstance(sent, answers.SentMessage)
         return sent
 
@@ -101,12 +103,13 @@ class Queue:
     ) -> list[answers.SentMessage]:
         """Send up to 1000 messages, all or none. Each is a value or a `NewMessage`. Raises as `send` does."""
         entries = [entry(requests.MessageToSend, new_message(one, {})) for one in messages]
-        sent = await self._api.send_batch(
-            self.name,
-            requests.SendBatch(entries, transaction_id=_id_of(transaction)),
-            idempotency_key=new_key(),
-            traceparent=TRACE.get(),
-        )
+        with sending(self.name, count=len(entries)) as traceparent:
+            sent = await self._api.send_batch(
+                self.name,
+                requests.SendBatch(entries, transaction_id=_id_of(transaction)),
+                idempotency_key=new_key(),
+                traceparent=traceparent,
+            )
         return [_sent(result) for result in sent.results]
 
     async def request(self, body: Any, *, wait_seconds: float = 20.0, **fields: Unpack[MessageFields]) -> Any:
@@ -117,7 +120,10 @@ class Queue:
         message = entry(
             requests.SendMessage, new_message(body, fields), delivery="synchronous", wait_seconds=wait_seconds
         )
-        delivered = await self._api.send_message(self.name, message, idempotency_key=new_key(), traceparent=TRACE.get())
+        with sending(self.name, message_id=given(message.message_id)) as traceparent:
+            delivered = await self._api.send_message(
+                self.name, message, idempotency_key=new_key(), traceparent=traceparent
+            )
         assert isinstance(delivered, answers.SendAnswer)
         return given(delivered.reply)
 
@@ -218,14 +224,18 @@ class Topic:
     ) -> answers.PublishedMessage:
         """Publish a message to the queues of all subscriptions that match, and return once all copies are stored."""
         message = entry(requests.PublishMessage, new_message(body, fields), transaction_id=_id_of(transaction))
-        return await self._api.publish_message(self.name, message, idempotency_key=new_key(), traceparent=TRACE.get())
+        with sending(self.name, message_id=given(message.message_id)) as traceparent:
+            return await self._api.publish_message(
+                self.name, message, idempotency_key=new_key(), traceparent=traceparent
+            )
 
     async def publish_batch(self, messages: Sequence[Any]) -> list[answers.PublishedMessage]:
         """Publish several messages, all or none."""
         entries = [entry(requests.MessageToSend, new_message(one, {})) for one in messages]
-        published = await self._api.publish_batch(
-            self.name, requests.PublishBatch(entries), idempotency_key=new_key(), traceparent=TRACE.get()
-        )
+        with sending(self.name, count=len(entries)) as traceparent:
+            published = await self._api.publish_batch(
+                self.name, requests.PublishBatch(entries), idempotency_key=new_key(), traceparent=traceparent
+            )
         return published.results
 
     async def subscribe(self, name: str, settings: requests.SubscriptionSettingsBody | None = None) -> Queue:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, TypedDict, TypeVar
@@ -15,9 +14,6 @@ from peeklock_client.generated import answers
 
 BodyType = TypeVar("BodyType")
 Part = TypeVar("Part")
-
-TRACE: ContextVar[str | None] = ContextVar("TRACE", default=None)
-"""The `traceparent` (W3C Trace Context) of the message that is being processed. Messages sent meanwhile carry it on."""
 
 BYTES_TYPE = "application/octet-stream"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from peeklock_client.errors import UnexpectedAnswer, error_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.generated.operations import Operations
-from peeklock_client.messages import TRACE
 from peeklock_client.receive_context import Settlement
+from peeklock_client.tracing import current_traceparent
 
 
 class DirectSettler:
@@ -32,7 +32,7 @@ class DirectSettler:
 
     async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
         """Complete a delivery, and store what its processing has made, together."""
-        return await self._api.commit_lock(self._queue, lock_token, results, traceparent=TRACE.get())
+        return await self._api.commit_lock(self._queue, lock_token, results, traceparent=current_traceparent())
 
     async def _send(
         self, settlement: Settlement, transaction_id: str | None

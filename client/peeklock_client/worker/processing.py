@@ -11,8 +11,9 @@ from msgspec import UNSET
 
 from peeklock_client.errors import InDoubt, PeeklockError, Refusal
 from peeklock_client.generated import requests
-from peeklock_client.messages import TRACE, NewMessage, entry
+from peeklock_client.messages import NewMessage, entry
 from peeklock_client.receive_context import ReceiveContext, reason_of
+from peeklock_client.tracing import processing
 from peeklock_client.worker.handlers import CallsHandler, InvalidBody
 from peeklock_client.worker.options import AckPolicy, SubscriberOptions
 from peeklock_client.worker.report import WorkerReport
@@ -33,8 +34,9 @@ class Processing:
     """Processes messages of one queue, one at a time for each call."""
 
     def __init__(
-        self, handler: CallsHandler, options: SubscriberOptions, threads: Executor, report: WorkerReport
+        self, queue: str, handler: CallsHandler, options: SubscriberOptions, threads: Executor, report: WorkerReport
     ) -> None:
+        self._queue = queue
         self._handler = handler
         self._options = options
         self._threads = threads
@@ -48,15 +50,13 @@ class Processing:
         deliveries, limit = context.message.delivery_count, self._options.max_deliveries
         if limit is not None and deliveries > limit:
             return TooManyDeliveries(f"Delivered {deliveries} times; {self._handler.name} allows {limit}.")
-        token = TRACE.set(context.message.traceparent)
         try:
-            if self._options.ack_policy is AckPolicy.ACK_FIRST:
-                await context.complete()
-            return await self._handler.call(context, self._threads)
+            with processing(self._queue, context.message):
+                if self._options.ack_policy is AckPolicy.ACK_FIRST:
+                    await context.complete()
+                return await self._handler.call(context, self._threads)
         except Exception as error:  # noqa: BLE001 - what a handler raises decides about its message
             return error
-        finally:
-            TRACE.reset(token)
 
     async def settle(self, context: ReceiveContext[Any], result: BaseException | list[NewMessage]) -> None:
         """Settle a message after its handler, unless the handler has. Failures are counted and logged, never raised."""

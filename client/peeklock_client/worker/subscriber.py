@@ -53,7 +53,7 @@ class Subscriber:
         self._options = options
         self._settlements = SettlementBuffer(DirectSettler(api, queue))
         self._threads = ThreadPoolExecutor(options.max_workers, thread_name_prefix=f"peeklock-{queue}")
-        self._processing = Processing(handler, options, self._threads, self.report)
+        self._processing = Processing(queue, handler, options, self._threads, self.report)
         self._locks = LockKeeper(api, queue, options.lock_seconds, self._all_locked, self._drop)
         self._receiver_id = uuid4().hex
         self._waiting: deque[ReceiveContext[Any]] = deque()
@@ -315,7 +315,7 @@ class Subscriber:
             self._settling.discard(context)
 
     async def _process(self, context: ReceiveContext[Any]) -> None:
-        """Call the handler, free its place for the next message, and settle."""
+        """Call the handler, free its place for the next message, and settle. It runs in a task of its own."""
         try:
             result = await self._processing.handle(context)
         except asyncio.CancelledError:
