@@ -14,6 +14,7 @@ from peeklock_client.client import Queue
 from peeklock_client.errors import PeeklockError, Refusal
 from peeklock_client.generated import answers
 from peeklock_client.messages import MessageFields, NewMessage, new_message, to_json
+from peeklock_client.receive_context import JoinableTransaction
 
 MAX_BATCH = 1000
 """Messages in one request."""
@@ -44,11 +45,20 @@ class Sender:
 
     Up to `max_in_flight` messages and `max_bytes` of their bodies are on their way; a further one waits (S3.7). One request
     is under way at a time, and carries what has gathered since the one before. The end of the block waits for all, and
-    raises the errors of messages whose outcome was not awaited.
+    raises the errors of messages whose outcome was not awaited. With `transaction`, the messages are stored when that is
+    committed; end the block first.
     """
 
-    def __init__(self, queue: Queue, *, max_in_flight: int = 1000, max_bytes: int = 16 << 20) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        *,
+        transaction: JoinableTransaction | None = None,
+        max_in_flight: int = 1000,
+        max_bytes: int = 16 << 20,
+    ) -> None:
         self._queue = queue
+        self._transaction = transaction
         self._max_in_flight = max_in_flight
         self._max_bytes = max_bytes
         self._waiting: deque[PendingSend] = deque()
@@ -120,7 +130,7 @@ class Sender:
     async def _send(self, batch: Sequence[PendingSend]) -> None:
         """Send a batch. If it is refused, nothing of it is stored: send its messages one by one to learn which it was."""
         try:
-            results = await self._queue.send_batch([one.message for one in batch])
+            results = await self._queue.send_batch([one.message for one in batch], transaction=self._transaction)
         except Refusal as error:
             if len(batch) == 1 or error.retryable:
                 self._fail(batch, error)

@@ -52,6 +52,14 @@ async def test_a_sender_sends_thousands(server_url: str, client: Client) -> None
     assert (await client.queue("readings").status()).counts.available == 5001
 
 
+async def test_a_transaction_moves_the_lines_of_a_cart(server_url: str, client: Client) -> None:
+    await client.queue("order-lines").create()
+    await asyncio.to_thread(run, PROGRAMS["Transactions"], server_url)
+    assert (await client.queue("order-lines").status()).counts.available == 2
+    counts = (await client.queue("carts").status()).counts
+    assert (counts.available, counts.locked) == (0, 0)
+
+
 async def test_a_duplicate_deposits_nothing(server_url: str, client: Client) -> None:
     assert await asyncio.to_thread(run, PROGRAMS["Handlers that keep a state"], server_url) == "100\n"
     state = await client.api.get_state("account.alice")

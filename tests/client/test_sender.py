@@ -132,3 +132,16 @@ async def test_messages_keep_their_order_on_a_real_server(any_queue: Queue) -> N
             await sender.post(number)
     bodies = [message.body for message in await any_queue.receive_and_delete(1000)]
     assert bodies == [*range(1000)]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_messages_of_a_sender_in_a_transaction_are_stored_by_its_commit(
+    any_client: Client, any_queue: Queue, commits: bool
+) -> None:
+    transaction = await any_client.transaction()
+    async with Sender(any_queue, transaction=transaction) as sender:
+        for number in range(1500):
+            await sender.post(number)
+    assert (await any_queue.status()).counts.available == 0
+    await (transaction.commit() if commits else transaction.rollback())
+    assert (await any_queue.status()).counts.available == (1500 if commits else 0)
