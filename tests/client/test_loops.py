@@ -30,6 +30,7 @@ class Broker:
     silent: set[str] = field(default_factory=set)
     slow: float = LATENCY
     renewed_seconds: float = LOCK_SECONDS
+    forgets: set[str] = field(default_factory=set)
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         body, kind = msgspec.json.decode(request.content), request.url.path.rsplit("/", 1)[-1]
@@ -40,6 +41,8 @@ class Broker:
         if kind in self.failing:
             raise httpx.ReadError("cut off")
         results = [self._settle(one) for one in body.get("settlements", [])]
+        if kind in self.forgets:
+            results.clear()
         if kind == "settle":
             return httpx.Response(200, json={"results": results})
         if kind == "recover":
@@ -228,6 +231,41 @@ def test_what_a_failed_receive_carried_is_settled_by_the_next() -> None:
         assert (await worker.stop()).completed == 2
 
     run_virtually(scenario())
+
+
+@pytest.mark.parametrize("kind", ["settle", "receive"])
+def test_a_settlement_without_a_result_is_in_doubt(kind: str) -> None:
+    broker = Broker(stored=30, forgets={kind})
+    report = work(broker, 1, 60, max_workers=10, fetch_batch_size=10)
+    assert report.in_doubt > 0
+    assert report.completed + report.in_doubt == 30
+
+
+def test_a_worker_outlives_answers_that_it_cannot_read() -> None:
+    broker = Broker(stored=2)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        response = await broker.answer(request)
+        at = asyncio.get_running_loop().time()
+        if 10 < at < 20 and b"lock_token" in response.content:
+            return httpx.Response(200, json={"messages": [{**message(1), "lock_token": None}]})
+        return httpx.Response(200, text="[") if 20 < at < 30 else response
+
+    async def scenario() -> Any:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+        worker = Worker(Client("http://peeklock.test", http=http, retries=RetryLimits(attempts=1)))
+
+        @worker.on("orders", wait_seconds=1)
+        async def handle(body: int) -> None: ...
+
+        await worker.start()
+        for _ in range(6):
+            await asyncio.sleep(10)
+            broker.stored += 2
+        await asyncio.sleep(40)
+        return await worker.stop()
+
+    assert run_virtually(scenario()).completed >= 8
 
 
 def test_a_worker_outlives_a_server_that_is_away() -> None:

@@ -101,7 +101,8 @@ class LockKeeper:
             log.warning("%s: %d locks were not renewed: %r", self._queue, len(due), error)
             await asyncio.sleep(PAUSE_SECONDS)
             return
-        for context, result in zip(due, answer.results, strict=True):
+        # A lock without a result stays due.
+        for context, result in zip(due, answer.results, strict=False):
             if isinstance(result, answers.RenewedResult):
                 context.note_renewal(result, asked_at)
             elif isinstance(result, answers.RefusedResult) and context.is_active:

@@ -79,7 +79,10 @@ class SettlementBuffer:
             self._filled.set()
 
     def finish(self, taken: Sequence[WaitingSettlement], results: Sequence[Result]) -> None:
-        """Pass each result on to who waits for it."""
+        """Pass each result on to who waits for it. Without a result for each, all are in doubt."""
+        if len(results) != len(taken):
+            self.fail(taken, InDoubt(f"{len(taken)} settlements got {len(results)} results."))
+            return
         for waiting, result in zip(taken, results, strict=True):
             if waiting.result.done():
                 continue

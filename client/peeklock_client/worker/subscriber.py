@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
@@ -72,7 +72,7 @@ class Subscriber:
         """Start to receive. Raises the refusal of the first receive, such as that of an unknown queue or a wrong key."""
         await self._fetch(self._options.fetch_batch_size, wait_seconds=0.0)
         self._loops = [
-            asyncio.create_task(self._keep_on(loop()), name=f"peeklock {self.queue} {loop.__name__}")
+            asyncio.create_task(self._keep_on(loop), name=f"peeklock {self.queue} {loop.__name__}")
             for loop in (self._fetch_loop, self._flush_loop, self._locks.renew_loop, self._locks.expiry_loop)
         ]
 
@@ -160,12 +160,18 @@ class Subscriber:
 
     # ---- loops -------------------------------------------------------------------------------------------------------
 
-    async def _keep_on(self, loop: Coroutine[Any, Any, None]) -> None:
-        try:
-            await loop
-        except Exception:
-            log.exception("a loop of the worker of %s ended", self.queue)
-            raise
+    async def _keep_on(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a loop, and run it again if it fails: a worker that looks alive must work."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                await loop()
+            except Exception:
+                log.exception(
+                    "%s of the worker of %s failed, and starts again in %g s", loop.__name__, self.queue, pause
+                )
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     async def _fetch_loop(self) -> None:
         pause = FIRST_PAUSE_SECONDS
