@@ -140,7 +140,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_without_opentelemetry_messages_carry_on_the_trace_of_the_one_that_is_processed(server_url: str) -> None:
+def test_without_opentelemetry_messages_carry_on_the_trace_of_the_processed_one(server_url: str) -> None:
     command = [sys.executable, "-c", WITHOUT, server_url, PARENT]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.stdout.splitlines() == [f"returned: {PARENT}", f"sent by the handler: {PARENT}"], done.stderr

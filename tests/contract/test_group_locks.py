@@ -200,6 +200,7 @@ async def test_a_target_that_is_deleted_while_a_group_is_held_leaves_the_other_m
             if await store_fixture.store.read(fifo.id, redrives[0].row.sequence_number) is not None:
                 break
             await asyncio.sleep(0.01)
+        await store_fixture.wait_until_blocked()
         assert await store_fixture.store.queues.delete(fifo)
         assert await redriving == [True, False, False]
 
