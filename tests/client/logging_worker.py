@@ -9,6 +9,8 @@ import sys
 
 from peeklock_client import Client, Worker
 
+LOCK_SECONDS = 4
+
 
 async def main(url: str, queue: str, path: str) -> None:
     """Work until SIGTERM."""
@@ -18,7 +20,7 @@ async def main(url: str, queue: str, path: str) -> None:
     async with Client(url) as client:
         worker = Worker(client)
 
-        @worker.on(queue, lock_seconds=1, max_workers=5, fetch_batch_size=20)
+        @worker.on(queue, lock_seconds=LOCK_SECONDS, max_workers=5, fetch_batch_size=20)
         async def handle(number: int) -> None:
             await asyncio.sleep(0.01)
             os.write(log, f"{number}\n".encode())

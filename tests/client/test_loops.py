@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from peeklock_client import Client, ReceiveContext, RetryLimits, Worker
+from peeklock_client import Client, NewMessage, ReceiveContext, RetryLimits, Worker
 
 from tests.client.virtual_loop import run_virtually
 
@@ -31,10 +31,15 @@ class Broker:
     slow: float = LATENCY
     renewed_seconds: float = LOCK_SECONDS
     forgets: set[str] = field(default_factory=set)
+    fields: dict[str, Any] = field(default_factory=dict)
+    commits_now: int = 0
+    most_commits: int = 0
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         body, kind = msgspec.json.decode(request.content), request.url.path.rsplit("/", 1)[-1]
         self.requests.append((asyncio.get_running_loop().time(), kind, body))
+        if kind == "commit":
+            return await self._commit()
         await asyncio.sleep(self.slow)
         if kind in self.silent:
             await asyncio.sleep(3600)
@@ -54,7 +59,16 @@ class Broker:
         return httpx.Response(200, json={"messages": [next(self._messages) for _ in range(count)], "settled": results})
 
     def __post_init__(self) -> None:
-        self._messages = map(message, itertools.count(1))
+        self._messages = ({**message(number), **self.fields} for number in itertools.count(1))
+
+    async def _commit(self) -> httpx.Response:
+        self.commits_now += 1
+        self.most_commits = max(self.most_commits, self.commits_now)
+        await asyncio.sleep(self.slow)
+        self.commits_now -= 1
+        return httpx.Response(
+            200, json={"outcome": "completed", "version": None, "sends": [], "replayed": False, "duplicate": False}
+        )
 
     def _settle(self, settlement: dict[str, Any]) -> dict[str, Any]:
         token, action = settlement["lock_token"], settlement["action"]
@@ -83,7 +97,12 @@ def message(number: int) -> dict[str, Any]:
 
 
 def work(
-    broker: Broker, seconds: float, until: float, watch: Callable[[int], None] | None = None, **options: Any
+    broker: Broker,
+    seconds: float,
+    until: float,
+    watch: Callable[[int], None] | None = None,
+    result: NewMessage | None = None,
+    **options: Any,
 ) -> Any:
     """Let a worker whose handler takes this long run until a time, then stop it, and return its report."""
 
@@ -93,13 +112,14 @@ def work(
         running = 0
 
         @worker.on("orders", **options)
-        async def handle(body: int) -> None:
+        async def handle(body: int) -> NewMessage | None:
             nonlocal running
             running += 1
             if watch:
                 watch(running)
             await asyncio.sleep(seconds)
             running -= 1
+            return result
 
         await worker.start()
         await asyncio.sleep(until)
@@ -134,6 +154,19 @@ def test_no_more_handlers_run_than_may() -> None:
     most = list[int]()
     work(Broker(stored=100), 0.1, 1, most.append, max_workers=7)
     assert max(most) == 7
+
+
+@pytest.mark.behaviour("S2.17")
+def test_handlers_do_not_run_ahead_of_a_server_that_stores_their_results_slowly() -> None:
+    broker = Broker(stored=100, slow=2)
+    report = work(broker, 0, 60, None, NewMessage("done", queue="results"), max_workers=7)
+    assert (broker.most_commits, report.completed) == (7, 100)
+
+
+def test_the_results_of_a_group_are_stored_in_the_order_of_its_messages() -> None:
+    broker = Broker(stored=20, fields={"group_id": "one"})
+    report = work(broker, 0, 10, None, NewMessage("done", queue="results"), max_workers=7)
+    assert (broker.most_commits, report.completed) == (1, 20)
 
 
 @pytest.mark.behaviour("S2.18")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -50,6 +51,13 @@ async def ended(queue: Queue, count: int, worker: Worker) -> WorkerReport:
         if settled + report.lock_lost + report.in_doubt >= count:
             return report
         await asyncio.sleep(0.01)
+
+
+async def end_of_lock(queue: Queue) -> datetime:
+    """Return when the lock of the only message ends, as the server knows it."""
+    [locked_until] = [message.locked_until async for message in queue.browse()]
+    assert locked_until is not None
+    return locked_until
 
 
 @pytest.mark.behaviour("S2.4", "S2.17")
@@ -221,6 +229,25 @@ async def test_returned_messages_are_sent_with_the_completion(any_client: Client
     assert [one.message.body for one in await results.receive(3)] == [2, 3]
 
 
+@pytest.mark.parametrize("policy", [AckPolicy.ACK_FIRST, AckPolicy.MANUAL])
+async def test_messages_that_no_completion_can_carry_are_a_failure(
+    client: Client, queue: Queue, policy: AckPolicy, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, results = Worker(client), await new_queue(client)
+
+    @worker.on(queue.name, ack_policy=policy)
+    async def handle(context: ReceiveContext[str]) -> NewMessage:
+        if context.is_active:
+            await context.complete()
+        return NewMessage("done", queue=results.name)
+
+    await queue.send("work")
+    async with running(worker):
+        report = await ended(queue, 1, worker)
+    assert (report.completed, report.failed) == (1, 1)
+    assert "ResultsNotStored" in caplog.text
+
+
 async def test_a_plain_function_runs_in_a_thread(client: Client, queue: Queue) -> None:
     worker, threads = Worker(client), list[threading.Thread]()
 
@@ -268,20 +295,21 @@ async def test_what_is_sent_while_processing_carries_the_trace(client: Client, q
 
 
 async def test_locks_are_renewed_while_a_handler_runs(client: Client, queue: Queue) -> None:
-    worker, release, tokens, clock = Worker(client), asyncio.Event(), list[str](), await new_queue(client)
+    worker, release, tokens = Worker(client), asyncio.Event(), list[str]()
 
-    @worker.on(queue.name, lock_seconds=1)
+    @worker.on(queue.name, lock_seconds=4)
     async def handle(context: ReceiveContext[str]) -> None:
         tokens.append(context.lock_token)
         await release.wait()
 
     await queue.send("slow")
     async with running(worker):
-        # A receive ends when this message is due: after twice the lock, by the clock of the server.
-        await clock.send("due", delay_seconds=2)
-        await clock.receive(wait_seconds=SECONDS)
+        first = await end_of_lock(queue)
+        while (renewed := await end_of_lock(queue)) == first:
+            await asyncio.sleep(0.05)
         release.set()
         report = await ended(queue, 1, worker)
+    assert renewed > first
     assert (report.completed, len(tokens), report.lock_lost) == (1, 1, 0)
 
 

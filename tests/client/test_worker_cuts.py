@@ -19,14 +19,17 @@ from tests.databases import RunResources
 from tests.faults.proxies import FaultyProxy
 from tests.peeklock_process import PeeklockProcess
 
-MESSAGES = 600
-LOCK_SECONDS = 1
+MESSAGES, MESSAGES_BEFORE_CUT = 600, 100
+LOCK_SECONDS = 2
 POLL_SECONDS, MAX_POLLS = 0.05, 1200
 FEW_RETRIES = RetryLimits(attempts=2, timeout_seconds=5)
 
 
 class CutWorker:
-    """A worker whose handlers wait while `gate` is closed, and send the number of their message to another queue."""
+    """A worker whose handlers send the number of their message to another queue.
+
+    They wait while `gate` is closed, as it is once there have been `MESSAGES_BEFORE_CUT`.
+    """
 
     def __init__(self, client: Client, orders: Queue, results: Queue) -> None:
         self.gate = asyncio.Event()
@@ -39,6 +42,8 @@ class CutWorker:
         @self.worker.on(orders.name, lock_seconds=LOCK_SECONDS, max_workers=10, fetch_batch_size=20)
         async def handle(number: int) -> NewMessage:
             self.calls[number] += 1
+            if self.calls.total() == MESSAGES_BEFORE_CUT:
+                self.gate.clear()
             self.waiting += 1
             try:
                 await self.gate.wait()
@@ -106,8 +111,6 @@ async def test_a_worker_that_is_cut_off_from_the_server_loses_nothing(any_server
         Client(f"http://127.0.0.1:{proxy.port}", retries=FEW_RETRIES) as client,
         working(client, orders, results) as cut,
     ):
-        await until(lambda: len(cut.calls) > MESSAGES // 6, "the worker does not work")
-        cut.gate.clear()
         await until(lambda: cut.waiting == 10, "no handler waits")
         proxy.pause()
         await until_locks_have_ended(any_client)
@@ -152,8 +155,6 @@ async def test_workers_lose_nothing_while_the_server_is_cut_off_from_redis(
             async with Client(server.url) as client:
                 orders, results = [await new_queue(client) for _ in range(2)]
                 async with working(client, orders, results) as cut:
-                    await until(lambda: len(cut.calls) > MESSAGES // 6, "the worker does not work")
-                    cut.gate.clear()
                     await until(lambda: cut.waiting == 10, "no handler waits")
                     for begin_fault, end_fault in ((proxy.pause, proxy.resume), (proxy.cut, proxy.cut)):
                         begin_fault()

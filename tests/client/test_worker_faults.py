@@ -14,11 +14,11 @@ import pytest
 from peeklock_client import Client, Queue
 
 from tests.bounds import bounded
+from tests.client.logging_worker import LOCK_SECONDS
 from tests.peeklock_process import environment
 
 MESSAGES = 3000
 POLL_SECONDS, MAX_POLLS = 0.05, 1200
-LOCK_SECONDS = 1
 Start = Callable[[], subprocess.Popen[bytes]]
 
 

@@ -19,7 +19,10 @@ from peeklock_client.messages import Message, NewMessage
 from peeklock_client.receive_context import ReceiveContext
 
 Returned = NewMessage | list[NewMessage] | tuple[NewMessage, ...] | None
-"""What a handler returns: messages to send in the commit that completes its message, each with a queue or a topic."""
+"""What a handler returns: messages to send in the commit that completes its message, each with a queue or a topic.
+
+It is a failure of the handler if its message is settled before, or the policy leaves the settlement to the handler.
+"""
 
 Function = TypeVar("Function", bound=Callable[..., Returned | Awaitable[Returned]])
 Read = Callable[[ReceiveContext[Any]], Any]

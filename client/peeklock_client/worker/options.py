@@ -33,11 +33,11 @@ class AckPolicy(Enum):
 class SubscriberOptions:
     """The options of one handler.
 
-    `max_workers` handlers run at a time. Up to `fetch_batch_size` messages are received in one request, and up to
-    `overfetch_factor` times as many wait in this process. `lock_seconds` is how long a lock lasts before it is renewed,
-    by default that of the queue. A message that was delivered more than `max_deliveries` times is dead-lettered without
-    being processed. With `sequential_groups`, messages with the same `group_id` are processed one after the other.
-    `flush_seconds` is how long settlements gather.
+    `max_workers` handlers run at a time, and one that returns messages keeps its place until they are stored. Up to
+    `fetch_batch_size` messages are received in one request, and up to `overfetch_factor` times as many wait in this process.
+    `lock_seconds` is how long a lock lasts before it is renewed, by default that of the queue. A message that was delivered
+    more than `max_deliveries` times is dead-lettered without being processed. With `sequential_groups`, messages with the
+    same `group_id` are processed one after the other. `flush_seconds` is how long settlements gather.
     """
 
     ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR

@@ -30,6 +30,10 @@ class TooManyDeliveries(PeeklockError):
     """A message was delivered more often than its handler allows."""
 
 
+class ResultsNotStored(PeeklockError):
+    """A handler returned messages although its message was settled before, so that no completion can carry them."""
+
+
 class Processing:
     """Processes messages of one queue, one at a time for each call."""
 
@@ -54,7 +58,10 @@ class Processing:
             with processing(self._queue, context.message):
                 if self._options.ack_policy is AckPolicy.ACK_FIRST:
                     await context.complete()
-                return await self._handler.call(context, self._threads)
+                results = await self._handler.call(context, self._threads)
+                if results and (not context.is_active or self._options.ack_policy is AckPolicy.MANUAL):
+                    raise ResultsNotStored(f"The worker does not complete this message, and sends none of {len(results)}.")
+                return results
         except Exception as error:  # noqa: BLE001 - what a handler raises decides about its message
             return error
 

@@ -321,16 +321,24 @@ class Subscriber:
             self._settling.discard(context)
 
     async def _process(self, context: ReceiveContext[Any]) -> None:
-        """Call the handler, free its place for the next message, and settle. It runs in a task of its own."""
+        """Call the handler, settle, and free its place for the next message. It runs in a task of its own.
+
+        Settlements gather, so the next message does not wait for them. What a handler returned is stored by a request of its
+        own, which the next message waits for: handlers that run ahead of the server lose the locks of their messages, and
+        the results of a group would be stored in any order.
+        """
         try:
             result = await self._processing.handle(context)
+            self._settling.add(context)
+            if isinstance(result, list) and result:
+                await self._processing.settle(context, result)
+                return
         except asyncio.CancelledError:
             if context.is_active:
                 raise  # a stop gives the message back
             self._processing.count(context)
             return
         finally:
-            self._settling.add(context)
             self._free += 1
             self._leave_lane(context)
             self._start_waiting()
