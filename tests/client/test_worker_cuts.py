@@ -21,7 +21,7 @@ from tests.peeklock_process import PeeklockProcess
 
 MESSAGES, MESSAGES_BEFORE_CUT = 600, 100
 LOCK_SECONDS = 2
-POLL_SECONDS, MAX_POLLS = 0.05, 1200
+POLL_SECONDS, MAX_POLLS = 0.05, 2400
 FEW_RETRIES = RetryLimits(attempts=2, timeout_seconds=5)
 
 
@@ -91,10 +91,12 @@ async def working(client: Client, orders: Queue, results: Queue) -> AsyncIterato
     await orders.send_batch([*range(MESSAGES)])
     cut = CutWorker(client, orders, results)
     await cut.worker.start()
-    yield cut
-    cut.gate.set()
-    await until_empty(orders)
-    await cut.worker.stop()
+    try:
+        yield cut
+        cut.gate.set()
+        await until_empty(orders)
+    finally:
+        await cut.worker.stop()
     assert sorted(await results_of(results)) == [*range(MESSAGES)]
     assert (await orders.status()).counts.dead_lettered == 0
 
