@@ -74,6 +74,7 @@ class Services:
     components: Components
     broker: Broker
     authenticator: Authenticator | None
+    loops: BackgroundLoops
 
 
 @asynccontextmanager
@@ -104,7 +105,7 @@ async def open_services(
         _connect_notifications(locks, components, loops)
         loops.start()
         stack.push_async_callback(loops.stop)
-        yield Services(components, assemble_verbs(components), authenticator)
+        yield Services(components, assemble_verbs(components), authenticator, loops)
 
 
 class ServerApplication:
@@ -123,21 +124,33 @@ class ServerApplication:
         elif self._middleware is not None:
             await self._middleware(scope, receive, send)
 
+    @asynccontextmanager
+    async def open(self, clock: Clock) -> AsyncGenerator[Services]:
+        """Open the services on this clock, and answer requests with them until the end of the block."""
+        async with open_services(self._settings, self._metrics, clock, self._backends) as services:
+            context = self._context(services)
+            try:
+                self._middleware = RequestIdMiddleware(build_application(context))
+                yield services
+            finally:
+                await context.queue_statistics.close()
+
+    def drain(self, services: Services) -> None:
+        """Report the drain first, then end the waits of all receivers, which answer with what they have."""
+        if self._middleware is not None:
+            self._middleware.is_draining = True
+        services.components.wait_queue.close()
+
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         async with AsyncExitStack() as stack:
             try:
-                services = await stack.enter_async_context(
-                    open_services(self._settings, self._metrics, SystemClock(), self._backends)
-                )
-                context = self._context(services)
-                stack.push_async_callback(context.queue_statistics.close)
-                self._middleware = RequestIdMiddleware(build_application(context))
+                services = await stack.enter_async_context(self.open(SystemClock()))
             except Exception as error:
                 log.error("cannot serve", reason=str(error))
                 await send({"type": "lifespan.startup.failed", "message": ""})
                 raise
-            _on_stop(partial(self._drain, services))
+            _on_stop(partial(self.drain, services))
             _tune_garbage_collector()
             await send({"type": "lifespan.startup.complete"})
             await receive()
@@ -164,12 +177,6 @@ class ServerApplication:
             self._settings.is_loopback,
             frozenset(origin.encode() for origin in self._settings.allowed_origins),
         )
-
-    def _drain(self, services: Services) -> None:
-        """Report the drain first, then end the waits of all receivers, which answer with what they have."""
-        if self._middleware is not None:
-            self._middleware.is_draining = True
-        services.components.wait_queue.close()
 
 
 def create() -> ServerApplication:

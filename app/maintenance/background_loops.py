@@ -95,6 +95,10 @@ class BackgroundLoops:
         """Stop all loops once their current passes have finished."""
         await asyncio.gather(*(loop.stop() for loop in self._loops))
 
+    async def run_now(self) -> None:
+        """Run a pass of each loop now. Return when none has more work for this time."""
+        await asyncio.gather(*(loop.run_now() for loop in self._loops))
+
     def wake_schedule(self) -> None:
         """Start the next schedule pass: a message may be due before the delay is over."""
         self._schedule.wake()

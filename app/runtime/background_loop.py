@@ -64,6 +64,8 @@ class BackgroundLoop:
         self._woken = False
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
+        self._callers: list[asyncio.Future[None]] = []
+        """The calls of `run_now` that no pass has taken over yet."""
 
     def start(self) -> None:
         """Start with a pass at once. Raises `RuntimeError` if the loop already runs."""
@@ -81,6 +83,16 @@ class BackgroundLoop:
         self._woken = True
         self._wake_signal.fire()
 
+    async def run_now(self) -> None:
+        """Run a pass now. Return when a pass that began after this call has found no more work for this time.
+
+        Raises the error of such a pass. The loop must run.
+        """
+        ended = asyncio.get_running_loop().create_future()
+        self._callers.append(ended)
+        self.wake()
+        await ended
+
     async def stop(self, grace_seconds: float = 10.0) -> None:
         """Wait for the current pass to finish, and end the loop; harmless on a loop that does not run.
 
@@ -97,6 +109,9 @@ class BackgroundLoop:
         await asyncio.wait({task})
         timer.cancel()
         self._task = None
+        for caller in self._callers:
+            caller.cancel()
+        self._callers.clear()
         if task.cancelled():
             self._report(self.name, TimeoutError(f"cut off after {grace_seconds} s"))
         else:
@@ -106,9 +121,11 @@ class BackgroundLoop:
         failures = 0
         while not self._stopping:
             self._woken = False
+            callers, self._callers = self._callers, []
             try:
                 requested_seconds = await self._run_pass()
             except (Exception, asyncio.CancelledError) as error:
+                _resume(callers, error)
                 if _is_own_cancellation(error):
                     raise
                 self._report(self.name, error)
@@ -116,6 +133,10 @@ class BackgroundLoop:
                 await self._sleep_after_failure(failures)
             else:
                 failures = 0
+                if requested_seconds == 0:
+                    self._callers += callers
+                else:
+                    _resume(callers)
                 await self._sleep_after_pass(requested_seconds)
 
     async def _sleep_after_pass(self, requested_seconds: float | None) -> None:
@@ -129,6 +150,16 @@ class BackgroundLoop:
     async def _sleep_after_failure(self, failures: int) -> None:
         if not self._stopping:
             await self._stop_signal.wait(self._delays.after_failure(failures))
+
+
+def _resume(callers: list[asyncio.Future[None]], error: BaseException | None = None) -> None:
+    for caller in callers:
+        if caller.done():
+            continue  # it was cancelled
+        if error is None:
+            caller.set_result(None)
+        else:
+            caller.set_exception(error)
 
 
 def _is_own_cancellation(error: BaseException) -> bool:
