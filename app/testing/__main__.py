@@ -1,0 +1,54 @@
+"""Serves until standard input ends, and obeys the commands there: one JSON array a line, answered by one JSON line."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from app.logs import configure
+from app.testing.server import EmbeddedServer, serve
+
+LOG_LEVEL = "error"
+"""A warning says that a database in memory ends with the process, which is wanted here."""
+
+STOP = ["stop"]
+"""The last command. Without it, a process that was forked from the tests could keep the input open."""
+
+
+async def main() -> None:
+    """Serve, and answer the first line with the URL."""
+    commands = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)
+    embedded = EmbeddedServer()
+    async with serve(embedded) as url:
+        _answer({"result": url})
+        # The input ends at the latest with the process that writes it.
+        while (line := await commands.readline()) and (command := json.loads(line)) != STOP:
+            _answer(await _obey(embedded, *command))
+
+
+async def _obey(embedded: EmbeddedServer, name: str, seconds: float = 0) -> Mapping[str, Any]:
+    try:
+        match name:
+            case "renew":
+                await embedded.renew()
+            case "advance":
+                await embedded.advance(seconds)
+            case "now":
+                pass
+            case _:
+                return {"error": f"unknown command {name}"}
+    except Exception as error:  # noqa: BLE001  # the caller raises it
+        return {"error": repr(error)}
+    return {"result": embedded.now()}
+
+
+def _answer(answer: Mapping[str, Any]) -> None:
+    sys.stdout.write(f"{json.dumps(answer)}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    configure("text", LOG_LEVEL)
+    asyncio.run(main())
