@@ -10,6 +10,7 @@ GUIDES = (
     "docs/http.md",
     "docs/command-line.md",
     "docs/sdks.md",
+    "docs/testing.md",
     "docs/protocol.md",
     "docs/deploy.md",
     "docs/metrics.md",
