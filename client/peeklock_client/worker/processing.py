@@ -60,7 +60,9 @@ class Processing:
                     await context.complete()
                 results = await self._handler.call(context, self._threads)
                 if results and (not context.is_active or self._options.ack_policy is AckPolicy.MANUAL):
-                    raise ResultsNotStored(f"The worker does not complete this message, and sends none of {len(results)}.")
+                    raise ResultsNotStored(
+                        f"The worker does not complete this message, and sends none of {len(results)}."
+                    )
                 return results
         except Exception as error:  # noqa: BLE001 - what a handler raises decides about its message
             return error
