@@ -99,6 +99,19 @@ async def test_an_invalid_header_is_named(api: ApiServer, headers: dict[str, str
     assert (await api.request_json("GET", "/queues"))["items"] == []
 
 
+@pytest.mark.parametrize(
+    ("header", "detail"),
+    [
+        ("Peeklock-Prority", "There is no header `Peeklock-Prority`. Did you mean `Peeklock-Priority`?"),
+        ("Peeklock-Property", "There is no header `Peeklock-Property`. Did you mean `Peeklock-Properties`?"),
+        ("Peeklock-Nonsense", "There is no header `Peeklock-Nonsense`."),
+        (f"Peeklock-{'X' * 9000}", f"There is no header `Peeklock-X{'x' * 70}...`."),
+    ],
+)
+async def test_an_unknown_header_is_refused_with_the_near_one(api: ApiServer, header: str, detail: str) -> None:
+    assert (await raw(api, b"x", **{header: "1"})).json()["detail"] == detail
+
+
 async def test_headers_that_contradict_each_other_are_named(api: ApiServer) -> None:
     both = {"Peeklock-Delay-Seconds": "1", "Peeklock-Available-At": "2030-01-01T00:00:00Z"}
     assert pointers(await raw(api, b"x", **both)) == ["#/header/Peeklock-Delay-Seconds"]
@@ -106,7 +119,9 @@ async def test_headers_that_contradict_each_other_are_named(api: ApiServer) -> N
 
 async def test_a_header_is_given_once_and_in_utf8(api: ApiServer) -> None:
     twice = [(b"Peeklock-Subject", b"a"), (b"Peeklock-Subject", b"b")]
-    assert pointers(await api.request("POST", RAW, content=b"", headers=twice)) == ["#/header/Peeklock-Subject"]
+    refused = await api.request("POST", RAW, content=b"", headers=twice)
+    assert pointers(refused) == ["#/header/Peeklock-Subject"]
+    assert refused.json()["detail"] == "The header `Peeklock-Subject` is given more than once."
     garbled = [(b"Peeklock-Subject", b"\xff")]
     assert pointers(await api.request("POST", RAW, content=b"", headers=garbled)) == ["#/header/Peeklock-Subject"]
 

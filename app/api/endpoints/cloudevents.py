@@ -13,7 +13,7 @@ import msgspec
 
 from app.api.endpoints.raw_send import KnownFields, header_text, message_from_headers, with_body
 from app.api.http.decoding import body_decoder
-from app.api.http.request import Request, invalid_header
+from app.api.http.request import Request, given_twice, invalid_header
 from app.domain.message import MAX_ID_LENGTH, MAX_PROPERTIES, MAX_PROPERTIES_BYTES
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
@@ -90,7 +90,7 @@ def _from_binary(request: Request[bytes]) -> NewMessage:
         name = key.decode("latin-1")
         if name.startswith(HEADER_PREFIX):
             if name.removeprefix(HEADER_PREFIX) in attributes:
-                raise invalid_header(name, "This header is given more than once.")
+                raise given_twice(name)
             attributes[name.removeprefix(HEADER_PREFIX)] = _unquoted(header_text(value, name))
     _check_attribute_count(list(attributes), _header_pointer)
     _check_attributes(attributes, _header_pointer)

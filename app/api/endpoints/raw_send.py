@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from app.api.http.asgi import Headers
 from app.api.http.decoding import convert, is_json
-from app.api.http.request import Request, invalid_header
+from app.api.http.request import Request, given_twice, invalid_header
 from app.api.http.request_body import TRANSACTION_HEADER
 from app.domain.message import MAX_ID_LENGTH, BodyKind
-from app.domain.refusals import invalid_at
+from app.domain.refusals import InvalidRequest, invalid_at
 from app.domain.sending import NewMessage
+from app.domain.suggestions import did_you_mean
 from app.wire.field_types import PropertyValue
 from app.wire.properties import decode_properties, raw_properties
 from app.wire.sending import MessageToSend
@@ -34,6 +35,9 @@ FIELD_HEADERS: Mapping[str, str] = {
     if field.name not in NOT_IN_HEADERS
 }
 """The headers of a raw send, each with its field of the message."""
+
+MAX_QUOTED_NAME = 80
+"""Characters of an unknown name that a refusal repeats."""
 
 FIELD_OF_HEADER = {header.lower(): field for header, field in FIELD_HEADERS.items()}
 POINTERS = {
@@ -104,7 +108,7 @@ def header_fields(headers: Headers) -> dict[str, Any]:
         elif name.startswith(HEADER_PREFIX):
             field = FIELD_OF_HEADER.get(name.removesuffix("*"))
             if field is None:
-                raise invalid_header(name.title(), "There is no such header.")
+                raise _unknown_header(name.title())
             _put_once(fields, field, _extended(value, name.title()) if name.endswith("*") else value, name.title())
     return {**fields, "properties": properties} if properties else fields
 
@@ -164,7 +168,13 @@ def _extended(value: bytes, name: str) -> bytes:
     return unquote_to_bytes(text)
 
 
+def _unknown_header(name: str) -> InvalidRequest:
+    shown = name if len(name) <= MAX_QUOTED_NAME else f"{name[:MAX_QUOTED_NAME]}..."
+    near = did_you_mean(name, (*FIELD_HEADERS, PROPERTIES_HEADER), HEADER_PREFIX.title())
+    return invalid_header(name, f"There is no header `{shown}`.{near}")
+
+
 def _put_once(into: dict[str, Any], field: str, value: bytes, name: str) -> None:
     if field in into:
-        raise invalid_header(name, "This header is given more than once.")
+        raise given_twice(name)
     into[field] = header_text(value, name)

@@ -90,7 +90,7 @@ class Request(msgspec.Struct, Generic[Body]):
             return None
         key, *more = keys
         if more:
-            raise invalid_header("Idempotency-Key", "This header is given more than once.")
+            raise given_twice("Idempotency-Key")
         if not 0 < len(key) <= MAX_IDEMPOTENCY_KEY_LENGTH:
             raise invalid_header(
                 "Idempotency-Key", f"An Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters."
@@ -150,6 +150,11 @@ def commit_attempt(queue_id: int, token: LockToken, payload: bytes) -> Attempt:
 def invalid_header(name: str, detail: str) -> InvalidRequest:
     """Return the refusal of a header."""
     return InvalidRequest(field_errors=[FieldError(f"#/header/{name}", detail)])
+
+
+def given_twice(name: str) -> InvalidRequest:
+    """Return the refusal of a header that a request has more than once."""
+    return invalid_header(name, f"The header `{name}` is given more than once.")
 
 
 def invalid_query(name: str, detail: str) -> InvalidRequest:
