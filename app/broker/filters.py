@@ -33,6 +33,9 @@ MAX_ERROR_LENGTH = 500
 """Characters of the library's error message. It repeats the whole expression for each of up to 30 errors."""
 
 
+BODY_FIELDS = ("body", "body_base64")
+"""Fields of a message that no filter reads: bodies are not interpreted."""
+
 MAX_CONTEXTS = 8
 """Conversions that are kept of one message. Each may take as much memory as its properties."""
 
@@ -116,8 +119,15 @@ def check_length(source: str, pointer: str) -> None:
 def _compiled(source: str) -> Predicate:
     expression = parse_expression(source)
     for name in sorted(expression.fields - FIELDS.keys()):
-        raise ValueError(f"A message has no field `{name}`.{did_you_mean(name, FIELDS)}")
+        raise ValueError(_unreadable(name))
     return compile_expression(expression)
+
+
+def _unreadable(name: str) -> str:
+    if name in BODY_FIELDS:
+        return "A filter cannot read the body of a message."
+    property_hint = f" A property is read as `message.properties.{name}`."
+    return f"A message has no field `{name}`.{did_you_mean(name, FIELDS) or property_hint}"
 
 
 def compile_expression(expression: Expression) -> Predicate:

@@ -226,9 +226,12 @@ async def test_an_evaluation_error_is_not_a_match(expression: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "sentence"),
     [
-        ("message.unheard_of == 1", "A message has no field `unheard_of`."),
+        (
+            "message.unheard_of == 1",
+            "A message has no field `unheard_of`. A property is read as `message.properties.unheard_of`.",
+        ),
         ("has(message.subjet)", "A message has no field `subjet`. Did you mean `subject`?"),
-        ("message.priority > 1 && message.body == 'x'", "A message has no field `body`."),
+        ("message.priority > 1 && message.body == 'x'", "A filter cannot read the body of a message."),
     ],
 )
 def test_a_field_that_cannot_exist_is_refused(expression: str, sentence: str) -> None:
