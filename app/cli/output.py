@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import typer
@@ -16,6 +16,25 @@ from app.cli.yaml_text import yaml_document
 
 MAX_INT_DIGITS = 18
 """Characters of an integer, with its sign, that always fit into 64 bits."""
+
+GAP = "  "
+"""What separates the columns of a table, if the terminal is wide enough."""
+
+SHORT_HEADINGS = {
+    "available": "avail",
+    "scheduled": "sched",
+    "locked": "lock",
+    "deferred": "defer",
+    "dead_lettered": "dead",
+    "blocked": "block",
+    "uncommitted": "uncom",
+    "oldest_available_seconds": "oldest",
+    "sequence_number": "number",
+    "priority": "prio",
+    "failure_count": "fails",
+    "delivery_count": "deliveries",
+}
+"""Headings of columns on a terminal that is too narrow for their names."""
 
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 
@@ -96,19 +115,40 @@ def read_json(content: bytes) -> Any:
     return json.loads(content, parse_float=Decimal, parse_int=_parse_int)
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print rows under column headings. Where the terminal is too narrow, print each field of a row on its own line.
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], lines: int | None = None) -> None:
+    """Print rows under column headings, or each field of a row on its own line where the terminal is too narrow.
 
-    A folded row could be neither copied nor searched. What goes to a file or a pipe has one line for each row.
+    A folded row could be neither copied nor searched. What goes to a file or a pipe has one line for each row. With
+    `lines`, the rows that fit on that number of lines are printed, at least one.
     """
     cells = [[cell_text(value) for value in row] for row in rows]
-    if sys.stdout.isatty() and _line_width(columns, cells) > shutil.get_terminal_size().columns:
-        for number, row in enumerate(cells, start=1):
-            typer.echo(_heading(f"{number}"))
-            print_aligned([*zip(columns, row, strict=True)])
+    layout = fitting_layout(columns, cells)
+    lines_of_row, lines_of_heading = (1, 1) if layout else (len(columns) + 1, 0)
+    if lines is not None:
+        cells = cells[: max((lines - lines_of_heading) // lines_of_row, 1)]
+    if layout:
+        typer.echo(_heading(aligned_line(layout.headings, _widths(layout.headings, cells), layout.gap)))
+        print_aligned(cells, layout.headings, layout.gap)
         return
-    typer.echo(_heading(aligned_line(columns, _widths(columns, cells))))
-    print_aligned(cells, columns)
+    for number, row in enumerate(cells, start=1):
+        typer.echo(_heading(f"{number}"))
+        print_aligned([*zip(columns, row, strict=True)])
+
+
+class Layout(NamedTuple):
+    """The headings of a table, and what separates its columns."""
+
+    headings: Sequence[str]
+    gap: str
+
+
+def fitting_layout(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Layout | None:
+    """Return the first layout that the terminal is wide enough for: short headings follow full ones."""
+    full, short = Layout(columns, GAP), Layout([SHORT_HEADINGS.get(column, column) for column in columns], " ")
+    if not sys.stdout.isatty():
+        return full
+    available = shutil.get_terminal_size().columns
+    return next((layout for layout in (full, short) if _line_width(layout, rows) <= available), None)
 
 
 def print_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -118,16 +158,16 @@ def print_lines(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     print_aligned(cells, columns)
 
 
-def print_aligned(rows: Sequence[Sequence[str]], columns: Sequence[str] = ()) -> None:
+def print_aligned(rows: Sequence[Sequence[str]], columns: Sequence[str] = (), gap: str = GAP) -> None:
     """Print rows whose columns begin at the same place."""
     widths = _widths(columns, rows)
     for row in rows:
-        typer.echo(aligned_line(row, widths))
+        typer.echo(aligned_line(row, widths, gap))
 
 
-def aligned_line(cells: Sequence[str], widths: Sequence[int]) -> str:
+def aligned_line(cells: Sequence[str], widths: Sequence[int], gap: str = GAP) -> str:
     """Return cells as a line, each padded to the width of its column."""
-    return "  ".join(
+    return gap.join(
         cell + " " * (width - _cell_width(cell)) for cell, width in zip(cells, widths, strict=True)
     ).rstrip()
 
@@ -158,9 +198,9 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(map(_cell_width, column)) for column in zip(*lines, strict=True)]
 
 
-def _line_width(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    widths = _widths(columns, rows)
-    return sum(widths) + 2 * (len(widths) - 1)
+def _line_width(layout: Layout, rows: Sequence[Sequence[str]]) -> int:
+    widths = _widths(layout.headings, rows)
+    return sum(widths) + len(layout.gap) * (len(widths) - 1)
 
 
 def _cell_width(text: str) -> int:

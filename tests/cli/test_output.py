@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 from contextlib import suppress
 
@@ -101,12 +102,39 @@ def test_a_narrow_terminal_shows_each_field_on_its_own_line(command_line: Comman
     assert any(sent["message_id"] in line and "available" in line for line in wide.splitlines())
 
 
-def shown_on_terminal(command_line: CommandLine, columns: int, *arguments: str) -> str:
-    """Run a command on a terminal of this width, and return what it shows."""
+@pytest.mark.parametrize(
+    "command",
+    [("queue", "list"), ("top", "--count", "1"), ("watch", "a-queue-of-orders", "--count", "1")],
+    ids=lambda command: command[0],
+)
+def test_counts_fit_a_terminal_of_80_columns(command_line: CommandLine, command: tuple[str, ...]) -> None:
+    command_line.run_ok("queue", "create", "a-queue-of-orders", "--if-not-exists")
+    lines = shown_on_terminal(command_line, 80, *command).splitlines()
+    (heading,) = [line for line in lines if "avail" in line]
+    assert "lock defer dead block uncom" in " ".join(heading.split())
+    assert max(map(len, map(without_colours, lines))) <= 80
+
+
+def test_top_shows_the_fullest_queues_that_fit_on_the_screen(command_line: CommandLine) -> None:
+    for number in range(1, 8):
+        command_line.run_ok("send", f"screen{number}", "--lines", stdin=b"x\n" * number * 20)
+    lines = shown_on_terminal(command_line, 80, "top", "--count", "1", lines=6).splitlines()
+    assert [line.split()[0] for line in lines[-4:]] == ["screen7", "screen6", "screen5", "screen4"]
+    narrow = shown_on_terminal(command_line, 30, "top", "--count", "1", lines=6)
+    assert "screen7" in narrow
+    assert "screen6" not in narrow
+
+
+def without_colours(line: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", line)
+
+
+def shown_on_terminal(command_line: CommandLine, columns: int, *arguments: str, lines: int = 24) -> str:
+    """Run a command on a terminal of this size, and return what it shows."""
     ours, theirs = pty.openpty()
     command = subprocess.Popen(
         [PROGRAM, *arguments],
-        env=environment(url=command_line.url) | {"TERM": "dumb", "COLUMNS": str(columns)},
+        env=environment(url=command_line.url) | {"TERM": "dumb", "COLUMNS": str(columns), "LINES": str(lines)},
         stdout=theirs,
     )
     os.close(theirs)
