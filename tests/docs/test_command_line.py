@@ -10,7 +10,7 @@ from tests.guides import blocks, printed
 from tests.peeklock_process import services
 
 PAGE = (Path(__file__).parents[2] / "docs/command-line.md").read_text()
-SECTIONS = ("Queues", "Messages", "Forms of output", "Watch queues", "Purge", "Contexts")
+SECTIONS = ("Queues", "Messages", "Output formats", "Watch queues", "Purge", "Contexts")
 
 
 @pytest.fixture(scope="module")
