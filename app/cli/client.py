@@ -33,7 +33,9 @@ RESPONSE_TIMEOUT_SECONDS = 75.0
 OUTPUT_OPTIONS = (
     option(
         "output",
-        Annotated[Output | None, typer.Option("--output", "-o", help="Print a table for people, or documents.")],
+        Annotated[
+            Output | None, typer.Option("--output", "-o", help="Output format. By default, tables and sentences.")
+        ],
     ),
     option(
         "as_json",

@@ -71,5 +71,5 @@ class ContextFile:
 def named(contexts: Mapping[str, StoredContext], name: str) -> StoredContext:
     """Return the context of this name. Raises `NoSuchContext`."""
     if name not in contexts:
-        raise NoSuchContext(f"There is no context {name}. Contexts: {', '.join(sorted(contexts)) or 'none'}.")
+        raise NoSuchContext(f"Context {name} does not exist. Contexts: {', '.join(sorted(contexts)) or 'none'}.")
     return contexts[name]

@@ -12,7 +12,7 @@ from app.cli.option_groups import with_options
 from app.cli.output import Printer, say
 
 context = command_group(
-    "Keep the URLs and API keys of servers under names. PEEKLOCK_URL and PEEKLOCK_API_KEY come before them."
+    "Store the URLs and API keys of servers under names. PEEKLOCK_URL and PEEKLOCK_API_KEY take precedence."
 )
 
 ContextName: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
@@ -28,19 +28,19 @@ def add(
         typer.Option("--api-key", "--key", help="API key of the caller. `-` reads it from standard input."),
     ] = None,
 ) -> None:
-    """Add a context, or replace the one of this name. The first one becomes the current one."""
+    """Add a context, or replace the context of this name. The first context becomes the current one."""
     file = ContextFile.of_user()
     contexts = _read(file)
     key = sys.stdin.readline().strip() if api_key == "-" else api_key
     contexts.contexts[name] = StoredContext(url=url, api_key=key)
     contexts.current = contexts.current or name
     file.write(contexts)
-    say(f"The context {name} is in {file.path}, which only you can read.")
+    say(f"Saved context {name} in {file.path}, which only you can read.")
 
 
 @context.command("use")
 def use(name: ContextName) -> None:
-    """Use a context for the next commands."""
+    """Make a context the current one: later commands use it."""
     file = ContextFile.of_user()
     contexts = _read(file)
     _named(contexts, name)
@@ -60,7 +60,9 @@ def list_contexts(printer: Printer) -> None:
 @with_options(printer=OutputGroup())
 def show(
     printer: Printer,
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A context. The current one by default.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Name of the context. The current one by default.")
+    ] = None,
 ) -> None:
     """Show a context. Its key is not printed."""
     contexts = _read(ContextFile.of_user())
@@ -74,7 +76,7 @@ def show(
 
 @context.command("remove")
 def remove(name: ContextName) -> None:
-    """Remove a context with its key."""
+    """Remove a context and its key."""
     file = ContextFile.of_user()
     contexts = _read(file)
     _named(contexts, name)

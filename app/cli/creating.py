@@ -8,7 +8,10 @@ from app.cli.client import ApiClient, encode, problem_of
 from app.cli.output import read_json, say
 
 IfNotExists: TypeAlias = Annotated[
-    bool, typer.Option("--if-not-exists", help="Succeed if it exists, and keep its settings.")
+    bool,
+    typer.Option(
+        "--if-not-exists", help="If it exists, print it and exit with status 0. Its settings stay as they are."
+    ),
 ]
 
 PRECONDITION_FAILED = 412
@@ -21,10 +24,10 @@ def create(client: ApiClient, path: str, settings: dict[str, Any], if_not_exists
     if response.status_code == PRECONDITION_FAILED:
         if not if_not_exists:
             name = path.rpartition("/")[2]
-            detail = f"{name} exists, and keeps its settings. Use update to change them, or --if-not-exists."
+            detail = f"{name} already exists. Use update to change its settings, or --if-not-exists to keep them."
             client.printer.problem({**problem_of(response), "detail": detail})
             raise typer.Exit(1)
-        say("It exists, and keeps its settings.")
+        say("It already exists. Its settings are unchanged.")
         client.printer.fields(client.call("GET", path))
         return
     if response.is_error:

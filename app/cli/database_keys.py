@@ -58,7 +58,7 @@ def _in_database(action: Callable[[Store], Awaitable[Result]]) -> Result:
     try:
         return asyncio.run(run())
     except RefusedToStart as error:
-        say(f"{error} A running server makes keys too: give its URL with --url.")
+        say(f"{error} To create the key on a running server, give its URL with --url.")
         raise typer.Exit(1) from None
     except (Refusal, BackendUnavailable) as error:
         say(f"{error.code}: {error}")

@@ -1,4 +1,4 @@
-"""Options made from the fields of a request, so that a command has every field under its own name."""
+"""Makes the options of a command from the fields of its request, one for each field."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ SHORT_NAMES = {
     "transaction_id": "--transaction",
     "wait_seconds": "--wait",
 }
-"""Second names of options, from before options had the names of fields."""
+"""Older names of options. Since then, options have the names of fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ RESET = option(
     "reset",
     Annotated[
         list[str] | None,
-        typer.Option("--reset", metavar="NAME", help="A setting that gets its default again; may be repeated."),
+        typer.Option("--reset", metavar="NAME", help="Reset a setting to its default; may be repeated."),
     ],
 )
 

@@ -1,6 +1,6 @@
-"""`peeklock key ...`: API keys, directly in the server's database or, with a URL or a context, at a running server.
+"""`peeklock key ...`: API keys, in the database itself or, with a URL or a context, through a running server.
 
-The first key must be made in the database: a server beyond loopback does not start without one.
+The first key must be created in the database: a server that is not on loopback does not start without a key.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from app.cli.option_groups import with_options
 from app.cli.output import Printer, say
 from app.domain.access import ALL_RIGHTS, Right
 
-key = command_group("Make, list and revoke API keys.")
+key = command_group("Create, list and revoke API keys.")
 
 LOCAL_ADMIN_HEADERS = {"Peeklock-Local-Admin": "true"}
 """A server without keys requires this header to make or revoke one; a server with keys ignores it."""
@@ -55,7 +55,7 @@ def create_key(
         float | None, typer.Option(help="Days until the key expires. Without it the key never expires.")
     ] = None,
 ) -> None:
-    """Make a key and print its secret, which is shown only once. Without a URL or a context the database gets it."""
+    """Create a key and print its secret, which is shown only once. Without a URL or a context, create it in the database."""
     body: dict[str, Any] = {
         "principal": principal,
         "rights": sorted(right or ALL_RIGHTS),
@@ -77,7 +77,7 @@ def create_key(
 @key.command("list")
 @with_options(target=OPTIONAL)
 def list_keys(target: ApiClient | Printer) -> None:
-    """List every key, without its secret. Without a URL or a context they are read from the database."""
+    """List all keys, without their secrets. Without a URL or a context, read them from the database."""
     if isinstance(target, ApiClient):
         keys = list(target.pages("/v1/keys", {}))
     else:

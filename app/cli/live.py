@@ -14,8 +14,8 @@ from app.cli.option_groups import with_options
 from app.cli.output import GAP, Layout, aligned_line, cell_text, fitting_layout, print_table
 from app.cli.queues import COUNTS, queue_row
 
-Interval: TypeAlias = Annotated[float, typer.Option(min=0.1, help="Seconds from one reading to the next.")]
-Rounds: TypeAlias = Annotated[int | None, typer.Option(min=1, help="End after this number of readings.")]
+Interval: TypeAlias = Annotated[float, typer.Option(min=0.1, help="Seconds between two readings.")]
+Rounds: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Stop after this number of readings.")]
 
 OLDEST = "oldest_available_seconds"
 WATCH_COLUMNS = ("time", *COUNTS, OLDEST)
@@ -54,12 +54,12 @@ def top(
     client: ApiClient,
     interval: Interval = 2.0,
     count: Rounds = None,
-    sort: Annotated[str, typer.Option(help="The column that decides the order, the largest first.")] = "available",
+    sort: Annotated[str, typer.Option(help="Column to sort by, the largest value first.")] = "available",
     limit: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of queues: 40, or as many as the screen shows.")
     ] = None,
 ) -> None:
-    """Show the fullest queues until Ctrl-C. `change` is how many messages came or went since the last reading."""
+    """Show the queues with the most messages until Ctrl-C. `change` is the difference from the last reading."""
     if sort not in (*COUNTS, OLDEST, "change"):
         raise typer.BadParameter(f"--sort takes one of {', '.join((*COUNTS, OLDEST, 'change'))}.")
     before: dict[str, int] = {}

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class OptionGroup(Protocol):
-    """Options, and what becomes of their values."""
+    """A group of options, and the one argument that a command gets for them."""
 
     @property
     def parameters(self) -> Sequence[Parameter]:
@@ -15,7 +15,7 @@ class OptionGroup(Protocol):
         ...
 
     def collect(self, values: dict[str, Any]) -> Any:
-        """Return the argument of the command that these values make."""
+        """Return the argument of the command for these values."""
         ...
 
 

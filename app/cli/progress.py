@@ -1,4 +1,4 @@
-"""Shows on a terminal how far a command is."""
+"""Shows the progress of a command on a terminal."""
 
 import sys
 from collections.abc import Callable, Generator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(word: str, total: int | None) -> Generator[Callable[[int], object]]:
-    """Show a bar on standard error while the block runs. Yields a function that takes what is done so far."""
+    """Show a progress bar on standard error while the block runs. Yields a function that takes the number done so far."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return

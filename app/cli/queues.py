@@ -45,7 +45,7 @@ def show_queue(name: QueueName, client: ApiClient) -> None:
 def create_queue(
     name: QueueName, client: ApiClient, settings: dict[str, Any], if_not_exists: IfNotExists = False
 ) -> None:
-    """Create a queue. One that exists keeps its settings: change them with `queue update`."""
+    """Create a queue that does not exist yet. `queue update` changes an existing one."""
     create(client, queue_path(name), settings, if_not_exists)
 
 

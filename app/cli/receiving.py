@@ -42,17 +42,19 @@ def receive(
         float | None,
         typer.Option("--wait-seconds", "--wait", min=0, help="Seconds to wait for the first message. 0 by default."),
     ] = None,
-    lock_seconds: Annotated[float | None, typer.Option(help="How long the locks last.")] = None,
+    lock_seconds: Annotated[
+        float | None, typer.Option(help="Seconds until the locks end. The setting of the queue by default.")
+    ] = None,
     action: Annotated[
         SettlementAction, typer.Option("--then", help="What to do with each message after it is printed.")
     ] = SettlementAction.COMPLETE,
-    reason: Annotated[str | None, typer.Option(help="Reason of an abandon or dead-letter.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason for --then abandon or dead-letter.")] = None,
     dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Receive from the dead-letter queue.")] = False,
     filter_: Annotated[
-        str | None, typer.Option("--filter", help="Filter in CEL over `message`: only messages that match.")
+        str | None, typer.Option("--filter", help="CEL expression over `message`: receive only messages that match.")
     ] = None,
     group: Annotated[
-        str | None, typer.Option("--group-id", "--group", help="Only messages of this group, in a queue with groups.")
+        str | None, typer.Option("--group-id", "--group", help="Receive only messages of this group.")
     ] = None,
     number: Annotated[
         list[int] | None,
@@ -99,7 +101,7 @@ def recover(
     ] = None,
     raw: Raw = False,
 ) -> None:
-    """Get the messages again that a receiver has locked, under new lock tokens, and print them. They stay locked."""
+    """Receive again the messages that a receiver has locked, under new lock tokens, and print them. They stay locked."""
     request_body = {"receiver_id": receiver, "max_messages": max_messages or 1000}
     messages = client.call("POST", queue_path(name, "recover"), request_body)["messages"]
     if client.printer.output is Output.TABLE or not messages:

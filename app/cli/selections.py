@@ -10,7 +10,7 @@ from app.cli.output import print_table
 from app.cli.progress import progress
 
 FilterText: TypeAlias = Annotated[
-    str | None, typer.Option("--filter", help="Filter in CEL over `message`: only messages that match.")
+    str | None, typer.Option("--filter", help="CEL expression over `message`: only messages that match.")
 ]
 Limit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Maximum number of messages.")]
 

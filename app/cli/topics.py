@@ -34,7 +34,7 @@ def list_topics(client: ApiClient) -> None:
 def create_topic(
     name: TopicName, client: ApiClient, settings: dict[str, Any], if_not_exists: IfNotExists = False
 ) -> None:
-    """Create a topic. One that exists keeps its settings: change them with `topic update`."""
+    """Create a topic that does not exist yet. `topic update` changes an existing one."""
     create(client, topic_path(name), settings, if_not_exists)
 
 
@@ -72,7 +72,7 @@ def create_subscription(
     settings: dict[str, Any],
     if_not_exists: IfNotExists = False,
 ) -> None:
-    """Create a subscription. One that exists keeps its settings: change them with `subscription update`."""
+    """Create a subscription that does not exist yet. `subscription update` changes an existing one."""
     create(client, _subscription_path(topic, name), settings, if_not_exists)
 
 

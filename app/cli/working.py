@@ -1,4 +1,4 @@
-"""`peeklock work`: run the worker of a Python module. peeklock-client does the work."""
+"""`peeklock work`: run the worker of a Python module, with the command of peeklock-client."""
 
 import os
 import sys
@@ -25,9 +25,9 @@ def work(
         typer.Argument(metavar="[OPTION]...", help="Options of the worker: see `peeklock-worker --help`."),
     ] = None,
 ) -> None:
-    """Run the worker of a module until SIGTERM. This needs peeklock-client."""
+    """Run the worker of a Python module until SIGTERM. This needs the package peeklock-client."""
     if find_spec("peeklock_client") is None:
-        say("The worker is in the package peeklock-client, which is not installed here.")
+        say("This command needs the package peeklock-client, which is not installed.")
         raise typer.Exit(1)
     url, key = server
     found = {"PEEKLOCK_URL": url, "PEEKLOCK_API_KEY": key}

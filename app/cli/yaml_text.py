@@ -1,4 +1,4 @@
-"""Writes JSON values as YAML. Texts are quoted unless every reader of YAML takes them for text."""
+"""Writes JSON values as YAML. A string is quoted unless every YAML parser reads it as a string."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from typing import Any, cast
 
 PLAIN_LETTERS = frozenset(f"{ascii_letters}{digits}_./- ")
 OTHER_MEANINGS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
-"""Words that are no text for at least one version of YAML."""
+"""Words that at least one version of YAML does not read as strings."""
 
 
 def yaml_document(document: Any) -> str:

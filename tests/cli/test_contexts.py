@@ -51,9 +51,9 @@ def test_contexts_are_added_used_listed_shown_and_removed(tmp_path: Path, config
 @pytest.mark.parametrize("verb", ["use", "show", "remove"])
 def test_an_unknown_context_is_an_error(tmp_path: Path, verb: str) -> None:
     done = run_command("context", verb, "prod", directory=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "There is no context prod. Contexts: none.\n")
+    assert (done.returncode, done.stderr) == (1, "Context prod does not exist. Contexts: none.\n")
     done = run_command("queue", "list", "--context", "prod", directory=tmp_path)
-    assert (done.returncode, "There is no context prod" in done.stderr) == (2, True)
+    assert (done.returncode, "Context prod does not exist" in done.stderr) == (2, True)
 
 
 def test_the_current_context_has_the_server_and_the_key(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:

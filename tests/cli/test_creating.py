@@ -1,4 +1,4 @@
-"""What exists keeps its settings, unless an update names them."""
+"""A create never changes the settings of what exists. Only an update does."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_create_refuses_what_exists(command_line: CommandLine, existing: tuple[s
     kind, *names = existing
     refused = command_line.run_refused(kind, "create", *names)
     assert refused.startswith("precondition-failed: ")
-    assert "keeps its settings" in refused
+    assert "already exists" in refused
     assert "--if-not-exists" in refused
 
 
 def test_if_not_exists_prints_what_exists(command_line: CommandLine, existing: tuple[str, ...]) -> None:
     kind, *names = existing
     done = command_line.run(kind, "create", *names, "--if-not-exists")
-    assert (done.returncode, done.stderr) == (0, "It exists, and keeps its settings.\n")
+    assert (done.returncode, done.stderr) == (0, "It already exists. Its settings are unchanged.\n")
     assert "message.priority > 4" in done.stdout if kind == "subscription" else "first" in done.stdout
 
 

@@ -40,5 +40,5 @@ def test_without_the_client_the_command_names_its_package(directory: Path, monke
     done = run_command("work", "shop:worker", directory=directory)
     assert (done.returncode, done.stderr) == (
         1,
-        "The worker is in the package peeklock-client, which is not installed here.\n",
+        "This command needs the package peeklock-client, which is not installed.\n",
     )
