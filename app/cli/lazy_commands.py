@@ -1,4 +1,4 @@
-"""The commands by name. A command's module is imported when the command is needed, so that each starts quickly."""
+"""The commands by name. The module of a command is imported when the command is used, so every command starts quickly."""
 
 from collections.abc import Iterator, MutableMapping
 from importlib import import_module
@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from app.cli.command_groups import command_group
-from app.cli.quick_parameters import convert_quickly, quick
+from app.cli.lazy_conversion import convert_lazily, with_lazy_conversion
 
 COMMANDS = {
     "serve": "server_commands:serve_program",
@@ -80,7 +80,7 @@ class LazyGroup(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         """See `click.Command`."""
-        return [*quick(super().get_params(ctx))]
+        return [*with_lazy_conversion(super().get_params(ctx))]
 
 
 def _make(name: str) -> Any:
@@ -94,5 +94,5 @@ def _make(name: str) -> Any:
         alone.command(name)(found)
         command = get_command(alone)
     command.name = name
-    convert_quickly(command)
+    convert_lazily(command)
     return command

@@ -1,4 +1,4 @@
-"""Keeps pydantic, with which typer converts every value, out of commands that do not need it: it takes 0.1 s."""
+"""Imports pydantic, which takes 0.1 s, only in commands that need it. typer converts every value with it."""
 
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any, cast
 
 
-class QuickConversion:
-    """The conversion of a parameter: of nothing where the value has its type already."""
+class LazyConversion:
+    """The conversion of a parameter. It does nothing for a value that already has its type."""
 
     def __init__(self, parameter: Any) -> None:
         self._convert = parameter.get_runtime_param
@@ -20,26 +20,26 @@ class QuickConversion:
         return cast("Any", value) if needs_none else self._convert().coerce(value, **context)
 
 
-def quick(parameters: Sequence[Any]) -> Sequence[Any]:
-    """Let parameters import pydantic only if one needs it. Return them."""
+def with_lazy_conversion(parameters: Sequence[Any]) -> Sequence[Any]:
+    """Give each parameter a lazy conversion, and return the parameters."""
     for parameter in parameters:
         if hasattr(parameter, "get_runtime_param") and "get_runtime_param" not in vars(parameter):
-            conversion = QuickConversion(parameter)
+            conversion = LazyConversion(parameter)
             parameter.get_runtime_param = partial(_itself, conversion)
     return parameters
 
 
-def convert_quickly(command: Any) -> None:
-    """Let the parameters of a command, or of a group of commands, convert their values so."""
+def convert_lazily(command: Any) -> None:
+    """Give each parameter of a command, or of the commands of a group, a lazy conversion."""
     parameters_of = command.get_params
-    command.get_params = partial(_quick_parameters, parameters_of)
+    command.get_params = partial(_lazy_parameters, parameters_of)
     for inner in getattr(command, "commands", {}).values():
-        convert_quickly(inner)
+        convert_lazily(inner)
 
 
-def _quick_parameters(parameters_of: Callable[[Any], Sequence[Any]], context: Any) -> Sequence[Any]:
-    return quick(parameters_of(context))
+def _lazy_parameters(parameters_of: Callable[[Any], Sequence[Any]], context: Any) -> Sequence[Any]:
+    return with_lazy_conversion(parameters_of(context))
 
 
-def _itself(conversion: QuickConversion) -> QuickConversion:
+def _itself(conversion: LazyConversion) -> LazyConversion:
     return conversion
