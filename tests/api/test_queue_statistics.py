@@ -123,7 +123,7 @@ def test_the_messages_of_very_many_queues_count_in_totals_only() -> None:
     assert named == ['peeklock_queue_message_events_total{event="sent",queue="queue-1"} 1.0']
 
 
-def test_no_series_tells_when_it_began() -> None:
+def test_no_created_series_is_exposed() -> None:
     metrics = Metrics()
     metrics.count("locks_expired")
     metrics.count_messages(1, "sent")

@@ -39,9 +39,7 @@ async def test_the_body_is_answered_as_it_was_sent(api: ApiServer) -> None:
 @pytest.mark.parametrize(
     ("sent", "content_type"), [({"body": {"a": 1}}, "application/json"), ({}, TYPED["content-type"])]
 )
-async def test_a_message_that_was_sent_as_json_is_answered_too(
-    api: ApiServer, sent: dict[str, Any], content_type: str
-) -> None:
+async def test_a_json_message_is_answered_as_json(api: ApiServer, sent: dict[str, Any], content_type: str) -> None:
     await api.send(**sent)
     answer = await receive(api)
     assert answer.headers["content-type"] == content_type

@@ -1,4 +1,4 @@
-"""Prose uses none of the words that make this project's English hard to read, and names of tests are short."""
+"""Prose and names of tests use none of the words that make this project's English hard to read. The names are short."""
 
 from __future__ import annotations
 
@@ -67,9 +67,17 @@ def test_no_listed_word_stands_in_prose() -> None:
     assert list(found()) == []
 
 
-def test_the_name_of_a_test_is_no_longer_than_80_letters() -> None:
+def names_of_tests() -> list[str]:
     names = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
-    assert [name for file in files() for name in names.findall(file.read_text("utf-8")) if len(name) > 80] == []
+    return [name for file in files() for name in names.findall(file.read_text("utf-8"))]
+
+
+def test_no_listed_word_stands_in_the_name_of_a_test() -> None:
+    assert [name for name in names_of_tests() if PATTERN.search(name.replace("_", " "))] == []
+
+
+def test_the_name_of_a_test_is_no_longer_than_80_letters() -> None:
+    assert [name for name in names_of_tests() if len(name) > 80] == []
 
 
 def test_a_listed_word_is_found(tmp_path: Path) -> None:

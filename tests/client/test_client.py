@@ -120,7 +120,7 @@ async def test_a_stale_token_settles_nothing(any_queue: Queue) -> None:
     assert (received.state, received.in_doubt) == (ReceiveState.FAULTED, False)
 
 
-async def test_a_settled_delivery_is_not_settled_otherwise(queue: Queue) -> None:
+async def test_a_settled_delivery_cannot_be_settled_in_another_way(queue: Queue) -> None:
     await queue.send("work")
     [received] = await queue.receive()
     await queue._api.complete_lock(queue.name, received.lock_token, requests.CompleteLock())
@@ -232,7 +232,7 @@ async def test_a_request_gets_the_reply_of_its_receiver(any_queue: Queue) -> Non
     assert await asked == {"total": 17}
 
 
-async def test_a_request_that_nobody_takes_is_refused(queue: Queue) -> None:
+async def test_a_request_without_a_receiver_is_refused(queue: Queue) -> None:
     with pytest.raises(NoReceiver):
         await queue.request(1, wait_seconds=0.1)
 

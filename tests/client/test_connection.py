@@ -122,7 +122,7 @@ async def test_what_a_repeat_cannot_change_is_not_repeated(answer: httpx.Respons
     assert len(server.requests) == 1
 
 
-async def test_a_receive_that_takes_no_key_is_not_repeated_in_doubt() -> None:
+async def test_a_receive_without_a_key_is_not_retried_after_a_lost_answer() -> None:
     server = Server(LOST)
     with pytest.raises(InDoubt):
         await server.client().queue("orders").receive(filter="message.priority > 3")
@@ -177,7 +177,7 @@ async def test_the_time_for_an_answer_is_longer_than_the_wait() -> None:
     assert server.requests[0].extensions["timeout"]["read"] > 40
 
 
-async def test_an_answer_that_cannot_be_read_is_told_apart() -> None:
+async def test_an_answer_that_cannot_be_decoded_raises_unexpected_answer() -> None:
     with pytest.raises(UnexpectedAnswer):
         await Server(httpx.Response(201, text="<html>")).client().queue("orders").send(1)
 

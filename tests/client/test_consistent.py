@@ -105,7 +105,9 @@ async def test_a_duplicate_gives_the_same_results_and_changes_nothing(
 
 
 @pytest.mark.behaviour("S4.2")
-async def test_a_handler_that_is_not_deterministic_is_found_out(client: Client, queue: Queue, game: str) -> None:
+async def test_a_duplicate_of_a_handler_that_is_not_deterministic_is_refused(
+    client: Client, queue: Queue, game: str
+) -> None:
     def handle(range_: Range, shot: Shot, context: HandlerContext) -> None:
         range_.target = uuid4().int % 10**9
 
@@ -188,7 +190,7 @@ def test_identifiers_follow_from_the_message() -> None:
 
 @pytest.mark.behaviour("S4.21")
 @pytest.mark.parametrize("read", [lambda context: context.random(), lambda context: [context.now(), context.now()]])
-def test_code_that_reads_otherwise_than_before_is_told(read: Callable[[HandlerContext], Any]) -> None:
+def test_a_duplicate_that_reads_other_values_raises(read: Callable[[HandlerContext], Any]) -> None:
     first = HandlerContext("A", "1", None)
     first.now()
     with pytest.raises(ReplayDiffers):

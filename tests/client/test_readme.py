@@ -66,7 +66,7 @@ async def test_a_duplicate_deposits_nothing(server_url: str, client: Client) -> 
     assert (state.version, state.value) == (1, {"balance": 100})
 
 
-async def test_the_other_program_prints_its_order(server_url: str, client: Client) -> None:
+async def test_a_program_without_a_worker_prints_its_order(server_url: str, client: Client) -> None:
     await client.queue("orders").create()
     assert await asyncio.to_thread(run, PROGRAMS["Without a worker"], server_url) == "{'order': 18}\n"
 

@@ -269,7 +269,7 @@ STEPS = st.lists(st.tuples(st.sampled_from([*ENDS, "fault"]), st.integers(0, 4))
     broker_delay=st.integers(0, 2),
     error=st.sampled_from([None, LOST, DOUBT]),
 )
-def test_whatever_races_states_move_forward_and_one_settlement_is_sent(
+def test_racing_steps_move_forward_and_send_one_settlement(
     steps: list[tuple[str, int]], callback_delay: int, broker_delay: int, error: Exception | None
 ) -> None:
     async def scenario() -> None:

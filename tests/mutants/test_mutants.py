@@ -86,7 +86,7 @@ def test_that_no_answer_ends():
     if retry_delay(NoDelay(), 1, 0.0) != 0:
         os._exit({end})
 
-def test_that_fails_by_itself():
+def test_that_fails_without_a_change():
     assert retry_delay(FixedDelay(5), 1, 0.0) is None
 """
 
@@ -112,7 +112,7 @@ def test_an_end_that_is_no_answer_of_the_tests_is_not_taken_for_one(output: str)
 
 def test_a_test_that_fails_without_a_mutant_is_named_and_kills_none(output: str) -> None:
     assert "left out: " in output
-    assert "test_that_fails_by_itself" in output
+    assert "test_that_fails_without_a_change" in output
     assert "1 killed" in output
 
 

@@ -128,7 +128,9 @@ def test_a_lake_of_a_newer_version(run_refused: RunRefused, small_archive: Archi
     assert DeltaTable(str(lake.directory(ARCHIVE))).version() == version
 
 
-def test_a_table_of_somebody_else_and_a_broken_one(run_refused: RunRefused, small_archive: Archive, lake: Lake) -> None:
+def test_a_table_of_another_program_and_a_broken_one(
+    run_refused: RunRefused, small_archive: Archive, lake: Lake
+) -> None:
     begun(small_archive, lake)
     export = ("export", "--database-url", small_archive.url, "--lake", lake.root)
     lake.archive_table().alter.set_table_description("Grandmother's recipes")

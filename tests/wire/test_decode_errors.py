@@ -141,7 +141,7 @@ def test_the_limits_of_a_field_are_said(shape: Any, body: str, detail: str) -> N
     assert refused(shape, body)[1] == detail
 
 
-def test_names_and_values_of_an_object_are_told_apart() -> None:
+def test_a_fault_says_whether_it_is_in_a_name_or_a_value() -> None:
     assert refused(Properties, '{"": 1}', "`properties`")[1] == "A name in `properties` must have at least 1 character."
     assert refused(Properties, '{"a": []}', "`properties`")[1] == (
         "A value in `properties` must be a boolean, an integer, a number, a string or null, not an array."
