@@ -1,4 +1,4 @@
-"""The client for programs without an event loop. A thread of its own runs one; each call waits for its answer there."""
+"""The client for programs without an event loop. It runs an event loop in a thread, and each call waits for its result."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class BlockingClient:
             self._client = self._portal = None
 
     def queue(self, name: str) -> BlockingQueue:
-        """Return the queue of this name, whether or not it exists."""
+        """Return the queue of this name. Sends no request, so the queue need not exist."""
         return BlockingQueue(self._opened().queue(name), self._call)
 
     def topic(self, name: str) -> BlockingTopic:
-        """Return the topic of this name, whether or not it exists."""
+        """Return the topic of this name. Sends no request, so the topic need not exist."""
         return BlockingTopic(self._opened().topic(name), self._call)
 
     @contextmanager
@@ -69,12 +69,12 @@ class BlockingClient:
 
     def _opened(self) -> Client:
         if self._client is None:
-            raise RuntimeError("A BlockingClient works inside of its `with` block.")
+            raise RuntimeError("Use a BlockingClient inside its `with` block.")
         return self._client
 
     def _call(self, function: Callable[..., Awaitable[Result]], *arguments: Any, **named: Any) -> Result:
         if self._portal is None:
-            raise RuntimeError("A BlockingClient works inside of its `with` block.")
+            raise RuntimeError("Use a BlockingClient inside its `with` block.")
         return self._portal.call(partial(function, *arguments, **named))
 
 
@@ -82,7 +82,7 @@ Call = Callable[..., Any]
 
 
 class BlockingQueue:
-    """A `Queue` whose calls block; see there."""
+    """A queue of a server. Its methods are those of `Queue`, and block."""
 
     def __init__(self, queue: Queue, call: Call) -> None:
         self.name = queue.name
@@ -98,7 +98,7 @@ class BlockingQueue:
     def send_batch(
         self, messages: Sequence[Any], *, transaction: JoinableTransaction | None = None
     ) -> list[answers.SentMessage]:
-        """Send up to 1000 messages, all or none."""
+        """Send up to 1000 messages: all are stored, or none."""
         return self._call(self._queue.send_batch, messages, transaction=transaction)
 
     def request(self, body: Any, *, wait_seconds: float = 20.0, **fields: Unpack[MessageFields]) -> Any:
@@ -108,16 +108,16 @@ class BlockingQueue:
     def receive(
         self, max_messages: int = 1, *, wait_seconds: float = 0.0, **options: Any
     ) -> list[BlockingReceive[Any]]:
-        """Receive messages under lock, or none if none comes in time. `options` are those of `Queue.receive`."""
+        """Receive messages under lock. Returns an empty list if none comes in time. `options` are those of `Queue.receive`."""
         received = self._call(self._queue.receive, max_messages, wait_seconds=wait_seconds, **options)
         return [BlockingReceive(context, self._call) for context in received]
 
     def receive_and_delete(self, max_messages: int = 1, *, wait_seconds: float = 0.0) -> list[Message[Any]]:
-        """Receive messages that are gone from the queue before they arrive."""
+        """Receive messages and remove them from the queue at once. If the answer is lost, the messages are lost."""
         return self._call(self._queue.receive_and_delete, max_messages, wait_seconds=wait_seconds)
 
     def create(self, settings: requests.QueueSettingsBody | None = None) -> bool:
-        """Create the queue if it does not exist, and return whether it did not."""
+        """Create the queue if it does not exist, and return whether it was created."""
         return self._call(self._queue.create, settings)
 
     def status(self) -> answers.QueueStatusView:
@@ -134,7 +134,7 @@ class BlockingQueue:
 
 
 class BlockingTopic:
-    """A `Topic` whose calls block; see there."""
+    """A topic of a server. Its methods are those of `Topic`, and block."""
 
     def __init__(self, topic: Topic, call: Call) -> None:
         self.name = topic.name
@@ -148,13 +148,14 @@ class BlockingTopic:
         return self._call(self._topic.publish, body, transaction=transaction, **fields)
 
     def publish_batch(self, messages: Sequence[Any]) -> list[answers.PublishedMessage]:
-        """Publish several messages, all or none."""
+        """Publish several messages: all are stored, or none."""
         return self._call(self._topic.publish_batch, messages)
 
 
 class BlockingReceive(Generic[BodyType]):
-    """A `ReceiveContext` whose steps block; see there. With `with`, the message is completed at the end of the block, or
-    abandoned if the block raises.
+    """A message under lock. Its methods are those of `ReceiveContext`, and block.
+
+    With `with`, the message is completed at the end of the block, or abandoned if the block raises.
     """
 
     def __init__(self, context: ReceiveContext[BodyType], call: Call) -> None:
@@ -168,7 +169,7 @@ class BlockingReceive(Generic[BodyType]):
 
     @property
     def state(self) -> ReceiveState:
-        """Where the receive is."""
+        """The state of the receive."""
         return self.context.state
 
     def complete(self, reply: Any = UNSET, transaction: JoinableTransaction | None = None) -> None:
@@ -176,17 +177,17 @@ class BlockingReceive(Generic[BodyType]):
         self._call(self.context.complete, reply, transaction)
 
     def abandon(self, *, delay_seconds: float | None = None, count: bool = True, reason: str | None = None) -> None:
-        """Give the message back."""
+        """Return the message to its queue, to be received again."""
         self._call(self.context.abandon, delay_seconds=delay_seconds, count=count, reason=reason)
 
     def dead_letter(
         self, reason: str | None = None, description: str | None = None, properties: Mapping[str, Any] | None = None
     ) -> None:
-        """Set the message aside as one that cannot be processed."""
+        """Move the message to the dead-letter queue."""
         self._call(self.context.dead_letter, reason, description, properties)
 
     def defer(self) -> None:
-        """Set the message aside, to be received by its sequence number."""
+        """Set the message aside. It can only be received by its sequence number."""
         self._call(self.context.defer)
 
     def renew(self, lock_seconds: float | None = None) -> None:

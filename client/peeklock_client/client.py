@@ -27,8 +27,8 @@ Source = Literal["queue", "dead_letter"]
 class Client:
     """A client of one server. Use it with `async with`, and share it: it is safe in many tasks of one event loop.
 
-    `url` and `api_key` are by default `PEEKLOCK_URL` and `PEEKLOCK_API_KEY` of the environment. `api` has every operation
-    of the server, typed.
+    `url` and `api_key` default to the environment variables `PEEKLOCK_URL` and `PEEKLOCK_API_KEY`. `api` has a typed method
+    for every operation of the server.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Client:
         self.api = Connection(address, key, retries or RetryLimits(), http)
 
     def queue(self, name: str) -> Queue:
-        """Return the queue of this name, whether or not it exists."""
+        """Return the queue of this name. Sends no request, so the queue need not exist."""
         return Queue(self.api, name)
 
     def topic(self, name: str) -> Topic:
-        """Return the topic of this name, whether or not it exists."""
+        """Return the topic of this name. Sends no request, so the topic need not exist."""
         return Topic(self.api, name)
 
     async def transaction(self, timeout_seconds: float | None = None) -> Transaction:
@@ -84,8 +84,8 @@ class Queue:
     ) -> answers.SentMessage:
         """Send a message, and return once it is stored (S3.1). `body` is a value or a `NewMessage`; `fields` are its fields.
 
-        The call is protected by an Idempotency-Key, so a message is stored once however often the request is repeated.
-        Raises `Refusal` if the server does not take it, and `InDoubt` if that stays unknown.
+        The request has an Idempotency-Key, so retries store the message once. Raises `Refusal` if the server refuses the
+        message, and `InDoubt` if its answer is lost and retries do not bring it.
         """
         message = new_message(body, fields)
         with sending(self.name, message_id=message.message_id) as traceparent:
@@ -101,7 +101,7 @@ class Queue:
     async def send_batch(
         self, messages: Sequence[Any], *, transaction: JoinableTransaction | None = None
     ) -> list[answers.SentMessage]:
-        """Send up to 1000 messages, all or none. Each is a value or a `NewMessage`. Raises as `send` does."""
+        """Send up to 1000 messages: all are stored, or none. Each is a value or a `NewMessage`. Raises as `send` does."""
         entries = [entry(requests.MessageToSend, new_message(one, {})) for one in messages]
         with sending(self.name, count=len(entries)) as traceparent:
             sent = await self._api.send_batch(
@@ -160,13 +160,13 @@ class Queue:
         return [receive_context(view, self._settler) for view in received.messages]
 
     async def receive_and_delete(self, max_messages: int = 1, *, wait_seconds: float = 0.0) -> list[Message[Any]]:
-        """Receive messages that are gone from the queue before they arrive (S3.11). If the answer is lost, so are they."""
+        """Receive messages and remove them from the queue at once (S3.11). If the answer is lost, the messages are lost."""
         body = requests.ReceiveMessages(max_messages, wait_seconds, mode="receive_and_delete")
         received = await self._api.receive_messages(self.name, body)
         return [message_of(view) for view in received.messages]
 
     async def recover(self, receiver_id: str, max_messages: int = 1000) -> list[ReceiveContext[Any]]:
-        """Receive again what this receiver holds and has not settled, under new locks (S1.66)."""
+        """Receive again the messages that this receiver has locked and not settled, under new locks (S1.66)."""
         body = requests.RecoverMessages(receiver_id, max_messages)
         recovered = await self._api.recover_messages(self.name, body)
         return [receive_context(view, self._settler) for view in recovered.messages]
@@ -189,7 +189,7 @@ class Queue:
     # ---- the queue itself --------------------------------------------------------------------------------------------
 
     async def create(self, settings: requests.QueueSettingsBody | None = None) -> bool:
-        """Create the queue if it does not exist, and return whether it did not. An existing one keeps its settings."""
+        """Create the queue if it does not exist, and return whether it was created. An existing queue keeps its settings."""
         try:
             await self._api.put_queue(self.name, settings or requests.QueueSettingsBody(), if_none_match="*")
         except PreconditionFailed:
@@ -230,7 +230,7 @@ class Topic:
             )
 
     async def publish_batch(self, messages: Sequence[Any]) -> list[answers.PublishedMessage]:
-        """Publish several messages, all or none."""
+        """Publish several messages: all are stored, or none."""
         entries = [entry(requests.MessageToSend, new_message(one, {})) for one in messages]
         with sending(self.name, count=len(entries)) as traceparent:
             published = await self._api.publish_batch(
@@ -239,13 +239,13 @@ class Topic:
         return published.results
 
     async def subscribe(self, name: str, settings: requests.SubscriptionSettingsBody | None = None) -> Queue:
-        """Make a subscription, or give an existing one these settings, and return the queue that gets the copies."""
+        """Create a subscription, or replace the settings of an existing one. Return the queue that gets the copies."""
         made = await self._api.put_subscription(self.name, name, settings or requests.SubscriptionSettingsBody())
         return Queue(self._api, made.target_queue)
 
 
 def receive_context(view: answers.MessageView, settler: Settler) -> ReceiveContext[Any]:
-    """Return the receive of a message that was just answered under lock."""
+    """Return the receive context of a message that a receive has just locked."""
     assert isinstance(view.lock_token, str)
     assert isinstance(view.lock_remaining_ms, int)
     return ReceiveContext(message_of(view), view.lock_token, view.lock_remaining_ms / 1000, settler)

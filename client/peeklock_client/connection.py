@@ -1,8 +1,8 @@
-"""Requests to a server: encoded, repeated where that is safe, and decoded. The only module that speaks HTTP.
+"""Sends requests to a server, retries them where that is safe, and decodes the answers. The only module that sends HTTP.
 
-A repeat is safe if the request had no effect, if the server recognises it by its Idempotency-Key, or if a second one
-changes nothing (docs/http.md, Operations). Whether to wait before it, and how long, is the server's word: `retryable`
-and `Retry-After`.
+A retry is safe if the request had no effect, if the server recognises it by its Idempotency-Key, or if a second request
+changes nothing (docs/http.md, Operations). The server says whether a retry can help (`retryable`), and how long to wait
+(`Retry-After`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SAFE_POST = re.compile(r"/(locks/[^/]+/[a-z-]+|settle|recover|commit|rollback|te
 """Paths of the operations by POST that may be repeated without an Idempotency-Key."""
 
 READ_SECONDS = 30.0
-"""How long an answer may take, besides the time for which the request lets the server wait."""
+"""How long an answer may take, in addition to the `wait_seconds` of the request."""
 
 CONNECT_SECONDS = 5.0
 PROXY_STATUSES = frozenset((502, 503, 504))
@@ -35,7 +35,7 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """How often and how long a request is repeated. `attempts` of 1 repeats nothing."""
+    """How often and for how long a request is retried. `attempts=1` disables retries."""
 
     attempts: int = 8
     timeout_seconds: float = 45.0
@@ -63,7 +63,7 @@ class Connection(Operations):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, unless the caller has brought them."""
+        """Close the connections, unless the caller passed an HTTP client of its own."""
         if self._owns_http:
             await self._http.aclose()
 
@@ -90,9 +90,7 @@ class Connection(Operations):
         try:
             return msgspec.json.decode(response.content, type=kind)
         except msgspec.DecodeError as error:
-            raise UnexpectedAnswer(
-                f"{method} {path} was answered with what this version cannot read: {error}"
-            ) from error
+            raise UnexpectedAnswer(f"The answer to {method} {path} cannot be decoded: {error}") from error
 
     def _request(
         self, method: str, path: str, body: Any, query: Mapping[str, Any] | None, headers: Mapping[str, str | None]

@@ -1,6 +1,6 @@
-"""One tree of exceptions. A refusal says that a request had no effect; a doubt says that its effect is unknown.
+"""The exceptions. After a `Refusal` a request had no effect; after `InDoubt` its effect is unknown.
 
-`refusal` makes the exception of a problem document (RFC 9457). Each code of docs/http.md that a program may want to
+`error_of` makes the exception of a problem document (RFC 9457). Each code of docs/http.md that a program may want to
 catch has a class; every other code is a `Refusal`.
 """
 
@@ -14,7 +14,7 @@ from peeklock_client.generated.answers import Problem
 
 
 class PeeklockError(Exception):
-    """Anything that this package raises, except for wrong arguments."""
+    """The base class of all exceptions of this package. Wrong arguments raise `TypeError` or `ValueError`."""
 
 
 class NotConnected(PeeklockError):
@@ -22,9 +22,9 @@ class NotConnected(PeeklockError):
 
 
 class InDoubt(PeeklockError):
-    """The request may have taken effect or not: its answer was lost, or the server does not know (S3.27).
+    """The request may have taken effect: its answer was lost, or the server does not know (S3.27).
 
-    `problem` is what the server said, None if it said nothing.
+    `problem` is the problem document of the answer, None if there was no answer.
     """
 
     def __init__(self, detail: str, problem: Problem | None = None, retry_after: float | None = None) -> None:
@@ -34,14 +34,14 @@ class InDoubt(PeeklockError):
 
 
 class UnexpectedAnswer(PeeklockError):
-    """The server answered with success, and with a body that this version of the client cannot read."""
+    """The answer reports success, but this version of the client cannot decode its body."""
 
 
 class Refusal(PeeklockError):
     """The server refused a request, which had no effect.
 
-    `problem` is the document that says why. `retry_after` is how many seconds to wait at least before a repeat, None if
-    the answer does not say.
+    `problem` is the problem document of the answer. `retry_after` is how many seconds to wait before a retry, None if the
+    answer does not say.
     """
 
     def __init__(self, problem: Problem, retry_after: float | None = None) -> None:
@@ -60,7 +60,7 @@ class Refusal(PeeklockError):
         return self.problem.retryable
 
 
-# ---- who asks, and how -----------------------------------------------------------------------------------------------
+# ---- access and requests ---------------------------------------------------------------------------------------------
 
 
 class Unauthenticated(Refusal):
@@ -68,18 +68,18 @@ class Unauthenticated(Refusal):
 
 
 class Forbidden(Refusal):
-    """The API key lacks the right, or the queue is disabled."""
+    """The API key lacks the right, or the queue refuses sends or receives."""
 
 
 class InvalidRequest(Refusal):
-    """The request breaks a rule; `problem.errors` tells where."""
+    """The request is invalid; `problem.errors` says where."""
 
 
 class MessageTooLarge(Refusal):
     """The message is larger than its queue or the server accepts."""
 
 
-# ---- what is not there -----------------------------------------------------------------------------------------------
+# ---- not found -------------------------------------------------------------------------------------------------------
 
 
 class NotFound(Refusal):
@@ -95,22 +95,22 @@ class TopicNotFound(NotFound):
 
 
 class MessageNotFound(NotFound):
-    """The queue holds no message of this number, or knows no delivery of this lock token."""
+    """The queue has no message with this sequence number, or no delivery with this lock token."""
 
 
 class StateNotFound(NotFound):
-    """The key has no state, or the state no version of this number."""
+    """The state does not exist, or does not have this version."""
 
 
 class TransactionNotFound(NotFound):
-    """The caller has no transaction of this id, or it ended more than an hour ago."""
+    """The caller has no transaction with this id, or it ended more than an hour ago."""
 
 
 # ---- settlements -----------------------------------------------------------------------------------------------------
 
 
 class SettlementRefused(Refusal):
-    """The delivery cannot be settled in this way any more. Its message is settled, or delivered again."""
+    """The delivery cannot be settled any more. Its message was settled, or is delivered again."""
 
 
 class LockLost(SettlementRefused):
@@ -145,15 +145,15 @@ class AlreadySettled(SettlementRefused):
 
 
 class Conflict(Refusal):
-    """The request does not fit what is stored now."""
+    """The request conflicts with what is stored."""
 
 
 class PreconditionFailed(Conflict):
-    """What the request names has changed since the ETag in `If-Match`, or exists against `If-None-Match`."""
+    """The resource has changed since the ETag in `If-Match`, or exists although `If-None-Match` forbids it."""
 
 
 class VersionConflict(Conflict):
-    """The state has a newer version than the one that the request was computed from."""
+    """The state has a newer version than the one that the request is based on."""
 
     @property
     def current_version(self) -> int | None:
@@ -162,7 +162,7 @@ class VersionConflict(Conflict):
 
 
 class ResultDiffers(Conflict):
-    """A second processing of a message had another result than the first one."""
+    """The second processing of a message had a different result than the first."""
 
 
 class TransactionRolledBack(Conflict):
@@ -187,18 +187,18 @@ class NotAccepted(NotDelivered):
 
 
 class NoReply(NotDelivered):
-    """A receiver took the message and did not settle it in time. It may have done its work."""
+    """A receiver took the message and did not settle it in time. It may have processed it."""
 
 
-# ---- later -----------------------------------------------------------------------------------------------------------
+# ---- retry later -----------------------------------------------------------------------------------------------------
 
 
 class Unavailable(Refusal):
-    """The server cannot take the request now. A later repeat may succeed."""
+    """The server cannot take the request now. A retry may succeed later."""
 
 
 class QueueFull(Unavailable):
-    """The queue holds as many messages as it may."""
+    """The queue has reached its `max_messages`."""
 
 
 CLASSES: dict[str, type[Refusal]] = {
@@ -236,7 +236,7 @@ CLASSES: dict[str, type[Refusal]] = {
     "shutting-down": Unavailable,
 }
 DOUBTFUL = frozenset(("store-unavailable", "internal-error"))
-"""Codes of answers that leave open whether the request took effect (docs/http.md, Errors)."""
+"""The codes of answers after which the effect of the request is unknown (docs/http.md, Errors)."""
 
 
 def error_of(problem: Problem, retry_after: float | None = None) -> Refusal | InDoubt:

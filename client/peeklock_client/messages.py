@@ -1,4 +1,4 @@
-"""Messages: what a program sends, and what it receives."""
+"""The messages that a program sends and receives."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ BYTES_TYPE = "application/octet-stream"
 class NewMessage:
     """A message to send.
 
-    `body` is any value that msgspec writes as JSON, a pydantic model, or bytes, which arrive as bytes. `queue` or `topic`
-    is where it goes, if the call does not say. docs/http.md, Send, describes the other fields.
+    `body` is any value that msgspec encodes as JSON, a pydantic model, or bytes, which are received as bytes. A handler that
+    returns the message sets `queue` or `topic`. docs/http.md, Send, describes the other fields.
     """
 
     body: Any = None
@@ -62,7 +62,7 @@ class MessageFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Message(Generic[BodyType]):
-    """A message of a queue. `body` is bytes if it was sent as bytes, and else the value of its JSON."""
+    """A message of a queue. `body` is bytes if it was sent as bytes, and otherwise the decoded JSON value."""
 
     body: BodyType
     sequence_number: int
@@ -103,12 +103,12 @@ def message_of(view: answers.MessageView) -> Message[Any]:
 
 
 def given(value: Part | UnsetType) -> Part | None:
-    """Return a value of an answer, None if it is left out."""
+    """Return an optional value of an answer, None if it is missing."""
     return None if value is UNSET else value
 
 
 def to_json(body: Any) -> Any:
-    """Return what msgspec can write: a pydantic model as the values of its fields."""
+    """Return a body that msgspec can encode: a pydantic model as a dictionary of its fields."""
     return body.model_dump(mode="json") if hasattr(body, "model_dump") else body
 
 
@@ -130,11 +130,11 @@ def entry(kind: type[Entry], message: NewMessage, **more: Any) -> Entry:
 
 
 def new_message(body: Any, fields: MessageFields) -> NewMessage:
-    """Return the message of a call: `body` may be one already, or an event, and has no further fields then."""
+    """Return the message to send for a call. `body` is a value, or a `NewMessage` or `CloudEvent` without `fields`."""
     if hasattr(body, "to_message"):
         body = body.to_message()
     if not isinstance(body, NewMessage):
         return NewMessage(body, **fields)
     if fields:
-        raise TypeError("The fields of a NewMessage or a CloudEvent are given with it, not with the call.")
+        raise TypeError("Set the fields on the NewMessage or CloudEvent itself, not in the call.")
     return body

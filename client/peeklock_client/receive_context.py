@@ -33,7 +33,7 @@ Ended = TypeVar("Ended", answers.SettledResult, answers.Committed)
 
 
 class ReceiveState(Enum):
-    """Where a receive is."""
+    """The state of a receive."""
 
     RECEIVED = "received"
     COMPLETING = "completing"
@@ -44,7 +44,7 @@ class ReceiveState(Enum):
 
 
 class WrongState(PeeklockError):
-    """A receive is not in the state that this step begins from, such as a second `complete`."""
+    """The state of the receive does not allow this step, such as a second `complete`."""
 
 
 class JoinableTransaction(Protocol):
@@ -52,15 +52,15 @@ class JoinableTransaction(Protocol):
 
     @property
     def id(self) -> str:
-        """The id by which the server knows it."""
+        """Its id on the server."""
         ...
 
 
 class Settler(Protocol):
-    """Carries settlements out, alone or together with those of other receives."""
+    """Sends settlements to the server, alone or together with those of other receives."""
 
     async def settle(self, settlement: Settlement, transaction_id: str | None) -> answers.SettledResult:
-        """Carry out a settlement. Raises `Refusal` or `InDoubt` if it does not take effect, or may not."""
+        """Settle a delivery. Raises `Refusal` if the server refuses it, and `InDoubt` if its effect is unknown."""
         ...
 
     async def renew(self, settlement: requests.RenewSettlement) -> answers.RenewedResult:
@@ -68,16 +68,16 @@ class Settler(Protocol):
         ...
 
     async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
-        """Complete a delivery, and store what its processing has made, together. Raises as `settle` does."""
+        """Complete a delivery and store the results of its processing, in one transaction. Raises as `settle` does."""
         ...
 
 
 class ReceiveContext(Generic[BodyType]):
-    """A message under lock, and the steps that end its receive. With `async with`, it is completed at the end of the block,
-    or abandoned if the block raises.
+    """A message under lock, and the steps that end its receive.
 
-    `lock_duration` is for how many seconds the lock was granted, or renewed last. `error` is why the receive is faulted.
-    `outcome` is what the server did with the message: `completed`, `abandoned`, `dead_lettered` or `deferred`.
+    With `async with`, the message is completed at the end of the block, or abandoned if the block raises. `lock_duration` is
+    the length of the lock in seconds, as it was granted or last renewed. `error` is the error that faulted the receive.
+    `outcome` is the outcome on the server: `completed`, `abandoned`, `dead_lettered` or `deferred`.
     """
 
     def __init__(self, message: Message[BodyType], lock_token: str, lock_seconds: float, settler: Settler) -> None:
@@ -94,7 +94,7 @@ class ReceiveContext(Generic[BodyType]):
 
     @property
     def state(self) -> ReceiveState:
-        """Where the receive is."""
+        """The state of the receive."""
         return self._state
 
     @property
@@ -109,26 +109,26 @@ class ReceiveContext(Generic[BodyType]):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether this process cannot know if the message is settled (S0.19). The server knows."""
+        """Whether this process does not know if the message is settled (S0.19). The server knows."""
         return self._state is ReceiveState.FAULTED and not isinstance(self.error, Refusal)
 
     @property
     def lock_seconds(self) -> float:
-        """How many seconds the lock lasts from now, 0 if it has ended by the clock of this process."""
+        """The seconds until the lock ends, by the clock of this process. 0 if it has ended."""
         return max(0.0, self._lock_ends - asyncio.get_running_loop().time())
 
     # ---- callbacks ---------------------------------------------------------------------------------------------------
 
     def on_complete(self, callback: Callback) -> None:
-        """Call this once while completing, before the message is gone. If it raises, the message is not completed (S0.10)."""
+        """Call `callback` once, before the message is completed. If it raises, the message is not completed (S0.10)."""
         self._callbacks.setdefault(ReceiveState.COMPLETING, []).append(callback)
 
     def on_abandon(self, callback: Callback) -> None:
-        """Call this once while abandoning, before others can receive the message (S0.15)."""
+        """Call `callback` once, before the message is abandoned and others can receive it (S0.15)."""
         self._callbacks.setdefault(ReceiveState.ABANDONING, []).append(callback)
 
     def on_fault(self, callback: Callable[[], None]) -> None:
-        """Call this once the receive is faulted."""
+        """Call `callback` once, when the receive is faulted."""
         self._callbacks.setdefault(ReceiveState.FAULTED, []).append(callback)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
@@ -146,11 +146,12 @@ class ReceiveContext(Generic[BodyType]):
         await self._end(ReceiveState.COMPLETING, ReceiveState.COMPLETED, self._settling(settlement, transaction))
 
     async def commit(self, results: requests.CommitLock) -> answers.Committed:
-        """Complete the message, and store together with that what its processing has made: messages, and the next version
-        of a state. All of it takes effect, or nothing.
+        """Complete the message and store the results of its processing, messages and the next version of a state, in one
+        transaction.
 
-        The receive stays Received until the server has committed; then the callbacks run, in Completing. A refusal of the
-        results, such as `VersionConflict`, leaves it Received: the message is still locked. Raises as `complete` does.
+        The receive stays Received until the server has committed. Then the callbacks run, in Completing. If the server
+        refuses the results, for example with `VersionConflict`, the receive stays Received and the message stays locked.
+        Raises as `complete` does.
         """
         if not self.is_active:
             raise WrongState(f"A receive that is {self._state.value} cannot be committed.")
@@ -178,10 +179,10 @@ class ReceiveContext(Generic[BodyType]):
         properties: Mapping[str, Any] | None = None,
         transaction: JoinableTransaction | None = None,
     ) -> None:
-        """Give the message back, to be received again at once or after `delay_seconds` (S0.14).
+        """Return the message to its queue, to be received again at once or after `delay_seconds` (S0.14).
 
-        With `count` false it is not a failure of the message. Again has no effect (S0.13). Raises `WrongState` if the
-        receive is completing, completed or faulted (S0.12), and as `complete` does.
+        With `count=False`, this does not count as a failure of the message. A second call has no effect (S0.13). Raises
+        `WrongState` if the receive is completing, completed or faulted (S0.12), and otherwise as `complete` does.
         """
         await self._give_back(
             requests.AbandonSettlement(
@@ -197,7 +198,7 @@ class ReceiveContext(Generic[BodyType]):
         properties: Mapping[str, Any] | None = None,
         transaction: JoinableTransaction | None = None,
     ) -> None:
-        """Set the message aside as one that cannot be processed, with the reason (S3.24). Raises as `abandon` does."""
+        """Move the message to the dead-letter queue, with a reason (S3.24). Raises as `abandon` does."""
         settlement = requests.DeadLetterSettlement(
             self.lock_token, _or_unset(reason), _or_unset(description), _dict(properties)
         )
@@ -206,11 +207,11 @@ class ReceiveContext(Generic[BodyType]):
     async def defer(
         self, properties: Mapping[str, Any] | None = None, transaction: JoinableTransaction | None = None
     ) -> None:
-        """Set the message aside, to be received by its sequence number (S3.25). Raises as `abandon` does."""
+        """Set the message aside. It can only be received by its sequence number (S3.25). Raises as `abandon` does."""
         await self._give_back(requests.DeferSettlement(self.lock_token, _dict(properties)), transaction)
 
     async def renew(self, lock_seconds: float | None = None) -> None:
-        """Prolong the lock, counted from now (S3.15). Raises `WrongState` except in Received, and `LockLost`."""
+        """Prolong the lock: it lasts `lock_seconds` from now (S3.15). Raises `WrongState` except in Received, and `LockLost`."""
         if self._state is not ReceiveState.RECEIVED:
             raise WrongState(f"The lock of a receive that is {self._state.value} cannot be renewed.")
         asked_at = asyncio.get_running_loop().time()
@@ -222,18 +223,18 @@ class ReceiveContext(Generic[BodyType]):
         self.note_renewal(renewed, asked_at)
 
     def note_renewal(self, renewed: answers.RenewedResult, asked_at: float) -> None:
-        """Note how long a lock lasts that was renewed at `asked_at` or later, by the clock of the event loop.
+        """Record a renewal that was requested at `asked_at`, by the clock of the event loop.
 
-        The time of the request counts, because the answer may have been long on its way.
+        The lock counts from the time of the request, because the answer may have taken long.
         """
         self.lock_duration = renewed.lock_remaining_ms / 1000
         self._lock_ends = asked_at + self.lock_duration
 
     def fault(self, error: BaseException | None = None) -> None:
-        """Leave the outcome in doubt, in any state (S0.17). Nothing is sent: what is on its way to the server may take
-        effect, and if nothing is, the lock ends at its time and the message is received again (S0.21 to S0.23).
+        """End the receive without a settlement, in any state (S0.17). It sends nothing to the server.
 
-        After the end of the receive it has no effect (S0.18).
+        A settlement that was already sent may take effect. Otherwise the message is received again when its lock ends
+        (S0.21 to S0.23). After the end of the receive it has no effect (S0.18).
         """
         if self.has_ended:
             return
@@ -289,9 +290,7 @@ class ReceiveContext(Generic[BodyType]):
 
     def _check_not_faulted(self) -> None:
         if self._state is ReceiveState.FAULTED:
-            raise InDoubt(
-                "The receive was faulted, so whether its message is settled is not known here."
-            ) from self.error
+            raise InDoubt("The receive was faulted, so it is unknown whether its message is settled.") from self.error
 
 
 async def _ready(result: answers.Committed) -> answers.Committed:
@@ -299,7 +298,7 @@ async def _ready(result: answers.Committed) -> answers.Committed:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the name of an error, as a reason that is kept with the message."""
+    """Return the name of an error, as a reason to store with the message."""
     return type(error).__name__[:128]
 
 

@@ -1,4 +1,4 @@
-"""Sends many messages to one queue: bounded in flight, in batches under load, and none without an outcome (S3.5 to S3.8)."""
+"""Sends many messages to one queue, in batches, with a limit of messages in flight. Each has an outcome (S3.5 to S3.8)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MAX_BATCH_BYTES = 4 << 20
 """Bytes of the messages in one request. A server takes 16 MiB unless it is set otherwise."""
 
 MAX_REPORTED = 100
-"""Errors that the end of a sender raises one by one."""
+"""The largest number of errors in the exception group of a sender."""
 
 
 class PendingSend:
-    """A message on its way. Await it for its outcome: how it was stored, or why it was not."""
+    """A message in flight. Await it for its outcome: the stored message, or the error."""
 
     def __init__(self, message: NewMessage, weight: int) -> None:
         self.message = message
@@ -43,10 +43,10 @@ class PendingSend:
 class Sender:
     """Sends messages to a queue in the order of the calls. Use it with `async with`.
 
-    Up to `max_in_flight` messages and `max_bytes` of their bodies are on their way; a further one waits (S3.7). One request
-    is under way at a time, and carries what has gathered since the one before. The end of the block waits for all, and
-    raises the errors of messages whose outcome was not awaited. With `transaction`, the messages are stored when that is
-    committed; end the block first.
+    At most `max_in_flight` messages with `max_bytes` of bodies are in flight; further calls wait (S3.7). One request is sent at
+    a time, with all messages that were posted during the last one. The end of the block waits for all messages, and raises
+    the errors whose outcome was not awaited. With `transaction`, the commit of the transaction stores the messages. End
+    the block before the commit.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Sender:
         return await (await self.post(body, **fields))
 
     async def post(self, body: Any, **fields: Unpack[MessageFields]) -> PendingSend:
-        """Return once there is room for the message. Await what is returned for its outcome."""
+        """Wait until the message is within the limits, and return it as pending. Await the `PendingSend` for its outcome."""
         if self._loop is None:
-            raise RuntimeError("A sender sends inside of its `async with` block.")
+            raise RuntimeError("Use a Sender inside its `async with` block.")
         message = new_message(body, fields)
         pending = PendingSend(message, weight_of(message))
         async with self._changed:
@@ -105,7 +105,7 @@ class Sender:
             raise ExceptionGroup(f"{self._failed} messages were not sent", self._errors)
 
     def _has_room(self, weight: int) -> bool:
-        """A message that is larger than all may be together is sent alone."""
+        """A message that is larger than `max_bytes` is sent alone."""
         return self._count < self._max_in_flight and (not self._count or self._bytes + weight <= self._max_bytes)
 
     async def _send_loop(self) -> None:
@@ -128,7 +128,7 @@ class Sender:
         return batch
 
     async def _send(self, batch: Sequence[PendingSend]) -> None:
-        """Send a batch. If it is refused, nothing of it is stored: send its messages one by one to learn which it was."""
+        """Send a batch. A refused batch is not stored, so send its messages one by one to find the refused ones."""
         try:
             results = await self._queue.send_batch([one.message for one in batch], transaction=self._transaction)
         except Refusal as error:
@@ -154,7 +154,7 @@ class Sender:
 
 
 def weight_of(message: NewMessage) -> int:
-    """Return about how many bytes a message has in a request."""
+    """Return the approximate size of a message in a request, in bytes."""
     body = message.body
     size = len(body) * 4 // 3 if isinstance(body, bytes | bytearray) else len(msgspec.json.encode(to_json(body)))
     return size + len(msgspec.json.encode(message.properties))

@@ -1,4 +1,4 @@
-"""Settlements that are sent at once, one request for each."""
+"""Sends each settlement at once, in a request of its own."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class DirectSettler:
         """Carry out a settlement with a request of its own."""
         result = result_of((await self._send(settlement, transaction_id))[0])
         if not isinstance(result, answers.SettledResult):
-            raise UnexpectedAnswer(f"A settlement was answered with {result}.")
+            raise UnexpectedAnswer(f"The answer to a settlement was {result}.")
         return result
 
     async def renew(self, settlement: requests.RenewSettlement) -> answers.RenewedResult:
         """Prolong a lock with a request of its own."""
         result = result_of((await self._send(settlement, None))[0])
         if not isinstance(result, answers.RenewedResult):
-            raise UnexpectedAnswer(f"A renewal was answered with {result}.")
+            raise UnexpectedAnswer(f"The answer to a renewal was {result}.")
         return result
 
     async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
-        """Complete a delivery, and store what its processing has made, together."""
+        """Complete a delivery and store the results of its processing, in one transaction."""
         return await self._api.commit_lock(self._queue, lock_token, results, traceparent=current_traceparent())
 
     async def _send(

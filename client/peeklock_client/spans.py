@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, by its semantic conventions for messaging. This module needs opentelemetry-api."""
+"""OpenTelemetry spans with the semantic conventions for messaging. This module needs opentelemetry-api."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces: each message carries the W3C trace context of its sender, and OpenTelemetry gets spans where it is installed."""
+"""Traces: each message carries the W3C trace context of its sender. If OpenTelemetry is installed, it gets spans."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ except ImportError:
     spans = None
 
 _PROCESSED: ContextVar[str | None] = ContextVar("_PROCESSED", default=None)
-"""The trace context of the message that this task processes."""
+"""The trace context of the message that the current task processes."""
 
 
 def current_traceparent() -> str | None:
-    """Return the trace context of what runs now: of the current span, or else of the message that is processed."""
+    """Return the trace context of the current span, or else of the message that is processed."""
     return (spans.current_traceparent() if spans else None) or _PROCESSED.get()
 
 

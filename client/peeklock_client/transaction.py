@@ -14,7 +14,7 @@ from peeklock_client.generated.operations import Operations
 class Transaction:
     """An open transaction. With `async with` it is committed at the end of the block, or rolled back if the block raises.
 
-    The doubt about one receive that has joined does not spread to it: its own outcome is always definite (S0.25).
+    A receive that faults after it has joined does not affect the transaction, whose outcome is always definite (S0.25).
     """
 
     def __init__(self, api: Operations, opened: answers.TransactionView) -> None:
@@ -24,7 +24,7 @@ class Transaction:
         self.committed: answers.CommittedTransaction | None = None
 
     async def commit(self) -> answers.CommittedTransaction:
-        """Carry out every member. Raises `TransactionRolledBack` if one of them cannot be, and then none is."""
+        """Carry out every member. Raises `TransactionRolledBack` if that is impossible; then none is carried out."""
         self.committed = await self._api.commit_transaction(self.id, requests.EndTransaction())
         return self.committed
 
@@ -46,4 +46,4 @@ class Transaction:
             try:
                 await self.rollback()
             except PeeklockError as failure:
-                error.add_note(f"The transaction could not be rolled back, and ends at its deadline: {failure}")
+                error.add_note(f"The rollback failed, so the transaction ends at its deadline: {failure}")

@@ -87,5 +87,5 @@ def test_a_request_gets_its_reply(queue: BlockingQueue) -> None:
 
 
 def test_a_closed_client_says_so(server_url: str) -> None:
-    with pytest.raises(RuntimeError, match="inside of its `with` block"):
+    with pytest.raises(RuntimeError, match="inside its `with` block"):
         BlockingClient(server_url).queue("orders")

@@ -254,5 +254,5 @@ async def test_an_unknown_token_is_not_found(queue: Queue) -> None:
 
 
 async def test_fields_go_with_the_message_or_with_the_call(queue: Queue) -> None:
-    with pytest.raises(TypeError, match="given with it"):
+    with pytest.raises(TypeError, match="on the NewMessage"):
         await queue.send(NewMessage(1), priority=3)

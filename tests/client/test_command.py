@@ -133,7 +133,7 @@ def test_a_change_of_the_code_starts_the_worker_again(client: BlockingClient, st
     ("target", "sentence"),
     [
         ("nowhere:worker", "nowhere:worker cannot be loaded"),
-        ("shop:handle", "shop:handle is no Worker"),
+        ("shop:handle", "shop:handle is not a Worker"),
         ("shop:x", "cannot be loaded"),
     ],
 )

@@ -1,7 +1,7 @@
 """The health and the metrics of a worker's process over HTTP, for Kubernetes and Prometheus.
 
-The event loop of the worker answers, so that a handler that blocks the loop fails the probe. A library's server would be
-a thread of its own, which answers nevertheless, or a web framework.
+The event loop of the worker answers, so a handler that blocks the loop makes the probe fail. A server in a thread, as
+prometheus_client has it, would still answer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ async def _answer_one(worker: Worker, reader: asyncio.StreamReader, writer: asyn
             writer.write(b"Connection: close\r\n\r\n" + body)
             await writer.drain()
     except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError, OSError):
-        pass  # the client sent no request, or did not wait for the answer
+        pass  # the client sent no valid request, or disconnected
     finally:
         writer.close()
 
@@ -62,7 +62,7 @@ def _answer(worker: Worker, path: str) -> tuple[str, str]:
 def metrics_of(report: WorkerReport) -> str:
     """Return the counts of a report in the text format of Prometheus."""
     lines = [
-        "# HELP peeklock_worker_messages_total Messages by what this process did with them.",
+        "# HELP peeklock_worker_messages_total Messages by outcome.",
         "# TYPE peeklock_worker_messages_total counter",
     ]
     lines += [

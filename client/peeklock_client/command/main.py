@@ -20,7 +20,7 @@ log = logging.getLogger("peeklock.worker")
 
 
 class NoWorker(PeeklockError):
-    """The target names no worker."""
+    """The target does not name a worker."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,18 +45,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return the options of the command."""
     options = argparse.ArgumentParser(prog="peeklock-worker", description="Run the worker of a module until SIGTERM.")
-    options.add_argument("target", metavar="MODULE:WORKER", help="the worker, such as shop.orders:worker")
+    options.add_argument("target", metavar="MODULE:WORKER", help="the worker to run, such as shop.orders:worker")
     options.add_argument(
-        "--processes", type=int, default=1, help="how many processes work; one that dies is started again"
+        "--processes", type=int, default=1, help="number of processes; a process that dies is restarted"
     )
     options.add_argument(
-        "--reload", action="store_true", help="start again when a Python file below this directory changes"
+        "--reload",
+        action="store_true",
+        help="restart when a Python file in this directory changes; needs peeklock-client[reload]",
     )
     options.add_argument(
-        "--grace-seconds", type=float, default=30.0, help="how long handlers may take to end at a stop"
+        "--grace-seconds",
+        type=float,
+        default=30.0,
+        help="how long handlers may run after SIGTERM before they are cancelled",
     )
-    options.add_argument("--host", default="127.0.0.1", help="where to answer /livez, /readyz and /metrics")
-    options.add_argument("--port", type=int, help="port of these; the next ones for further processes; without it none")
+    options.add_argument("--host", default="127.0.0.1", help="address of /livez, /readyz and /metrics")
+    options.add_argument(
+        "--port",
+        type=int,
+        help="port of the first process; each further process has the next port; without --port, nothing is served",
+    )
     options.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return options
 
@@ -70,12 +79,12 @@ def load(target: str) -> Worker:
     except (ImportError, AttributeError) as error:
         raise NoWorker(f"{target} cannot be loaded: {error}") from error
     if not isinstance(worker, Worker):
-        raise NoWorker(f"{target} is no Worker.")
+        raise NoWorker(f"{target} is not a Worker.")
     return worker
 
 
 async def run(worker: Worker, grace_seconds: float, host: str, port: int | None) -> int:
-    """Work until SIGTERM or SIGINT, and then stop in order."""
+    """Work until SIGTERM or SIGINT, and then stop gracefully."""
     stopping = asyncio.Event()
     for kind in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(kind, stopping.set)

@@ -1,4 +1,4 @@
-"""Several processes that run one worker: one that dies is started again, and all end together."""
+"""Runs a worker in several processes, restarts a process that dies, and stops all together."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from peeklock_client.errors import PeeklockError
 
 POLL_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
-"""How long a process that died stays away: twice as long after each further death."""
+"""The pause before a process is restarted. It doubles after each further death."""
 
 STEADY_SECONDS = 60.0
-"""A process that has run for this long begins with the first pause again."""
+"""After a run of this length, the pause is the first one again."""
 
 
 class ReloadMissing(PeeklockError):
-    """`--reload` is asked for, and its library is not installed."""
+    """`--reload` is given, but watchfiles is not installed."""
 
 
 class Process:
-    """One process, and when it may be started again."""
+    """One process, with the time of its next restart."""
 
     def __init__(self, command: list[str]) -> None:
         self._command = command
@@ -35,19 +35,19 @@ class Process:
         self._running: subprocess.Popen[bytes] | None = None
 
     def keep_running(self) -> None:
-        """Start the process if it does not run, and its pause is over."""
+        """Start the process if it does not run and its pause is over."""
         now = time.monotonic()
         if self._running is not None and self._running.poll() is not None:
             self._pause = (
                 FIRST_PAUSE_SECONDS if now - self._started > STEADY_SECONDS else min(2 * self._pause, MAX_PAUSE_SECONDS)
             )
             self._running, self._due = None, now + self._pause
-            print(f"peeklock-worker: a process died, and starts again in {self._pause:g} s", file=sys.stderr)
+            print(f"peeklock-worker: a process died and restarts in {self._pause:g} s", file=sys.stderr)
         if self._running is None and now >= self._due:
             self._running, self._started = subprocess.Popen(self._command), now
 
     def end(self) -> None:
-        """Ask the process to stop in order."""
+        """Ask the process to stop gracefully."""
         if self._running is not None and self._running.poll() is None:
             self._running.send_signal(signal.SIGTERM)
 
@@ -59,7 +59,7 @@ class Process:
 
 
 class Supervisor:
-    """Runs processes until SIGTERM or SIGINT, or with `reload` until a Python file changes, and then again."""
+    """Runs processes until SIGTERM or SIGINT. With `reload`, it restarts them when a Python file changes."""
 
     def __init__(self, arguments: Sequence[str], processes: int, port: int | None, *, reload: bool) -> None:
         ports = [[] if port is None else [f"--port={port + index}"] for index in range(processes)]
@@ -99,7 +99,7 @@ class Supervisor:
 
 
 def _changes_of_code(stopping: threading.Event) -> Iterator[bool]:
-    """Yield, again and again until `stopping`, whether a Python file below this directory has changed."""
+    """Yield regularly until `stopping` whether a Python file in this directory has changed."""
     try:
         from watchfiles import PythonFilter, watch  # noqa: PLC0415  # an extra
     except ImportError:

@@ -1,1 +1,1 @@
-"""Workers: handlers of queues, called with messages as they come."""
+"""Workers, which receive the messages of queues and call a handler with each."""

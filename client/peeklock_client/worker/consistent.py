@@ -1,4 +1,4 @@
-"""Handlers that keep a state: each message is processed once in effect, also if it is delivered twice (S4).
+"""Handlers that keep a state. Each message takes effect once, even if it is delivered twice (S4).
 
     load the state as it was before the message ──▶ call the handler ──▶ commit: state, messages and completion together
 
@@ -32,14 +32,14 @@ StateFunction = Callable[[State, Body, HandlerContext], Result]
 """A handler that keeps a state. It changes the state, and returns messages."""
 
 MAX_TRIES = 20
-"""How often a message is processed because others have changed its state meanwhile."""
+"""How often a message is processed again because another message has changed its state."""
 
 
 class ConsistentHandler:
     """A function of a state, a body and a `HandlerContext`, which changes the state and returns messages.
 
-    `key` gives the key of the state of a body. `state` makes the first version, and its type is that of all versions.
-    `logic` names the version of the code. With `verify`, a duplicate with another result is refused (S4.2).
+    `key` returns the key of the state for a body. `state` is the type of the state; called without arguments, it makes the
+    first version. `logic` is the version of the code. With `verify`, a duplicate with a different result is refused (S4.2).
     """
 
     def __init__(

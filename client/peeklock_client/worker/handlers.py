@@ -1,4 +1,4 @@
-"""Calls of handlers: what each parameter gets, and what the returned messages are."""
+"""Calls handlers: converts what they get, and checks what they return."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from peeklock_client.receive_context import ReceiveContext
 Returned = NewMessage | list[NewMessage] | tuple[NewMessage, ...] | None
 """What a handler returns: messages to send in the commit that completes its message, each with a queue or a topic.
 
-It is a failure of the handler if its message is settled before, or the policy leaves the settlement to the handler.
+A handler fails if it returns messages after its message is settled, or if its policy leaves the settlement to it.
 """
 
 Function = TypeVar("Function", bound=Callable[..., Returned | Awaitable[Returned]])
@@ -33,7 +33,7 @@ class InvalidBody(PeeklockError):
 
 
 class CallsHandler(Protocol):
-    """A handler with a name, as it is called with a receive."""
+    """A handler that can be called with a receive."""
 
     name: str
 
@@ -45,8 +45,8 @@ class CallsHandler(Protocol):
 class Handler:
     """A function with the values that its parameters get, by their annotations.
 
-    One of type `ReceiveContext` gets the receive, one of type `Message` the message, one of type `CloudEvent` the event, and
-    any other the body, converted to that type. A coroutine function runs in the event loop, any other function in a thread.
+    A parameter of type `ReceiveContext` gets the receive, `Message` the message, and `CloudEvent` the event. Any other parameter
+    gets the body, converted to its type. A coroutine function runs in the event loop, any other function in a thread.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -105,7 +105,7 @@ def converter(kind: Any) -> Callable[[Any], Any]:
         try:
             return validate(body)
         except ValueError as error:  # of both libraries
-            raise InvalidBody(f"The body is no {getattr(kind, '__name__', kind)}: {error}") from error
+            raise InvalidBody(f"The body cannot be converted to {getattr(kind, '__name__', kind)}: {error}") from error
 
     return convert
 
@@ -116,7 +116,7 @@ def _to_bytes(body: Any) -> bytes:
         return body.encode()
     if isinstance(body, bytes):
         return body
-    raise InvalidBody(f"The body is no bytes but {type(body).__name__}.")
+    raise InvalidBody(f"The body must be bytes or text, not {type(body).__name__}.")
 
 
 def returned(value: object) -> list[NewMessage]:
@@ -129,5 +129,5 @@ def returned(value: object) -> list[NewMessage]:
 
 def _checked(message: object) -> NewMessage:
     if not isinstance(message, NewMessage) or (message.queue is None) == (message.topic is None):
-        raise TypeError("A handler returns None, or messages of type NewMessage, each with a queue or a topic.")
+        raise TypeError("A handler must return None or NewMessage objects, each with a queue or a topic.")
     return message

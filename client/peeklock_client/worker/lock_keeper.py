@@ -1,4 +1,4 @@
-"""Keeps the locks of a worker's messages: renews them in time, and reports those that have ended."""
+"""Renews the locks of a worker's messages in time, and reports the locks that have ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RENEW_SHARE = 0.5
 """A lock is renewed when this share of its time is left."""
 
 MIN_RENEWAL_SECONDS = 0.05
-"""The shortest time between two requests, however short the locks are."""
+"""The shortest pause between two requests, even if locks are shorter."""
 
 PAUSE_SECONDS = 0.5
 """How long to wait after a renewal that failed."""
@@ -28,13 +28,13 @@ PAUSE_SECONDS = 0.5
 MAX_RENEWALS = 1000
 """Renewals in one request."""
 
-ENDED = "The lock ended by the clock of this process, and no renewal was answered."
+ENDED = "The lock has ended by the clock of this process. No server answered its renewal."
 
 
 class LockKeeper:
     """Renews the locks of one queue's messages.
 
-    `held` returns the receives that are in this process. `lost` is called with each whose lock is lost, and why.
+    `held` returns the receives of this process. `lost` is called with each receive whose lock is lost, and the error.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LockKeeper:
         self._has_messages = asyncio.Event()
 
     def wake(self) -> None:
-        """Look at the locks again, because messages have come."""
+        """Check the locks again, because new messages were received."""
         self._has_messages.set()
 
     async def renew_loop(self) -> None:
@@ -72,7 +72,7 @@ class LockKeeper:
             await asyncio.sleep(MIN_RENEWAL_SECONDS)
 
     async def expiry_loop(self) -> None:
-        """Report each lock that has ended without an answer to its renewal: while no server answers, nothing else does."""
+        """Report each lock that ended while no server answered its renewal."""
         while True:
             active = [context for context in self._held() if context.is_active]
             for context in active:
@@ -82,7 +82,7 @@ class LockKeeper:
             await self._wait_for_messages(min(ends, default=None))
 
     async def _wait_for_messages(self, seconds: float | None = None) -> None:
-        """Return once messages have come, or after this time."""
+        """Return when new messages were received, or after this time."""
         self._has_messages.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -98,7 +98,7 @@ class LockKeeper:
             async with asyncio.timeout(max(MIN_RENEWAL_SECONDS, *(context.lock_seconds for context in due))):
                 answer = await self._api.settle_messages(self._queue, requests.SettleMessages([*settlements]))
         except (PeeklockError, TimeoutError) as error:
-            log.warning("%s: %d locks were not renewed: %r", self._queue, len(due), error)
+            log.warning("queue %s: %d locks were not renewed: %r", self._queue, len(due), error)
             await asyncio.sleep(PAUSE_SECONDS)
             return
         # A lock without a result stays due.

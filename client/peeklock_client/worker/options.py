@@ -11,7 +11,7 @@ from peeklock_client.worker.retry import Retry
 
 
 class AckPolicy(Enum):
-    """How a worker settles a message (S2.5). What the handler does with its `ReceiveContext` comes first."""
+    """How a worker settles a message (S2.5). A settlement that the handler makes with its `ReceiveContext` takes precedence."""
 
     ACK_FIRST = "ack_first"
     """Completed before the handler is called: processed at most once."""
@@ -20,24 +20,25 @@ class AckPolicy(Enum):
     """Completed after the handler, also if it raises."""
 
     NACK_ON_ERROR = "nack_on_error"
-    """Completed, or tried again if the handler raises, as the retry strategy says."""
+    """Completed, or retried by the retry strategy if the handler raises."""
 
     REJECT_ON_ERROR = "reject_on_error"
     """Completed, or dead-lettered if the handler raises."""
 
     MANUAL = "manual"
-    """Settled by the handler alone. What it leaves unsettled is received again when its lock ends."""
+    """Settled by the handler alone. A message that it does not settle is received again when its lock ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriberOptions:
     """The options of one handler.
 
-    `max_workers` handlers run at a time, and one that returns messages keeps its place until they are stored. Up to
-    `fetch_batch_size` messages are received in one request, and up to `overfetch_factor` times as many wait in this process.
-    `lock_seconds` is how long a lock lasts before it is renewed, by default that of the queue. A message that was delivered
-    more than `max_deliveries` times is dead-lettered without being processed. With `sequential_groups`, messages with the
-    same `group_id` are processed one after the other. `flush_seconds` is how long settlements gather.
+    At most `max_workers` handlers run at a time. A handler that returns messages counts until they are stored. One request
+    receives at most `fetch_batch_size` messages, and at most `overfetch_factor` times as many wait in this process.
+    `lock_seconds` is the length of a lock, which is renewed at half of it; the default is the setting of the queue. A message
+    that was delivered more than `max_deliveries` times is dead-lettered without being processed. With `sequential_groups`,
+    messages with the same `group_id` are processed one after the other. Settlements wait up to `flush_seconds` to share a
+    request.
     """
 
     ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR

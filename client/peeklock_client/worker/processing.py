@@ -1,4 +1,4 @@
-"""The processing of one message: its handler, and the settlement that follows from what the handler did."""
+"""Processes one message: calls its handler, and settles the message by the result."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ INVALID_BODY = "invalid_body"
 
 
 class TooManyDeliveries(PeeklockError):
-    """A message was delivered more often than its handler allows."""
+    """A message was delivered more often than `max_deliveries`."""
 
 
 class ResultsNotStored(PeeklockError):
-    """A handler returned messages although its message was settled before, so that no completion can carry them."""
+    """A handler returned messages, but the worker makes no commit that could send them."""
 
 
 class Processing:
@@ -53,7 +53,7 @@ class Processing:
         """
         deliveries, limit = context.message.delivery_count, self._options.max_deliveries
         if limit is not None and deliveries > limit:
-            return TooManyDeliveries(f"Delivered {deliveries} times; {self._handler.name} allows {limit}.")
+            return TooManyDeliveries(f"Delivered {deliveries} times. {self._handler.name} allows {limit} deliveries.")
         try:
             with processing(self._queue, context.message):
                 if self._options.ack_policy is AckPolicy.ACK_FIRST:
@@ -61,7 +61,7 @@ class Processing:
                 results = await self._handler.call(context, self._threads)
                 if results and (not context.is_active or self._options.ack_policy is AckPolicy.MANUAL):
                     raise ResultsNotStored(
-                        f"The worker does not complete this message, and sends none of {len(results)}."
+                        f"The worker does not complete this message, so it sends none of the {len(results)} returned messages."
                     )
                 return results
         except Exception as error:  # noqa: BLE001 - what a handler raises decides about its message
@@ -147,12 +147,12 @@ class Processing:
 
 
 def results_of(messages: Sequence[NewMessage], state: requests.CommitState | None = None) -> requests.CommitLock:
-    """Return the messages and the state of a commit, as its request has them."""
+    """Return the request of a commit with these messages and this state."""
     sends = [entry(requests.SendEntry, one, queue=one.queue) for one in messages if one.queue is not None]
     publishes = [entry(requests.PublishEntry, one, topic=one.topic) for one in messages if one.topic is not None]
     return requests.CommitLock(sends or UNSET, publishes or UNSET, UNSET if state is None else state)
 
 
 def description_of(error: BaseException) -> str:
-    """Return the text of an error, as a description that is kept with a dead-lettered message."""
+    """Return the text of an error, as a description to store with a dead-lettered message."""
     return str(error).replace("\0", "")[:MAX_DESCRIPTION] or type(error).__name__

@@ -1,4 +1,4 @@
-"""What a consistent handler may read besides its state and its message. It is captured once, and replayed to duplicates (S4.15)."""
+"""The values that a consistent handler may read. The first processing captures them, and duplicates read them again (S4.15)."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ Entry = list[Any]
 
 
 class ReplayDiffers(PeeklockError):
-    """A duplicate was processed in another way than its message was the first time: the code of the handler has changed."""
+    """A duplicate read other values than the first processing of its message: the code of the handler has changed."""
 
 
 class Captured(msgspec.Struct):
-    """The metadata of a version: the logic that made it, and what it read, in the order of its calls."""
+    """The metadata of a version: the version of its code, and the values that it read, in order."""
 
     logic: str = ""
     read: list[Entry] = msgspec.field(default_factory=list[Entry])
 
 
 class HandlerContext:
-    """The time, chance, identifiers and environment of one processing. The same for each duplicate of its message.
+    """The time, random numbers, identifiers and environment variables of one processing. A duplicate gets the same values.
 
-    `logic` is the version of the code that processed the message first, and `is_duplicate` whether that was another
-    processing than this one.
+    `logic` is the version of the code that processed the message first. `is_duplicate` is whether the message was processed
+    before.
     """
 
     def __init__(self, message_id: str, logic: str, captured: Captured | None) -> None:
@@ -43,7 +43,7 @@ class HandlerContext:
         self._replayed = 0
 
     def new_id(self) -> str:
-        """Return a new identifier, which follows from the id of the message (S4.14)."""
+        """Return a new identifier, derived from the id of the message (S4.14)."""
         self._ids += 1
         return str(uuid5(NAMESPACE_OID, f"{self.message_id}/{self._ids}"))
 
@@ -60,7 +60,7 @@ class HandlerContext:
         return self._read("randint", lambda: random.randint(low, high))
 
     def environ(self, name: str, default: str | None = None) -> str | None:
-        """Return a variable of the environment."""
+        """Return an environment variable."""
         return self._read(f"environ {name}", lambda: os.environ.get(name, default))
 
     def _read(self, kind: str, read: Callable[[], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""What a worker has done, in numbers."""
+"""The counts of a worker."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 class WorkerReport:
     """Counts of messages since the start of a worker.
 
-    `completed`, `abandoned` and `dead_lettered` were settled so. `lock_lost` lost their lock before. `in_doubt` may be
-    settled or not: the answers to their settlements were lost. `handed_back` were received, not processed, and given back
-    uncounted. `failed` counts exceptions of handlers.
+    `completed`, `abandoned`, `dead_lettered` and `deferred` count settlements. `lock_lost` messages lost their lock before.
+    `in_doubt` messages may be settled: the answers to their settlements were lost. `handed_back` messages were returned to
+    their queue by a stop, which is not a failure of the message. `failed` counts exceptions of handlers.
     """
 
     received: int = 0

@@ -1,4 +1,4 @@
-"""When a message is tried again after its handler has failed: a strategy for each kind of exception (S2.7, S2.8)."""
+"""Retry strategies: how long a message waits after its handler has failed (S2.7, S2.8)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class RetryStrategy(Protocol):
-    """Decides about one more attempt."""
+    """Decides whether and when a message is processed again."""
 
     def delay_seconds(self, failures: int) -> float | None:
-        """Return how long the message waits after this number of failures, None if it is not tried again."""
+        """Return the delay after this number of failures, None to dead-letter the message."""
         ...
 
 
@@ -27,7 +27,7 @@ class NoRetry:
 
 @dataclass(frozen=True, slots=True)
 class ConstantRetry:
-    """Try again after the same delay, up to `max_attempts` attempts in all."""
+    """Retry after the same delay each time, up to `max_attempts` attempts in all."""
 
     seconds: float
     max_attempts: int | None = None
@@ -39,7 +39,7 @@ class ConstantRetry:
 
 @dataclass(frozen=True, slots=True)
 class LinearRetry:
-    """Try again after `seconds`, then after twice as long, three times as long, up to `max_seconds`."""
+    """Retry after `seconds`, then after two times and three times as long, up to `max_seconds`."""
 
     seconds: float
     max_seconds: float = 3600.0
@@ -52,10 +52,9 @@ class LinearRetry:
 
 @dataclass(frozen=True, slots=True)
 class ExponentialRetry:
-    """Try again after `seconds`, then after `factor` times the delay before, up to `max_seconds`.
+    """Retry after `seconds`, then after `factor` times the previous delay, up to `max_seconds`.
 
-    A random share of up to `jitter` is subtracted from each delay, so that messages that failed together do not come back
-    together.
+    Each delay is reduced by a random share of up to `jitter`, so messages that failed together are not retried together.
     """
 
     seconds: float
@@ -74,7 +73,7 @@ class ExponentialRetry:
 
 
 Retry = RetryStrategy | Mapping[type[Exception], RetryStrategy]
-"""One strategy for every exception, or one for each kind. The most specific kind counts."""
+"""One strategy for all exceptions, or a strategy for each type. The most specific type counts."""
 
 
 def strategy_for(retry: Retry | None, error: BaseException) -> RetryStrategy | None:

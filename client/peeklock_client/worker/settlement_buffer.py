@@ -1,4 +1,4 @@
-"""Gathers settlements, so that one request carries many: with the next receive, or alone if none is sent soon (S2.18)."""
+"""Collects settlements, so one request carries many: the next receive, or a request of their own (S2.18)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WaitingSettlement:
 
 
 class SettlementBuffer:
-    """Implements `receive_context.Settler` for one queue. What joins a transaction, and commits, are not gathered."""
+    """Implements `receive_context.Settler` for one queue. Commits, and settlements that join a transaction, are sent at once."""
 
     def __init__(self, direct: DirectSettler) -> None:
         self._direct = direct
@@ -51,7 +51,7 @@ class SettlementBuffer:
         return result
 
     async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
-        """Commit at once. The server gathers the commits of many receivers itself."""
+        """Commit at once. The server itself batches the commits of many receivers."""
         return await self._direct.commit(lock_token, results)
 
     def add(self, settlement: Settlement) -> asyncio.Future[answers.SettledResult | answers.RenewedResult]:
@@ -73,13 +73,13 @@ class SettlementBuffer:
         return taken
 
     def give_back(self, taken: Sequence[WaitingSettlement]) -> None:
-        """Take settlements back whose request failed: repeating them is harmless."""
+        """Take back settlements whose request failed. Repeating them is harmless."""
         self._waiting[:0] = taken
         if self._waiting:
             self._filled.set()
 
     def finish(self, taken: Sequence[WaitingSettlement], results: Sequence[Result]) -> None:
-        """Pass each result on to who waits for it. Without a result for each, all are in doubt."""
+        """Set the result of each settlement. If their numbers differ, the effect of all settlements is unknown."""
         if len(results) != len(taken):
             self.fail(taken, InDoubt(f"{len(taken)} settlements got {len(results)} results."))
             return
@@ -92,7 +92,7 @@ class SettlementBuffer:
                 waiting.result.set_result(result)
 
     def fail(self, taken: Sequence[WaitingSettlement], error: Exception) -> None:
-        """Raise an error in each task that waits: what became of its settlement is unknown."""
+        """Raise an error in each waiting task. The effect of its settlement is unknown."""
         definite = (
             error if isinstance(error, Refusal | InDoubt) else InDoubt(f"The settlement was not answered: {error}")
         )

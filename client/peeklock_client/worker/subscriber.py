@@ -2,7 +2,7 @@
 
     fetch ──▶ waiting messages ──▶ handlers ──▶ settlements ──▶ the next fetch, or a flush
 
-A message is in this process from its fetch until its settlement is answered, and its lock is renewed for as long.
+A message is held from its fetch until the answer to its settlement. Meanwhile its lock is renewed.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ log = logging.getLogger("peeklock.worker")
 
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
-"""How long a loop waits after an error: twice as long after each further one."""
+"""How long a loop waits after an error. The wait doubles after each further error."""
 
 CANCEL_SECONDS = 5.0
 """How long a stopping worker waits for handlers that it has cancelled."""
 
 RECOVERY_SECONDS = 5.0
-"""How long a stopping worker asks for messages whose delivery it may have missed."""
+"""How long a stopping worker tries to recover messages of a lost answer."""
 
 
 class Subscriber:
@@ -69,7 +69,7 @@ class Subscriber:
     # ---- start and stop ----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start to receive. Raises the refusal of the first receive, such as that of an unknown queue or a wrong key."""
+        """Start receiving. Raises the refusal of the first receive, such as `QueueNotFound` or `Unauthenticated`."""
         await self._fetch(self._options.fetch_batch_size, wait_seconds=0.0)
         self._loops = [
             asyncio.create_task(self._keep_on(loop), name=f"peeklock {self.queue} {loop.__name__}")
@@ -77,8 +77,8 @@ class Subscriber:
         ]
 
     async def stop(self, grace_seconds: float) -> WorkerReport:
-        """Stop to receive, give back uncounted what no handler has begun, wait for the handlers, and settle what they did
-        (S2.21, S2.22). Handlers that are not done after `grace_seconds` are cancelled, and their messages given back.
+        """Stop receiving, return messages that no handler has started, wait for the handlers, and settle their messages (S2.21,
+        S2.22). After `grace_seconds`, cancel the handlers that still run, and return their messages.
         """
         fetch, flush, *locks = self._loops
         self._is_stopping = True
@@ -110,12 +110,12 @@ class Subscriber:
             self.report.handed_back += 1
         except PeeklockError as error:
             log.warning(
-                "message %d of %s could not be given back: %s", context.message.sequence_number, self.queue, error
+                "message %d of queue %s could not be returned: %s", context.message.sequence_number, self.queue, error
             )
             self._processing.count(context)
 
     async def _wait_for_handlers(self, grace_seconds: float) -> None:
-        """Wait until each handler has returned. Cancel those that take too long."""
+        """Wait until each handler has returned. Cancel handlers that take too long."""
         deadline = asyncio.get_running_loop().time() + grace_seconds
         while running := [task for context, task in self._running.items() if context not in self._settling]:
             remaining = deadline - asyncio.get_running_loop().time()
@@ -130,13 +130,13 @@ class Subscriber:
         for context, task in cancelled.items():
             if not task.done():
                 log.error(
-                    "the handler of message %d did not end when it was cancelled", context.message.sequence_number
+                    "the handler of message %d did not end after it was cancelled", context.message.sequence_number
                 )
             if context.is_active:
                 self._hand_back(context)
 
     async def _flush_all(self) -> None:
-        """Send settlements until every message that is here is settled, or until that fails."""
+        """Send settlements until every held message is settled, or until that fails."""
         while self._running:
             await asyncio.sleep(0)
             if len(self._settlements):
@@ -145,7 +145,7 @@ class Subscriber:
                 await asyncio.wait(self._running.values(), timeout=self._options.flush_seconds)
 
     async def _recover_missed(self) -> None:
-        """Give back what was locked for this worker by a receive whose answer it did not read."""
+        """Return messages that a receive has locked for this worker, but whose answer was lost."""
         if not self._may_miss_messages:
             return
         try:
@@ -156,19 +156,19 @@ class Subscriber:
                     self._hand_back(context)
                 await self._flush_all()
         except (PeeklockError, TimeoutError) as error:
-            log.warning("%s: messages of a lost answer return when their locks end: %s", self.queue, error)
+            log.warning("queue %s: messages of a lost answer stay locked until their locks end: %s", self.queue, error)
 
     # ---- loops -------------------------------------------------------------------------------------------------------
 
     async def _keep_on(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a loop, and run it again if it fails: a worker that looks alive must work."""
+        """Run a loop, and restart it if it fails, so a running worker keeps working."""
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
                 await loop()
             except Exception:
                 log.exception(
-                    "%s of the worker of %s failed, and starts again in %g s", loop.__name__, self.queue, pause
+                    "%s of the worker of queue %s failed and restarts in %g s", loop.__name__, self.queue, pause
                 )
             await asyncio.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE_SECONDS)
@@ -180,13 +180,13 @@ class Subscriber:
             try:
                 count = await self._fetch(limit, self._options.wait_seconds)
             except PeeklockError as error:
-                log.warning("%s: no messages received: %s", self.queue, error)
+                log.warning("queue %s: the receive failed: %s", self.queue, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_PAUSE_SECONDS)
                 continue
             pause = FIRST_PAUSE_SECONDS
             if count < limit:
-                # What is processed meanwhile is settled by the next request, rather than by one of its own (S2.16).
+                # Messages that are processed meanwhile are settled by the next receive, without a request of their own (S2.16).
                 await asyncio.sleep(self._options.flush_seconds)
 
     async def _wait_for_room(self) -> int:
@@ -201,7 +201,7 @@ class Subscriber:
         return min(self._options.fetch_batch_size, self._options.capacity - waiting)
 
     async def _fetch(self, limit: int, wait_seconds: float) -> int:
-        """Receive messages, carry out the settlements that wait, and return the number of messages.
+        """Receive messages, send the waiting settlements, and return the number of messages.
 
         With settlements it does not wait for messages, because their results come with the answer.
         """
@@ -218,8 +218,8 @@ class Subscriber:
         try:
             received = await self._api.receive_messages(self.queue, body)
         except BaseException as error:
-            # The settlements may have taken effect, and messages may be locked that never arrived. Repeating the first is
-            # harmless, and the second return when their locks end.
+            # The settlements may have taken effect; repeating them is harmless. Messages may be locked that never arrived;
+            # they are received again when their locks end.
             self._settlements.give_back(taken)
             self._may_miss_messages |= not isinstance(error, Refusal)
             raise
@@ -241,7 +241,7 @@ class Subscriber:
                 pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
     async def _flush(self) -> bool:
-        """Carry out the settlements that wait, and return whether the server answered."""
+        """Send the waiting settlements, and return whether the server answered."""
         taken = self._settlements.take()
         if not taken:
             return True
@@ -250,7 +250,7 @@ class Subscriber:
                 self.queue, requests.SettleMessages([one.settlement for one in taken])
             )
         except PeeklockError as error:
-            log.warning("%s: %d settlements failed: %s", self.queue, len(taken), error)
+            log.warning("queue %s: %d settlements failed: %s", self.queue, len(taken), error)
             self._settlements.fail(taken, error)
             return False
         except asyncio.CancelledError:
@@ -264,7 +264,7 @@ class Subscriber:
         return [context for context in (*self._waiting, *lanes, *self._running) if not context.has_ended]
 
     def _drop(self, context: ReceiveContext[Any], error: Refusal) -> None:
-        """End the receive of a message whose lock is lost. Its handler is cancelled."""
+        """Fault the receive of a message whose lock is lost, and cancel its handler."""
         log.warning("message %d of %s: %s", context.message.sequence_number, self.queue, error)
         context.fault(error)
         if context in self._running:
@@ -279,7 +279,7 @@ class Subscriber:
         self._locks.wake()
 
     def _start_waiting(self) -> None:
-        """Start the handlers of messages for which there are workers."""
+        """Start handlers for waiting messages, up to `max_workers`."""
         while self._free and self._waiting and not self._is_stopping:
             context = self._waiting.popleft()
             if not context.is_active or context.lock_seconds <= 0:
@@ -321,11 +321,11 @@ class Subscriber:
             self._settling.discard(context)
 
     async def _process(self, context: ReceiveContext[Any]) -> None:
-        """Call the handler, settle, and free its place for the next message. It runs in a task of its own.
+        """Call the handler, settle the message, and free the handler for the next message.
 
-        Settlements gather, so the next message does not wait for them. What a handler returned is stored by a request of its
-        own, which the next message waits for: handlers that run ahead of the server lose the locks of their messages, and
-        the results of a group would be stored in any order.
+        The next message does not wait for a settlement, because settlements share requests. If the handler returned messages,
+        the next message waits until they are stored. Otherwise handlers could run ahead of the server and lose the locks of
+        their messages, and the results of a group could be stored in any order.
         """
         try:
             result = await self._processing.handle(context)

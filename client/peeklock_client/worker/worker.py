@@ -22,8 +22,8 @@ MakeHandler = Callable[[Connection], CallsHandler]
 class Worker:
     """Calls handlers with the messages of their queues.
 
-    `client` is by default one for `PEEKLOCK_URL`. `grace_seconds` is how long handlers may take to end when the worker
-    stops.
+    `client` defaults to a `Client` for `PEEKLOCK_URL`. `grace_seconds` is how long handlers may run after a stop, before they are
+    cancelled.
     """
 
     def __init__(self, client: Client | None = None, *, grace_seconds: float = GRACE_SECONDS) -> None:
@@ -65,10 +65,10 @@ class Worker:
     ) -> Callable[[StateFunction[State, Body, Result]], StateFunction[State, Body, Result]]:
         """Declare a handler that keeps a state: a function of the state, the body and a `HandlerContext`.
 
-        It changes the state and returns messages. Both are stored in the commit that completes the message, and a duplicate
-        of the message changes nothing. `key` gives the key of a body's state, and `state` its first version. `logic` names the
-        version of the code, and is kept with each version of the state. With `verify`, a duplicate that has another result
-        than its first processing is refused.
+        It changes the state and returns messages. The commit that completes the message stores both. A duplicate of the message
+        changes nothing. `key` returns the key of the state for a body. `state` is the type of the state; called without
+        arguments, it makes the first version. `logic` is the version of the code, and is stored with each version of the
+        state. With `verify`, a duplicate whose result differs from that of the first processing is refused.
         """
         chosen = options or SubscriberOptions(**fields)
 
@@ -82,9 +82,9 @@ class Worker:
         return declare
 
     async def start(self) -> None:
-        """Start to receive. Raises the first refusal, such as that of an unknown queue, and then nothing is started."""
+        """Start receiving. Raises the first refusal, such as `QueueNotFound`; then nothing is started."""
         if self._subscribers:
-            raise RuntimeError("This worker has been started.")
+            raise RuntimeError("This worker is already started.")
         self._stopped.clear()
         client = self._client
         if client is None:
@@ -99,7 +99,10 @@ class Worker:
             raise
 
     async def stop(self, grace_seconds: float | None = None) -> WorkerReport:
-        """Stop to receive, finish what has begun, give back the rest uncounted, and report. A second call waits for the first."""
+        """Stop receiving, finish running handlers, return all other messages to their queues, and report.
+
+        A second call waits for the first.
+        """
         grace = self._grace_seconds if grace_seconds is None else grace_seconds
         async with self._stopping:
             for report in await asyncio.gather(*(subscriber.stop(grace) for subscriber in self._subscribers)):
@@ -113,12 +116,12 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has started and not been stopped."""
+        """Whether the worker is started and not stopped."""
         return bool(self._subscribers) and not self._stopped.is_set()
 
     @property
     def report(self) -> WorkerReport:
-        """What the worker has done, also before it was stopped."""
+        """The counts of the worker, including earlier runs."""
         report = WorkerReport()
         for part in (self._ended, *(subscriber.report for subscriber in self._subscribers)):
             report.add(part)
