@@ -10,9 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import peeklock_client
 import pytest
-from peeklock_client import Client, InDoubt, LockLost, NotConnected, Refusal, RetryLimits, VersionConflict
-from peeklock_client.errors import CLASSES, DOUBTFUL, NotFound, QueueNotFound, Unavailable, UnexpectedAnswer
+from peeklock_client import (
+    Client,
+    InDoubt,
+    LockLost,
+    NotConnected,
+    NotFound,
+    PeeklockError,
+    QueueNotFound,
+    Refusal,
+    RetryLimits,
+    Unavailable,
+    UnexpectedAnswer,
+    VersionConflict,
+    errors,
+)
+from peeklock_client.errors import CLASSES, DOUBTFUL
 from peeklock_client.generated import requests
 
 from tests.client.virtual_loop import run_virtually
@@ -205,6 +220,13 @@ async def test_the_key_of_the_client_is_sent() -> None:
 
 
 # ---- codes -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_exception_is_exported() -> None:
+    defined = {
+        name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, PeeklockError)
+    }
+    assert defined <= set(peeklock_client.__all__)
 
 
 def test_every_class_stands_for_a_code_of_the_server() -> None:

@@ -20,10 +20,10 @@ from peeklock_client import (
     Sender,
     SubscriberOptions,
     Worker,
+    WorkerReport,
 )
 from peeklock_client.blocking import BlockingClient
 from peeklock_client.generated import answers
-from peeklock_client.worker.report import WorkerReport
 
 
 @dataclass
