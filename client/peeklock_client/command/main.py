@@ -19,7 +19,7 @@ from peeklock_client.worker.worker import Worker
 log = logging.getLogger("peeklock.worker")
 
 
-class NoWorker(PeeklockError):
+class WorkerNotFound(PeeklockError):
     """The target does not name a worker."""
 
 
@@ -71,15 +71,15 @@ def parser() -> argparse.ArgumentParser:
 
 
 def load(target: str) -> Worker:
-    """Import the worker that a target names. Raises `NoWorker`."""
+    """Import the worker that a target names. Raises `WorkerNotFound`."""
     module, _, name = target.partition(":")
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - a path of imports is a text
     try:
         worker = getattr(import_module(module), name or "worker")
     except (ImportError, AttributeError) as error:
-        raise NoWorker(f"{target} cannot be loaded: {error}") from error
+        raise WorkerNotFound(f"{target} cannot be loaded: {error}") from error
     if not isinstance(worker, Worker):
-        raise NoWorker(f"{target} is not a Worker.")
+        raise WorkerNotFound(f"{target} is not a Worker.")
     return worker
 
 
