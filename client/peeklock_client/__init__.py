@@ -33,7 +33,7 @@ from peeklock_client.errors import (
     UnexpectedAnswer,
     VersionConflict,
 )
-from peeklock_client.events import CloudEvent, NoEvent, event_of
+from peeklock_client.events import CloudEvent, InvalidCloudEvent
 from peeklock_client.messages import Message, NewMessage
 from peeklock_client.receive_context import ReceiveContext, ReceiveState, WrongState
 from peeklock_client.sender import PendingSend, Sender
@@ -55,7 +55,7 @@ __all__ = [
     "Forbidden",
     "HandlerContext",
     "InDoubt",
-    "NoEvent",
+    "InvalidCloudEvent",
     "InvalidRequest",
     "LinearRetry",
     "LockLost",
@@ -97,5 +97,4 @@ __all__ = [
     "Worker",
     "WorkerReport",
     "WrongState",
-    "event_of",
 ]

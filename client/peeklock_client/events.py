@@ -1,6 +1,6 @@
 """CloudEvents 1.0.2 as messages: the attributes of an event are properties, its data is the body.
 
-A server makes the same messages of events that are sent to it over HTTP (docs/http.md, Send CloudEvents).
+The server converts events that it gets over HTTP to the same messages (docs/http.md, Send CloudEvents).
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic
+from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
 from peeklock_client.errors import PeeklockError
 from peeklock_client.messages import BodyType, Message, NewMessage
+
+DataType = TypeVar("DataType")
 
 VERSION = "1.0"
 PREFIX = "cloudEvents:"
@@ -22,8 +24,8 @@ ATTRIBUTES = frozenset(("specversion", "id", "source", "type", "time", *OPTIONAL
 EXTENSION_NAME = re.compile("[a-z0-9]+")
 
 
-class NoEvent(PeeklockError):
-    """A message is no CloudEvent, or not one of this version."""
+class InvalidCloudEvent(PeeklockError):
+    """A message is not a valid CloudEvent of version 1.0."""
 
 
 def new_id() -> str:
@@ -35,8 +37,8 @@ def new_id() -> str:
 class CloudEvent(Generic[BodyType]):
     """An event: what has happened (`type`), where (`source`), and its data.
 
-    `source` and `id` together name the event. `extensions` are further attributes, of lower-case letters and digits. Raises
-    `ValueError` for another name.
+    `source` and `id` together identify the event. `extensions` are additional attributes, whose names have only lower-case
+    letters and digits. Raises `ValueError` for any other name.
     """
 
     type: str
@@ -52,7 +54,7 @@ class CloudEvent(Generic[BodyType]):
     def __post_init__(self) -> None:
         for name in self.extensions:
             if name in ATTRIBUTES or EXTENSION_NAME.fullmatch(name) is None:
-                raise ValueError(f"{name!r} cannot name an extension of a CloudEvent.")
+                raise ValueError(f"{name!r} is not a valid name for a CloudEvent extension.")
 
     def to_message(self, *, queue: str | None = None, topic: str | None = None) -> NewMessage:
         """Return the message that carries the event, with the id of the event."""
@@ -75,25 +77,27 @@ class CloudEvent(Generic[BodyType]):
             properties={PREFIX + name: value for name, value in attributes.items()},
         )
 
-
-def event_of(message: Message[BodyType]) -> CloudEvent[BodyType]:
-    """Return the event that a message carries. Raises `NoEvent`."""
-    attributes = {
-        name.removeprefix(PREFIX): value for name, value in message.properties.items() if name.startswith(PREFIX)
-    }
-    if attributes.pop("specversion", None) != VERSION:
-        raise NoEvent(f"Message {message.sequence_number} is no CloudEvent of version {VERSION}.")
-    extensions = {name: value for name, value in attributes.items() if name not in ATTRIBUTES}
-    try:
-        time = attributes.get("time")
-        return CloudEvent(
-            attributes["type"],
-            attributes["source"],
-            message.body,
-            attributes["id"],
-            time=None if time is None else datetime.fromisoformat(time),
-            extensions=extensions,
-            **{name: attributes.get(name) for name in OPTIONAL},
-        )
-    except (KeyError, ValueError, TypeError) as error:
-        raise NoEvent(f"Message {message.sequence_number} is no valid CloudEvent: {error!r}.") from error
+    @staticmethod
+    def from_message(message: Message[DataType]) -> CloudEvent[DataType]:
+        """Return the event that a message carries. Raises `InvalidCloudEvent`."""
+        attributes = {
+            name.removeprefix(PREFIX): value for name, value in message.properties.items() if name.startswith(PREFIX)
+        }
+        if attributes.pop("specversion", None) != VERSION:
+            raise InvalidCloudEvent(f"Message {message.sequence_number} is not a CloudEvent of version {VERSION}.")
+        extensions = {name: value for name, value in attributes.items() if name not in ATTRIBUTES}
+        try:
+            time = attributes.get("time")
+            return CloudEvent(
+                attributes["type"],
+                attributes["source"],
+                message.body,
+                attributes["id"],
+                time=None if time is None else datetime.fromisoformat(time),
+                extensions=extensions,
+                **{name: attributes.get(name) for name in OPTIONAL},
+            )
+        except (KeyError, ValueError, TypeError) as error:
+            raise InvalidCloudEvent(
+                f"Message {message.sequence_number} is not a valid CloudEvent: {error!r}."
+            ) from error

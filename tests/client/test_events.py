@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from peeklock_client import Client, CloudEvent, NoEvent, Queue, Worker, event_of
+from peeklock_client import Client, CloudEvent, InvalidCloudEvent, Queue, Worker
 
 from tests.client.conftest import new_queue
 
@@ -23,7 +23,7 @@ class Order:
 
 async def received_event(queue: Queue) -> CloudEvent[Any]:
     [context] = await queue.receive()
-    return event_of(context.message)
+    return CloudEvent.from_message(context.message)
 
 
 @pytest.mark.parametrize("data", [{"number": 17}, None, "text", b"\x00\xff"])
@@ -43,7 +43,7 @@ async def test_the_server_makes_the_same_message_of_an_event(client: Client, que
         url = f"{server_url}/v1/queues/{queue.name}/messages/raw"
         await http.post(url, json=EVENT, headers={"Content-Type": "application/cloudevents+json"})
     [own, foreign] = [context.message for context in await queue.receive(2)]
-    assert event_of(own) == event_of(foreign)
+    assert CloudEvent.from_message(own) == CloudEvent.from_message(foreign)
     assert (own.message_id, own.subject, own.properties) == (foreign.message_id, foreign.subject, foreign.properties)
 
 
@@ -61,7 +61,7 @@ async def test_a_handler_gets_events_with_their_data_by_type_and_no_other_messag
         [invoiced] = await results.receive(wait_seconds=20)
         dead = [*await queue.receive(2, source="dead_letter", wait_seconds=20)]
         dead += await queue.receive(2 - len(dead), source="dead_letter", wait_seconds=20) if len(dead) < 2 else []
-    event = event_of(invoiced.message)
+    event = CloudEvent.from_message(invoiced.message)
     assert (event.type, event.source, event.data) == ("order.invoiced", "/shop", 17)
     assert [context.message.dead_letter_reason for context in dead] == ["invalid_body"] * 2
 
@@ -71,16 +71,16 @@ async def test_other_messages_are_no_events(queue: Queue) -> None:
     await queue.send("text", properties={"cloudEvents:specversion": "0.3"})
     await queue.send("text", properties={"cloudEvents:specversion": "1.0", "cloudEvents:id": "1"})
     for _ in range(3):
-        with pytest.raises(NoEvent):
+        with pytest.raises(InvalidCloudEvent):
             await received_event(queue)
 
 
 @pytest.mark.parametrize("name", ["Region", "re-gion", "", "id", "specversion"])
 def test_an_extension_has_a_name_of_its_own(name: str) -> None:
-    with pytest.raises(ValueError, match="cannot name an extension"):
+    with pytest.raises(ValueError, match="not a valid name"):
         CloudEvent("order.placed", "/shop", None, extensions={name: 1})
 
 
 async def test_the_fields_of_an_event_are_not_given_twice(queue: Queue) -> None:
-    with pytest.raises(TypeError, match="not with the call"):
+    with pytest.raises(TypeError, match="not in the call"):
         await queue.send(CloudEvent("order.placed", "/shop", None), subject="another")

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, cast, get_args, get_origin, get_type_
 import msgspec
 
 from peeklock_client.errors import PeeklockError
-from peeklock_client.events import CloudEvent, NoEvent, event_of
+from peeklock_client.events import CloudEvent, InvalidCloudEvent
 from peeklock_client.messages import Message, NewMessage
 from peeklock_client.receive_context import ReceiveContext
 
@@ -87,8 +87,8 @@ def reader(annotation: Any) -> Read:
 
 def _event(context: ReceiveContext[Any], to_data: Callable[[Any], Any]) -> CloudEvent[Any]:
     try:
-        event = event_of(context.message)
-    except NoEvent as error:
+        event = CloudEvent.from_message(context.message)
+    except InvalidCloudEvent as error:
         raise InvalidBody(str(error)) from error
     return replace(event, data=to_data(event.data))
 
