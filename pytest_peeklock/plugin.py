@@ -16,9 +16,9 @@ def peeklock_server() -> Generator[ServerProcess]:
 
 @pytest.fixture
 def peeklock(peeklock_server: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> Generator[Peeklock]:
-    """A server without queues and messages, for this test. `PEEKLOCK_URL` names it, and no API key is set."""
+    """A server without data, for this test. `PEEKLOCK_URL` is its URL, and `PEEKLOCK_API_KEY` is not set."""
     monkeypatch.setenv("PEEKLOCK_URL", peeklock_server.url)
     monkeypatch.delenv("PEEKLOCK_API_KEY", raising=False)
-    peeklock_server.call("renew")
+    peeklock_server.call("reset")
     yield Peeklock(peeklock_server)
-    peeklock_server.call("renew")
+    peeklock_server.call("reset")

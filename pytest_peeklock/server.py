@@ -36,7 +36,7 @@ STOP_SECONDS = 20.0
 """How long the server may take to stop. After that it is killed."""
 
 PAGE = 1000
-"""The largest number of messages that a receive takes."""
+"""The largest number of messages in one receive."""
 
 NOT_FOUND = 404
 NO_QUEUE = "queue-not-found"
@@ -45,7 +45,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ServerFailed(Exception):
-    """The server did not start, ended, or could not do what a test asked for. The text has the reason."""
+    """The server did not start, has ended, or refused a request. The text has the reason."""
 
 
 class ServerProcess:
@@ -80,7 +80,7 @@ class ServerProcess:
         self.stop()
 
     def call(self, name: str, *values: float) -> int:
-        """Give the server a command. Return its time then, in microseconds since 1970. Raises `ServerFailed`."""
+        """Send the server a command, and return its time afterwards, in microseconds since 1970. Raises `ServerFailed`."""
         with self._turn:
             self._write([name, *values])
             return self._read()
@@ -120,15 +120,15 @@ class ServerProcess:
 
     def _failure(self) -> ServerFailed:
         if self._log.closed:
-            return ServerFailed("The server of the tests is stopped.")
+            return ServerFailed("The test server is stopped.")
         self._process.wait()
         self._log.seek(0)
         log = self._log.read().decode(errors="replace")
-        return ServerFailed(f"The server of the tests has ended with status {self._process.returncode}.\n{log}")
+        return ServerFailed(f"The test server ended with status {self._process.returncode}.\n{log}")
 
 
 class Peeklock:
-    """The server of one test. Its methods block; in async tests too, because the server runs in a process of its own."""
+    """The server of one test. Its methods block. They also work in async tests: the server runs in a process of its own."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._server = server
@@ -143,13 +143,13 @@ class Peeklock:
         return EPOCH + timedelta(microseconds=self._server.call("now"))
 
     def advance(self, seconds: float) -> None:
-        """Let this time pass on the server. On return the background work that became due has been done.
+        """Move the server's clock forward, and return when all background work that became due is done.
 
-        Scheduled messages become available, locks and lives of messages end, and receives that wait that long are
-        answered. Refuses negative times with `ValueError`.
+        Scheduled messages become available, locks and messages expire, and receives whose wait is over are answered.
+        Raises `ValueError` for a negative time.
         """
         if not 0 <= seconds < float("inf"):
-            raise ValueError(f"The time can only move ahead, not by {seconds} s.")
+            raise ValueError(f"advance needs a finite number of seconds from 0, not {seconds}.")
         self._server.call("advance", seconds)
 
     def drain(
@@ -161,10 +161,10 @@ class Peeklock:
         source: Literal["queue", "dead_letter"] = "queue",
         api_key: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Remove the available messages of a queue, at most `limit`, and return them as a receive answers them.
+        """Remove up to `limit` available messages of a queue, and return them in the JSON form of a receive.
 
-        `wait_seconds` is how long to wait for the first one, and `source` chooses the messages of the queue or its dead
-        letters. A queue that does not exist has no messages. Refusals are raised as `ServerFailed`.
+        `wait_seconds` is how long to wait for the first message. `source` chooses the messages of the queue or its dead
+        letters. Returns an empty list for a queue that does not exist. Raises `ServerFailed` if the server refuses.
         """
         path = f"/v1/queues/{quote(queue, safe='')}/messages/receive"
         wanted = {"mode": "receive_and_delete", "source": source, "wait_seconds": wait_seconds}

@@ -1,4 +1,4 @@
-"""Serves until standard input ends, and obeys the commands there: one JSON array a line, answered by one JSON line."""
+"""Serves until standard input ends, and carries out its commands: one JSON array per line, each answered by a line."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from app.logs import configure
 from app.testing.server import EmbeddedServer, serve
 
 LOG_LEVEL = "error"
-"""A warning says that a database in memory ends with the process, which is wanted here."""
+"""Without warnings: one says that a database in memory ends with the process, which is intended here."""
 
 STOP = ["stop"]
 """The last command. Without it, a process that was forked from the tests could keep the input open."""
@@ -23,16 +23,16 @@ async def main() -> None:
     embedded = EmbeddedServer()
     async with serve(embedded) as url:
         _answer({"result": url})
-        # The input ends at the latest with the process that writes it.
+        # The input ends when the writing process ends, at the latest.
         while (line := await commands.readline()) and (command := json.loads(line)) != STOP:
-            _answer(await _obey(embedded, *command))
+            _answer(await _carry_out(embedded, *command))
 
 
-async def _obey(embedded: EmbeddedServer, name: str, seconds: float = 0) -> Mapping[str, Any]:
+async def _carry_out(embedded: EmbeddedServer, name: str, seconds: float = 0) -> Mapping[str, Any]:
     try:
         match name:
-            case "renew":
-                await embedded.renew()
+            case "reset":
+                await embedded.reset()
             case "advance":
                 await embedded.advance(seconds)
             case "now":

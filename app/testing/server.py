@@ -18,10 +18,10 @@ from app.testing.clock import MovableClock
 HOST = "127.0.0.1"
 
 STEP_SECONDS = 1.0
-"""Time passes in steps of this length. Background work that finds work of other background work polls once a second."""
+"""The shortest step of time. Background work that follows from other background work polls once a second."""
 
 MAX_STEPS = 100
-"""More steps of one advance would take longer than a test should. Those of a longer one are longer."""
+"""The largest number of steps of one advance, so it does not take too long. A longer advance has longer steps."""
 
 FINAL_PASSES = 6
 """Passes at the end: an expired message is dead-lettered, and forwarded over at most four hops."""
@@ -35,7 +35,7 @@ STOP_SECONDS = 5
 
 
 class EmbeddedServer:
-    """An ASGI application with a clock and a store in memory, which are new after each `renew`."""
+    """An ASGI application with a clock and a store in memory, which `reset` replaces."""
 
     def __init__(self) -> None:
         # Made without the environment, which may name a real database.
@@ -56,8 +56,8 @@ class EmbeddedServer:
         """Return the time of the server."""
         return self._clock.now()
 
-    async def renew(self) -> None:
-        """Start again without queues, topics, keys and messages, and at the time of the machine."""
+    async def reset(self) -> None:
+        """Start again without queues, topics, keys or messages, at the time of the machine."""
         await self.close()
         self._clock = MovableClock()
         self._application = ServerApplication(self._settings)
@@ -92,9 +92,9 @@ async def serve(embedded: EmbeddedServer) -> AsyncGenerator[str]:
     """Serve on a free port, and yield the URL."""
     with socket.create_server((HOST, 0)) as listener:
         server = uvicorn.Server(_config(embedded))
-        # The caller decides when it ends; signals of a terminal do not reach this process.
+        # The caller stops the server; signals of a terminal do not reach this process.
         serving = asyncio.create_task(server.serve([listener]))
-        await embedded.renew()
+        await embedded.reset()
         try:
             yield f"http://{HOST}:{listener.getsockname()[1]}"
         finally:
