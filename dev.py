@@ -30,12 +30,12 @@ def read_command_line() -> argparse.Namespace:
             sub.add_argument("--faults", choices=("short", "all"), default="short", help="which fault tests to run")
             sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="run without this server")
             sub.add_argument(
-                "--sdks", action="store_true", help="make and try the SDKs of all languages, and only them"
+                "--sdks", action="store_true", help="generate the SDKs of all languages and run only their tests"
             )
             sub.add_argument("--mutants", action="store_true", help="list the mutations that no fast test detects")
         if command is sdk:
             sub.add_argument("language", choices=GENERATORS, help=f"one of {', '.join(GENERATORS)}", metavar="LANGUAGE")
-            text = "where to write it; by default build/sdk/LANGUAGE"
+            text = "directory of the SDK, by default build/sdk/LANGUAGE"
             sub.add_argument("directory", nargs="?", type=Path, help=text, metavar="DIRECTORY")
         if command is bench:
             sub.add_argument("--pipeline", action="store_true", help="measure the data pipeline instead of the service")

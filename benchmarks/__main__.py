@@ -22,7 +22,7 @@ CONDITIONS = (
     "PostgreSQL with fsync, Redis, one worker. Milliseconds are CPU of all server processes, without the load."
 )
 PIPELINE_CONDITIONS = (
-    "An export's CPU is that of Spark's JVM, of the Python driver and of its Python workers, children included; "
+    "An export's CPU is that of Spark's JVM, of the Python driver and of its Python workers, children included. "
     "That of PostgreSQL is given separately. Every copy goes into a new directory."
 )
 

@@ -1,4 +1,4 @@
-"""The options of the benchmark. They need nothing but Python, so that `--help` installs nothing."""
+"""The options of the benchmark. They import only the standard library, so `--help` installs nothing."""
 
 import argparse
 import os

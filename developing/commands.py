@@ -100,14 +100,14 @@ def pipeline_demo(arguments: argparse.Namespace) -> int:
 
 
 def openapi(_: argparse.Namespace) -> int:
-    """Write openapi/openapi.json from the routes as they are, and the typed layer of the client from that."""
+    """Write openapi/openapi.json from the routes, and the typed layer of the client from this document."""
     prepare("run", "test", "client")
     OPENAPI.write_bytes(output(BIN / "peeklock", "openapi"))
     return status(PYTHON, GENERATE)
 
 
 def sdk(arguments: argparse.Namespace) -> int:
-    """Make an SDK of the API for a language from openapi/openapi.json; docs/sdks.md is the guide."""
+    """Generate an SDK for a language from openapi/openapi.json. docs/sdks.md is the guide."""
     prepare_sdk()
     if arguments.language in BY_OPENAPI_GENERATOR:
         install_java()

@@ -1,4 +1,4 @@
-"""Makes SDKs from openapi/openapi.json, each by its generator and with its configuration in openapi/sdk/."""
+"""Generates SDKs from openapi/openapi.json, each with its configuration in openapi/sdk/."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HARMLESS_WARNINGS = (
 
 
 def make_sdk(language: str, directory: Path) -> list[str]:
-    """Make the SDK of a language in a directory, and return the warnings of its generator that matter.
+    """Generate the SDK of a language in a directory. Return the warnings of the generator, without harmless ones.
 
     Raises `Refusal` if the directory has files, or if the generator fails.
     """
@@ -42,7 +42,7 @@ def make_sdk(language: str, directory: Path) -> list[str]:
 
 
 def _openapi_generator(language: str, directory: Path) -> str:
-    # The program from PyPI finds its Java archive beside itself.
+    # The program from PyPI needs no path to its Java archive.
     program = SDK_VENV / "bin/openapi-generator-cli"
     configuration = CONFIGURATIONS / f"{language}.yaml"
     options = ("--input-spec", OPENAPI, "--output", directory, "--global-property", ONLY_SOURCES)
@@ -61,7 +61,7 @@ def _openapi_python_client(_: str, directory: Path) -> str:
 
 def _hey_api(_: str, directory: Path) -> str:
     program = SDK_NODE / "node_modules/@hey-api/openapi-ts/bin/run.js"
-    # The directory is in the environment: an option for it would replace all that the configuration says of the output.
+    # The directory is an environment variable: the option `--output` would replace all output settings of the configuration.
     configuration, variables = CONFIGURATIONS / "hey-api.mjs", {"SDK_DIRECTORY": str(directory)}
     return _generate(node(SDK_VENV), program, "--file", configuration, "--no-log-file", **variables)
 
@@ -77,15 +77,15 @@ GENERATORS: dict[str, Callable[[str, Path], str]] = {
     "openapi-typescript": _openapi_typescript,
     "openapi-python-client": _openapi_python_client,
 }
-"""What makes the SDK of a language in a directory, and returns what the generator has written to its terminal."""
+"""The function for each language. It generates the SDK in a directory, and returns the output of the generator."""
 
 
 def _decode_exact_numbers(directory: Path) -> None:
-    """Let the SDK for Go keep the numbers of bodies and properties. As float64 they would have 53 bits."""
+    """Make the SDK for Go decode the numbers of bodies and properties exactly. float64 is exact up to 2^53."""
     decoder = "decoder := json.NewDecoder(bytes.NewReader(data))\n"
     sources = [file for file in directory.glob("model_*.go") if decoder in file.read_text()]
     if not sources:
-        raise Refusal("the generator for Go decodes numbers in another way: adapt developing/sdk.py")
+        raise Refusal("the generator for Go has changed how it decodes numbers: adapt developing/sdk.py")
     for file in sources:
         file.write_text(file.read_text().replace(decoder, f"{decoder}\tdecoder.UseNumber()\n"))
 
