@@ -1,4 +1,4 @@
-"""The Python worker with an empty handler, against a loop of three calls for each message."""
+"""The Python worker with an empty handler, against a loop with three requests for each message."""
 
 import asyncio
 import statistics
@@ -31,7 +31,7 @@ class Run:
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """A worker gathers what a loop of single calls pays for each message."""
+    """The rate of a worker against a loop with three requests for each message."""
     with bench.peeklock() as ours:
         for queue in ("loop", "worker", "held"):
             call(ours, "PUT", f"/v1/queues/{queue}", {})
@@ -42,7 +42,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         yield Row(
             "worker",
             f"an empty handler, {MAX_WORKERS} at a time, one process; PostgreSQL",
-            f"{_text(workers)}; {times:.1f}× the messages a second of the loop",
+            f"{_text(workers)}; {times:.1f}× the rate of the loop",
             f"receive, renew and complete with httpx, one caller: {_text(loops)}",
             [at_least(10, "×", times), at_most(0.2, " ms of server CPU", server)],
         )
@@ -101,15 +101,15 @@ async def _work(ours: System, messages: int) -> None:
 
 
 def _stop(ours: System) -> Row:
-    """How long a worker takes to give back a thousand messages."""
+    """How long a stop takes that returns a thousand messages to their queue."""
     fill(ours, "held", HELD_MESSAGES)
     seconds, handed_back = asyncio.run(_hold(ours))
     return Row(
         "stop of a worker",
-        f"with {HELD_MESSAGES:,} messages in hand",
-        f"{seconds:.2f} s; {handed_back:,} given back",
+        f"with {HELD_MESSAGES:,} messages held",
+        f"{seconds:.2f} s; {handed_back:,} returned",
         "none",
-        [at_most(2, " s", seconds), at_least(HELD_MESSAGES, " given back", handed_back)],
+        [at_most(2, " s", seconds), at_least(HELD_MESSAGES, " returned", handed_back)],
     )
 
 

@@ -1,4 +1,4 @@
-"""A worker that processes a million messages: its memory stays flat."""
+"""The memory of a worker that processes a million messages."""
 
 import asyncio
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from benchmarks.table import Row, at_most
 
 MESSAGES = 1_000_000
 SETTLED = 0.1
-"""The share of the messages after which the memory is measured first: buffers have grown, and code is loaded."""
+"""The memory is first measured after this share of the messages, when buffers have grown and code is loaded."""
 
 
 def measure(bench: Bench) -> Iterator[Row]:
