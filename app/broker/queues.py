@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.own_names import own_page
 from app.broker.ports import Notifier, QueueStore
 from app.broker.precondition import UNCONDITIONAL, Precondition
 from app.broker.queue_cache import QueueCache
+from app.broker.range_pages import page_of_ranges
 from app.broker.revoke_locks import RevokePorts, revoke_locks
 from app.domain.name_ranges import NameRange
 from app.domain.queue import Queue, QueueCounts, QueueSettings, check_known, is_receive_enabled, revokes_locks
@@ -143,7 +143,7 @@ async def list_own_queues(
     queues: QueueStore, ranges: Sequence[NameRange], after: str, limit: int
 ) -> tuple[list[QueueWithCounts], str | None]:
     """Return up to `limit` queues of the ranges above `after`, by name, with their counts, and the next cursor."""
-    listed, more = await own_page(queues.page, ranges, after, limit)
+    listed, more = await page_of_ranges(queues.page, ranges, after, limit)
     return await _with_counts(queues, listed), more
 
 

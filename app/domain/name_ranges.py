@@ -1,4 +1,4 @@
-"""The names that a key may list: each pattern that is a name, or a prefix with `*`, is one range of the sorted names."""
+"""The names that a key may list. A pattern that is a name, or a prefix and `*`, is a range of the sorted names."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class NameRange:
 
     @property
     def end(self) -> str:
-        """A text that no name of the range follows."""
+        """The upper bound of the range: no name of the range sorts after it."""
         return self.start + AFTER_NAMES if self.is_prefix else self.start
 
     def contains(self, name: str) -> bool:
@@ -25,7 +25,7 @@ class NameRange:
         return name.startswith(self.start) if self.is_prefix else name == self.start
 
     def resume(self, after: str) -> str:
-        """Return the text after which the names of the range begin that follow `after`."""
+        """Return the text after which to read the rest of the range, once names up to `after` are read."""
         if not self.start:
             return after
         # No name is between this text and the start.

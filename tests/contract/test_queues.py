@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from app.broker.own_names import own_page
 from app.broker.ports import Store
+from app.broker.range_pages import page_of_ranges
 from app.domain.access import Grant, Right
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.queue import REVOCATION_PERIOD, QueueSettings, QueueStatus
@@ -114,7 +114,7 @@ async def test_ranges_of_names_are_listed_alike(store_fixture: StoreFixture, pat
     found: list[str] = []
     after: str | None = ""
     for _ in bounded("a page has no next one"):
-        page, after = await own_page(store_fixture.store.queues.page, grant.ranges(Right.BROWSE), after or "", 2)
+        page, after = await page_of_ranges(store_fixture.store.queues.page, grant.ranges(Right.BROWSE), after or "", 2)
         found += [queue.name for queue in page]
         if after is None:
             break

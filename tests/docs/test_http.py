@@ -55,7 +55,7 @@ INSIDE = frozenset((
     "queue_statistics.TIMEOUT_SECONDS", "filters.MAX_ERROR_LENGTH", "filters.MAX_COMPILED", "sequential_reads.MAX_LINE_ENDS",
     "keys.MAX_ENTRIES", "connection_limit.SPARE_SECONDS", "listening.READY_SECONDS", "volatile_buffer.BATCH_BYTES",
     "volatile_buffer.BATCH_SIZE", "volatile_buffer.RETRY_SECONDS", "queue.MAX_LEAD_TIME", "queue.MIN_LEAD_TIME",
-    "revoke_locks.MAX_REVOCATIONS", "queues.MAX_TRIES", "own_names.MAX_STATEMENTS", "receive_filtered.MIN_COUNTED_MESSAGES", "receive_filtered.BATCH_BYTES", "search_state.MAX_BATCH_SIZE",
+    "revoke_locks.MAX_REVOCATIONS", "queues.MAX_TRIES", "range_pages.MAX_STATEMENTS", "receive_filtered.MIN_COUNTED_MESSAGES", "receive_filtered.BATCH_BYTES", "search_state.MAX_BATCH_SIZE",
     "search_state.MAX_IDLE_SEARCHES", "search_state.MAX_MISSED", "search_state.RESCAN_SECONDS", "settlement.MAX_GENERATION",
     "subscription_filter.MAX_COMPILED", "topic_cache.MAX_ENTRIES", "topic_cache.MAX_CACHED_BYTES", "topic_cache.MAX_LOADS", "filters.MAX_CONTEXTS", "schemas.MAX_INT32", "suggestions.MAX_COMPARED_LENGTH", "cors.PREFLIGHT_SECONDS", "decode_errors.MAX_QUOTED", "decoding.MAX_NULL_BYTES", "delivered_ids.MAX_DELIVERIES", "delivered_ids.MAX_QUEUES", "publish.MAX_TRIES", "settlement.SECRET_BYTES", "queue_explanation.MAX_DUE_TIMES_READ", "settle.FIRST_PAUSE_SECONDS", "settle.MAX_TRIES",
     # They are the largest that other limits make possible.

@@ -13,8 +13,8 @@ from app.api.http.request import Request, invalid_path, name_cursor
 from app.api.http.response import MERGE_PATCH, Response
 from app.broker import topics as verbs
 from app.broker.filters import BATCH_SIZE
-from app.broker.own_names import own_page
 from app.broker.precondition import Precondition
+from app.broker.range_pages import page_of_ranges
 from app.broker.subscription_filter import check_filter, compiled, input_of
 from app.broker.try_filter import try_filter
 from app.domain.access import Right
@@ -75,7 +75,7 @@ async def list_topics(request: Request[None]) -> Response:
     ranges = request.principal.grant.ranges(Right.BROWSE)
     after = name_cursor(page, ranges)
     async with request.reserve_page(page.limit, MAX_TOPIC_BYTES):
-        items, more = await own_page(request.broker.topics.topics.page, ranges, after, page.limit)
+        items, more = await page_of_ranges(request.broker.topics.topics.page, ranges, after, page.limit)
         return Response(TopicPage([topic_view(topic) for topic in items], more))
 
 

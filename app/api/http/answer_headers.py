@@ -1,4 +1,4 @@
-"""What follows from an answer: the link to the next page, and 304 for a client that has the answer already."""
+"""Completes answers: adds the link to the next page, or answers 304 if the client has the answer already."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ Finish: TypeAlias = Callable[[Scope, Request[Any], Response], Response]
 
 
 def finish_of(operation: Operation) -> Finish | None:
-    """Return what completes the answers of an operation, None if nothing follows from them."""
+    """Return the function that completes the answers of an operation, None if they are complete."""
     if 304 in operation.responses:
         return _unless_unchanged
     return _with_next_link if is_paged(operation) else None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.broker.own_names import MAX_STATEMENTS, own_page
+from app.broker.range_pages import MAX_STATEMENTS, page_of_ranges
 from app.domain.access import Grant, Right
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.bounds import bounded
@@ -97,7 +97,7 @@ async def test_the_pages_have_what_the_patterns_match(
     found: list[str] = []
     after: str | None = ""
     for _ in bounded("a page has no next one", 100):
-        items, after = await own_page(page, grant.ranges(Right.BROWSE), after or "", limit)
+        items, after = await page_of_ranges(page, grant.ranges(Right.BROWSE), after or "", limit)
         assert len(items) <= limit
         found += items
         if after is None:
