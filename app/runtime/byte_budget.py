@@ -101,7 +101,7 @@ class Reservation:
 
 
 class GrowingReservation:
-    """Bytes that are held until an `async with` block ends, from when their number is known."""
+    """A reservation whose size is set later. It is held until the `async with` block ends."""
 
     __slots__ = ("_budget", "_size")
 
@@ -119,7 +119,7 @@ class GrowingReservation:
             self._budget.release(self._size)
 
     async def grow(self, size: int) -> None:
-        """Hold this many bytes, unless more are held. Those above the limit of the budget are not counted.
+        """Hold at least this many bytes. Bytes above the limit of the budget are not counted.
 
         Raises as entering a `Reservation` does.
         """

@@ -111,14 +111,14 @@ class _SingleProcess(uvicorn.Server):
 
 
 class _SignalArrival(threading.Event):
-    """Is set while a signal waits to be handled."""
+    """An event that is set while a signal waits to be handled."""
 
     def __init__(self, waiting: Sequence[int]) -> None:
         super().__init__()
         self._waiting = waiting
 
     def is_set(self) -> bool:
-        """Return whether one waits."""
+        """Return whether a signal waits."""
         return bool(self._waiting)
 
 

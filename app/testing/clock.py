@@ -1,4 +1,4 @@
-"""The machine's clock, with timers that a test can make due."""
+"""A clock that runs like the machine's clock, and that a test can move forward."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ class MovableTimer:
         self.due = clock.monotonic() + max(0.0, seconds)
 
     def wait(self) -> None:
-        """Called by the clock: fire on the machine's clock when the rest of the time has passed."""
+        """Schedule the timer on the event loop for the rest of its time. Called by the clock."""
         if self._handle is not None:
             self._handle.cancel()
         left = max(0.0, self.due - self._clock.monotonic())
@@ -37,7 +37,7 @@ class MovableTimer:
 
 
 class MovableClock:
-    """Implements `app.runtime.clock.Clock`. Time passes as on the machine, and `move` adds to it.
+    """Implements `app.runtime.clock.Clock`. Its time passes like the machine's, and `move` adds to it.
 
     It belongs to one event loop. Timers of the network are not its timers, so a move cuts no connection.
     """
@@ -83,5 +83,5 @@ class MovableClock:
             timer.wait()
 
     def forget(self, timer: MovableTimer) -> None:
-        """Called by a timer that has ended."""
+        """Remove a timer that has ended. Called by the timer."""
         self._timers.pop(timer, None)

@@ -19,7 +19,7 @@ PREFLIGHT_SECONDS = 600
 
 
 def allow_origins(application: ASGI, origins: Collection[bytes]) -> ASGI:
-    """Return the application as pages of these origins can use it. Without an origin it stays as it is.
+    """Return the application wrapped for pages of these origins. Without origins, return it unchanged.
 
     A page sends an API key as any client does. No cookie is read, so no page can use the rights of a visitor.
     """
