@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from app.broker.ports import Admitted, Attempt, Edit, Redrive, Store, UnlockedRow, Withdrawal
 from app.domain.instant import HOUR, MINUTE, SECOND
-from app.domain.message import Draft, Message, MessageState
+from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import Outcome
+from app.domain.work_unit import WorkUnit
 from app.store.records.groups import release_blocked
 from app.store.records.promoting import due_messages
 from tests.contract.store_fixture import (
@@ -550,6 +551,23 @@ async def test_a_duplicate_takes_no_place(store_fixture: StoreFixture) -> None:
     )
     assert [receipt.duplicate for receipt in receipts] == [True, False, False]
     assert bodies(await store_fixture.claim(queue)) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("is_unit", [False, True], ids=["send", "work unit"])
+async def test_a_duplicate_gets_the_state_that_the_first_sender_got(store_fixture: StoreFixture, is_unit: bool) -> None:
+    settings = QueueSettings(group_in_flight=1, duplicate_detection_window=MINUTE)
+    queue = await store_fixture.queue(settings)
+    drafts = [grouped(queue, group, message_id=f"{group} 1", duplicate_window=MINUTE) for group in "ab"]
+    drafts.append(grouped(queue, "a", message_id="a 2", duplicate_window=MINUTE))
+
+    async def send_all() -> list[Receipt]:
+        if not is_unit:
+            return await store_fixture.store.send(drafts)
+        return list((await store_fixture.store.execute(WorkUnit([], drafts), None)).result.receipts)
+
+    first = await send_all()
+    assert [receipt.state for receipt in first] == [MessageState.AVAILABLE] * 2 + [MessageState.BLOCKED]
+    assert await send_all() == [replace(receipt, duplicate=True) for receipt in first]
 
 
 async def test_the_listener_is_told_of_a_message_that_the_same_batch_repeats(store_fixture: StoreFixture) -> None:

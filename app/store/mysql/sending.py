@@ -33,7 +33,8 @@ async def send(session: MysqlSession, drafts: Sequence[Draft]) -> tuple[list[Rec
 async def send_into_groups(session: MysqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:
     """Store the drafts, admit those whose groups have free places, and record it. Return what `send` does."""
     receipts = await store(session, drafts, session.execute)
-    receipts, others = with_admitted(receipts, await admit(session, entered_groups(drafts, receipts)))
+    admitted = await admit(session, entered_groups(drafts, receipts))
+    receipts, others = await with_admitted(session, drafts, receipts, admitted)
     await record_sent(session, drafts, receipts, others)
     return receipts, others
 

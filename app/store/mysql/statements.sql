@@ -102,6 +102,16 @@ SET recent.sequence_number = entry.sequence_number,
     recent.state = entry.state,
     recent.remove_at = entry.enqueued_at + entry.duplicate_window;
 
+-- correct_receipts: note that messages with these ids, whose groups had a free place, are available
+UPDATE JSON_TABLE(:ids, '$[*]' COLUMNS (
+    queue_id INT PATH '$.queue_id',
+    message_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.message_id'
+)) AS entry
+STRAIGHT_JOIN recent_id AS recent FORCE INDEX (PRIMARY)
+    ON recent.queue_id = entry.queue_id
+    AND recent.message_id = CAST(entry.message_id AS BINARY)
+SET recent.state = 1;
+
 -- ---- receiving --------------------------------------------------------------------------------------------------------
 
 -- next_available: lock the next messages of a queue in order of delivery, skipping locked ones; see @inline_message

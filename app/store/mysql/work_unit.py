@@ -21,7 +21,8 @@ async def execute(session: MysqlSession, unit: WorkUnit) -> UnitEffects:
     drafts = unit.drafts if states.recorded is None else ()
     receipts = await sending.store(session, drafts, session.execute) if drafts else []
     await add_offers(session, drafts, receipts)
-    receipts, admitted = with_admitted(receipts, await admit(session, [*left, *entered_groups(drafts, receipts)]))
+    admitted = await admit(session, [*left, *entered_groups(drafts, receipts)])
+    receipts, admitted = await with_admitted(session, drafts, receipts, admitted)
     await record_unit(session, replace(unit, drafts=drafts), receipts, admitted)
     versions = await add_versions(session, states, unit.states, receipts)
     return UnitEffects(states.recorded or receipts, admitted, versions=versions)

@@ -25,7 +25,8 @@ async def send_into_groups(session: SqlSession, drafts: Sequence[Draft]) -> tupl
     Return the receipts, and other messages that were admitted.
     """
     receipts = await send(session, drafts)
-    receipts, others = with_admitted(receipts, await admit(session, entered_groups(drafts, receipts)))
+    admitted = await admit(session, entered_groups(drafts, receipts))
+    receipts, others = await with_admitted(session, drafts, receipts, admitted)
     await record_sent(session, drafts, receipts, others)
     return receipts, others
 

@@ -230,6 +230,12 @@ CROSS JOIN LATERAL (
     LIMIT 1
 ) AS recent;
 
+-- correct_receipts: note that messages with these ids, whose groups had a free place, are available
+UPDATE recent_id AS recent SET state = 1
+FROM json_to_recordset(:ids::json) AS entry (queue_id int, message_id text)
+WHERE recent.queue_id = entry.queue_id
+  AND recent.message_id = entry.message_id;
+
 -- ---- receiving -------------------------------------------------------------------------------------------------------
 
 -- claim: lock the next messages of some queues, for each priority from the position of the queue's ScanFloor on

@@ -31,7 +31,7 @@ async def execute(session: SqlSession, unit: WorkUnit) -> UnitEffects:
     receipts = await sending.send(session, drafts) if drafts else []
     await add_offers(session, drafts, receipts)
     groups = [*left_groups(removed), *left_groups(moved), *entered_groups(drafts, receipts)]
-    receipts, admitted = with_admitted(receipts, await admit(session, groups))
+    receipts, admitted = await with_admitted(session, drafts, receipts, await admit(session, groups))
     await record_unit(session, replace(unit, drafts=drafts), receipts, admitted)
     versions = await add_versions(session, states, unit.states, receipts)
     return UnitEffects(states.recorded or receipts, admitted, _returned(moves, moved), versions)

@@ -26,6 +26,7 @@ from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import Move, Removal
 from app.store.records.database import GroupInUse, LockWaitTimeout, SqlSession
 from app.store.records.history import record, record_admitted
+from app.store.records.message_ids import MessageIdKey, message_id_key
 
 GroupKey: TypeAlias = tuple[int, str]
 """A group: the id of its queue, and its `group_id`."""
@@ -149,10 +150,21 @@ def entered_groups(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list
     ]
 
 
-def with_admitted(receipts: Sequence[Receipt], admitted: Sequence[Admitted]) -> tuple[list[Receipt], list[Admitted]]:
-    """Return the receipts with the states after an admission, and the admitted messages that have no receipt here."""
+async def with_admitted(
+    session: SqlSession, drafts: Sequence[Draft], receipts: Sequence[Receipt], admitted: Sequence[Admitted]
+) -> tuple[list[Receipt], list[Admitted]]:
+    """Return the receipts with the states after an admission, and the admitted messages that have no receipt here.
+
+    Receipts that are kept for duplicates get these states too.
+    """
     numbers = {message.sequence_number for message in admitted}
     own = {receipt.sequence_number for receipt in receipts if not receipt.duplicate}
+    if ids := [
+        message_id_key(draft)
+        for draft, receipt in zip(drafts, receipts, strict=True)
+        if draft.duplicate_window and receipt.sequence_number in numbers and not receipt.duplicate
+    ]:
+        await session.change("correct_receipts", ids=_write_ids(ids))
     return (
         [
             replace(receipt, state=MessageState.AVAILABLE) if receipt.sequence_number in numbers else receipt
@@ -182,6 +194,10 @@ def bucket_of(group: GroupKey) -> int:
 def write_groups(groups: Iterable[GroupKey]) -> str:
     """Write groups as the JSON that statements take."""
     return _encode([{"queue_id": queue_id, "group_id": group_id} for queue_id, group_id in groups]).decode()
+
+
+def _write_ids(ids: Iterable[MessageIdKey]) -> str:
+    return _encode([{"queue_id": queue_id, "message_id": message_id} for queue_id, message_id in ids]).decode()
 
 
 async def _lock(session: SqlSession, buckets: Sequence[int]) -> None:

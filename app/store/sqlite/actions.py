@@ -41,7 +41,9 @@ def send(transaction: Transaction, drafts: Sequence[Draft]) -> list[Receipt]:
     stored = Counter(draft.queue_id for draft, receipt in zip(drafts, receipts, strict=True) if not receipt.duplicate)
     for queue_id, accepted in stored.items():
         transaction.execute("count_accepted", queue_id=queue_id, accepted=accepted)
-    receipts, others = with_admitted(receipts, _admit(transaction, entered_groups(drafts, receipts)))
+    admitted = _admit(transaction, entered_groups(drafts, receipts))
+    correct = partial(with_admitted, drafts=drafts, receipts=receipts, admitted=admitted)
+    receipts, others = run_to_completion(correct, transaction)
     transaction.admitted += others
     if any_keeps_history(drafts):
         run_to_completion(partial(record_sent, drafts=drafts, receipts=receipts, admitted=others), transaction)

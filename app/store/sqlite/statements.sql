@@ -49,6 +49,12 @@ SET sequence_number = excluded.sequence_number,
     enqueued_at = excluded.enqueued_at,
     remove_at = excluded.remove_at;
 
+-- correct_receipts: note that messages with these ids, whose groups had a free place, are available
+UPDATE recent_id SET state = 1
+WHERE (queue_id, message_id) IN (
+    SELECT json_extract(value, '$.queue_id'), json_extract(value, '$.message_id') FROM json_each(:ids)
+);
+
 -- ---- receiving -------------------------------------------------------------------------------------------------------
 
 -- next_available: the next messages of a queue in order of delivery, their weights, and the ids of their shared bodies
