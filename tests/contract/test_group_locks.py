@@ -227,6 +227,20 @@ async def test_a_purge_of_a_held_group_is_refused(store_fixture: ServerFixture, 
     assert await store_fixture.store.remove_locked(fifo.id, [removal]) == [True]
 
 
+async def test_a_purge_that_waits_for_a_group_holds_no_row_of_its_queue(
+    store_fixture: ServerFixture, fifo: Queue
+) -> None:
+    await send(store_fixture, fifo, "a", b"1", b"2")
+    (message,) = await store_fixture.claim(fifo)
+    removal = completion(fifo, message, is_in_group=True)
+    async with hold(store_fixture, fifo, "a"):
+        purging = asyncio.ensure_future(store_fixture.store.remove_locked(fifo.id, [removal]))
+        await store_fixture.wait_until_blocked()
+        free = await store_fixture.execute(f"SELECT id FROM queue WHERE id = {fifo.id} FOR UPDATE SKIP LOCKED")
+    assert free == [(fifo.id,)]
+    assert await purging == [True]
+
+
 async def test_a_cancellation_in_a_held_group_is_refused(store_fixture: ServerFixture, fifo: Queue) -> None:
     (number,) = await send(store_fixture, fifo, "a", b"1")
     message = await store_fixture.store.read(fifo.id, number)

@@ -29,14 +29,19 @@ async def remove(
 ) -> Settled:
     """Delete rows from their queues, into the archive or leaving a tombstone.
 
-    The statements that `afterwards` returns for the removals that took effect run in the same transaction.
+    The statements that `afterwards` returns for the removals that took effect run in the same transaction. They are the
+    last ones, so that no lock of theirs is held while the transaction waits for a group.
     """
     effective, left = await _lock_rows(session, "fence_holds", removals)
-    if removed := list(compress(removals, effective)):
-        run = session.execute if left or any_keeps_history(removed) else session.commit
-        await run(*_removal_statements(session, removed), *afterwards(_numbers(removed)))
+    removed = list(compress(removals, effective))
+    last = afterwards(_numbers(removed)) if removed else []
+    if removed:
+        run = session.execute if left or last or any_keeps_history(removed) else session.commit
+        await run(*_removal_statements(session, removed))
     admitted = await admit(session, left)
     await record_settled(session, removals, effective, admitted)
+    if last:
+        await session.execute(*last)
     return effective, admitted
 
 
