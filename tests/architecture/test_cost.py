@@ -39,6 +39,7 @@ from app.domain.refusals import Refusal
 from app.domain.settlement import LockToken
 from app.store.mysql.templates import literal
 from app.wire.decode_errors import pointer_and_detail
+from app.wire.json_depth import is_too_deep
 from app.wire.messages import BrowseMessages
 from app.wire.sending import SendMessage
 from app.wire.text_bodies import bytes_of_text, text_of
@@ -428,6 +429,9 @@ SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
         lambda n: b'{"retry":{"kind":"list","delays_seconds":[' + b"1," * n + b"1]}}",
     ),
     "many batches": (body_of("trim_archive"), lambda n: b'{"batches":[' + b"{}," * n + b"{}]}"),
+    "brackets just below the limit": (is_too_deep, lambda n: b"[" * 490 + b"[[]]," * n),
+    "brackets in strings": (is_too_deep, lambda n: b'["["],' * n),
+    "back-slashes after brackets": (is_too_deep, lambda n: b"[]," * 600 + b'"' + b"\\" * n),
     "JSON of any kind": (is_json, lambda n: b"[" + b"1," * n + b"1]"),
     "query of many states": (
         ignoring_refusals(query_decoder(BrowseMessages)),

@@ -49,7 +49,7 @@ IN_OTHER_TABLES = frozenset((
 
 INSIDE = frozenset((
     # They bound memory, statements and pauses, and no request is answered differently because of them.
-    "shared_body.MIN_SHARED_BYTES", "access.KEY_BYTES", "browse.BATCH_SIZE", "decoding.ENCODING_BLOCK_BYTES", "decoding.TAIL_BYTES", "edit.MAX_TRIES",
+    "shared_body.MIN_SHARED_BYTES", "access.KEY_BYTES", "browse.BATCH_SIZE", "decoding.ENCODING_BLOCK_BYTES", "json_depth.BLOCK_BYTES", "decoding.TAIL_BYTES", "edit.MAX_TRIES",
     "filters.BATCH_SIZE", "queue_statistics.BATCH_SIZE", "revoke_locks.BATCH_SIZE",
     "restore.MAX_STEP_BYTES", "search_state.MAX_TIME_SHARE", "sequential_reads.MIN_READ_BYTES", "queue_cache.MAX_ENTRIES", "connection.LINGER_SECONDS", "digest.CONTENT_DIGEST_BYTES",
     "queue_statistics.TIMEOUT_SECONDS", "filters.MAX_ERROR_LENGTH", "filters.MAX_COMPILED", "sequential_reads.MAX_LINE_ENDS",
@@ -86,6 +86,7 @@ FIXED = {
     "`reply` of a complete": "{offer.MAX_REPLY_BYTES:size}",
     "Properties of a message": "{message.MAX_PROPERTIES} in {message.MAX_PROPERTIES_BYTES:size} of JSON",
     "Headers of a message in a raw receive": "{raw_receive.MAX_MESSAGE_HEADERS_BYTES:size}",
+    "Levels of arrays and objects in the JSON of a request": "{json_depth.MAX_JSON_DEPTH}",
     "Properties as a request writes them": "{properties.MAX_RAW_PROPERTIES_BYTES:size}",
     "Structured CloudEvent without its data": "{cloudevents.MAX_BYTES_WITHOUT_DATA:size}",
     "Name of a CloudEvents attribute": "{cloudevents.MAX_ATTRIBUTE_NAME_LENGTH} characters",

@@ -118,7 +118,7 @@ def properties_header(request: Request[bytes]) -> dict[str, PropertyValue]:
     values = [value for key, value in request.headers if key == PROPERTIES_HEADER.lower().encode()]
     if not values:
         return {}
-    if len(values) > 1 or not is_json(values[0]):
+    if len(values) > 1 or not is_json(values[0], f"#/header/{PROPERTIES_HEADER}"):
         raise invalid_header(PROPERTIES_HEADER, "This is not one JSON object.")
     return decode_properties(msgspec.Raw(values[0]), _in_properties_header) or {}
 

@@ -82,5 +82,5 @@ def _request(queue: Queue, settlement: Settlement) -> SettlementRequest | LockRe
 def _lock_token_of(raw: bytes) -> str | None:
     try:
         return msgspec.json.decode(raw, type=_LockTokenOnly).lock_token
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -12,6 +12,7 @@ import msgspec
 from app.api.http.list_limits import list_limit_checker, union_members
 from app.domain.refusals import FieldError, InvalidRequest, invalid_at
 from app.wire.decode_errors import invalid_request
+from app.wire.json_depth import TOO_DEEP, is_too_deep
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 
@@ -34,8 +35,8 @@ TRUNCATED = "Input data was truncated"
 ENCODING_BLOCK_BYTES = 64 << 10
 """Bytes whose encoding is checked at a time. As text, each may take four bytes of memory."""
 
-DECODING_ERRORS = (UnicodeDecodeError, RecursionError, msgspec.DecodeError)
-"""What decoding JSON may raise."""
+DECODING_ERRORS = (UnicodeDecodeError, msgspec.DecodeError)
+"""What decoding JSON may raise, once its depth is checked."""
 
 INTEGER = re.compile(r"-?[0-9]+")
 
@@ -57,6 +58,7 @@ def body_decoder(shape: Any, *, is_message: bool = False) -> Callable[[bytes], A
         try:
             # The decoder skips raw members without checking their encoding.
             _check_encoding(raw)
+            _check_depth(raw)
             count_lists(raw)
             if not _is_empty(raw):
                 return decode(raw)
@@ -76,7 +78,7 @@ def _is_empty(raw: bytes) -> bool:
 
 @cache
 def entry_decoder(shape: Any) -> Callable[[bytes], Any]:
-    """Return the decoder of an entry of a list. The encoding of the entry has been checked with that of its body."""
+    """Return the decoder of an entry of a list. Its encoding and depth have been checked with those of its body."""
     decode = msgspec.json.Decoder(shape).decode
 
     def decoded(raw: bytes) -> Any:
@@ -88,8 +90,9 @@ def entry_decoder(shape: Any) -> Callable[[bytes], Any]:
     return decoded
 
 
-def is_json(raw: bytes) -> bool:
-    """Return whether these bytes are one JSON value in UTF-8."""
+def is_json(raw: bytes, pointer: str = "") -> bool:
+    """Return whether these bytes are one JSON value in UTF-8. Refuses at `pointer` JSON that is nested too deeply."""
+    _check_depth(raw, pointer)
     try:
         _check_encoding(raw)
         msgspec.json.decode(raw, type=msgspec.Raw)
@@ -171,9 +174,15 @@ def _check_encoding(raw: bytes) -> None:
         decoder.decode(view[start : start + ENCODING_BLOCK_BYTES], final=start + ENCODING_BLOCK_BYTES >= len(raw))
 
 
+def _check_depth(raw: bytes, pointer: str = "") -> None:
+    """Refuse with `InvalidRequest` JSON with more levels than a request may have."""
+    if is_too_deep(raw):
+        raise invalid_at(pointer, TOO_DEEP)
+
+
 def _invalid_json(
     raw: bytes,
-    error: UnicodeDecodeError | RecursionError | msgspec.DecodeError,
+    error: UnicodeDecodeError | msgspec.DecodeError,
     shape: Any,
     whole: str,
     advice: str = "",
@@ -184,8 +193,6 @@ def _invalid_json(
     """
     if isinstance(error, UnicodeDecodeError):
         return invalid_at("", f"{whole} is not UTF-8. {advice}".rstrip())
-    if isinstance(error, RecursionError):
-        return invalid_at("", f"{whole} is nested too deeply.")
     if isinstance(error, msgspec.ValidationError):
         return invalid_request(error, shape, whole)
     cause = "it ends too early" if str(error) == TRUNCATED else str(error).removeprefix("JSON is malformed: ")
