@@ -70,6 +70,7 @@ from app.broker.ports.queue_store import (
     QueueStore,
     QueueTotals,
 )
+from app.broker.ports.session_store import SessionStore
 from app.broker.ports.state_store import StateStore, VersionRetentionStore
 from app.broker.ports.store import Store, StoreClock, StoreDescription
 from app.broker.ports.topic_store import EntityStore, SubscriptionStore, TopicStore
@@ -133,6 +134,7 @@ __all__ = [
     "SearchStore",
     "SelectStore",
     "SendStore",
+    "SessionStore",
     "SettleStore",
     "SettlementsFailed",
     "StateStore",

@@ -10,6 +10,7 @@ from app.broker.ports.maintenance_store import MaintenanceStore
 from app.broker.ports.message_store import Admitted, MessageStore
 from app.broker.ports.offer_store import EndOfferStore, OfferStore
 from app.broker.ports.queue_store import ApiKeyStore, QueueStore
+from app.broker.ports.session_store import SessionStore
 from app.broker.ports.state_store import StateStore
 from app.broker.ports.topic_store import TopicStore
 from app.broker.ports.transaction_store import TransactionStore
@@ -53,7 +54,7 @@ class Store(
     StoreDescription,
     Protocol,
 ):
-    """An open message store. `archive`, `queues`, `topics`, `transactions`, `keys` and `states` share its connections.
+    """An open message store. `archive`, `queues`, `topics`, `transactions`, `keys`, `sessions` and `states` share its connections.
 
     When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with
     whether each took effect. When messages become available because others have left their group, it calls
@@ -81,6 +82,11 @@ class Store(
     @property
     def keys(self) -> ApiKeyStore:
         """The API keys."""
+        ...
+
+    @property
+    def sessions(self) -> SessionStore:
+        """The sessions of people."""
         ...
 
     @property

@@ -1287,6 +1287,23 @@ WHERE revoked_at IS NULL
   AND (expires_at IS NULL OR expires_at > @now)
 LIMIT 1;
 
+-- ---- sessions --------------------------------------------------------------------------------------------------------
+
+-- add_session: store a session
+INSERT INTO session (secret_hash, key_id, created_at, expires_at)
+VALUES (:secret_hash, :key_id, :created_at, :expires_at);
+
+-- session_key: the key of the session whose secret has this digest
+SELECT @api_key
+FROM api_key
+WHERE id = (SELECT session.key_id FROM session WHERE session.secret_hash = :secret_hash AND session.expires_at > @now);
+
+-- delete_session: end a session
+DELETE FROM session WHERE secret_hash = :secret_hash;
+
+-- delete_expired_sessions: delete the sessions that have expired
+DELETE FROM session WHERE expires_at <= @now;
+
 -- ---- topics ----------------------------------------------------------------------------------------------------------
 
 -- count_topics: the number of topics

@@ -24,6 +24,7 @@ from app.store.records.history import any_keeps_history
 from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
+from app.store.records.sessions import SessionRecords
 from app.store.records.shared_bodies import shared_bodies
 from app.store.records.topics import TopicRecords
 from app.store.server.advisory_lock import AdvisoryLock
@@ -100,6 +101,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self.archive = ArchiveRecords(pool)
         self.queues = QueueRecords(pool)
         self.keys = KeyRecords(pool)
+        self.sessions = SessionRecords(pool)
         self.topics = TopicRecords(pool)
         self._release_tasks: set[asyncio.Task[None]] = set()
         send = self._observed("send", self._send)

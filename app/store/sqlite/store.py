@@ -30,6 +30,7 @@ from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
 from app.store.records.queues import QueueRecords
 from app.store.records.restoring import take_restorable
+from app.store.records.sessions import SessionRecords
 from app.store.records.topics import TopicRecords
 from app.store.records.transactions import TransactionRecords
 from app.store.sqlite import actions, transactions, work_unit
@@ -57,6 +58,7 @@ class SqliteStore(MessageRecords):
         self.archive = ArchiveRecords(database)
         self.queues = QueueRecords(database)
         self.keys = KeyRecords(database)
+        self.sessions = SessionRecords(database)
         self.topics = TopicRecords(database)
         self.transactions = TransactionRecords(database, transactions.steps(database))
 

@@ -19,7 +19,7 @@ from app.store.tables.messages import (
     SettlementRow,
     SharedBodyRow,
 )
-from app.store.tables.queues import ApiKeyRow, BrokerRow, DeletedQueueRow, QueueRow
+from app.store.tables.queues import ApiKeyRow, BrokerRow, DeletedQueueRow, QueueRow, SessionRow
 from app.store.tables.states import StateRow, StateVersionRow
 from app.store.tables.topics import SubscriptionRow, TopicRow
 from app.store.tables.transactions import MessageTransactionRow, TransactionMemberRow
@@ -43,6 +43,7 @@ __all__ = [
     "RecentIdRow",
     "RestorableRow",
     "SQLModel",
+    "SessionRow",
     "SettlementRow",
     "SharedBodyRow",
     "StateRow",

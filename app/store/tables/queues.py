@@ -82,6 +82,18 @@ class DeletedQueueRow(SQLModel, table=True):
     deleted_at: int = Field(sa_column=Column(BigInteger, nullable=False))
 
 
+class SessionRow(SQLModel, table=True):
+    """A person who has signed in with an API key, without the secret of the session."""
+
+    __tablename__: ClassVar[TableName] = "session"
+    __table_args__ = (Index("session_expires_at", "expires_at"),)
+
+    secret_hash: bytes = Field(sa_column=Column(DigestType, primary_key=True))
+    key_id: str = Field(sa_column=Column(ShortString, nullable=False))
+    created_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    expires_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+
+
 class ApiKeyRow(SQLModel, table=True):
     """An API key, without its secret."""
 
