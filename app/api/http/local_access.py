@@ -56,6 +56,19 @@ class LocalAccessPolicy:
 
     def violation(self, headers: Headers) -> str | None:
         """Return why a request with these headers is refused and what to do instead, None if it is accepted."""
+        if violation := self.origin_violation(headers):
+            return violation
+        header_values = dict(headers)
+        if has_body(header_values):
+            content_type = header_values.get(b"content-type", b"").decode("latin-1")
+            if violation := self._body_violation(content_type, from_page=b"origin" in header_values):
+                return violation
+        if self.requires_admin_header and header_values.get(LOCAL_ADMIN.lower().encode()) != b"true":
+            return NO_ADMIN_HEADER
+        return None
+
+    def origin_violation(self, headers: Headers) -> str | None:
+        """Return why the host or the origin of a request is refused and what to do instead, None if both are accepted."""
         header_values = dict(headers)
         host = header_values.get(b"host", b"").decode("latin-1").lower()
         origin = header_values.get(b"origin")
@@ -63,12 +76,6 @@ class LocalAccessPolicy:
             return HOST_NOT_LOCAL
         if origin not in self.allowed_origins and self._is_cross_site(header_values, origin, host):
             return CROSS_SITE
-        if has_body(header_values):
-            content_type = header_values.get(b"content-type", b"").decode("latin-1")
-            if violation := self._body_violation(content_type, from_page=origin is not None):
-                return violation
-        if self.requires_admin_header and header_values.get(LOCAL_ADMIN.lower().encode()) != b"true":
-            return NO_ADMIN_HEADER
         return None
 
     @staticmethod
