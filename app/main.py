@@ -25,12 +25,15 @@ from app.assembly import Components, assemble_loops, assemble_verbs, connect_not
 from app.broker.broker import Broker
 from app.broker.keys import Authenticator
 from app.broker.notify_receivers import on_remote_messages
-from app.broker.ports import Store
+from app.broker.ports import Counters, Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
+from app.broker.sessions import Sessions
 from app.broker.topic_cache import TopicCache
 from app.broker.volatile_buffer import VolatileBuffer
+from app.console.activity import Activity
+from app.console.application import open_console, with_console
 from app.domain.instant import from_seconds
 from app.domain.message import MAX_BATCH_COUNT
 from app.domain.refusals import Overloaded
@@ -74,14 +77,18 @@ class Services:
     components: Components
     broker: Broker
     authenticator: Authenticator | None
+    sessions: Sessions | None
     loops: BackgroundLoops
 
 
 @asynccontextmanager
 async def open_services(
-    settings: Settings, metrics: Metrics, clock: Clock, backends: Backends
+    settings: Settings, metrics: Metrics, counters: Counters, clock: Clock, backends: Backends
 ) -> AsyncGenerator[Services]:
-    """Open the store, the lock backend, the broker and the background loops; close them in reverse order."""
+    """Open the store, the lock backend, the broker and the background loops; close them in reverse order.
+
+    `counters` receives the events that the metrics count.
+    """
     async with AsyncExitStack() as stack:
         wait_queue: WaitQueue[int] = WaitQueue(clock)
         store = await backends.open_store(
@@ -92,20 +99,22 @@ async def open_services(
         locks = backends.open_locks(await _shared_redis(settings, store), wait_queue, clock, _report)
         stack.push_async_callback(locks.close)
         await locks.start()
-        components = _components(settings, store, locks, wait_queue, metrics, clock)
+        components = _components(settings, store, locks, wait_queue, counters, clock)
         stack.push_async_callback(components.topic_cache.close)
         stack.push_async_callback(components.queue_cache.close)
         stack.push_async_callback(_flush, components.volatile_buffer, settings.shutdown_grace_seconds)
-        authenticator = None
+        authenticator = sessions = None
         if not settings.insecure_no_auth:
             authenticator = Authenticator(store.keys, clock, anonymous_without_keys=settings.is_loopback)
             stack.push_async_callback(authenticator.close)
+            sessions = Sessions(store.sessions, authenticator, clock)
+            stack.push_async_callback(sessions.close)
         intervals = Intervals(settings.sweep_interval_seconds, settings.seal_interval_seconds)
         loops = BackgroundLoops(assemble_loops(components), authenticator, intervals, _report, metrics.record_pass)
         _connect_notifications(locks, components, loops)
         loops.start()
         stack.push_async_callback(loops.stop)
-        yield Services(components, assemble_verbs(components), authenticator, loops)
+        yield Services(components, assemble_verbs(components), authenticator, sessions, loops)
 
 
 class ServerApplication:
@@ -115,6 +124,7 @@ class ServerApplication:
         self._settings = settings
         self._backends = backends
         self._metrics = Metrics()
+        self._activity = Activity(self._metrics)
         self._middleware: RequestIdMiddleware | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -127,18 +137,22 @@ class ServerApplication:
     @asynccontextmanager
     async def open(self, clock: Clock) -> AsyncGenerator[Services]:
         """Open the services on this clock, and answer requests with them until the end of the block."""
-        async with open_services(self._settings, self._metrics, clock, self._backends) as services:
+        opened = open_services(self._settings, self._metrics, self._activity, clock, self._backends)
+        async with opened as services, AsyncExitStack() as stack:
             context = self._context(services)
-            try:
-                self._middleware = RequestIdMiddleware(build_application(context))
-                yield services
-            finally:
-                await context.queue_statistics.close()
+            stack.push_async_callback(context.queue_statistics.close)
+            application = build_application(context)
+            if self._settings.console:
+                console = open_console(context, services.sessions, self._activity, _report)
+                application = with_console(application, await stack.enter_async_context(console))
+            self._middleware = RequestIdMiddleware(application)
+            yield services
 
     def drain(self, services: Services) -> None:
-        """Report the drain first, then end the waits of all receivers, which answer with what they have."""
+        """Report the drain first, then end the waits of all receivers, which answer with what they have, and all views."""
         if self._middleware is not None:
             self._middleware.is_draining = True
+        self._activity.close()
         services.components.wait_queue.close()
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
@@ -187,7 +201,7 @@ def create() -> ServerApplication:
 
 
 def _components(
-    settings: Settings, store: Store, locks: LockBackend, wait_queue: WaitQueue[int], metrics: Metrics, clock: Clock
+    settings: Settings, store: Store, locks: LockBackend, wait_queue: WaitQueue[int], counters: Counters, clock: Clock
 ) -> Components:
     queue_cache = QueueCache(store.queues, clock, auto_create=settings.creates_queues, max_queues=settings.max_queues)
     return Components(
@@ -201,7 +215,7 @@ def _components(
             store, queue_cache.reload_for_send, clock, _report_dropped, settings.max_volatile_bytes
         ),
         searches=SearchRegistry(clock, settings.max_filtered_receivers),
-        counters=metrics,
+        counters=counters,
         clock=clock,
         random_fraction=random.random,
         new_id=_new_message_id,

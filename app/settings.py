@@ -66,6 +66,7 @@ class Settings(BaseSettings):
         description="Origins of web pages that may use the server, separated by commas, such as https://shop.example. "
         "By default pages of other sites may not.",
     )
+    console: bool = Field(default=True, description="Serve the console for people at /console.")
     metrics_key: SecretStr | None = Field(
         default=None,
         description="Bearer token with which /metrics shows queue names. An API key that may browse every queue works too.",

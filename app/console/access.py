@@ -1,0 +1,164 @@
+"""Who looks at a page, and what they may do.
+
+People sign in with an API key, and their browser keeps a session instead (`app/broker/sessions.py`). On a server that needs
+no key yet, they need not sign in; the checks of `LocalAccessPolicy` then keep pages of other sites out. A request that
+changes something carries a token that only pages of this console know.
+"""
+
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from fastapi import Depends, Request, Response
+
+from app.api.http.authorize import authorize
+from app.api.http.local_access import is_same_origin
+from app.console.context import ConsoleContext
+from app.domain.access import ANONYMOUS, Principal, Right
+from app.domain.instant import to_seconds
+from app.domain.refusals import Forbidden, Unauthenticated
+from app.domain.session import SESSION_BYTES, SESSION_DURATION
+
+COOKIE, SECURE_COOKIE = "peeklock_session", "__Host-peeklock_session"
+"""The cookie of a session over HTTP, and that over HTTPS, which no other host can set."""
+
+CSRF_FIELD, CSRF_HEADER = "csrf_token", "x-csrf-token"
+SAFE_METHODS = ("GET", "HEAD")
+MAX_SECRET_LENGTH = 128
+
+FOREIGN_FORM = "This form was not sent by a page of this console, or its page is too old. Load the page again."
+
+
+class SignInNeeded(Exception):
+    """The page needs a session."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who looks at a page. `secret` is that of the session, or random if no session is needed."""
+
+    principal: Principal
+    secret: str
+    is_signed_in: bool
+
+    @property
+    def csrf_token(self) -> str:
+        """The token that requests of this visitor carry if they change something."""
+        return csrf_token(self.secret)
+
+    def may(self, right: str, name: str | None = None) -> bool:
+        """Return whether the visitor holds the right on a queue, topic or state; None asks for all of them."""
+        return self.principal.grant.allows(Right(right), name)
+
+    def require(self, right: Right, name: str | None, kind: str = "queue") -> None:
+        """Refuse with `Forbidden` a visitor without this right."""
+        authorize(self.principal, right, name, kind)
+
+
+def csrf_token(secret: str) -> str:
+    """Return the token of the pages that this visitor has loaded."""
+    return hmac.digest(secret.encode(), b"csrf token", "sha256").hex()
+
+
+def console_context(request: Request) -> ConsoleContext:
+    """Return what the pages of this server share."""
+    context: ConsoleContext = request.app.state.context
+    return context
+
+
+async def current_visitor(request: Request) -> Visitor:
+    """Return who looks at the page. Refuses with `Forbidden` requests from other sites.
+
+    Raises `SignInNeeded` without a session, where one is needed.
+    """
+    context = console_context(request)
+    secret = session_secret(request)
+    visitor = await _signed_in(context, secret) or await _anonymous(context, request, secret)
+    if request.method not in SAFE_METHODS:
+        await check_token(request, visitor.secret)
+    return visitor
+
+
+Context: TypeAlias = Annotated[ConsoleContext, Depends(console_context)]
+CurrentVisitor: TypeAlias = Annotated[Visitor, Depends(current_visitor)]
+
+
+def needs(right: Right, parameter: str | None = None, kind: str = "queue") -> Callable[..., Awaitable[None]]:
+    """Return the dependency of a page that needs this right on what a path parameter names; without one, on everything."""
+
+    async def check(request: Request, visitor: CurrentVisitor) -> None:
+        visitor.require(right, request.path_params[parameter] if parameter else None, kind)
+
+    return check
+
+
+async def check_token(request: Request, secret: str) -> None:
+    """Refuse with `Forbidden` a request that no page of this console has sent to this visitor's session."""
+    origin, host = request.headers.get("origin"), request.headers.get("host", "")
+    if origin is not None and not is_same_origin(origin.lower(), host.lower()):
+        raise Forbidden(FOREIGN_FORM)
+    token = request.headers.get(CSRF_HEADER)
+    if token is None:
+        field = (await request.form()).get(CSRF_FIELD)
+        token = field if isinstance(field, str) else ""
+    if not hmac.compare_digest(token.encode(), csrf_token(secret).encode()):
+        raise Forbidden(FOREIGN_FORM)
+
+
+def session_secret(request: Request) -> str | None:
+    """Return the secret in the cookie of a request, None without one."""
+    secret = request.cookies.get(SECURE_COOKIE) or request.cookies.get(COOKIE)
+    return secret if secret and len(secret) <= MAX_SECRET_LENGTH else None
+
+
+def set_session_cookie(request: Request, response: Response, secret: str) -> None:
+    """Let the browser keep a session until it ends. Scripts and other sites never get it."""
+    is_https = is_over_https(request)
+    response.set_cookie(
+        SECURE_COOKIE if is_https else COOKIE,
+        secret,
+        max_age=int(to_seconds(SESSION_DURATION)),
+        path="/" if is_https else "/console",
+        secure=is_https,
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def delete_session_cookie(response: Response) -> None:
+    """Let the browser forget the session."""
+    response.delete_cookie(COOKIE, path="/console", httponly=True, samesite="strict")
+    response.delete_cookie(SECURE_COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+
+
+def is_over_https(request: Request) -> bool:
+    """Return whether the browser uses HTTPS. It says so itself, because a proxy in between may speak plain HTTP."""
+    return request.headers.get("origin", "").startswith("https://")
+
+
+def new_secret() -> str:
+    """Return a new secret for a visitor without a session."""
+    return secrets.token_urlsafe(SESSION_BYTES)
+
+
+async def _signed_in(context: ConsoleContext, secret: str | None) -> Visitor | None:
+    if context.sessions is None or secret is None:
+        return None
+    try:
+        return Visitor(await context.sessions.find(secret), secret, is_signed_in=True)
+    except Unauthenticated:
+        return None
+
+
+async def _anonymous(context: ConsoleContext, request: Request, secret: str | None) -> Visitor:
+    """Return a visitor of a server that needs no API key."""
+    if context.authenticator is not None:
+        try:
+            await context.authenticator.authenticate(None)
+        except Unauthenticated:
+            raise SignInNeeded from None
+    if violation := context.policy.origin_violation(request.headers.raw):
+        raise Forbidden(violation)
+    return Visitor(ANONYMOUS, secret or new_secret(), is_signed_in=False)

@@ -1,0 +1,121 @@
+"""The application of the console: its pages, and what becomes of a refusal."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+from urllib.parse import quote
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
+
+from app.api.http.asgi import ASGI, Receive, Scope, Send
+from app.api.http.context import AppContext
+from app.api.http.local_access import LocalAccessPolicy
+from app.api.http.problems import TITLES, status_of
+from app.broker.sessions import Sessions
+from app.console import assets, live, overview, queues, signing_in
+from app.console.access import SignInNeeded, console_context
+from app.console.activity import Activity
+from app.console.context import ConsoleContext
+from app.console.pages import render
+from app.console.signing_in import SIGN_IN
+from app.domain.refusals import BackendUnavailable, Refusal
+from app.runtime.background_loop import BackgroundLoop, ErrorReporter
+
+PREFIX = "/console"
+ROUTERS = (assets.router, signing_in.router, live.router, overview.router, queues.router)
+MIN_COMPRESSED_BYTES = 1024
+
+log = structlog.get_logger("peeklock.console")
+
+
+@asynccontextmanager
+async def open_console(
+    context: AppContext, sessions: Sessions | None, activity: Activity, report: ErrorReporter
+) -> AsyncGenerator[FastAPI]:
+    """Keep the activity of queues up to date, and return the application of the console."""
+    clock, statistics = context.broker.clock, context.queue_statistics
+    loop = BackgroundLoop("activity", partial(activity.sample, statistics), clock, report=report)
+    policy = LocalAccessPolicy(context.is_loopback, requires_json=False, requires_admin_header=False)
+    console = ConsoleContext(
+        context.broker,
+        context.authenticator,
+        sessions,
+        policy,
+        activity,
+        statistics,
+        context.long_poll_cap_seconds,
+        context.max_request_bytes,
+    )
+    loop.start()
+    try:
+        yield build_console(console)
+    finally:
+        await loop.stop()
+
+
+def build_console(context: ConsoleContext) -> FastAPI:
+    """Return the application that answers what is at or below `/console`."""
+    console = FastAPI(openapi_url=None, redirect_slashes=False, max_body_size=context.max_request_bytes)
+    console.state.context = context
+    for router in ROUTERS:
+        console.include_router(router)
+    console.add_exception_handler(SignInNeeded, _ask_to_sign_in)
+    console.add_exception_handler(Refusal, _show_refusal)
+    console.add_exception_handler(BackendUnavailable, _show_refusal)
+    console.add_exception_handler(HTTPException, _show_http_error)
+    console.add_exception_handler(Exception, _show_failure)
+    console.add_middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED_BYTES)
+    return console
+
+
+def with_console(api: ASGI, console: ASGI) -> ASGI:
+    """Return the application that answers the console's paths by the console, and all others by the API."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        is_page = scope["type"] == "http" and (scope["path"] == PREFIX or scope["path"].startswith(PREFIX + "/"))
+        await (console if is_page else api)(scope, receive, send)
+
+    return answer
+
+
+async def _ask_to_sign_in(request: Request, _: Exception) -> Response:
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    target = SIGN_IN if request.method != "GET" else f"{SIGN_IN}?next_page={quote(wanted)}"
+    if request.headers.get("hx-request") == "true":
+        return Response(status_code=204, headers={"hx-redirect": target})
+    return RedirectResponse(target, 303)
+
+
+async def _show_refusal(request: Request, error: Exception) -> HTMLResponse:
+    assert isinstance(error, Refusal | BackendUnavailable)
+    status = 503 if isinstance(error, BackendUnavailable) else status_of(type(error))
+    return _error_page(request, status, str(error))
+
+
+async def _show_http_error(request: Request, error: Exception) -> HTMLResponse:
+    assert isinstance(error, HTTPException)
+    detail = "The console has no such page." if error.status_code == 404 else str(error.detail)
+    return _error_page(request, error.status_code, detail)
+
+
+async def _show_failure(request: Request, error: Exception) -> HTMLResponse:
+    log.error("unexpected error", path=request.url.path, request_id=request.state.request_id, exc_info=error)
+    return _error_page(request, 500, "Something went wrong here that should not have. The server's log has the cause.")
+
+
+def _error_page(request: Request, status: int, detail: str) -> HTMLResponse:
+    return render(
+        request,
+        console_context(request),
+        None,
+        "error.html",
+        status,
+        code=status,
+        title=TITLES.get(status, "Refused"),
+        detail=detail,
+        request_id=request.state.request_id,
+    )

@@ -1,0 +1,28 @@
+"""What every page of the console shares."""
+
+from dataclasses import dataclass
+
+from app.api.http.local_access import LocalAccessPolicy
+from app.api.http.queue_statistics import QueueStatistics
+from app.broker.broker import Broker
+from app.broker.keys import Authenticator
+from app.broker.sessions import Sessions
+from app.console.activity import Activity
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleContext:
+    """The broker, the sessions and the activity of one server.
+
+    `authenticator` and `sessions` are None where every client has every right. `policy` decides which requests without a
+    session are accepted. `time_limit_seconds` is how long an action may take, such as a redrive.
+    """
+
+    broker: Broker
+    authenticator: Authenticator | None
+    sessions: Sessions | None
+    policy: LocalAccessPolicy
+    activity: Activity
+    statistics: QueueStatistics
+    time_limit_seconds: float
+    max_request_bytes: int

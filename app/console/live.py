@@ -1,0 +1,88 @@
+"""What changes while a page is open, as server-sent events: the first has every row, the others those that have changed."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+
+from app.console.access import Context, CurrentVisitor, Visitor
+from app.console.activity import SAMPLE_SECONDS
+from app.console.context import ConsoleContext
+from app.console.overview import QueueSummary, summaries, totals
+from app.console.pages import format_duration, format_number, format_rate
+from app.domain.instant import SECOND
+from app.domain.refusals import RateLimited
+
+MAX_VIEWERS = 100
+"""Open views of a process. Each has a connection, and a row in memory for each of its queues."""
+
+RETRY = b"retry: 2000\n\n"
+"""A browser that has lost the stream asks for it again after two seconds."""
+
+router = APIRouter()
+_encode = msgspec.json.Encoder().encode
+
+
+@router.get("/console/live")
+async def stream_rows(request: Request, context: Context, visitor: CurrentVisitor) -> Response:
+    """Stream the rows of the overview until the browser goes away or the server stops."""
+    if context.activity.viewers >= MAX_VIEWERS:
+        raise RateLimited("Too many pages of the console are open. Close one, or use another server.")
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
+    return StreamingResponse(_events(request, context, visitor), headers=headers, media_type="text/event-stream")
+
+
+async def _events(request: Request, context: ConsoleContext, visitor: Visitor) -> AsyncIterator[bytes]:
+    activity, sent = context.activity, dict[str, list[str]]()
+    yield RETRY
+    with activity.viewer(context.broker.clock) as signal:
+        while not activity.is_closed:
+            yield _event(context, visitor, sent)
+            await signal.wait(2 * SAMPLE_SECONDS)
+            if await request.is_disconnected():
+                return
+
+
+def _event(context: ConsoleContext, visitor: Visitor, sent: dict[str, list[str]]) -> bytes:
+    """Return the next event, and remember its rows in `sent`."""
+    snapshot = context.activity.snapshot
+    data: dict[str, Any] = {
+        "at": context.broker.clock.now() // (SECOND // 1000),
+        "store": "away" if snapshot.queues is None else "slow" if snapshot.is_slow else "ok",
+        "lock_store": snapshot.lock_store,
+    }
+    if snapshot.queues is not None:
+        rows = summaries(context.activity, visitor)
+        changed = {row.name: cells for row in rows if (cells := row_cells(row)) != sent.get(row.name)}
+        gone = sent.keys() - {row.name for row in rows}
+        for name in gone:
+            del sent[name]
+        sent.update(changed)
+        data["rows"], data["gone"] = changed, sorted(gone)
+        data["totals"] = {
+            name: format_rate(value) if name.startswith("rate") else format_number(value)
+            for name, value in totals(rows).items()
+        }
+    return b"event: rows\ndata: " + _encode(data) + b"\n\n"
+
+
+def row_cells(row: QueueSummary) -> list[str]:
+    """Return the texts of a row, in the order of the cells that a page marks as live."""
+    return [
+        row.concern,
+        row.attention.reason if row.attention else "",
+        row.status,
+        ",".join(map(str, row.spark)),
+        format_rate(row.rate_in),
+        format_rate(row.rate_out),
+        format_rate(row.rate_failed),
+        format_number(row.available),
+        format_number(row.locked),
+        format_number(row.scheduled),
+        format_number(row.deferred),
+        format_number(row.blocked),
+        format_number(row.dead_lettered),
+        format_duration(row.oldest),
+    ]

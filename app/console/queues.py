@@ -1,0 +1,86 @@
+"""The page of one queue: what it holds, what happens in it, why it stands still, and who holds its messages."""
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from app.broker.browse import browse
+from app.broker.explain import explain_whole_queue
+from app.broker.filters import MatchAll
+from app.broker.queues import change_queue, get_queue, reload_queue
+from app.console.access import Context, CurrentVisitor, needs
+from app.console.activity import SAMPLE_SECONDS, QueueActivity
+from app.console.context import ConsoleContext
+from app.console.overview import summary
+from app.console.pages import render
+from app.domain.access import Right
+from app.domain.instant import SECOND
+from app.domain.message import MessageState
+from app.domain.queue import QueueStatus
+from app.wire.explanations import queue_explanation_view
+from app.wire.queues import queue_status
+
+MAX_LOCKED = 20
+"""Locked messages on the page. Their own page has the others."""
+
+EVENT_PLOT = (("sent", "Sent"), ("delivered", "Delivered"), ("completed", "Completed"), ("failed", "Failed"))
+DEPTH_PLOT = (("waiting", "Waiting"), ("dead", "Dead-lettered"))
+
+router = APIRouter(prefix="/console/queues/{queue}")
+may_browse, may_manage = Depends(needs(Right.BROWSE, "queue")), Depends(needs(Right.MANAGE, "queue"))
+
+
+@router.get("", dependencies=[may_browse])
+async def show_queue(request: Request, context: Context, visitor: CurrentVisitor, queue: str) -> HTMLResponse:
+    """Show one queue."""
+    listed = await get_queue(context.broker.queues, queue)
+    explanation = await explain_whole_queue(context.broker.explaining, listed.queue, visitor.principal.name)
+    locked, more = await browse(context.broker.browsing, listed.queue, [MessageState.LOCKED], MatchAll(), 0, MAX_LOCKED)
+    return render(
+        request,
+        context,
+        visitor,
+        "queue.html",
+        name=queue,
+        tab="overview",
+        row=summary(context.activity, listed),
+        view=queue_status(listed.queue, listed.counts),
+        explanation=queue_explanation_view(explanation),
+        locked=locked,
+        has_more_locked=more is not None,
+        now=await context.broker.store_clock.now(),
+        plots=_plots(context, listed.queue.id),
+    )
+
+
+@router.get("/plots", dependencies=[may_browse])
+async def read_plots(context: Context, queue: str) -> dict[str, Any]:
+    """Answer the points of the plots, for a page that is open."""
+    listed = await get_queue(context.broker.queues, queue)
+    return _plots(context, listed.queue.id)
+
+
+@router.post("/status", dependencies=[may_manage])
+async def change_status(context: Context, queue: str, status: Annotated[QueueStatus, Form()]) -> RedirectResponse:
+    """Pause or resume sends and receives."""
+    found = await reload_queue(context.broker.queues, queue)
+    await change_queue(context.broker.queues, found, lambda settings: replace(settings, status=status))
+    return RedirectResponse(f"/console/queues/{queue}", 303)
+
+
+def _plots(context: ConsoleContext, queue_id: int) -> dict[str, Any]:
+    """Return the points of both plots: events a second, and messages."""
+    activity = context.activity.of(queue_id)
+    points = len(activity.series("waiting"))
+    end = context.broker.clock.now() / SECOND
+    return {
+        "times": [round(end - (points - 1 - index) * SAMPLE_SECONDS, 1) for index in range(points)],
+        "events": {label: _a_second(activity, name) for name, label in EVENT_PLOT},
+        "depth": {label: list(activity.series(name)) for name, label in DEPTH_PLOT},
+    }
+
+
+def _a_second(activity: QueueActivity, name: str) -> list[float]:
+    return [round(count / SAMPLE_SECONDS, 3) for count in activity.series(name)]

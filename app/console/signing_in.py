@@ -1,0 +1,79 @@
+"""Sign in with an API key, and sign out."""
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.console.access import (
+    Context,
+    CurrentVisitor,
+    Visitor,
+    check_token,
+    delete_session_cookie,
+    new_secret,
+    session_secret,
+    set_session_cookie,
+)
+from app.console.context import ConsoleContext
+from app.console.pages import render
+from app.domain.access import ANONYMOUS
+from app.domain.refusals import Unauthenticated
+
+SIGN_IN = "/console/sign-in"
+START = "/console"
+NOT_ACCEPTED = "This API key is not accepted: it does not exist, has expired or was revoked."
+
+router = APIRouter()
+
+
+@router.get(SIGN_IN)
+async def show_sign_in(request: Request, context: Context, next_page: str = START) -> HTMLResponse:
+    """Show the form that takes an API key."""
+    return _form(request, context, next_page)
+
+
+@router.post(SIGN_IN)
+async def sign_in(
+    request: Request,
+    context: Context,
+    api_key: Annotated[str, Form(max_length=512)] = "",
+    next_page: Annotated[str, Form(max_length=2048)] = START,
+) -> Response:
+    """Start a session, and go to the page that needed it."""
+    await check_token(request, session_secret(request) or "")
+    if context.sessions is None:
+        return RedirectResponse(START, 303)
+    try:
+        secret = await context.sessions.sign_in(api_key.strip())
+    except Unauthenticated:
+        return _form(request, context, next_page, NOT_ACCEPTED, status=401)
+    response = RedirectResponse(local_path(next_page), 303)
+    set_session_cookie(request, response, secret)
+    return response
+
+
+@router.post("/console/sign-out")
+async def sign_out(context: Context, visitor: CurrentVisitor) -> Response:
+    """End the session, in the server as well as in the browser."""
+    if context.sessions is not None:
+        await context.sessions.sign_out(visitor.secret)
+    response = RedirectResponse(SIGN_IN, 303)
+    delete_session_cookie(response)
+    return response
+
+
+def local_path(target: str) -> str:
+    """Return the path of a page of this console, and its start page for any other target."""
+    parts = urlsplit(target)
+    is_here = not parts.scheme and not parts.netloc and (parts.path == START or parts.path.startswith(START + "/"))
+    return target if is_here and target.isprintable() and "\\" not in target else START
+
+
+def _form(
+    request: Request, context: ConsoleContext, next_page: str, error: str | None = None, status: int = 200
+) -> HTMLResponse:
+    # Nobody yet: the page needs a token of its own.
+    visitor = Visitor(ANONYMOUS, session_secret(request) or new_secret(), is_signed_in=False)
+    return render(request, context, visitor, "sign_in.html", status, next_page=local_path(next_page), error=error)

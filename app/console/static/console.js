@@ -1,0 +1,115 @@
+// What every page does: times in the zone of the reader, theme, keyboard, dialogs, copies.
+import { followRows } from "./live.js";
+import { drawSparks } from "./sparkline.js";
+
+const zone = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+function showLocalTimes(root) {
+  for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
+    time.title = time.textContent;
+    time.textContent = zone.format(new Date(time.dateTime));
+  }
+}
+
+function switchTheme() {
+  const root = document.documentElement;
+  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = isDark ? "light" : "dark";
+  localStorage.setItem("theme", root.dataset.theme);
+  drawSparks(document);
+  document.dispatchEvent(new Event("theme"));
+}
+
+function open(dialog) {
+  document.getElementById(dialog).showModal();
+}
+
+async function copy(button) {
+  await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+  const label = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = label), 1500);
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.dataset.confirm && !confirm(button.dataset.confirm)) event.preventDefault();
+  if ("themeSwitch" in button.dataset) switchTheme();
+  else if (button.dataset.dialog) open(button.dataset.dialog);
+  else if (button.dataset.copy) copy(button);
+  else if ("close" in button.dataset) button.closest("dialog").close();
+});
+
+// ---- keyboard ---------------------------------------------------------------------------------------------------------
+
+const pages = { q: "/console", t: "/console/topics", s: "/console/states", x: "/console/transactions", k: "/console/keys" };
+let isGoing = false;
+
+function moveRow(step) {
+  const links = [...document.querySelectorAll("tbody tr:not([hidden]) th a, tbody tr:not([hidden]) td a.row")];
+  if (!links.length) return;
+  const current = links.findIndex((link) => link.closest("tr").contains(document.activeElement));
+  const next = current < 0 ? (step > 0 ? 0 : links.length - 1) : Math.min(Math.max(current + step, 0), links.length - 1);
+  links[next].focus();
+}
+
+const shortcuts = {
+  "/": () => document.querySelector("[data-find], input[type=search]")?.focus(),
+  "?": () => open("shortcuts"),
+  t: switchTheme,
+  j: () => moveRow(1),
+  k: () => moveRow(-1),
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (event.target.closest("input, textarea, select, [contenteditable]")) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  if (isGoing) {
+    isGoing = false;
+    const link = document.querySelector(`nav a[href="${pages[event.key]}"]`);
+    if (link) link.click();
+  } else if (event.key === "g") {
+    isGoing = true;
+    setTimeout(() => (isGoing = false), 1500);
+  } else if (shortcuts[event.key]) {
+    event.preventDefault();
+    shortcuts[event.key]();
+  }
+});
+
+// ---- find rows of this page ---------------------------------------------------------------------------------------------
+
+const find = document.querySelector("[data-find]");
+
+function filterRows() {
+  const wanted = find.value.toLowerCase();
+  let shown = 0;
+  for (const row of document.querySelectorAll("tr[data-row]")) {
+    row.hidden = !row.dataset.row.toLowerCase().includes(wanted);
+    if (!row.hidden) shown += 1;
+  }
+  const found = document.querySelector("[data-found]");
+  if (found) found.textContent = `${shown.toLocaleString("en")} queue${shown === 1 ? "" : "s"}`;
+  const address = new URL(location);
+  if (wanted) address.searchParams.set("find", find.value);
+  else address.searchParams.delete("find");
+  history.replaceState(history.state, "", address);
+}
+
+if (find && !find.value && document.querySelector("tr[data-row]")) find.addEventListener("input", filterRows);
+
+// ---- start --------------------------------------------------------------------------------------------------------------
+
+function refresh(root) {
+  showLocalTimes(root);
+  drawSparks(root);
+}
+
+refresh(document);
+document.addEventListener("htmx:after:swap", () => refresh(document));
+const table = document.querySelector("[data-live]");
+if (table) followRows(table);

@@ -1,0 +1,84 @@
+// Keeps the rows of the overview up to date by server-sent events. Only cells whose text has changed are written.
+import { drawSpark } from "./sparkline.js";
+
+const SPARK = 1;
+
+export function followRows(table) {
+  const body = table.tBodies[0];
+  const rows = new Map([...body.rows].map((row) => [row.dataset.row, row]));
+  const events = new EventSource("/console/live");
+  let lastAt = Date.now();
+
+  events.addEventListener("rows", (event) => {
+    const data = JSON.parse(event.data);
+    lastAt = data.at;
+    requestAnimationFrame(() => show(data, table, rows));
+  });
+  events.addEventListener("open", () => showConnection(null));
+  events.addEventListener("error", () => showConnection(lastAt));
+  addEventListener("pagehide", () => events.close());
+}
+
+function showConnection(lastAt) {
+  const banner = document.querySelector("[data-connection]");
+  banner.hidden = lastAt === null;
+  if (lastAt !== null) {
+    banner.textContent = `No connection to the server. The figures are those of ${new Date(lastAt).toLocaleTimeString()}. Trying again.`;
+  }
+}
+
+function show(data, table, rows) {
+  showHealth("store", data.store);
+  showHealth("lock_store", data.lock_store);
+  document.querySelector("[data-store-away]").hidden = data.store !== "away";
+  if (!data.rows) return;
+  for (const [name, value] of Object.entries(data.totals)) write(document.querySelector(`[data-total="${name}"]`), value);
+  for (const [name, cells] of Object.entries(data.rows)) {
+    const row = rows.get(name);
+    if (row) showRow(row, cells);
+  }
+  for (const name of data.gone) {
+    rows.get(name)?.classList.add("gone");
+  }
+  const isNew = Object.keys(data.rows).some((name) => !rows.has(name));
+  if (isNew && !document.querySelector("[data-find]")?.value) showNewRows(table, rows, data.rows);
+}
+
+function showRow(row, [concern, why, status, points, ...texts]) {
+  if (row.dataset.concern !== concern) row.dataset.concern = concern;
+  write(row.querySelector(".why"), why);
+  const spark = row.cells[SPARK].firstElementChild;
+  if (spark.dataset.points !== points) {
+    spark.dataset.points = points;
+    drawSpark(spark);
+  }
+  texts.forEach((text, index) => write(row.cells[SPARK + 1 + index], text));
+}
+
+function showNewRows(table, rows, changed) {
+  const model = table.tBodies[0].rows[0];
+  for (const [name, cells] of Object.entries(changed)) {
+    if (rows.has(name)) continue;
+    const row = model.cloneNode(true);
+    row.classList.remove("gone");
+    row.dataset.row = name;
+    row.querySelector(".tag")?.remove();
+    const link = row.querySelector("a");
+    link.href = `/console/queues/${encodeURIComponent(name)}`;
+    link.textContent = name;
+    table.tBodies[0].append(row);
+    rows.set(name, row);
+    showRow(row, cells);
+  }
+}
+
+function showHealth(name, state) {
+  const mark = document.querySelector(`[data-health="${name}"]`);
+  if (mark && mark.dataset.state !== state) mark.dataset.state = state;
+}
+
+function write(element, text) {
+  if (!element || element.textContent === text) return;
+  element.textContent = text;
+  if (element.tagName === "TD") element.classList.toggle("none", text === "0" || text === "–");
+}

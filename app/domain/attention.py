@@ -1,0 +1,93 @@
+"""Whether a queue needs the attention of an operator, and why."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from app.domain.instant import MINUTE, Duration, to_seconds
+from app.domain.queue import QueueCounts, QueueStatus
+
+STUCK_AFTER: Duration = 5 * MINUTE
+"""How long messages wait without a delivery before their queue counts as stuck."""
+
+MIN_GROWTH = 20
+MIN_GROWTH_RATIO = 1.2
+"""A queue grows if it has this many more messages than before, and this many times as many."""
+
+
+class Concern(StrEnum):
+    """Why a queue needs attention, the most urgent first."""
+
+    STUCK = "stuck"
+    DEAD_LETTERS = "dead_letters"
+    GROWING = "growing"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """What has happened in a queue within `period`: its counts before, and the messages that came and left."""
+
+    period: Duration
+    waiting_before: int
+    dead_lettered_before: int
+    arrived: int
+    left: int
+    delivered: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The concern about a queue, and a sentence that says why."""
+
+    concern: Concern
+    reason: str
+
+
+def attention_of(status: QueueStatus, counts: QueueCounts, trend: Trend) -> Attention | None:
+    """Return the most urgent concern about a queue, or None."""
+    waiting = counts.available + counts.blocked
+    if _is_stuck(status, counts, trend):
+        waits = _duration(counts.oldest_available or 0)
+        return Attention(
+            Concern.STUCK,
+            f"No receiver takes its messages: {_messages(counts.available)} available, the oldest for {waits}.",
+        )
+    risen = counts.dead_lettered - trend.dead_lettered_before
+    if risen > 0:
+        letters = "1 more dead letter" if risen == 1 else f"{risen:,} more dead letters"
+        return Attention(Concern.DEAD_LETTERS, f"{letters} in {_duration(trend.period)}.")
+    if waiting >= trend.waiting_before + MIN_GROWTH and waiting >= trend.waiting_before * MIN_GROWTH_RATIO:
+        came_and_went = f"{trend.arrived:,} arrived and {trend.left:,} left"
+        return Attention(Concern.GROWING, f"Growing: {came_and_went} in {_duration(trend.period)}.")
+    if status is not QueueStatus.ACTIVE and waiting:
+        return Attention(
+            Concern.PAUSED, f"{_PAUSED[status]} while {_messages(waiting)} wait{'s' if waiting == 1 else ''}."
+        )
+    return None
+
+
+_PAUSED = {
+    QueueStatus.SEND_DISABLED: "Sends are disabled",
+    QueueStatus.RECEIVE_DISABLED: "Receives are disabled",
+    QueueStatus.DISABLED: "Sends and receives are disabled",
+}
+
+
+def _is_stuck(status: QueueStatus, counts: QueueCounts, trend: Trend) -> bool:
+    if status in (QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED) or not counts.available:
+        return False
+    return (counts.oldest_available or 0) >= STUCK_AFTER and trend.period >= STUCK_AFTER and not trend.delivered
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count:,} messages"
+
+
+def _duration(duration: Duration) -> str:
+    """Format a duration in the largest whole unit."""
+    seconds = int(to_seconds(duration))
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= size:
+            number = seconds // size
+            return f"{number} {unit}{'' if number == 1 else 's'}"
+    return f"{seconds} second{'' if seconds == 1 else 's'}"

@@ -1,0 +1,90 @@
+"""The console without a network: requests pass through the whole application to a real SQLite store in memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import httpx
+
+from app.api.http.local_access import LocalAccessPolicy
+from app.api.http.request_id import RequestIdMiddleware
+from app.broker.sessions import Sessions
+from app.console.activity import SAMPLE_SECONDS, Activity
+from app.console.application import build_console
+from app.console.context import ConsoleContext
+from tests.api.api_server import MAX_REQUEST_BYTES, MAX_WAIT, ApiServer, open_api_server
+
+ORIGIN = "http://peeklock.test"
+
+
+class ConsoleServer:
+    """The console of a server, the server's API, and a browser without scripts."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self.counted = api.broker.counters
+        self.activity = Activity(self.counted)
+        self.api = api = ApiServer(replace(api.broker, counters=self.activity), api.clock, api.authenticator)
+        self.sessions = api.authenticator and Sessions(api.broker.store.sessions, api.authenticator, api.clock)
+        self.context = ConsoleContext(
+            api.context.broker,
+            api.authenticator,
+            self.sessions,
+            LocalAccessPolicy(requires_local_host=False, requires_json=False, requires_admin_header=False),
+            self.activity,
+            api.context.queue_statistics,
+            MAX_WAIT,
+            MAX_REQUEST_BYTES,
+        )
+        self.application = build_console(self.context)
+        self.http = self.browser()
+
+    def browser(self) -> httpx.AsyncClient:
+        """Return a browser without cookies."""
+        transport = httpx.ASGITransport(RequestIdMiddleware(self.application), raise_app_exceptions=False)
+        return httpx.AsyncClient(transport=transport, base_url=ORIGIN, headers={"origin": ORIGIN})
+
+    async def get(self, path: str = "", **request: object) -> httpx.Response:
+        """Load a page below /console."""
+        return await self.http.get(f"/console{path}", **request)  # type: ignore[arg-type]
+
+    async def page(self, path: str = "") -> str:
+        """Load a page that must be shown, with figures of now."""
+        await self.sample()
+        response = await self.get(path)
+        assert response.status_code == 200, response.text
+        return response.text
+
+    async def sample(self) -> None:
+        """Let the time to the next sample pass, and take it."""
+        await self.api.clock.advance(SAMPLE_SECONDS)
+        await self.activity.sample(self.context.statistics)
+
+    async def post(self, path: str, from_page: str = "", **fields: object) -> httpx.Response:
+        """Send a form with the token of a page."""
+        token = token_of((await self.get(from_page)).text)
+        return await self.http.post(f"/console{path}", data={"csrf_token": token, **fields})
+
+    async def sign_in(self, api_key: str) -> httpx.Response:
+        """Sign in with an API key."""
+        return await self.post("/sign-in", "/sign-in", api_key=api_key)
+
+
+def token_of(page: str) -> str:
+    """Return the token that a page sends with its forms."""
+    found = re.search(r'name="csrf_token" value="(\w+)"', page) or re.search(r'"X-CSRF-Token": "(\w+)"', page)
+    assert found, page
+    return found[1]
+
+
+@asynccontextmanager
+async def open_console_server(*, needs_keys: bool = False) -> AsyncIterator[ConsoleServer]:
+    """A console on an empty database. Without `needs_keys` no visitor needs to sign in."""
+    async with open_api_server(needs_keys=needs_keys) as api:
+        console = ConsoleServer(api)
+        async with console.http:
+            yield console
+        if console.sessions:
+            await console.sessions.close()

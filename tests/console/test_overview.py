@@ -1,0 +1,191 @@
+"""The overview shows each queue with its messages and rates, and says which need attention. It is live."""
+
+import asyncio
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.console.activity import RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
+from app.console.live import MAX_VIEWERS
+from tests.console.console_server import ConsoleServer
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def cells(page: str, queue: str) -> list[str]:
+    """The texts of the row of a queue, without its name and its plot."""
+    (row,) = re.findall(rf'<tr data-row="{queue}".*?</tr>', page, re.DOTALL)
+    return re.findall(r'<td class="number[^"]*">([^<]*)</td>', row)
+
+
+def names(page: str) -> list[str]:
+    """The names of the queues in the order of their rows."""
+    return re.findall(r'<tr data-row="([^"]*)"', page)
+
+
+async def test_a_row_has_the_messages_in_each_state(console: ConsoleServer) -> None:
+    api = console.api
+    for _ in range(3):
+        await api.send(body=1)
+    await api.send(body=1, delay_seconds=60)
+    locked, dead = await api.receive(max_messages=2)
+    await api.settle(dead, "dead-letter", reason="broken")
+    assert cells(await console.page(), "orders")[3:9] == ["1", "1", "1", "0", "0", "1"]
+    assert locked["state"] == "locked"
+
+
+async def test_rates_are_those_of_the_last_minute(console: ConsoleServer) -> None:
+    api = console.api
+    await api.send(body=0)
+    await console.page()
+    for body in range(12):
+        await api.send(body=body)
+    (message,) = await api.receive()
+    await api.settle(message, "complete")
+    for _ in range(RATE_SAMPLES - 1):
+        page = await console.page()
+    seconds = SAMPLE_SECONDS * RATE_SAMPLES
+    assert cells(page, "orders")[:2] == [f"{13 / seconds:.2f}", f"{1 / seconds:.2f}"]
+    for _ in range(RATE_SAMPLES):
+        page = await console.page()
+    assert cells(page, "orders")[:2] == ["–", "–"]
+
+
+async def test_samples_of_fifteen_minutes_are_kept(console: ConsoleServer) -> None:
+    await console.api.send(body=1)
+    queue = await console.api.broker.store.queues.by_name("orders")
+    assert queue is not None
+    for _ in range(SAMPLES + 5):
+        await console.sample()
+    series = console.activity.of(queue.id).series("waiting")
+    assert (len(series), set(series)) == (SAMPLES, {1})
+    assert sum(console.activity.of(queue.id).series("sent")) == 0
+
+
+async def test_events_are_still_counted_for_the_metrics(console: ConsoleServer) -> None:
+    counted = console.counted
+    console.activity.count_messages(7, "sent", 2)
+    console.activity.count("locks_expired")
+    assert (counted.messages[7, "sent"], counted["locks_expired"]) == (2, 1)
+
+
+async def test_a_queue_that_needs_attention_says_why_and_comes_first(console: ConsoleServer) -> None:
+    api = console.api
+    for queue in ("a", "z"):
+        await api.send(queue, body=1)
+    await console.page()
+    (message,) = await api.receive("z")
+    await api.settle(message, "dead-letter", "z", reason="broken")
+    page = await console.page()
+    assert names(page) == ["z", "a"]
+    assert "1 more dead letter in 10 seconds." in page
+    assert "1 needs attention" in page
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", ["a", "b", "c"]),
+        ("?sort=-name", ["c", "b", "a"]),
+        ("?sort=-available", ["b", "c", "a"]),
+        ("?find=C", ["c"]),
+    ],
+)
+async def test_the_address_says_the_order_and_which_queues(
+    console: ConsoleServer, query: str, expected: list[str]
+) -> None:
+    for queue, messages in (("a", 1), ("b", 3), ("c", 2)):
+        for body in range(messages):
+            await console.api.send(queue, body=body)
+    assert names(await console.page(query)) == expected
+
+
+async def test_an_unknown_order_and_hostile_text_are_harmless(console: ConsoleServer) -> None:
+    await console.api.send(body=1)
+    page = await console.page(f"?sort={HOSTILE}&find={HOSTILE}")
+    assert HOSTILE not in page
+    assert "No queue has" in page
+
+
+async def test_an_empty_server_says_how_to_begin(console: ConsoleServer) -> None:
+    assert "There is no queue yet" in await console.page()
+
+
+async def test_while_the_store_is_away_the_last_figures_stay_and_the_page_says_so(console: ConsoleServer) -> None:
+    def is_hidden(page: str) -> bool:
+        return re.search(r"data-store-away hidden", page) is not None
+
+    await console.api.send(body=1)
+    assert is_hidden(await console.page())
+    console.activity.snapshot = replace(console.activity.snapshot, queues=None)
+    assert not is_hidden((await console.get()).text)
+
+
+# ---- server-sent events -------------------------------------------------------------------------------------------------
+
+
+async def events(console: ConsoleServer, wanted: int, between: Any) -> list[dict[str, Any]]:
+    """Read this many events of the stream, and call `between` after each."""
+    received: list[dict[str, Any]] = []
+    sent = asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await sent.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        body = message.get("body", b"")
+        if body.startswith(b"event: rows"):
+            received.append(json.loads(body.partition(b"data: ")[2]))
+            await between(len(received))
+            if len(received) >= wanted:
+                sent.set()
+
+    scope = {
+        "type": "http", "method": "GET", "path": "/console/live", "query_string": b"", "state": {"request_id": "1"},
+        "headers": [(b"host", b"peeklock.test")], "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
+        "server": ("peeklock.test", 80), "client": ("127.0.0.1", 1), "root_path": "", "raw_path": b"/console/live",
+    }  # fmt: skip
+    task = asyncio.create_task(console.application(scope, receive, send))
+    await task
+    return received
+
+
+async def test_the_first_event_has_every_row_and_the_others_what_has_changed(console: ConsoleServer) -> None:
+    api = console.api
+    await api.request("PUT", "/queues/idle", {})
+    await api.send("busy", body=1)
+    await console.page()
+
+    async def between(number: int) -> None:
+        if number == 1:
+            await api.send("busy", body=2)
+            asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(console.sample()))
+
+    first, second, *_ = await events(console, 2, between)
+    assert (sorted(first["rows"]), first["gone"], first["store"]) == (["busy", "idle"], [], "ok")
+    assert sorted(second["rows"]) == ["busy"]
+
+
+async def test_streams_end_when_the_server_stops(console: ConsoleServer) -> None:
+    await console.api.send(body=1)
+    await console.page()
+
+    async def between(_: int) -> None:
+        asyncio.get_running_loop().call_soon(console.activity.close)
+
+    assert len(await events(console, 9, between)) == 1
+    assert console.activity.viewers == 0
+
+
+async def test_a_server_has_a_limit_of_open_views(console: ConsoleServer) -> None:
+    clock = console.api.clock
+    views = [console.activity.viewer(clock) for _ in range(MAX_VIEWERS)]
+    for view in views:
+        view.__enter__()
+    assert (await console.get("/live")).status_code == 429
+    views[0].__exit__(None, None, None)
+    assert console.activity.viewers == MAX_VIEWERS - 1

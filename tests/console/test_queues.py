@@ -1,0 +1,83 @@
+"""The page of a queue shows what it holds, why it stands still and who holds its messages; it pauses and resumes the queue."""
+
+import re
+
+import pytest
+
+from app.console.activity import SAMPLE_SECONDS
+from app.domain.access import Right
+from tests.console.console_server import ConsoleServer, token_of
+
+
+def totals(page: str) -> dict[str, str]:
+    """The numbers above the plots, by their labels."""
+    return dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page))
+
+
+async def test_the_page_has_the_messages_in_each_state(console: ConsoleServer) -> None:
+    await console.api.send(body=1)
+    await console.api.send(body=2, delay_seconds=60)
+    found = totals(await console.page("/queues/orders"))
+    assert (found["Available"], found["Scheduled"], found["Locked"], found["Oldest"]) == ("1", "1", "0", "5 s")
+
+
+async def test_the_page_explains_why_the_queue_stands_still(console: ConsoleServer) -> None:
+    await console.api.send(body=1)
+    explained = await console.api.request_json("GET", "/queues/orders/explain")
+    page = await console.page("/queues/orders")
+    assert explained["text"].partition(" ")[0] in page
+    assert re.search(r'class="explanation">[^<]{20,}<', page)
+
+
+async def test_a_locked_message_has_its_receiver_and_the_time_left(console: ConsoleServer) -> None:
+    await console.api.send(body=1)
+    await console.api.receive(receiver_id="<b>worker</b>", lock_seconds=60)
+    page = await console.page("/queues/orders")
+    assert "&lt;b&gt;worker&lt;/b&gt;" in page
+    assert "<b>worker</b>" not in page
+    assert f"{60 - SAMPLE_SECONDS:.0f} s" in page
+
+
+async def test_the_plots_have_the_events_of_each_sample(console: ConsoleServer) -> None:
+    await console.api.send(body=0)
+    await console.page()
+    for body in range(10):
+        await console.api.send(body=body)
+    await console.page()
+    plots = (await console.get("/queues/orders/plots")).json()
+    assert plots["events"]["Sent"][-1] == 10 / SAMPLE_SECONDS
+    assert plots["depth"]["Waiting"] == [1, 11]
+    assert plots["times"][1] - plots["times"][0] == SAMPLE_SECONDS
+
+
+@pytest.mark.parametrize("status", ["receive_disabled", "send_disabled", "disabled", "active"])
+async def test_sends_and_receives_are_paused_and_resumed(console: ConsoleServer, status: str) -> None:
+    await console.api.send(body=1)
+    response = await console.post("/queues/orders/status", "/queues/orders", status=status)
+    assert (response.status_code, response.headers["location"]) == (303, "/console/queues/orders")
+    assert (await console.api.request_json("GET", "/queues/orders"))["status"] == status
+    page = await console.page("/queues/orders")
+    assert ("Resume receives" in page) == (status in ("receive_disabled", "disabled"))
+    assert ("Resume sends" in page) == (status in ("send_disabled", "disabled"))
+
+
+async def test_an_unknown_queue_is_not_found(console: ConsoleServer) -> None:
+    response = await console.get("/queues/unknown")
+    assert response.status_code == 404
+    assert "unknown" in response.text
+
+
+async def test_what_a_key_may_not_do_is_not_offered_and_refused(console_with_keys: ConsoleServer) -> None:
+    api = console_with_keys.api
+    everything = {"authorization": f"Bearer {await api.new_key(*Right, principal='admin')}"}
+    for queue in ("orders", "payments"):
+        await api.request("PUT", f"/queues/{queue}", {}, headers=everything)
+    await console_with_keys.sign_in(await api.new_key(Right.BROWSE, patterns=("orders",)))
+    page = await console_with_keys.page("/queues/orders")
+    assert "Pause receives" not in page
+    fields = {"csrf_token": token_of(page), "status": "disabled"}
+    for queue in ("orders", "payments"):
+        response = await console_with_keys.http.post(f"/console/queues/{queue}/status", data=fields)
+        assert response.status_code == 403
+    assert (await console_with_keys.get("/queues/payments")).status_code == 403
+    assert (await api.request_json("GET", "/queues/orders", headers=everything))["status"] == "active"
