@@ -170,6 +170,21 @@ async def test_messages_of_a_held_group_are_tried_together_when_they_expire(stor
     assert await store_fixture.store.dead_letter(expired, "ttl_expired") == [True] * MANY
 
 
+async def test_locks_of_a_held_group_that_have_ended_are_tried_together(store_fixture: ServerFixture) -> None:
+    queue, plain = await store_fixture.queue(QueueSettings(group_in_flight=2 * MANY)), await store_fixture.queue()
+    await send(store_fixture, queue, "a", *[b"a"] * 2 * MANY)
+    await send(store_fixture, queue, "b", b"b")
+    await store_fixture.send(plain, b"1")
+    locked = await store_fixture.claim(queue, 2 * MANY + 1)
+    (of_plain,) = await store_fixture.claim(plain)
+    await store_fixture.advance_time(60)
+    later = [expiry(one, state=MessageState.SCHEDULED, delay=MINUTE, is_in_group=True) for one in locked]
+    async with hold(store_fixture, queue, "a"), asyncio.timeout(MANY):
+        freed = await store_fixture.store.release([*later, expiry(of_plain)])
+    assert freed == [*(one.envelope.group_id == "b" for one in locked), True]
+    assert await store_fixture.store.release(later[:-1]) == [True] * 2 * MANY
+
+
 async def dead_lettered(store_fixture: ServerFixture, queue: Queue, target: Queue, groups: str) -> list[Redrive]:
     """Dead-letter a message of each of these groups in a queue without a limit. Return their redrives."""
     drafts = [draft(queue, envelope=Envelope(f"{place}", group_id=group)) for place, group in enumerate(groups)]

@@ -4,6 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import structlog
@@ -18,8 +19,9 @@ from app.domain.weight import weight_of
 from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
 from app.store.records.archive import ArchiveRecords
-from app.store.records.database import BatchObserver, Database, GroupInUse, unavailable_when_closed
+from app.store.records.database import BatchObserver, Database, unavailable_when_closed
 from app.store.records.groups import any_in_group
+from app.store.records.held_groups import HeldGroups, change_apart
 from app.store.records.history import any_keeps_history
 from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
@@ -275,14 +277,25 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         with unavailable_when_closed:
             if not any_in_group(moves):
                 return await self._releases.of(moves).submit_all(moves)
-            # Apart, because a group that is in use must not keep the locks of others from ending.
-            return list(await asyncio.gather(*map(self._release_alone, moves)))
+            released = await asyncio.gather(
+                self._release_some(moves, [index for index, move in enumerate(moves) if not move.is_in_group]),
+                self._release_in_groups(moves),
+            )
+        return [any(index in some for some in released) for index in range(len(moves))]
 
-    async def _release_alone(self, move: Move) -> bool:
-        try:
-            return await self._releases.of([move]).submit(move)
-        except GroupInUse:
-            return False
+    async def _release_in_groups(self, moves: Sequence[Move]) -> set[int]:
+        """Free messages of groups, but those of held groups. Return the indexes of the moves that took effect.
+
+        Apart from the others, because a group that is in use must not keep their locks from ending.
+        """
+        in_groups = {
+            index: (move.queue_id, move.token.sequence_number) for index, move in enumerate(moves) if move.is_in_group
+        }
+        return await change_apart(self._pool, in_groups, partial(self._release_some, moves), HeldGroups())
+
+    async def _release_some(self, moves: Sequence[Move], indexes: Sequence[int]) -> set[int]:
+        chosen = [moves[index] for index in indexes]
+        return set(compress(indexes, await self._releases.of(chosen).submit_all(chosen)))
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
         """See `MessageStore`."""
