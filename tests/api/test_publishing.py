@@ -65,6 +65,24 @@ async def test_a_message_has_ended_when_all_its_receivers_have_completed_it(api:
     assert (await api.counts("orders.a"), await api.counts("orders.b")) == ({}, {})
 
 
+@pytest.mark.behaviour("S1.44")
+async def test_the_receivers_that_owe_a_settlement_are_known(api: ApiServer) -> None:
+    receivers = {"orders.a": "clerk", "orders.b": "robot", "orders.c": "auditor"}
+    for name in "abc":
+        await subscribe(api, name)
+    await publish(api)
+    taken = {queue: (await api.receive(queue, receiver_id=receiver))[0] for queue, receiver in receivers.items()}
+
+    async def owing() -> set[str]:
+        pages = [await api.request_json("GET", f"/queues/{queue}/messages?state=locked") for queue in receivers]
+        return {message["receiver_id"] for page in pages for message in page["items"]}
+
+    assert await owing() == {"clerk", "robot", "auditor"}
+    await api.settle(taken["orders.b"], "complete", "orders.b")
+    await api.settle(taken["orders.c"], "abandon", "orders.c")
+    assert await owing() == {"clerk"}
+
+
 @pytest.mark.parametrize(
     "source",
     [
