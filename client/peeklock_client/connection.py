@@ -7,6 +7,7 @@ changes nothing (docs/http.md, Operations). The server says whether a retry can 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,8 +89,8 @@ class Connection(Operations):
         if kind is None or not response.content:
             return None
         try:
-            return msgspec.json.decode(response.content, type=kind)
-        except msgspec.DecodeError as error:
+            return _decode(response.content, kind)
+        except (msgspec.DecodeError, ValueError) as error:
             raise UnexpectedAnswer(f"The answer to {method} {path} cannot be decoded: {error}") from error
 
     def _request(
@@ -162,6 +163,26 @@ def is_repeatable(request: httpx.Request) -> bool:
         or "Idempotency-Key" in request.headers
         or SAFE_POST.search(request.url.path) is not None
     )
+
+
+def _decode(content: bytes, kind: Any) -> Any:
+    """Return the JSON of an answer as this type. A number that Python cannot hold is infinite, as in its own decoder.
+
+    Every sender can send such a number. msgspec refuses it, and with it the other messages of the answer, which would
+    stay locked. Raises `msgspec.DecodeError` or `ValueError`.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(content, parse_int=_integer), kind)
+
+
+def _integer(digits: str) -> int | float:
+    """Return an integer. One with more digits than Python reads becomes infinite."""
+    try:
+        return int(digits)
+    except ValueError:
+        return float(digits)
 
 
 def _error_of(response: httpx.Response) -> Refusal | InDoubt:

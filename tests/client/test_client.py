@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 from peeklock_client import AlreadySettled, Client, LockLost, Message, NewMessage, Queue, ReceiveState, Refusal
@@ -38,6 +40,23 @@ async def test_a_body_arrives_as_it_was_sent(queue: Queue, body: Any) -> None:
     [received] = await queue.receive()
     assert (received.message.body, type(received.message.body)) == (body, type(body))
     await received.complete()
+
+
+@pytest.mark.parametrize(("number", "read"), [("1e400", math.inf), ("-1e400", -math.inf), ("9" * 5000, math.inf)])
+async def test_a_number_that_python_cannot_hold_hides_no_other_message(
+    queue: Queue, server_url: str, number: str, read: float
+) -> None:
+    await queue.send("before")
+    headers = {"Content-Type": "application/json"}
+    async with httpx.AsyncClient(base_url=server_url, headers=headers) as http:
+        sent = await http.post(f"/v1/queues/{queue.name}/messages", content=f'{{"body": {{"n": [{number}, 1.5]}}}}')
+        assert sent.status_code == 201
+    await queue.send({"due": datetime(2026, 1, 2, tzinfo=UTC)})
+    received = await queue.receive(3)
+    assert [context.message.body for context in received] == [
+        "before", {"n": [read, 1.5]}, {"due": "2026-01-02T00:00:00Z"},
+    ]  # fmt: skip
+    assert all(isinstance(context.message.enqueued_at, datetime) for context in received)
 
 
 async def test_objects_are_sent_as_json(queue: Queue) -> None:
