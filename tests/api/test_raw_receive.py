@@ -123,6 +123,18 @@ async def test_fields_that_are_too_large_for_headers_are_named(api: ApiServer) -
     assert "peeklock-lock-token" in headers
 
 
+async def test_the_content_type_counts_among_the_headers_of_a_message(api: ApiServer) -> None:
+    content_type = "text/plain; a=" + "b" * 1010
+    await api.send(body=1, content_type=content_type, subject="s" * 1024, to="t" * 1024, reply_to="r" * 1024)
+    headers = (await receive(api)).headers
+    assert headers["content-type"] == content_type
+    assert headers["peeklock-omitted"] == "to, reply_to"
+    size = sum(
+        len(name) + len(value) + 4 for name, value in headers.items() if name.startswith(("peeklock-", "content-type"))
+    )
+    assert size <= MAX_MESSAGE_HEADERS_BYTES + len("peeklock-omitted: to, reply_to\r\n")
+
+
 async def test_parameters_choose_what_is_received(api: ApiServer) -> None:
     await api.send(body=1, priority=1, message_id="low")
     await api.send(body=2, priority=9, message_id="high")

@@ -23,7 +23,7 @@ from app.domain.refusals import FieldError, InvalidRequest
 from app.wire.messages import MessageView, ReceiveMessages, ReceiveRaw, message_views
 
 MAX_MESSAGE_HEADERS_BYTES = 3 << 10
-"""Largest headers of one message. Proxies refuse an answer with a large head; nginx reads 4 KiB unless it is set."""
+"""Largest headers of one message, with its content type. Proxies refuse an answer with a large head; nginx reads 4 KiB unless it is set."""
 
 CHOSEN_BY_CLIENTS = (
     "message_id",
@@ -62,7 +62,7 @@ async def receive_raw(request: Request[Any]) -> Response:
     `Peeklock-Lock-Token`, `Peeklock-Lock-Remaining-Ms` and `Peeklock-Message-Id`. `Peeklock-Properties` has the properties
     as JSON. A text that is not visible ASCII is given as `Peeklock-Subject*` (RFC 8187). `send_raw` takes both forms.
 
-    The headers of a message have at most 3 KiB. `Peeklock-Omitted` names the fields that did not fit.
+    The headers of a message have at most 3 KiB, with its Content-Type. `Peeklock-Omitted` names the fields that did not fit.
     """
     receiving, wanted, attempt = _read(request)
     queue = await request.queue()
@@ -77,7 +77,7 @@ def message_headers(message: Message, request: Request[Any]) -> Headers:
     """Return the fields of a received message as headers, within `MAX_MESSAGE_HEADERS_BYTES`."""
     # The body is answered as it is, so nothing encodes it.
     (view,) = message_views([replace(message, body=b"", body_kind=BodyKind.NONE)], request.broker.clock.monotonic)
-    left = MAX_MESSAGE_HEADERS_BYTES
+    left = MAX_MESSAGE_HEADERS_BYTES - len(f"content-type: {message.envelope.content_type or ''}\r\n")
     headers: list[tuple[bytes, bytes]] = []
     omitted: list[str] = []
     for field, name, value in _fields(view):
