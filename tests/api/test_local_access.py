@@ -16,6 +16,7 @@ from app.api.http.local_access import (
     CROSS_SITE,
     FORM_FROM_PAGE,
     HOST_NOT_LOCAL,
+    KEY_FROM_PAGE,
     NO_ADMIN_HEADER,
     NOT_JSON,
     LocalAccessPolicy,
@@ -112,6 +113,8 @@ TABLE: list[tuple[LocalAccessPolicy, dict[str, str], str | None]] = [
     (KEYS, {**LOCAL_HEADERS, "peeklock-local-admin": "true"}, None),
     (KEYS, {"host": "evil.example", "peeklock-local-admin": "true"}, HOST_NOT_LOCAL),
     (KEYS, {**LOCAL_HEADERS, "origin": "null", "peeklock-local-admin": "true"}, CROSS_SITE),
+    (KEYS, {**PAGE_HEADERS, "peeklock-local-admin": "true"}, None),
+    (replace(LISTED, requires_admin_header=True), {**LOCAL_HEADERS, "origin": "https://shop.example", "peeklock-local-admin": "true"}, KEY_FROM_PAGE),
 ]  # fmt: skip
 
 

@@ -34,6 +34,10 @@ FORM_FROM_PAGE = f"This server needs no API key, so it takes no form from a web 
 NOT_JSON = (
     f"This server needs no API key, so the body of this call is JSON. Send it as application/json, or {KEY_ADVICE}."
 )
+KEY_FROM_PAGE = (
+    "Without an API key, a page of another site makes and revokes none: its key would outlast the listing of its origin. "
+    "Use `peeklock key` on this machine."
+)
 NO_ADMIN_HEADER = (
     "This server needs no API key yet. To make or revoke a key without one, use `peeklock key` on this machine, or send "
     f"the header `{LOCAL_ADMIN}: true`."
@@ -45,8 +49,8 @@ class LocalAccessPolicy:
     """What one operation requires of a request without an API key.
 
     `requires_local_host`: the Host must name this machine. `requires_json`: a body must be JSON; otherwise it may have
-    any type. `requires_admin_header`: the request must have the header `LOCAL_ADMIN`. `allowed_origins`: the other sites
-    whose pages may send requests, as they may send them with an API key.
+    any type. `requires_admin_header`: the request must have the header `LOCAL_ADMIN`, and come from no page of another
+    site. `allowed_origins`: the other sites whose pages may send other requests, as they may send them with an API key.
     """
 
     requires_local_host: bool
@@ -63,6 +67,8 @@ class LocalAccessPolicy:
             content_type = header_values.get(b"content-type", b"").decode("latin-1")
             if violation := self._body_violation(content_type, from_page=b"origin" in header_values):
                 return violation
+        if self.requires_admin_header and self._is_cross_site(header_values):
+            return KEY_FROM_PAGE
         if self.requires_admin_header and header_values.get(LOCAL_ADMIN.lower().encode()) != b"true":
             return NO_ADMIN_HEADER
         return None
@@ -70,19 +76,18 @@ class LocalAccessPolicy:
     def origin_violation(self, headers: Headers) -> str | None:
         """Return why the host or the origin of a request is refused and what to do instead, None if both are accepted."""
         header_values = dict(headers)
-        host = header_values.get(b"host", b"").decode("latin-1").lower()
-        origin = header_values.get(b"origin")
-        if self.requires_local_host and not is_loopback_host(host):
+        if self.requires_local_host and not is_loopback_host(_host(header_values)):
             return HOST_NOT_LOCAL
-        if origin not in self.allowed_origins and self._is_cross_site(header_values, origin, host):
+        if header_values.get(b"origin") not in self.allowed_origins and self._is_cross_site(header_values):
             return CROSS_SITE
         return None
 
     @staticmethod
-    def _is_cross_site(header_values: dict[bytes, bytes], origin: bytes | None, host: str) -> bool:
+    def _is_cross_site(header_values: dict[bytes, bytes]) -> bool:
         if header_values.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
             return True
-        return origin is not None and not is_same_origin(origin.decode("latin-1").lower(), host)
+        origin = header_values.get(b"origin")
+        return origin is not None and not is_same_origin(origin.decode("latin-1").lower(), _host(header_values))
 
     def _body_violation(self, content_type: str, *, from_page: bool) -> str | None:
         if content_type.partition(";")[0].strip().lower() in FORM_CONTENT_TYPES:
@@ -116,6 +121,10 @@ def is_same_origin(origin: str, host: str) -> bool:
 def has_body(headers: dict[bytes, bytes]) -> bool:
     """Return whether a request has a body (RFC 9112, 6)."""
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").lstrip(b"0") != b""
+
+
+def _host(header_values: dict[bytes, bytes]) -> str:
+    return header_values.get(b"host", b"").decode("latin-1").lower()
 
 
 def _is_loopback_address(name: str) -> bool:
