@@ -19,6 +19,7 @@ from app.api.application import build_application
 from app.api.http.asgi import Receive, Scope, Send
 from app.api.http.context import AppContext
 from app.api.http.metrics import Metrics
+from app.api.http.metrics_page import MetricsPage
 from app.api.http.queue_statistics import QueueStatistics
 from app.api.http.request_id import RequestIdMiddleware
 from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
@@ -140,7 +141,7 @@ class ServerApplication:
         opened = open_services(self._settings, self._metrics, self._activity, clock, self._backends)
         async with opened as services, AsyncExitStack() as stack:
             context = self._context(services)
-            stack.push_async_callback(context.queue_statistics.close)
+            stack.push_async_callback(context.metrics_page.close)
             application = build_application(context)
             if self._settings.console:
                 console = open_console(context, services.sessions, self._activity, _report)
@@ -176,6 +177,7 @@ class ServerApplication:
 
     def _context(self, services: Services) -> AppContext:
         parts = services.components
+        statistics = QueueStatistics(parts.store.queues, parts.lock_store, self._metrics, parts.clock)
         return AppContext(
             services.broker,
             services.authenticator,
@@ -185,7 +187,7 @@ class ServerApplication:
             lambda: self._is_draining,
             ByteBudget(_request_budget(self._settings), Overloaded),
             parts.response_limits.budget,
-            QueueStatistics(parts.store.queues, parts.lock_store, self._metrics, parts.clock),
+            MetricsPage(self._metrics, statistics, parts.clock),
             _secret(self._settings.metrics_key),
             self._settings.metrics_per_queue,
             self._settings.is_loopback,

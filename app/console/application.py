@@ -37,7 +37,7 @@ async def open_console(
     context: AppContext, sessions: Sessions | None, activity: Activity, report: ErrorReporter
 ) -> AsyncGenerator[FastAPI]:
     """Keep the activity of queues up to date, and return the application of the console."""
-    clock, statistics = context.broker.clock, context.queue_statistics
+    clock, statistics = context.broker.clock, context.metrics_page.statistics
     loop = BackgroundLoop("activity", partial(activity.sample, statistics), clock, report=report)
     policy = LocalAccessPolicy(context.is_loopback, requires_json=False, requires_admin_header=False)
     console = ConsoleContext(

@@ -10,6 +10,7 @@ import httpx
 from app.api.application import build_application
 from app.api.http.context import AppContext
 from app.api.http.metrics import Metrics
+from app.api.http.metrics_page import MetricsPage
 from app.api.http.queue_statistics import QueueStatistics
 from app.api.http.request_id import RequestIdMiddleware
 from app.assembly import assemble_verbs
@@ -38,16 +39,18 @@ class ApiServer:
         self.authenticator = authenticator
         self.request_budget = ByteBudget(2 * MAX_REQUEST_BYTES, Overloaded)
         limits = broker.response_limits
+        metrics = Metrics()
+        statistics = QueueStatistics(broker.store.queues, broker.lock_store, broker.counters, broker.clock)
         self.context = AppContext(
             assemble_verbs(broker),
             authenticator,
-            Metrics(),
+            metrics,
             MAX_REQUEST_BYTES,
             MAX_WAIT,
             lambda: self.middleware.is_draining,
             self.request_budget,
             limits.budget,
-            QueueStatistics(broker.store.queues, broker.lock_store, broker.counters, broker.clock),
+            MetricsPage(metrics, statistics, broker.clock),
             METRICS_KEY,
         )
         self.middleware = RequestIdMiddleware(build_application(self.context))

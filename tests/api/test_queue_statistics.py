@@ -173,6 +173,18 @@ async def test_requests_within_a_second_share_one_collection(api: ApiServer) -> 
     assert store.asked == 2
 
 
+async def test_callers_who_see_totals_share_one_answer_a_second(api_with_keys: ApiServer) -> None:
+    await prepare(api_with_keys)
+    first, second = (f'peeklock_events_total{{event="locks_expired"}} {count}.0' for count in (1, 2))
+    api_with_keys.context.metrics.count("locks_expired")
+    assert first in await read_metrics(api_with_keys)
+    api_with_keys.context.metrics.count("locks_expired")
+    assert first in await read_metrics(api_with_keys)
+    assert second in await read_metrics(api_with_keys, METRICS_KEY)
+    await api_with_keys.clock.advance(1)
+    assert second in await read_metrics(api_with_keys)
+
+
 async def test_a_slow_store_is_up_with_its_last_known_counts(api: ApiServer) -> None:
     await api.send()
     store = CountingStore(api)

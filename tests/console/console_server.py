@@ -34,7 +34,7 @@ class ConsoleServer:
             self.sessions,
             LocalAccessPolicy(requires_local_host=False, requires_json=False, requires_admin_header=False),
             self.activity,
-            api.context.queue_statistics,
+            api.context.metrics_page.statistics,
             MAX_WAIT,
             MAX_REQUEST_BYTES,
         )

@@ -1,4 +1,4 @@
-"""Levels of JSON are counted exactly, whatever its strings contain, at any place in a large body."""
+"""Levels of JSON are counted exactly, with any text in its strings, at any place in a large body."""
 
 import json
 

@@ -1,6 +1,5 @@
 """Liveness, readiness and metrics of a server."""
 
-from dataclasses import replace
 from hmac import compare_digest
 
 from app.api.http.authorize import Authorization, bearer_token
@@ -46,8 +45,7 @@ async def read_metrics(request: Request[None]) -> Response:
     is 0. While it is slow, `peeklock_store_slow` is 1 and its metrics are the last known ones.
     """
     per_queue = request.context.metrics_per_queue and await _may_see_queue_names(request)
-    snapshot = replace(await request.context.queue_statistics.snapshot(), per_queue=per_queue)
-    return Response(content=request.context.metrics.render(snapshot), content_type=PROMETHEUS)
+    return Response(content=await request.context.metrics_page.read(per_queue=per_queue), content_type=PROMETHEUS)
 
 
 async def _may_see_queue_names(request: Request[None]) -> bool:

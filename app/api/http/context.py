@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.api.http.metrics import Metrics
-from app.api.http.queue_statistics import QueueStatistics
+from app.api.http.metrics_page import MetricsPage
 from app.broker.broker import Broker
 from app.broker.keys import Authenticator
 from app.runtime.byte_budget import ByteBudget
@@ -28,7 +28,7 @@ class AppContext:
     is_draining: Callable[[], bool]
     request_budget: ByteBudget
     response_budget: ByteBudget
-    queue_statistics: QueueStatistics
+    metrics_page: MetricsPage
     metrics_key: str | None = None
     metrics_per_queue: bool = True
     is_loopback: bool = False
