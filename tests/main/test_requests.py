@@ -30,6 +30,14 @@ def test_a_body_is_counted_while_it_streams(serve: Serve) -> None:
     assert send_request(service, "GET", "/v1/queues").json()["items"] == []
 
 
+def test_zeros_before_a_length_change_nothing(serve: Serve) -> None:
+    service = serve()
+    for zeros in (1, 5_000):
+        head = f"POST /v1/queues/zeros/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: {'0' * zeros}2\r\n"
+        answer = raw_response(service.url, f"{head}Connection: close\r\n\r\n{{}}".encode())
+        assert answer.startswith(b"HTTP/1.1 201 "), answer
+
+
 def test_the_largest_batch_fits_into_the_smallest_budget(serve: Serve) -> None:
     """An entry counts for more than its bytes. A batch that never fits would be answered 503 again and again."""
     service = serve(max_request_bytes=MAX_BYTES, max_request_bytes_in_flight=1 << 20)
