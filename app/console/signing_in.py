@@ -74,6 +74,6 @@ def local_path(target: str) -> str:
 def _form(
     request: Request, context: ConsoleContext, next_page: str, error: str | None = None, status: int = 200
 ) -> HTMLResponse:
-    # Nobody yet: the page needs a token of its own.
+    # No session exists yet, so the page needs a token of its own.
     visitor = Visitor(ANONYMOUS, session_secret(request) or new_secret(), is_signed_in=False)
     return render(request, context, visitor, "sign_in.html", status, next_page=local_path(next_page), error=error)
