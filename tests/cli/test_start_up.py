@@ -21,21 +21,35 @@ from app.cli import app
 try:
     app(sys.argv[1:], prog_name="peeklock")
 finally:
-    print("imported:", *sys.modules, file=sys.stderr)
+    print("reported:", *sys.modules, file=sys.stderr)
+"""
+
+
+REPORT_OF_CERTIFICATES = """
+import ssl, sys
+context = ssl.create_default_context
+ssl.create_default_context = lambda *given, **named: print("reported: certificates", file=sys.stderr) or context(*given, **named)
+from app.cli import app
+app(sys.argv[1:], prog_name="peeklock")
 """
 
 
 def imported_by(*arguments: str) -> set[str]:
     """Run a command, and return the modules that it has imported."""
+    return reported_by(REPORT, *arguments)
+
+
+def reported_by(program: str, *arguments: str, variables: dict[str, str] | None = None) -> set[str]:
+    """Run a command in a program, and return the words that the program reports."""
     done = subprocess.run(
-        [sys.executable, "-c", REPORT, *arguments],
-        env=environment(),
+        [sys.executable, "-c", program, *arguments],
+        env=variables or environment(),
         capture_output=True,
         text=True,
         check=False,
         timeout=TIMEOUT_SECONDS,
     )
-    return set(done.stderr.rpartition("imported: ")[2].split())
+    return set(done.stderr.rpartition("reported: ")[2].split())
 
 
 @pytest.mark.parametrize(
@@ -55,6 +69,23 @@ def test_a_command_of_a_client_imports_no_server_and_no_slow_library(command: tu
     modules = imported_by(*command)
     assert "app.cli.output" in modules
     assert modules.isdisjoint(SLOW)
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy", "is_read"),
+    [
+        ("http://127.0.0.1:1", {}, False),
+        ("https://127.0.0.1:1", {}, True),
+        ("http://127.0.0.1:1", {"HTTP_PROXY": "https://127.0.0.1:1"}, True),
+    ],
+    ids=["plain", "encrypted", "through an encrypted proxy"],
+)
+def test_certificates_are_read_only_where_a_request_can_be_encrypted(
+    url: str, proxy: dict[str, str], is_read: bool
+) -> None:
+    without_proxies = {name: value for name, value in environment().items() if not name.lower().endswith("_proxy")}
+    reported = reported_by(REPORT_OF_CERTIFICATES, "queue", "list", "--url", url, variables=without_proxies | proxy)
+    assert ("certificates" in reported) == is_read
 
 
 @pytest.mark.parametrize("command", [("--version",), ("queue", "create", "--help"), ("send", "--help")], ids=" ".join)
