@@ -75,7 +75,7 @@ class MessageView(msgspec.Struct, omit_defaults=True):
     sequence_number: int
     message_id: str
     state: ViewedState
-    priority: int
+    priority: Priority
     enqueued_at: Timestamp
     available_at: Timestamp
     delivery_count: int

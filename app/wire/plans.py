@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from app.domain.plan import MAX_SAMPLE_SIZE, MessageSummary, Plan
-from app.wire.field_types import STATE_NAMES, StateName, Timestamp
+from app.wire.field_types import STATE_NAMES, Priority, StateName, Timestamp
 from app.wire.times import to_wire
 
 DryRun: TypeAlias = Annotated[
@@ -22,7 +22,7 @@ class SampleMessage(msgspec.Struct, omit_defaults=True):
     sequence_number: int
     message_id: str
     state: StateName
-    priority: int
+    priority: Priority
     enqueued_at: Timestamp
     subject: str | None = None
     dead_letter_reason: str | None = None

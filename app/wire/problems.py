@@ -35,7 +35,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
 
     type: str
     title: str
-    status: int
+    status: Annotated[int, msgspec.Meta(ge=400, le=599)]
     detail: str
     code: str
     tracking_id: str

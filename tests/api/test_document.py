@@ -172,6 +172,21 @@ def test_numbers_have_formats() -> None:
             assert schema["format"] == ("int32" if is_small else "int64"), where
 
 
+def test_a_field_that_was_received_can_be_sent_in_typed_languages() -> None:
+    """A client in Java or Go does not compile if it sends a received priority of 64 bits as one of 32."""
+    sent, received = (SCHEMAS[name]["properties"] for name in ("SendMessage", "MessageView"))
+    for field in sent.keys() & received.keys():
+        if "format" in sent[field]:
+            assert received[field]["format"] == sent[field]["format"], field
+    assert SCHEMAS["Problem"]["properties"]["status"]["format"] == "int32"
+
+
+def test_a_cause_is_that_of_a_lost_lock_or_of_a_rollback() -> None:
+    cause = SCHEMAS["Problem"]["properties"]["cause"]
+    assert {"expired", "timeout"} <= {*cause["enum"]}
+    assert cause["description"] == "Why the lock was lost, or the transaction was rolled back."
+
+
 def test_properties_have_no_union_of_scalars() -> None:
     """Nor the schema `{}`, of which clients in Go have pointers, nor `true`, of which some in Python lose the values."""
     assert SCHEMAS["Properties"]["additionalProperties"] == {"description": "A text, a number, true, false or null."}
