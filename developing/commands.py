@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.options import option_parser
 from developing.checks import CHECKS, run_check
 from developing.environment import make_venv, prepare, prepare_node, prepare_sdk
-from developing.machine import apt_install, install_compilers, install_java, install_servers
+from developing.machine import apt_install, install_browser, install_compilers, install_java, install_servers
 from developing.parallel import run_parallel
 from developing.paths import BIN, CLIENT, ENVIRONMENT, GENERATE, OPENAPI, PIPELINE, PIPELINE_TESTS, PYTHON, ROOT
 from developing.processes import call, output, status
@@ -49,6 +49,8 @@ def test(arguments: argparse.Namespace) -> int:
         return run_tests(["--sdks"], arguments.rest or ["tests/sdks"])
     prepare("run", "test", "helm", *PACKAGES)
     install_servers(arguments.without)
+    install_browser()
+    prepare_node()
     checked = 0 if arguments.rest else check(arguments)
     choices = [f"--faults={arguments.faults}", *(f"--without={kind}" for kind in arguments.without)]
     tested = run_tests(choices, arguments.rest)

@@ -45,7 +45,7 @@ def prepare(*groups: str) -> None:
 
 
 def prepare_node() -> None:
-    """Install the one tool from npm into `.venv/node`, with the Node.js that pyright includes."""
+    """Install the tools from npm into `.venv/node`, with the Node.js that pyright includes."""
     with environment_lock():
         install_from_npm(VENV, ROOT / "openapi/package.json", NODE)
 

@@ -1,4 +1,4 @@
-"""Installs what this machine needs besides Python: database servers, Java, Debian packages."""
+"""Installs what this machine needs besides Python: database servers, Java, a browser, Debian packages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from developing.paths import PYTHON
 from developing.processes import Refusal, call, output, say
 
 SERVERS = {"postgresql": "postgresql", "mariadb": "mariadb-server", "redis": "redis-server"}  # and their packages
+BROWSER = "chromium"
 JAVA, JAVA_PACKAGE = 17, "openjdk-17-jre-headless"
 JAVA_ANNOTATIONS = Path("/usr/share/java/geronimo-annotation-1.3-spec.jar")
 """The annotation `Generated`, which the SDK for Java uses."""
@@ -29,6 +30,12 @@ def install_java() -> None:
     """Install the Java runtime that Spark needs, if Java is missing or older."""
     if java_version() < JAVA:
         apt_install(JAVA_PACKAGE)
+
+
+def install_browser() -> None:
+    """Install the browser that the tests of the console drive, if it is missing."""
+    if shutil.which(BROWSER) is None:
+        apt_install(BROWSER)
 
 
 def install_compilers() -> None:

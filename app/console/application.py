@@ -22,6 +22,7 @@ from app.console.activity import Activity
 from app.console.context import ConsoleContext
 from app.console.pages import render
 from app.console.signing_in import SIGN_IN
+from app.console.summaries import Summaries
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.runtime.background_loop import BackgroundLoop, ErrorReporter
 
@@ -46,6 +47,7 @@ async def open_console(
         sessions,
         policy,
         activity,
+        Summaries(activity),
         statistics,
         context.long_poll_cap_seconds,
         context.max_request_bytes,

@@ -8,6 +8,7 @@ from app.broker.broker import Broker
 from app.broker.keys import Authenticator
 from app.broker.sessions import Sessions
 from app.console.activity import Activity
+from app.console.summaries import Summaries
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class ConsoleContext:
     sessions: Sessions | None
     policy: LocalAccessPolicy
     activity: Activity
+    summaries: Summaries
     statistics: QueueStatistics
     time_limit_seconds: float
     max_request_bytes: int

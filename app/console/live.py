@@ -10,13 +10,13 @@ from fastapi.responses import Response, StreamingResponse
 from app.console.access import Context, CurrentVisitor, Visitor
 from app.console.activity import SAMPLE_SECONDS
 from app.console.context import ConsoleContext
-from app.console.overview import QueueSummary, summaries, totals
-from app.console.pages import format_duration, format_number, format_rate
+from app.console.formats import format_number, format_rate
+from app.console.overview import browsable_rows, totals
 from app.domain.instant import SECOND
 from app.domain.refusals import RateLimited
 
 MAX_VIEWERS = 100
-"""Open views of a process. Each has a connection, and a row in memory for each of its queues."""
+"""Open views of a process. Each has a connection, and refers to the rows that it was sent."""
 
 RETRY = b"retry: 2000\n\n"
 """A browser that has lost the stream asks for it again after two seconds."""
@@ -54,9 +54,10 @@ def _event(context: ConsoleContext, visitor: Visitor, sent: dict[str, list[str]]
         "lock_store": snapshot.lock_store,
     }
     if snapshot.queues is not None:
-        rows = summaries(context.activity, visitor)
-        changed = {row.name: cells for row in rows if (cells := row_cells(row)) != sent.get(row.name)}
-        gone = sent.keys() - {row.name for row in rows}
+        rows = browsable_rows(context, visitor)
+        current = {row.name: context.summaries.cells(row.name) for row in rows}
+        changed = {name: cells for name, cells in current.items() if cells != sent.get(name)}
+        gone = sent.keys() - current.keys()
         for name in gone:
             del sent[name]
         sent.update(changed)
@@ -66,23 +67,3 @@ def _event(context: ConsoleContext, visitor: Visitor, sent: dict[str, list[str]]
             for name, value in totals(rows).items()
         }
     return b"event: rows\ndata: " + _encode(data) + b"\n\n"
-
-
-def row_cells(row: QueueSummary) -> list[str]:
-    """Return the texts of a row, in the order of the cells that a page marks as live."""
-    return [
-        row.concern,
-        row.attention.reason if row.attention else "",
-        row.status,
-        ",".join(map(str, row.spark)),
-        format_rate(row.rate_in),
-        format_rate(row.rate_out),
-        format_rate(row.rate_failed),
-        format_number(row.available),
-        format_number(row.locked),
-        format_number(row.scheduled),
-        format_number(row.deferred),
-        format_number(row.blocked),
-        format_number(row.dead_lettered),
-        format_duration(row.oldest),
-    ]

@@ -1,7 +1,6 @@
 """Pages from templates. Every value is escaped, and a value that a template does not have is an error."""
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import app
 from app.console.access import CSRF_FIELD, Visitor, session_secret, set_session_cookie
 from app.console.assets import asset_url
 from app.console.context import ConsoleContext
-from app.domain.instant import Duration, Instant, to_seconds
+from app.console.formats import format_bytes, format_duration, format_number, format_rate, format_time
 from app.wire.times import to_wire
 
 CONTENT_SECURITY_POLICY = (
@@ -57,50 +56,6 @@ def render(
 def is_fragment(request: Request) -> bool:
     """Return whether a script of the page asks for a part of it."""
     return request.headers.get("hx-request") == "true" and request.headers.get("hx-request-type") != "full"
-
-
-def format_number(number: float) -> str:
-    """Format a number with separators between thousands."""
-    return f"{number:,.0f}"
-
-
-def format_rate(rate: float) -> str:
-    """Format a rate a second: two digits below 10, and a dash for none."""
-    if rate == 0:
-        return "–"
-    return f"{rate:.2f}" if rate < 1 else f"{rate:.1f}" if rate < 10 else f"{rate:,.0f}"
-
-
-def format_duration(duration: Duration | None) -> str:
-    """Format a duration in its two largest units, as `3 h 20 min`; a dash for None."""
-    if duration is None:
-        return "–"
-    seconds = to_seconds(duration)
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, seconds = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {seconds:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes:02d} min"
-    return f"{hours // 24} d {hours % 24} h"
-
-
-def format_bytes(size: float) -> str:
-    """Format a number of bytes in the largest unit of 1024 that fits."""
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} GiB"
-
-
-def format_time(instant: Instant) -> str:
-    """Format an instant for people, in UTC; a script shows it in the zone of the reader."""
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=instant)).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 FILTERS: Mapping[str, Callable[..., str]] = {

@@ -13,8 +13,8 @@ from app.broker.queues import change_queue, get_queue, reload_queue
 from app.console.access import Context, CurrentVisitor, needs
 from app.console.activity import SAMPLE_SECONDS, QueueActivity
 from app.console.context import ConsoleContext
-from app.console.overview import summary
 from app.console.pages import render
+from app.console.summaries import summary
 from app.domain.access import Right
 from app.domain.instant import SECOND
 from app.domain.message import MessageState

@@ -15,6 +15,7 @@ from app.broker.sessions import Sessions
 from app.console.activity import SAMPLE_SECONDS, Activity
 from app.console.application import build_console
 from app.console.context import ConsoleContext
+from app.console.summaries import Summaries
 from tests.api.api_server import MAX_REQUEST_BYTES, MAX_WAIT, ApiServer, open_api_server
 
 ORIGIN = "http://peeklock.test"
@@ -34,6 +35,7 @@ class ConsoleServer:
             self.sessions,
             LocalAccessPolicy(requires_local_host=False, requires_json=False, requires_admin_header=False),
             self.activity,
+            Summaries(self.activity),
             api.context.metrics_page.statistics,
             MAX_WAIT,
             MAX_REQUEST_BYTES,

@@ -9,6 +9,7 @@ from app.wire.index import Index, IndexLinks
 GUIDES = (
     "docs/http.md",
     "docs/command-line.md",
+    "docs/console.md",
     "docs/sdks.md",
     "docs/testing.md",
     "docs/protocol.md",

@@ -1,0 +1,115 @@
+"""One row for each queue: what it holds, what happens in it and whether it needs attention. Made once for all viewers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.broker.queues import QueueWithCounts
+from app.console.activity import SAMPLES, Activity
+from app.console.formats import format_duration, format_number, format_rate
+from app.domain.attention import Attention, attention_of
+from app.domain.instant import Duration
+
+SPARK_POINTS = 30
+"""Points of a sparkline: each is the sum of as many samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """One row of the overview."""
+
+    name: str
+    status: str
+    available: int
+    locked: int
+    scheduled: int
+    deferred: int
+    blocked: int
+    dead_lettered: int
+    uncommitted: int
+    oldest: Duration | None
+    rate_in: float
+    rate_out: float
+    rate_failed: float
+    spark: tuple[int, ...]
+    attention: Attention | None
+
+    @property
+    def concern(self) -> str:
+        """The concern about the queue, empty if there is none."""
+        return self.attention.concern.value if self.attention else ""
+
+
+class Summaries:
+    """The rows of the newest sample, by name. A row that has not changed stays the same object."""
+
+    def __init__(self, activity: Activity) -> None:
+        self._activity = activity
+        self._number = -1
+        self._rows: list[QueueSummary] = []
+        self._cells: dict[str, list[str]] = {}
+
+    def rows(self) -> list[QueueSummary]:
+        """Return the rows of all queues."""
+        if self._number != self._activity.number:
+            self._number = self._activity.number
+            self._rows = [summary(self._activity, listed) for listed in self._activity.snapshot.queues or ()]
+            self._cells = {row.name: self._shared_cells(row) for row in self._rows}
+        return self._rows
+
+    def cells(self, name: str) -> list[str]:
+        """Return the texts of the row of a queue, as `row_cells` does."""
+        return self._cells[name]
+
+    def _shared_cells(self, row: QueueSummary) -> list[str]:
+        """Return the texts of a row: those of the sample before, if they are the same."""
+        cells, before = row_cells(row), self._cells.get(row.name)
+        return before if before == cells else cells
+
+
+def summary(activity: Activity, listed: QueueWithCounts) -> QueueSummary:
+    """Return the row of one queue."""
+    of_queue, counts = activity.of(listed.queue.id), listed.counts
+    return QueueSummary(
+        name=listed.queue.name,
+        status=listed.queue.settings.status.value,
+        available=counts.available,
+        locked=counts.locked,
+        scheduled=counts.scheduled,
+        deferred=counts.deferred,
+        blocked=counts.blocked,
+        dead_lettered=counts.dead_lettered,
+        uncommitted=counts.uncommitted,
+        oldest=counts.oldest_available,
+        rate_in=of_queue.rate("sent"),
+        rate_out=of_queue.rate("completed"),
+        rate_failed=of_queue.rate("failed"),
+        spark=_spark(of_queue.series("sent")),
+        attention=attention_of(listed.queue.settings.status, counts, of_queue.trend()),
+    )
+
+
+def row_cells(row: QueueSummary) -> list[str]:
+    """Return the texts of a row, in the order of the cells that a page marks as live."""
+    return [
+        row.concern,
+        row.attention.reason if row.attention else "",
+        row.status,
+        ",".join(map(str, row.spark)),
+        format_rate(row.rate_in),
+        format_rate(row.rate_out),
+        format_rate(row.rate_failed),
+        format_number(row.available),
+        format_number(row.locked),
+        format_number(row.scheduled),
+        format_number(row.deferred),
+        format_number(row.blocked),
+        format_number(row.dead_lettered),
+        format_duration(row.oldest),
+    ]
+
+
+def _spark(series: Sequence[int]) -> tuple[int, ...]:
+    """Return the series in fewer points, the newest last, with zeros before its beginning."""
+    step = SAMPLES // SPARK_POINTS
+    padded = [0] * (SAMPLES - len(series)) + list(series)
+    return tuple(sum(padded[start : start + step]) for start in range(0, SAMPLES, step))

@@ -1,0 +1,171 @@
+"""The console in a real browser: live figures, keyboard, themes, sizes, hostile content, accessibility and its weight."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from tests.console.browser import TIMEOUT_MS, open_browser, open_screen
+from tests.databases import RunResources
+from tests.peeklock_process import PeeklockProcess
+
+AXE = Path(sys.prefix) / "node/node_modules/axe-core/axe.min.js"
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+MAX_FIRST_PAINT_BYTES = 100 << 10
+
+
+@pytest.fixture
+def server(run_resources: RunResources, tmp_path: Path) -> Iterator[PeeklockProcess]:
+    """A server over SQLite that needs no key."""
+    directory = run_resources.with_tables(tmp_path)
+    process = PeeklockProcess(directory)
+    yield process
+    process.end()
+
+
+@pytest.fixture
+def call(server: PeeklockProcess) -> Iterator[Callable[..., Any]]:
+    """Call the API of the server: `call("POST", "/queues/orders/messages", body=1)`."""
+    with httpx.Client(base_url=f"{server.url}/v1", timeout=60) as client:
+
+        def request(method: str, path: str, **body: Any) -> Any:
+            response = client.request(method, path, json=body)
+            assert response.is_success, response.text
+            return response.json() if response.content else None
+
+        yield request
+
+
+def available(page: Page, queue: str) -> Locator:
+    """The cell with the available messages of a queue."""
+    return page.locator(f"tr[data-row={queue}] td.number").nth(3)
+
+
+async def test_figures_change_while_the_page_is_open(server: PeeklockProcess, call: Callable[..., Any]) -> None:
+    call("POST", "/queues/orders/messages", body=1)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open()
+        await expect(available(page, "orders")).to_have_text("1")
+        call("POST", "/queues/orders/messages", body=2)
+        call("POST", "/queues/payments/messages", body=1)
+        await expect(available(page, "orders")).to_have_text("2", timeout=TIMEOUT_MS)
+        await page.wait_for_selector("tr[data-row=payments]")
+
+
+async def test_a_lost_connection_is_said_and_nothing_is_lost_after_it(
+    server: PeeklockProcess, call: Callable[..., Any]
+) -> None:
+    call("POST", "/queues/orders/messages", body=1)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open()
+        banner = page.locator("[data-connection]")
+        assert await banner.is_hidden()
+        await page.route("**/console/live", lambda route: route.abort())
+        await page.reload()
+        await banner.wait_for(state="visible")
+        assert (await banner.text_content() or "").startswith("No connection to the server.")
+        call("POST", "/queues/orders/messages", body=2)
+        await page.unroute("**/console/live")
+        await banner.wait_for(state="hidden")
+        await expect(available(page, "orders")).to_have_text("2", timeout=TIMEOUT_MS)
+        screen.faults.clear()  # the browser reports the aborted requests
+
+
+async def test_every_page_is_reached_by_the_keyboard(server: PeeklockProcess, call: Callable[..., Any]) -> None:
+    for queue in ("alpha", "beta"):
+        call("POST", f"/queues/{queue}/messages", body=1)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open()
+        await page.keyboard.press("?")
+        await page.locator("dialog#shortcuts").wait_for(state="visible")
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("/")
+        await page.keyboard.type("bet")
+        assert await page.locator("tr[data-row]:visible").count() == 1
+        assert "find=bet" in page.url
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("j")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/console/queues/beta")
+        await page.keyboard.press("g")
+        await page.keyboard.press("q")
+        await page.wait_for_url("**/console")
+
+
+@pytest.mark.parametrize("width", [375, 768, 2560])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
+    server: PeeklockProcess, call: Callable[..., Any], width: int, theme: str
+) -> None:
+    call("POST", "/queues/orders/messages", body=1)
+    call("PUT", "/queues/a-queue-with-a-long-name.and.many.parts", status="receive_disabled")
+    call("POST", "/queues/a-queue-with-a-long-name.and.many.parts/messages", body=1)
+    async with open_browser() as browser, open_screen(browser, server.url, width=width, theme=theme) as screen:
+        for path in ("", "/queues/orders", "/sign-in", "?find=nothing"):
+            page = await screen.open(path)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+            await page.evaluate(AXE.read_text())
+            found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+            faults = [(fault["id"], [node["target"] for node in fault["nodes"]]) for fault in found["violations"]]
+            assert faults == [], path
+
+
+async def test_hostile_content_stays_text(server: PeeklockProcess, call: Callable[..., Any]) -> None:
+    call("PUT", "/queues/orders", description=HOSTILE)
+    call("POST", "/queues/orders/messages", body=HOSTILE, subject=HOSTILE, properties={HOSTILE[:60]: HOSTILE})
+    call("POST", "/queues/orders/messages/receive", receiver_id=HOSTILE)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        for path in ("", "/queues/orders"):
+            page = await screen.open(path)
+            assert "owned" not in await page.title()
+            assert await page.locator("main img").count() == 0
+
+
+async def test_a_foreign_page_cannot_frame_the_console(server: PeeklockProcess) -> None:
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        await screen.page.set_content(f'<iframe src="{server.url}/console"></iframe>')
+        await screen.page.wait_for_load_state("networkidle")
+        assert [frame.url for frame in screen.page.frames if "console" in frame.url] == []
+        screen.faults.clear()  # the browser says that it has refused the frame
+
+
+async def test_the_theme_is_kept_and_times_are_those_of_the_reader(
+    server: PeeklockProcess, call: Callable[..., Any]
+) -> None:
+    call("POST", "/queues/orders/messages", body=1)
+    call("POST", "/queues/orders/messages/receive")
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open("/queues/orders")
+        time = page.locator("time").first
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", await time.get_attribute("title") or "")
+        assert await time.text_content() != await time.get_attribute("title")
+        await page.keyboard.press("t")
+        assert await page.locator("html").get_attribute("data-theme") == "dark"
+        await page.reload()
+        assert await page.locator("html").get_attribute("data-theme") == "dark"
+
+
+async def test_the_first_paint_of_500_queues_is_light_and_updates_are_short(
+    server: PeeklockProcess, call: Callable[..., Any]
+) -> None:
+    for number in range(500):
+        call("PUT", f"/queues/queue-{number:03d}")
+    weights: list[int] = []
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        session = await screen.page.context.new_cdp_session(screen.page)
+        await session.send("Network.enable")
+        session.on("Network.loadingFinished", lambda event: weights.append(event["encodedDataLength"]))
+        page = await screen.open()
+        await page.wait_for_selector("tr[data-row=queue-499]")
+        assert 0 < sum(weights) <= MAX_FIRST_PAINT_BYTES
+        for number in range(0, 500, 5):
+            call("POST", f"/queues/queue-{number:03d}/messages", body=1)
+        await expect(available(page, "queue-495")).to_have_text("1", timeout=TIMEOUT_MS)
+        assert await page.locator("tr[data-row]").count() == 500
