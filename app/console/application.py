@@ -15,6 +15,7 @@ from app.api.http.asgi import ASGI, Receive, Scope, Send
 from app.api.http.context import AppContext
 from app.api.http.local_access import LocalAccessPolicy
 from app.api.http.problems import TITLES, status_of
+from app.api.http.queue_statistics import QueueStatistics
 from app.broker.sessions import Sessions
 from app.console import assets, live, overview, queues, signing_in
 from app.console.access import SignInNeeded, console_context
@@ -38,11 +39,13 @@ async def open_console(
     context: AppContext, sessions: Sessions | None, activity: Activity, report: ErrorReporter
 ) -> AsyncGenerator[FastAPI]:
     """Keep the activity of queues up to date, and return the application of the console."""
-    clock, statistics = context.broker.clock, context.metrics_page.statistics
+    broker, clock = context.broker, context.broker.clock
+    # Statistics of its own: those of /metrics are then as new as without a console.
+    statistics = QueueStatistics(broker.queues.queues, broker.lock_store, broker.counters, clock)
     loop = BackgroundLoop("activity", partial(activity.sample, statistics), clock, report=report)
     policy = LocalAccessPolicy(context.is_loopback, requires_json=False, requires_admin_header=False)
     console = ConsoleContext(
-        context.broker,
+        broker,
         context.authenticator,
         sessions,
         policy,
@@ -57,6 +60,7 @@ async def open_console(
         yield build_console(console)
     finally:
         await loop.stop()
+        await statistics.close()
 
 
 def build_console(context: ConsoleContext) -> FastAPI:

@@ -63,7 +63,7 @@ class Summaries:
     def _shared_cells(self, row: QueueSummary) -> list[str]:
         """Return the texts of a row: those of the sample before, if they are the same."""
         cells, before = row_cells(row), self._cells.get(row.name)
-        return before if before == cells else cells
+        return cells if before != cells or before is None else before
 
 
 def summary(activity: Activity, listed: QueueWithCounts) -> QueueSummary:

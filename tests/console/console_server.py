@@ -10,6 +10,7 @@ from dataclasses import replace
 import httpx
 
 from app.api.http.local_access import LocalAccessPolicy
+from app.api.http.queue_statistics import QueueStatistics
 from app.api.http.request_id import RequestIdMiddleware
 from app.broker.sessions import Sessions
 from app.console.activity import SAMPLE_SECONDS, Activity
@@ -36,7 +37,7 @@ class ConsoleServer:
             LocalAccessPolicy(requires_local_host=False, requires_json=False, requires_admin_header=False),
             self.activity,
             Summaries(self.activity),
-            api.context.metrics_page.statistics,
+            QueueStatistics(api.broker.store.queues, api.broker.lock_store, self.activity, api.clock),
             MAX_WAIT,
             MAX_REQUEST_BYTES,
         )

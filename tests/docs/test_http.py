@@ -64,6 +64,9 @@ INSIDE = frozenset((
     # "History" in docs/http.md.
     "queue.MIN_HISTORY_RETENTION",
     "offer.ANSWER_RETENTION",
+    # docs/console.md.
+    "session.SESSION_BYTES", "sessions.CACHE_SECONDS", "sessions.MAX_ENTRIES", "attention.MIN_GROWTH",
+    "attention.MIN_GROWTH_RATIO", "raw_send.MAX_QUOTED_NAME",
 ))  # fmt: skip
 
 FIXED = {

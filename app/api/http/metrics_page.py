@@ -17,7 +17,7 @@ class MetricsPage:
 
     def __init__(self, metrics: Metrics, statistics: QueueStatistics, clock: Clock) -> None:
         self._metrics = metrics
-        self.statistics = statistics
+        self._statistics = statistics
         self._totals = Cache(self._render, clock, ttl_seconds=CACHE_SECONDS, max_size=1)
 
     async def read(self, *, per_queue: bool) -> bytes:
@@ -27,8 +27,8 @@ class MetricsPage:
     async def close(self) -> None:
         """Cancel what is being made."""
         await self._totals.close()
-        await self.statistics.close()
+        await self._statistics.close()
 
     async def _render(self, per_queue: bool) -> bytes:
-        snapshot = replace(await self.statistics.snapshot(), per_queue=per_queue)
+        snapshot = replace(await self._statistics.snapshot(), per_queue=per_queue)
         return await asyncio.to_thread(self._metrics.render, snapshot)
