@@ -123,3 +123,12 @@ async def test_a_cursor_of_another_list_is_refused(api_with_keys: ApiServer, pat
     headers = {"authorization": f"Bearer {await api_with_keys.new_key(Right.BROWSE, patterns=('a*',))}"}
     answer = await api_with_keys.request("GET", path, params={"cursor": cursor}, headers=headers)
     assert pointers(answer) == ["#/query/cursor"]
+
+
+@pytest.mark.parametrize("pattern", ["*.eu", "orders.??", "o*s"])
+async def test_a_key_whose_patterns_are_no_ranges_is_told_so(api_with_keys: ApiServer, path: str, pattern: str) -> None:
+    headers = {"authorization": f"Bearer {await api_with_keys.new_key(Right.BROWSE, patterns=(pattern,))}"}
+    refused = problem(await api_with_keys.request("GET", path, headers=headers), 403, "forbidden")
+    assert refused["detail"].startswith(
+        "This API key cannot list what it may browse: a list needs patterns that are names"
+    )

@@ -12,6 +12,11 @@ BEARER_PREFIX = b"bearer "
 DEFAULT_RIGHT = Right.MANAGE
 """The right on all queues that a route needs if it is no operation."""
 
+NOT_LISTABLE = (
+    "This API key cannot list what it may browse: a list needs patterns that are names, or end with their only wildcard "
+    "as in `orders.*`."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Authorization:
@@ -40,8 +45,10 @@ class Authorization:
         )
         if principal is ANONYMOUS and (violation := self.local_access_policy.violation(headers)):
             raise Forbidden(violation)
-        if self.lists_own and self.right in Right and principal.grant.ranges(Right(self.right)):
-            return principal
+        if self.lists_own and self.right in principal.grant.rights:
+            if principal.grant.ranges(Right(self.right)):
+                return principal
+            raise Forbidden(NOT_LISTABLE)
         if self.right != ANY_RIGHT:
             authorize(principal, self.right, name, self.kind)
         return principal
