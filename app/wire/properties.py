@@ -25,6 +25,7 @@ NULL = b"null"
 
 
 _decode = msgspec.json.Decoder(Properties).decode
+_decode_stored = msgspec.json.Decoder(dict[str, PropertyValue]).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -53,6 +54,11 @@ def decode_properties(
     except msgspec.ValidationError as error:
         _, detail = pointer_and_detail(str(error), Properties, "`properties`")
         raise invalid_at(locate("/properties" + _first_invalid_pointer(raw)), detail) from None
+
+
+def properties_of(stored: bytes) -> dict[str, PropertyValue]:
+    """Return the properties of a stored message."""
+    return _decode_stored(stored) if stored else {}
 
 
 def encode_properties(properties: Mapping[str, PropertyValue], pointer: str) -> bytes:

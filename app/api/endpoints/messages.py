@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
 from app.api.endpoints.filters import parse_filter
@@ -12,7 +11,7 @@ from app.api.http.asgi import Headers
 from app.api.http.authorize import authorize
 from app.api.http.operation import EmptyBody, operation
 from app.api.http.request import Request, invalid_cursor, invalid_path
-from app.api.http.response import JSON, MERGE_PATCH, OCTET_STREAM, Response
+from app.api.http.response import JSON, MERGE_PATCH, OCTET_STREAM, UNTRUSTED_BODY_HEADERS, Response
 from app.broker.browse import browse, read_message, show_message
 from app.broker.edit import cancel, edit
 from app.broker.plan import plan_redrive, plan_restore
@@ -28,21 +27,13 @@ from app.domain.refusals import FieldError, QueueNotFound, invalid_at
 from app.wire.field_types import MAX_INT64, Page, PropertyValue
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, browsed_view, message_view
 from app.wire.plans import plan_fields
-from app.wire.properties import decode_properties, encode_properties
+from app.wire.properties import decode_properties, encode_properties, properties_of
 from app.wire.queues import RedriveDeadLetters, Redriven, Restored, RestoreMessages, parse_states
 from app.wire.times import from_wire
 from app.wire.values import due_time
 
 MESSAGES = "/v1/queues/{queue}/messages"
 MESSAGE = MESSAGES + "/{sequence_number}"
-
-UNTRUSTED_BODY_HEADERS: Headers = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"content-security-policy", b"default-src 'none'; sandbox"),
-)
-"""Headers that keep a browser from running a body, which its sender chose, as a page of this server."""
-
-_decode_properties = msgspec.json.Decoder(dict[str, PropertyValue]).decode
 
 
 @operation(
@@ -214,7 +205,7 @@ def _merged_properties(before: bytes, changes: Mapping[str, PropertyValue] | Uns
         return None
     if changes is None:
         return b""
-    merged = {**(_decode_properties(before) if before else {}), **changes}
+    merged = {**properties_of(before), **changes}
     merged_properties = {name: value for name, value in merged.items() if value is not None or name not in changes}
     return encode_properties(merged_properties, "/properties")
 

@@ -16,6 +16,12 @@ PROMETHEUS = b"text/plain; version=0.0.4; charset=utf-8"
 REPLAYED_HEADERS: Headers = ((b"idempotency-replayed", b"true"),)
 """The headers of an answer that repeats an earlier one (Idempotency-Key)."""
 
+UNTRUSTED_BODY_HEADERS: Headers = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; sandbox"),
+)
+"""Headers that keep a browser from running a body, which its sender chose, as a page of this server."""
+
 WITHOUT_BODY = (204, 304)
 """The statuses of answers that have no body and no headers of one."""
 
