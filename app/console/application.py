@@ -17,7 +17,7 @@ from app.api.http.local_access import LocalAccessPolicy
 from app.api.http.problems import TITLES, status_of
 from app.api.http.queue_statistics import QueueStatistics
 from app.broker.sessions import Sessions
-from app.console import assets, live, overview, queues, signing_in
+from app.console import assets, live, message_forms, messages, overview, queues, signing_in
 from app.console.access import SignInNeeded, console_context
 from app.console.activity import Activity
 from app.console.context import ConsoleContext
@@ -28,7 +28,15 @@ from app.domain.refusals import BackendUnavailable, Refusal
 from app.runtime.background_loop import BackgroundLoop, ErrorReporter
 
 PREFIX = "/console"
-ROUTERS = (assets.router, signing_in.router, live.router, overview.router, queues.router)
+ROUTERS = (
+    assets.router,
+    signing_in.router,
+    live.router,
+    overview.router,
+    queues.router,
+    message_forms.router,
+    messages.router,
+)
 MIN_COMPRESSED_BYTES = 1024
 
 log = structlog.get_logger("peeklock.console")

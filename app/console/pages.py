@@ -1,15 +1,16 @@
 """Pages from templates. Every value is escaped, and a value that a template does not have is an error."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import jinja2
-from fastapi import Request
+from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 
 import app
-from app.console.access import CSRF_FIELD, Visitor, session_secret, set_session_cookie
+from app.console.access import CSRF_FIELD, Context, CurrentVisitor, Visitor, session_secret, set_session_cookie
 from app.console.assets import asset_url
 from app.console.context import ConsoleContext
 from app.console.formats import format_bytes, format_duration, format_number, format_rate, format_time
@@ -51,6 +52,31 @@ def render(
     if visitor is not None and session_secret(request) != visitor.secret:
         set_session_cookie(request, response, visitor.secret)
     return response
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """A request for a page: the server's context, and who asks."""
+
+    request: Request
+    context: ConsoleContext
+    visitor: Visitor
+
+    def render(self, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page."""
+        return render(self.request, self.context, self.visitor, template, status, **values)
+
+    def query(self, name: str) -> str:
+        """Return a value in the address, empty without one."""
+        return self.request.query_params.get(name, "").strip()
+
+
+def page_request(request: Request, context: Context, visitor: CurrentVisitor) -> PageRequest:
+    """Return the request for a page."""
+    return PageRequest(request, context, visitor)
+
+
+CurrentPage: TypeAlias = Annotated[PageRequest, Depends(page_request)]
 
 
 def is_fragment(request: Request) -> bool:

@@ -1,0 +1,168 @@
+"""Forms that send, edit and cancel messages. A fault is shown at its field, and what was typed is kept."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Depends
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.http.problems import status_of
+from app.broker.browse import read_message
+from app.broker.edit import cancel, edit
+from app.broker.ports import Edit
+from app.broker.queues import reload_queue
+from app.broker.send import send
+from app.console.access import needs
+from app.console.forms import decoded, faults_of, json_field, typed
+from app.console.messages import number_of
+from app.console.pages import CurrentPage, PageRequest
+from app.domain.access import Right
+from app.domain.instant import from_seconds
+from app.domain.message import DEFAULT_PRIORITY, Message
+from app.domain.refusals import InvalidRequest, Refusal, invalid_at
+from app.domain.sending import NewMessage
+from app.wire.messages import EditMessage
+from app.wire.properties import decode_properties, encode_properties
+from app.wire.sending import MessageToSend
+from app.wire.values import due_time
+
+SENT_FIELDS = (
+    ("subject", "Subject", "text"),
+    ("content_type", "Content type", "text"),
+    ("message_id", "Message id", "text"),
+    ("correlation_id", "Correlation id", "text"),
+    ("group_id", "Group", "text"),
+    ("priority", "Priority, 0 to 9", "number"),
+    ("delay_seconds", "Delay in seconds", "number"),
+    ("ttl_seconds", "Time to live in seconds", "number"),
+)
+"""The fields of the form that sends, beside the body and the properties."""
+
+NEW = {"body_form": "json", "body": '{"hello": "world"}', "priority": str(DEFAULT_PRIORITY)}
+"""What the form has at first."""
+
+router = APIRouter(prefix="/console/queues/{queue}")
+may_send, may_manage = Depends(needs(Right.SEND, "queue")), Depends(needs(Right.MANAGE, "queue"))
+
+
+@router.get("/send", dependencies=[may_send])
+async def show_send(page: CurrentPage, queue: str) -> HTMLResponse:
+    """Show the form that sends a message."""
+    await reload_queue(page.context.broker.queues, queue)
+    return _send_form(page, queue, NEW)
+
+
+@router.post("/send", dependencies=[may_send])
+async def send_message(page: CurrentPage, queue: str) -> Response:
+    """Send a message, and go to its page."""
+    fields = await typed(page.request)
+    found = await reload_queue(page.context.broker.queues, queue)
+    try:
+        new_message = new_message_of(fields)
+        (receipt,) = await send(page.context.broker.sending, found, [new_message])
+    except Refusal as refusal:
+        return _send_form(page, queue, fields, refusal)
+    is_here = found.settings.forward_to is None and page.visitor.may(Right.BROWSE, queue)
+    sent = f"/messages/{receipt.sequence_number}" if is_here else f"/send?sent={receipt.sequence_number}"
+    return RedirectResponse(f"/console/queues/{queue}{sent}", 303)
+
+
+@router.get("/messages/{sequence_number}/edit", dependencies=[may_manage])
+async def show_edit(page: CurrentPage, queue: str, sequence_number: str) -> HTMLResponse:
+    """Show the form that edits a message."""
+    message = await _read(page, queue, sequence_number)
+    fields = {"priority": str(message.priority), "properties": readable_json(message.envelope.properties)}
+    return _edit_form(page, queue, message, {**fields, "etag": message.etag})
+
+
+@router.post("/messages/{sequence_number}/edit", dependencies=[may_manage])
+async def edit_message(page: CurrentPage, queue: str, sequence_number: str) -> Response:
+    """Change the due time, the priority and the properties of a message, if it is still as the form has shown it."""
+    fields, number = await typed(page.request), number_of(sequence_number)
+    found = await reload_queue(page.context.broker.queues, queue)
+    try:
+        change = _change_of(fields)
+        etag = {fields.get("etag", "")}
+        await edit(page.context.broker.editing, found, number, lambda seen: _edit(seen, change), etag)
+    except Refusal as refusal:
+        return _edit_form(page, queue, await _read(page, queue, sequence_number), fields, refusal)
+    return RedirectResponse(f"/console/queues/{queue}/messages/{number}", 303)
+
+
+@router.post("/messages/{sequence_number}/cancel", dependencies=[may_manage])
+async def cancel_message(page: CurrentPage, queue: str, sequence_number: str) -> RedirectResponse:
+    """Move a message to the archive as cancelled, if it is still as the page has shown it."""
+    fields, number = await typed(page.request), number_of(sequence_number)
+    found = await reload_queue(page.context.broker.queues, queue)
+    await cancel(page.context.broker.editing, found, number, {fields.get("etag", "")})
+    return RedirectResponse(f"/console/queues/{queue}/messages/{number}", 303)
+
+
+def new_message_of(fields: Mapping[str, str]) -> NewMessage:
+    """Return the message that a form describes. Refuses with `InvalidRequest`."""
+    given: dict[str, object] = {name: fields.get(name, "") for name, _, _ in SENT_FIELDS}
+    body = fields.get("body", "")
+    match fields.get("body_form"):
+        case "text":
+            given["body"] = msgspec.Raw(msgspec.json.encode(body))
+            given["content_type"] = given["content_type"] or "text/plain"
+        case "base64":
+            given["body_base64"] = body.strip() or None
+        case _:
+            given["body"] = json_field("body", body)
+    given["properties"] = json_field("properties", fields.get("properties", ""))
+    return decoded(MessageToSend, given).new_message()
+
+
+def readable_json(content: bytes) -> str:
+    """Return JSON in several lines; other bytes stay as they are."""
+    try:
+        return msgspec.json.format(content, indent=2).decode() if content else ""
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return content.decode("utf-8", "replace")
+
+
+def _change_of(fields: Mapping[str, str]) -> EditMessage:
+    """Return the change that a form describes. Refuses with `InvalidRequest`."""
+    given = {name: fields.get(name, "") for name in ("available_at", "delay_seconds", "priority")}
+    change = decoded(EditMessage, {**given, "properties": json_field("properties", fields.get("properties", ""))})
+    if given["available_at"] and given["delay_seconds"]:
+        raise invalid_at("/delay_seconds", "Give a due time or a delay, not both.")
+    return change
+
+
+def _edit(seen: Message, change: EditMessage) -> Edit:
+    """Return the edit of a message. The form has all of its properties, so it replaces them."""
+    at, seconds, priority = change.available_at, change.delay_seconds, change.priority
+    return Edit(
+        expected=seen,
+        available_at=None if at is msgspec.UNSET or at is None else due_time(at, "/available_at"),
+        delay=None if seconds is msgspec.UNSET or seconds is None else from_seconds(seconds),
+        priority=None if priority is msgspec.UNSET else priority,
+        properties=encode_properties(decode_properties(change.properties) or {}, "/properties"),
+    )
+
+
+async def _read(page: PageRequest, queue: str, sequence_number: str) -> Message:
+    found = await reload_queue(page.context.broker.queues, queue)
+    return await read_message(page.context.broker.browsing, found, number_of(sequence_number))
+
+
+def _send_form(
+    page: PageRequest, queue: str, fields: Mapping[str, str], refusal: Refusal | None = None
+) -> HTMLResponse:
+    values: dict[str, Any] = {"fields": fields, "sent_fields": SENT_FIELDS, "sent": page.query("sent")}
+    return _form(page, "send.html", queue, refusal, tab="send", **values)
+
+
+def _edit_form(
+    page: PageRequest, queue: str, message: Message, fields: Mapping[str, str], refusal: Refusal | None = None
+) -> HTMLResponse:
+    return _form(page, "edit.html", queue, refusal, tab="messages", fields=fields, message=message)
+
+
+def _form(page: PageRequest, template: str, queue: str, refusal: Refusal | None, **values: Any) -> HTMLResponse:
+    """Show a form, with what is wrong with it."""
+    status = 200 if refusal is None else 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))
+    return page.render(template, status, name=queue, faults=faults_of(refusal) if refusal else {}, **values)
