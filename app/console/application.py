@@ -17,7 +17,16 @@ from app.api.http.local_access import LocalAccessPolicy
 from app.api.http.problems import TITLES, status_of
 from app.api.http.queue_statistics import QueueStatistics
 from app.broker.sessions import Sessions
-from app.console import assets, live, message_forms, messages, overview, queues, signing_in
+from app.console import (
+    assets,
+    dead_letters,
+    live,
+    message_forms,
+    messages,
+    overview,
+    queues,
+    signing_in,
+)
 from app.console.access import SignInNeeded, console_context
 from app.console.activity import Activity
 from app.console.context import ConsoleContext
@@ -36,6 +45,7 @@ ROUTERS = (
     queues.router,
     message_forms.router,
     messages.router,
+    dead_letters.router,
 )
 MIN_COMPRESSED_BYTES = 1024
 

@@ -45,7 +45,7 @@ def json_field(name: str, text: str) -> msgspec.Raw | None:
     if is_too_deep(content):
         raise invalid_at(f"/{name}", TOO_DEEP)
     try:
-        msgspec.json.decode(content or b"null")
+        msgspec.json.decode(content or b"null", type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise invalid_at(f"/{name}", f"This is not valid JSON: {error}") from None
     return msgspec.Raw(content) if content else None

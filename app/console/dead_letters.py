@@ -1,0 +1,293 @@
+"""The dead letters of a queue by their reason, and what can be done with many of them: redrive, purge, and undo a purge.
+
+An action shows its plan first. It is then carried out in steps of a few seconds, each a request, so that a page shows its
+progress and can stop it. A browser without scripts sends one step at a time.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from app.api.http.problems import status_of
+from app.broker.dead_letter_groups import EarlierDeadLetters, group_dead_letters
+from app.broker.filters import CelFilter, Filter, MatchAll
+from app.broker.plan import plan_redrive, plan_restore, plan_selection
+from app.broker.purge import purge
+from app.broker.queues import get_queue, reload_queue
+from app.broker.redrive import check_rate, redrive
+from app.broker.restore import restore
+from app.broker.select_messages import MessageSelection
+from app.console.access import needs
+from app.console.forms import decoded, faults_of, typed
+from app.console.pages import CurrentPage, PageRequest
+from app.domain.access import Right
+from app.domain.instant import SECOND, Instant
+from app.domain.message import MessageState
+from app.domain.plan import Plan
+from app.domain.queue import Queue
+from app.domain.refusals import FieldError, InvalidRequest, QueueNotFound, Refusal, invalid_at
+from app.wire.queues import PurgeQueue, RedriveDeadLetters, RestoreMessages
+from app.wire.times import from_wire, to_wire
+
+MAX_GROUPS = 100
+"""Groups of a page, the largest ones."""
+
+STEP_SECONDS = 2.0
+"""How long one step of an action takes, unless it finds nothing or its rate is slow."""
+
+PLAN_SECONDS = 2.0
+RESTORE_SPAN = 3600 * SECOND
+"""How far back an undo looks at first."""
+
+DEAD = [MessageState.DEAD_LETTERED]
+WRONG_NAME = "This is not the name of the queue. Nothing was removed."
+
+router = APIRouter(prefix="/console/queues/{queue}/dead-letters")
+may_browse, may_manage = Depends(needs(Right.BROWSE, "queue")), Depends(needs(Right.MANAGE, "queue"))
+
+
+@dataclass(frozen=True, slots=True)
+class Redriving:
+    """What a form asks to redrive: these messages, to this queue, at this rate."""
+
+    queue: Queue
+    to_queue: Queue
+    message_filter: Filter
+    rate: float | None
+
+
+@router.get("", dependencies=[may_browse])
+async def show_groups(page: CurrentPage, queue: str) -> HTMLResponse:
+    """Show the dead letters by their reason."""
+    listed = await get_queue(page.context.broker.queues, queue)
+    found = await group_dead_letters(page.context.broker.browsing, listed.queue)
+    rows = [(group, "?" + urlencode({"filter": reason_filter(group.reason)})) for group in found.groups[:MAX_GROUPS]]
+    return page.render(
+        "dead_letters.html",
+        name=queue,
+        tab="dead_letters",
+        found=found,
+        rows=rows,
+        total=max(listed.counts.dead_lettered, found.count),
+        keeps_archive=listed.queue.settings.archive_retention > 0,
+    )
+
+
+def reason_filter(reason: str | None) -> str:
+    """Return the filter for the dead letters of this reason."""
+    return "message.dead_letter_reason == " + json.dumps(reason or "", ensure_ascii=False)
+
+
+# ---- redrive ---------------------------------------------------------------------------------------------------------
+
+
+@router.get("/redrive", dependencies=[may_manage])
+async def show_redrive(page: CurrentPage, queue: str) -> HTMLResponse:
+    """Show what a redrive would move."""
+    return await _show_redrive(page, queue, dict(page.request.query_params))
+
+
+@router.post("/redrive", dependencies=[may_manage])
+async def redrive_step(page: CurrentPage, queue: str) -> Response:
+    """Redrive as many messages as a step takes."""
+    fields = await typed(page.request)
+    try:
+        asked = await _redriving(page, queue, fields)
+        left = _left(fields)
+        limit = left if asked.rate is None else min(left or 1 << 62, max(1, int(asked.rate * STEP_SECONDS)))
+        selection = MessageSelection(DEAD, EarlierDeadLetters(asked.message_filter, _until(fields)), limit)
+        seconds = STEP_SECONDS if asked.rate is None else page.context.time_limit_seconds
+        moved = await redrive(
+            page.context.broker.redriving, asked.queue, asked.to_queue, selection, asked.rate, seconds
+        )
+    except Refusal as refusal:
+        return _fault(refusal) if _is_script(page) else await _show_redrive(page, queue, fields, refusal)
+    return _stepped(page, fields, moved, left)
+
+
+async def _show_redrive(
+    page: PageRequest, queue: str, fields: Mapping[str, str], refusal: Refusal | None = None
+) -> HTMLResponse:
+    plan, now = None, await page.context.broker.store_clock.now()
+    if refusal is None:
+        try:
+            asked = await _redriving(page, queue, fields)
+            selection = MessageSelection(DEAD, asked.message_filter)
+            ports = page.context.broker.planning
+            plan = await plan_redrive(ports, asked.queue, asked.to_queue, selection, None, PLAN_SECONDS)
+        except Refusal as fault:
+            refusal = fault
+    return _action(page, "redrive.html", queue, fields, refusal, plan=plan, until=now)
+
+
+async def _redriving(page: PageRequest, queue: str, fields: Mapping[str, str]) -> Redriving:
+    """Return what a form asks for. Refuses with `InvalidRequest`, `QueueNotFound` or `Forbidden`."""
+    names = ("filter", "to_queue", "rate_per_second")
+    body = decoded(RedriveDeadLetters, {name: fields.get(name, "").strip() for name in names})
+    found = to_queue = await reload_queue(page.context.broker.queues, queue)
+    if body.to_queue is not None and body.to_queue != queue:
+        page.visitor.require(Right.SEND, body.to_queue)
+        to_queue = await _target(page, body.to_queue)
+    check_rate(body.rate_per_second, page.context.time_limit_seconds)
+    return Redriving(found, to_queue, _filter(body.filter), body.rate_per_second)
+
+
+async def _target(page: PageRequest, name: str) -> Queue:
+    try:
+        return await page.context.broker.queue_cache.by_name(name)
+    except QueueNotFound as missing:
+        raise QueueNotFound(field_errors=[FieldError("/to_queue", missing.detail)]) from None
+
+
+# ---- purge -----------------------------------------------------------------------------------------------------------
+
+
+@router.get("/purge", dependencies=[may_manage])
+async def show_purge(page: CurrentPage, queue: str) -> HTMLResponse:
+    """Show what a purge would remove."""
+    return await _show_purge(page, queue, dict(page.request.query_params))
+
+
+@router.post("/purge", dependencies=[may_manage])
+async def purge_step(page: CurrentPage, queue: str) -> Response:
+    """Remove as many dead letters as a step takes, if the name of the queue was typed."""
+    fields = await typed(page.request)
+    try:
+        found = await reload_queue(page.context.broker.queues, queue)
+        if fields.get("name", "").strip() != queue:
+            raise invalid_at("/name", WRONG_NAME)
+        chosen = EarlierDeadLetters(_filter(_purge_body(fields).filter), _until(fields))
+        left = _left(fields)
+        removed = await purge(page.context.broker.purging, found, MessageSelection(DEAD, chosen, left), STEP_SECONDS)
+    except Refusal as refusal:
+        return _fault(refusal) if _is_script(page) else await _show_purge(page, queue, fields, refusal)
+    return _stepped(page, fields, removed, left)
+
+
+async def _show_purge(
+    page: PageRequest, queue: str, fields: Mapping[str, str], refusal: Refusal | None = None
+) -> HTMLResponse:
+    plan, now = None, await page.context.broker.store_clock.now()
+    found = await reload_queue(page.context.broker.queues, queue)
+    try:
+        selection = MessageSelection(DEAD, _filter(_purge_body(fields).filter))
+        plan = await plan_selection(page.context.broker.planning, found, selection, PLAN_SECONDS)
+    except Refusal as fault:
+        refusal = refusal or fault
+    values = {"plan": plan, "until": now, "keeps_archive": found.settings.archive_retention > 0}
+    undo = urlencode({"since": to_wire(now), "filter": fields.get("filter", "")})
+    return _action(page, "purge.html", queue, fields, refusal, undo=undo, **values)
+
+
+def _purge_body(fields: Mapping[str, str]) -> PurgeQueue:
+    return decoded(PurgeQueue, {"filter": fields.get("filter", "").strip()})
+
+
+# ---- undo ------------------------------------------------------------------------------------------------------------
+
+
+@router.get("/restore", dependencies=[may_manage])
+async def show_restore(page: CurrentPage, queue: str) -> HTMLResponse:
+    """Show what an undo would bring back."""
+    fields = dict(page.request.query_params)
+    if "since" not in fields:
+        fields["since"] = to_wire(await page.context.broker.store_clock.now() - RESTORE_SPAN)
+    return await _show_restore(page, queue, fields)
+
+
+@router.post("/restore", dependencies=[may_manage])
+async def restore_step(page: CurrentPage, queue: str) -> Response:
+    """Bring back as many purged and cancelled messages as a step takes."""
+    fields = await typed(page.request)
+    try:
+        found = await reload_queue(page.context.broker.queues, queue)
+        left = _left(fields)
+        selection, since = _restorable(found, fields, left)
+        restored = await restore(page.context.broker.restoring, found, selection, since, STEP_SECONDS)
+    except Refusal as refusal:
+        return _fault(refusal) if _is_script(page) else await _show_restore(page, queue, fields, refusal)
+    return _stepped(page, fields, restored, left)
+
+
+async def _show_restore(
+    page: PageRequest, queue: str, fields: Mapping[str, str], refusal: Refusal | None = None
+) -> HTMLResponse:
+    plan, now = None, await page.context.broker.store_clock.now()
+    found = await reload_queue(page.context.broker.queues, queue)
+    if refusal is None:
+        try:
+            selection, since = _restorable(found, fields, None)
+            plan = await plan_restore(page.context.broker.planning, found, selection, since, PLAN_SECONDS)
+        except Refusal as fault:
+            refusal = fault
+    return _action(page, "restore.html", queue, fields, refusal, plan=plan, until=now)
+
+
+def _restorable(queue: Queue, fields: Mapping[str, str], limit: int | None) -> tuple[MessageSelection, Instant]:
+    body = decoded(RestoreMessages, {name: fields.get(name, "").strip() for name in ("since", "filter")})
+    max_bytes = queue.settings.max_message_bytes
+    selection = MessageSelection((), _filter(body.filter), limit, max_message_bytes=max_bytes)
+    return selection, from_wire(body.since) if body.since else 0
+
+
+# ---- steps -----------------------------------------------------------------------------------------------------------
+
+
+def _action(
+    page: PageRequest,
+    template: str,
+    queue: str,
+    fields: Mapping[str, str],
+    refusal: Refusal | None,
+    plan: Plan | None,
+    **values: Any,
+) -> HTMLResponse:
+    """Show the form of an action, with its plan or with what is wrong."""
+    status = 200 if refusal is None else _status_of(refusal)
+    faults = {} if refusal is None else faults_of(refusal)
+    shown = {"name": queue, "tab": "dead_letters", "fields": fields, "faults": faults, "plan": plan}
+    return page.render(template, status, **shown, done=fields.get("done", ""), **values)
+
+
+def _stepped(page: PageRequest, fields: Mapping[str, str], done: int, left: int | None) -> Response:
+    """Answer how many messages a step has changed: to a script, or with the page of what is left."""
+    if _is_script(page):
+        return JSONResponse({"done": done, "is_finished": not done or done == left})
+    kept = {name: fields[name] for name in ("filter", "to_queue", "rate_per_second", "since") if fields.get(name)}
+    return RedirectResponse(f"{page.request.url.path}?{urlencode({**kept, 'done': done})}", 303)
+
+
+def _fault(refusal: Refusal) -> JSONResponse:
+    """Answer a refusal to a script."""
+    return JSONResponse({"fault": refusal.detail}, _status_of(refusal))
+
+
+def _is_script(page: PageRequest) -> bool:
+    return page.request.headers.get("accept") == "application/json"
+
+
+def _status_of(refusal: Refusal) -> int:
+    return 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))
+
+
+def _filter(source: str | None) -> Filter:
+    return MatchAll() if source is None else CelFilter(source)
+
+
+def _left(fields: Mapping[str, str]) -> int | None:
+    """Return how many messages of the plan are left, None if the plan did not count them all."""
+    text = fields.get("left", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 and int(text) else None
+
+
+def _until(fields: Mapping[str, str]) -> Instant:
+    """Return when the plan was made. Refuses with `InvalidRequest`."""
+    text = fields.get("until", "")
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise invalid_at("", "This form has no plan. Load the page again.")
+    return int(text)
