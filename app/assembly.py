@@ -30,6 +30,7 @@ from app.broker.release_expired import ReleasePorts
 from app.broker.renew import RenewPorts
 from app.broker.response_limits import ResponseLimits
 from app.broker.restore import RestorePorts
+from app.broker.resubmit import ResubmitPorts
 from app.broker.revoke_locks import RevokePorts
 from app.broker.search_state import SearchRegistry
 from app.broker.send import SendPorts
@@ -136,6 +137,7 @@ def assemble_verbs(parts: Components) -> Broker:
         purging=_purge_ports(parts),
         redriving=_redrive_ports(parts, shared.receivers),
         restoring=_restore_ports(parts, shared.receivers),
+        resubmitting=ResubmitPorts(parts.store, browsing, executing),
         planning=PlanPorts(parts.store, parts.store, parts.searches, parts.store.queues, parts.clock),
         queues=QueuePorts(parts.store.queues, parts.queue_cache, parts.notifier, shared.receivers, shared.revoking),
         topics=TopicPorts(parts.store.topics, parts.topic_cache, parts.queue_cache, parts.notifier),

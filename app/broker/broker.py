@@ -21,6 +21,7 @@ from app.broker.redrive import RedrivePorts
 from app.broker.renew import RenewPorts
 from app.broker.response_limits import ResponseLimits
 from app.broker.restore import RestorePorts
+from app.broker.resubmit import ResubmitPorts
 from app.broker.send import SendPorts
 from app.broker.send_synchronously import SynchronousPorts
 from app.broker.settle import SettlePorts
@@ -56,6 +57,7 @@ class Broker:
     purging: PurgePorts
     redriving: RedrivePorts
     restoring: RestorePorts
+    resubmitting: ResubmitPorts
     planning: PlanPorts
     queues: QueuePorts
     topics: TopicPorts

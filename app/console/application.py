@@ -25,6 +25,7 @@ from app.console import (
     messages,
     overview,
     queues,
+    resubmission,
     signing_in,
 )
 from app.console.access import SignInNeeded, console_context
@@ -46,6 +47,7 @@ ROUTERS = (
     message_forms.router,
     messages.router,
     dead_letters.router,
+    resubmission.router,
 )
 MIN_COMPRESSED_BYTES = 1024
 

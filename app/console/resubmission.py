@@ -1,0 +1,132 @@
+"""Edit a dead letter and send it again. The old message ends in the transaction that stores the new one."""
+
+from collections.abc import Mapping
+
+import msgspec
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.http.problems import status_of
+from app.broker.browse import read_message
+from app.broker.queues import reload_queue
+from app.broker.resubmit import resubmit
+from app.console.bodies import MAX_SHOWN_BYTES
+from app.console.forms import faults_of, typed
+from app.console.message_forms import new_message_of, readable_json
+from app.console.messages import number_of
+from app.console.pages import CurrentPage, PageRequest
+from app.domain.access import Right
+from app.domain.message import BodyKind, Message, MessageState
+from app.domain.refusals import Conflict, InvalidRequest, Refusal
+from app.domain.sending import NewMessage
+from app.wire.text_bodies import text_of
+
+RESUBMITTED_FIELDS = (
+    ("subject", "Subject", "text"),
+    ("content_type", "Content type", "text"),
+    ("correlation_id", "Correlation id", "text"),
+    ("group_id", "Group", "text"),
+    ("priority", "Priority, 0 to 9", "number"),
+    ("delay_seconds", "Delay in seconds", "number"),
+    ("ttl_seconds", "Time to live in seconds", "number"),
+)
+"""The fields of the form. The message gets a new id: a queue that detects duplicates would drop one with the old id."""
+
+RECEIVER = "console"
+TOO_LARGE = "The body of this message is too large to edit on a page. Redrive the message, or receive it."
+NOT_DEAD = "Only a dead-lettered message is resubmitted."
+
+router = APIRouter(prefix="/console/queues/{queue}/messages/{sequence_number}/resubmit")
+
+
+@router.get("")
+async def show_resubmission(page: CurrentPage, queue: str, sequence_number: str) -> HTMLResponse:
+    """Show the form with the message as it is."""
+    _require_rights(page, queue)
+    message = await _read(page, queue, sequence_number)
+    if message.state is not MessageState.DEAD_LETTERED:
+        raise Conflict(NOT_DEAD)
+    if len(message.body) > MAX_SHOWN_BYTES:
+        raise Conflict(TOO_LARGE)
+    return _form(page, queue, message.sequence_number, fields_of(message))
+
+
+@router.post("")
+async def resubmit_message(page: CurrentPage, queue: str, sequence_number: str) -> Response:
+    """Replace a dead letter by the message of the form, if it is still as the form has shown it."""
+    _require_rights(page, queue)
+    fields, number = await typed(page.request), number_of(sequence_number)
+    found = await reload_queue(page.context.broker.queues, queue)
+    try:
+        seen = await _read(page, queue, sequence_number)
+        new_message = _with_addresses(new_message_of(fields), seen)
+        etag = fields.get("etag", "")
+        receipt = await resubmit(page.context.broker.resubmitting, found, number, etag, new_message, RECEIVER)
+    except Refusal as refusal:
+        return _form(page, queue, number, fields, refusal)
+    is_here = found.settings.forward_to is None and page.visitor.may(Right.BROWSE, queue)
+    return RedirectResponse(f"/console/queues/{queue}/messages/{receipt.sequence_number if is_here else number}", 303)
+
+
+def fields_of(message: Message) -> dict[str, str]:
+    """Return the fields of the form for a message as it is."""
+    envelope = message.envelope
+    names = ("subject", "content_type", "correlation_id", "group_id")
+    fields = {name: getattr(envelope, name) or "" for name in names}
+    form, body = _body_fields(message)
+    return {
+        **fields,
+        "body_form": form,
+        "body": body,
+        "priority": str(message.priority),
+        "properties": readable_json(envelope.properties),
+        "etag": message.etag,
+    }
+
+
+def _body_fields(message: Message) -> tuple[str, str]:
+    """Return in which form a body is edited, and its text."""
+    if message.body_kind is not BodyKind.BYTES:
+        return "json", message.body.decode()
+    text = text_of(message.body, message.envelope.content_type)
+    if text is None or "\r" in text:
+        return "base64", msgspec.json.decode(msgspec.json.encode(message.body), type=str)
+    return "text", text
+
+
+def _with_addresses(new_message: NewMessage, seen: Message) -> NewMessage:
+    """Return the message with what the form does not show of the old one."""
+    envelope = msgspec.structs.replace(
+        new_message.envelope,
+        reply_to=seen.envelope.reply_to,
+        to=seen.envelope.to,
+        traceparent=seen.envelope.traceparent,
+    )
+    return msgspec.structs.replace(new_message, envelope=envelope)
+
+
+def _require_rights(page: PageRequest, queue: str) -> None:
+    """Refuse with `Forbidden` a visitor who could not do the same by requests: receive, complete and send."""
+    for right in (Right.BROWSE, Right.LISTEN, Right.SEND):
+        page.visitor.require(right, queue)
+
+
+async def _read(page: PageRequest, queue: str, sequence_number: str) -> Message:
+    found = await reload_queue(page.context.broker.queues, queue)
+    return await read_message(page.context.broker.browsing, found, number_of(sequence_number))
+
+
+def _form(
+    page: PageRequest, queue: str, number: int, fields: Mapping[str, str], refusal: Refusal | None = None
+) -> HTMLResponse:
+    status = 200 if refusal is None else 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))
+    return page.render(
+        "resubmit.html",
+        status,
+        name=queue,
+        tab="dead_letters",
+        number=number,
+        fields=fields,
+        faults=faults_of(refusal) if refusal else {},
+        sent_fields=RESUBMITTED_FIELDS,
+    )
