@@ -124,3 +124,11 @@ async def need_newer_server(broker: OpenBroker, name: str = "orders") -> None:
     change = f"UPDATE queue SET feature_level = {FEATURE_LEVEL + 1} WHERE name = '{name}'"
     await broker.store.database.call_on_writer(lambda connection: connection.execute(change))
     broker.queue_cache.clear()
+
+
+async def set_forwarding(broker: OpenBroker, name: str, target: str) -> None:
+    """Let a queue forward to another one without the checks of a change. The database is SQLite."""
+    assert isinstance(broker.store, SqliteStore)
+    change = f"UPDATE queue SET settings = json_set(settings, '$.forward_to', '{target}') WHERE name = '{name}'"
+    await broker.store.database.call_on_writer(lambda connection: connection.execute(change))
+    broker.queue_cache.clear()

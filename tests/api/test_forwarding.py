@@ -7,9 +7,9 @@ import pytest
 
 from app.domain.access import Right
 from app.domain.queue import MAX_FORWARDING_HOPS
-from app.store.sqlite.store import SqliteStore
 from tests.api.api_server import ApiServer, open_api_server, pointers, problem
 from tests.api.topic_requests import publish, subscribe
+from tests.brokers import set_forwarding
 
 
 async def chain(api: ApiServer, *names: str, **settings: Any) -> None:
@@ -18,14 +18,6 @@ async def chain(api: ApiServer, *names: str, **settings: Any) -> None:
     await api.request_json("PUT", f"/queues/{last}", settings)
     for name, target in reversed([*zip(others, names[1:], strict=True)]):
         await api.request_json("PUT", f"/queues/{name}", {"forward_to": target})
-
-
-async def set_forwarding(api: ApiServer, name: str, target: str) -> None:
-    """Store a setting without its checks."""
-    assert isinstance(api.broker.store, SqliteStore)
-    change = f"UPDATE queue SET settings = json_set(settings, '$.forward_to', '{target}') WHERE name = '{name}'"
-    await api.broker.store.database.call_on_writer(lambda connection: connection.execute(change))
-    api.broker.queue_cache.clear()
 
 
 async def test_every_kind_of_send_is_forwarded(api: ApiServer) -> None:
@@ -88,22 +80,26 @@ async def test_a_bad_target_is_refused_and_changes_nothing(api: ApiServer, setti
     assert (await api.request_json("GET", "/queues/b"))[setting] is None
 
 
-async def test_a_chain_that_became_too_long_refuses_sends(api: ApiServer) -> None:
+async def test_a_chain_that_would_be_too_long_is_refused_wherever_it_is_made_longer(api: ApiServer) -> None:
     names = [f"q{number}" for number in range(MAX_FORWARDING_HOPS + 2)]
     await chain(api, *names[1:])
     assert (await api.send(names[1]))["state"] == "available"
+    whole = f"A message is forwarded at most 4 times: Queue {' forwards to '.join(names)}."
     refused = await api.request("PUT", f"/queues/{names[0]}", {"forward_to": names[1]})
-    problem(refused, 409, "forwarding-too-long")
-    # A queue may be put before a chain while that chain is short.
-    await api.request_json("PATCH", f"/queues/{names[1]}", {"forward_to": None})
-    await api.request_json("PUT", f"/queues/{names[0]}", {"forward_to": names[1]})
-    await api.request_json("PATCH", f"/queues/{names[1]}", {"forward_to": names[2]})
-    problem(await api.request("POST", f"/queues/{names[0]}/messages", {}), 409, "forwarding-too-long")
+    assert problem(refused, 409, "forwarding-too-long")["detail"] == whole
+    for method, changed in (("PATCH", 1), ("PUT", 1), ("PATCH", 3), ("PATCH", MAX_FORWARDING_HOPS)):
+        await api.request_json("PATCH", f"/queues/{names[changed]}", {"forward_to": None})
+        await api.request_json("PUT", f"/queues/{names[0]}", {"forward_to": names[1]})
+        refused = await api.request(method, f"/queues/{names[changed]}", {"forward_to": names[changed + 1]})
+        assert problem(refused, 409, "forwarding-too-long")["detail"] == whole
+        assert (await api.request_json("GET", f"/queues/{names[changed]}"))["forward_to"] is None
+        assert (await api.request("DELETE", f"/queues/{names[0]}")).status_code == 204
+        await api.request_json("PATCH", f"/queues/{names[changed]}", {"forward_to": names[changed + 1]})
 
 
 async def test_a_cycle_that_no_check_has_seen_ends_in_a_refusal(api: ApiServer) -> None:
     await chain(api, "a", "b")
-    await set_forwarding(api, "b", "a")
+    await set_forwarding(api.broker, "b", "a")
     problem(await api.request("POST", "/queues/a/messages", {}), 409, "forwarding-too-long")
 
 

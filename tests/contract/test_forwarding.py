@@ -3,6 +3,7 @@
 import asyncio
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -50,12 +51,58 @@ async def test_a_way_back_to_the_queue_is_refused(store_fixture: StoreFixture) -
     assert await store.queues.by_name(b.name) == changed
 
 
-async def test_a_chain_has_a_limited_number_of_hops(store_fixture: StoreFixture) -> None:
-    queues = [await store_fixture.queue() for _ in range(MAX_FORWARDING_HOPS + 2)]
-    for queue, target in zip(queues[-2:0:-1], queues[:1:-1], strict=True):
+async def chain(store_fixture: StoreFixture, hops: int) -> list[Queue]:
+    """Return new queues, each of which forwards to the next one."""
+    queues = [await store_fixture.queue() for _ in range(hops + 1)]
+    for queue, target in reversed(list(pairwise(queues))):
         assert await forward(store_fixture, queue, target.name)
-    with pytest.raises(ForwardingTooLong, match=queues[-2].name):
-        await forward(store_fixture, queues[0], queues[1].name)
+    return queues
+
+
+def way(*queues: Queue) -> str:
+    """Return the words for a chain of queues."""
+    return "Queue " + " forwards to ".join(queue.name for queue in queues) + "."
+
+
+@pytest.mark.parametrize("hops_before", range(MAX_FORWARDING_HOPS + 1))
+async def test_a_change_that_makes_a_chain_too_long_is_refused(store_fixture: StoreFixture, hops_before: int) -> None:
+    """Wherever in the chain the change is: at its beginning, in its middle or at its end."""
+    before = await chain(store_fixture, hops_before)
+    after = await chain(store_fixture, MAX_FORWARDING_HOPS - hops_before)
+    with pytest.raises(ForwardingTooLong, match=way(*before, *after)):
+        await forward(store_fixture, before[-1], after[0].name)
+    assert await store_fixture.store.queues.by_name(before[-1].name) == before[-1]
+    if len(after) > 1:
+        assert await forward(store_fixture, before[-1], after[1].name)
+
+
+async def test_a_queue_that_is_made_again_closes_no_chain_that_is_too_long(store_fixture: StoreFixture) -> None:
+    queues = await chain(store_fixture, MAX_FORWARDING_HOPS)
+    last, further = queues[-1], await store_fixture.queue()
+    assert await store_fixture.store.queues.delete(last)
+    with pytest.raises(ForwardingTooLong, match=way(*queues, further)):
+        await store_fixture.store.queues.create(last.name, QueueSettings(forward_to=further.name))
+    _, created = await store_fixture.store.queues.create(last.name, QueueSettings())
+    assert created
+
+
+async def test_changes_that_meet_do_not_make_a_chain_too_long_together(store_fixture: StoreFixture) -> None:
+    for _ in range(5):
+        first, second, third = [await chain(store_fixture, 1) for _ in range(3)]
+        answers = await asyncio.gather(
+            forward(store_fixture, first[-1], second[0].name),
+            forward(store_fixture, second[-1], third[0].name),
+            return_exceptions=True,
+        )
+        assert sorted(isinstance(answer, ForwardingTooLong) for answer in answers) == [False, True]
+
+
+async def test_hops_of_dead_letters_count_before_the_change_too(store_fixture: StoreFixture) -> None:
+    queues = await chain(store_fixture, MAX_FORWARDING_HOPS - 1)
+    first, last = [await store_fixture.queue() for _ in range(2)]
+    assert await store_fixture.store.queues.change(first, QueueSettings(forward_dead_letters_to=queues[0].name))
+    with pytest.raises(ForwardingTooLong, match=f"Queue {first.name} forwards dead letters to {queues[0].name} "):
+        await forward(store_fixture, queues[-1], last.name)
 
 
 async def test_a_way_back_over_dead_letters_is_refused(store_fixture: StoreFixture) -> None:
@@ -70,8 +117,8 @@ async def test_a_way_back_over_dead_letters_is_refused(store_fixture: StoreFixtu
         await forward_dead_letters(a, a.name)
     assert await forward(store_fixture, a, b.name)
     assert await forward_dead_letters(b, c.name)
-    way = f"Queue {c.name} forwards dead letters to {a.name} forwards to {b.name} forwards dead letters to {c.name}"
-    with pytest.raises(ForwardingCycle, match=way):
+    back = f"Queue {c.name} forwards dead letters to {a.name} forwards to {b.name} forwards dead letters to {c.name}"
+    with pytest.raises(ForwardingCycle, match=back):
         await forward_dead_letters(c, a.name)
     with pytest.raises(ForwardingCycle):
         await forward(store_fixture, c, b.name)

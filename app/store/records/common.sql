@@ -1135,6 +1135,15 @@ SELECT @queue FROM queue WHERE id = :id;
 -- page_of_queues: queues by name, after a name
 SELECT @queue FROM queue WHERE name > :after ORDER BY name LIMIT :limit;
 
+-- forwarding_queues: names and settings of queues that may forward messages or dead letters
+--
+-- The text of the settings leaves out most others. A queue that needs a newer server counts: its messages travel too.
+SELECT name, settings
+FROM queue
+WHERE feature_level > 0
+  AND feature_level >= :level
+  AND settings LIKE '%"forward%":"%';
+
 -- forwarding_dead_letters: queues of a feature level, or a newer one that this version knows, that may forward a dead letter
 --
 -- The text of the settings leaves out most others. One look-up per queue: a semi-join may read all messages.
