@@ -14,7 +14,7 @@ from app.domain.refusals import StoreUnavailable
 from app.store.records.groups import bucket_of
 from tests.bounds import bounded
 from tests.brokers import dead_letter_all
-from tests.contract.store_fixture import ServerFixture, abandonment, bodies, completion, draft, expiry
+from tests.contract.store_fixture import ServerFixture, abandonment, bodies, completion, draft, expiry, token
 from tests.contract.test_groups import complete, counts, grouped, send
 
 pytestmark = pytest.mark.parametrize("store_fixture", ["postgresql", "mariadb"], indirect=True)
@@ -183,6 +183,27 @@ async def test_locks_of_a_held_group_that_have_ended_are_tried_together(store_fi
         freed = await store_fixture.store.release([*later, expiry(of_plain)])
     assert freed == [*(one.envelope.group_id == "b" for one in locked), True]
     assert await store_fixture.store.release(later[:-1]) == [True] * 2 * MANY
+
+
+async def test_a_page_of_ended_locks_of_a_held_group_delays_no_others(store_fixture: ServerFixture) -> None:
+    """The next read leaves the group out, once."""
+    queue, plain = await store_fixture.queue(QueueSettings(group_in_flight=MANY)), await store_fixture.queue()
+    await send(store_fixture, queue, "a", *[b"a"] * MANY)
+    of_a = await store_fixture.claim(queue)
+    await store_fixture.advance_time(1)
+    await send(store_fixture, queue, "b", b"b")
+    await store_fixture.send(plain, b"1")
+    (of_b,), (of_plain,) = await store_fixture.claim(queue), await store_fixture.claim(plain)
+    await store_fixture.advance_time(60)
+    tokens = {token(message) for message in of_a}
+    assert {lock.token for lock in await store_fixture.store.expired_locks(MANY)} == tokens
+    async with hold(store_fixture, queue, "a"), asyncio.timeout(MANY):
+        moves = [expiry(one, state=MessageState.SCHEDULED, delay=MINUTE, is_in_group=True) for one in of_a]
+        assert await store_fixture.store.release(moves) == [False] * MANY
+        others = await store_fixture.store.expired_locks(MANY)
+        assert [lock.token for lock in others] == [token(of_b), token(of_plain)]
+    assert {lock.token for lock in await store_fixture.store.expired_locks(MANY)} == tokens
+    assert await store_fixture.store.release(moves) == [True] * MANY
 
 
 async def dead_lettered(store_fixture: ServerFixture, queue: Queue, target: Queue, groups: str) -> list[Redrive]:

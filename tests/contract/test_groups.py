@@ -350,6 +350,22 @@ async def test_a_pass_that_leaves_out_a_group_finds_what_else_is_due_or_has_expi
     assert len(await store.expired_messages(100)) == 3, "the next pass finds the group again"
 
 
+@pytest.mark.fence("time", "level")
+async def test_a_pass_that_leaves_out_a_group_finds_what_other_locks_have_ended(store_fixture: StoreFixture) -> None:
+    queue, other, newer = [await store_fixture.queue(QueueSettings(group_in_flight=9)) for _ in range(3)]
+    for one, group in ((queue, "a"), (queue, "b"), (other, "a"), (newer, "a")):
+        await send(store_fixture, one, group, group.encode())
+        await store_fixture.claim(one, lock_duration=MINUTE)
+    await send(store_fixture, queue, "b", b"later")
+    await store_fixture.claim(queue, lock_duration=HOUR)
+    await store_fixture.need_newer_server(newer)
+    await store_fixture.advance_time(61)
+    store: Any = store_fixture.store
+    store._groups_of_locks.add((queue.id, "a"))
+    assert [lock.queue_id for lock in await store.expired_locks(100)] == [queue.id, other.id]
+    assert len(await store.expired_locks(100)) == 3, "the next pass finds the group again"
+
+
 async def test_redriven_messages_enter_their_group_in_order(store_fixture: StoreFixture, fifo: Queue) -> None:
     await send(store_fixture, fifo, "a", b"1", b"2")
     for _ in range(2):

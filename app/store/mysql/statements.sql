@@ -726,14 +726,24 @@ FROM (SELECT DISTINCT queue_id FROM message FORCE INDEX (message_by_state)) AS n
 WHERE named.queue_id NOT IN (SELECT id FROM queue);
 
 -- expired_locks: locks past their time, oldest first
+@ended_locks
+ORDER BY locked_until
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- expired_locks_elsewhere: the same, for messages that are of none of these groups
+@ended_locks
+  AND NOT @in_groups(:groups)
+ORDER BY locked_until
+LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- @ended_locks: locks past their time
 SELECT @locked_message
 FROM message FORCE INDEX (message_lock_end)
 WHERE locked_until <= @now -- fence: time
   AND state = 2
   AND queue_id NOT IN @newer_queues -- fence: level
-ORDER BY locked_until
-LIMIT :limit
-FOR UPDATE SKIP LOCKED;
 
 -- due: scheduled messages that are due, earliest first
 @due_messages

@@ -224,14 +224,24 @@ WHERE attempt_key = :attempt_key
   AND remove_at > @now;
 
 -- expired_locks: locks past their time, oldest first
+@ended_locks
+ORDER BY locked_until
+LIMIT :limit
+@skip_locked;
+
+-- expired_locks_elsewhere: the same, for messages that are of none of these groups
+@ended_locks
+  AND NOT @in_groups(:groups)
+ORDER BY locked_until
+LIMIT :limit
+@skip_locked;
+
+-- @ended_locks: locks past their time
 SELECT @locked_message
 FROM message
 WHERE locked_until <= @now  -- fence: time
   AND state = 2
   AND queue_id NOT IN @newer_queues  -- fence: level
-ORDER BY locked_until
-LIMIT :limit
-@skip_locked;
 
 -- locks_of_queue: locks of one queue that were granted until some time, whether or not they have ended since
 SELECT @locked_message

@@ -188,10 +188,6 @@ class MessageReads:
     async def _stored_answer(self, attempt: Attempt) -> str | None:
         return stored_answer(await self._database.fetch("answered_attempt", attempt_key=attempt.key), attempt)
 
-    async def expired_locks(self, limit: int) -> list[LockedMessage]:
-        """See `MaintenanceStore`."""
-        return [rows.locked_message(row) for row in await self._database.fetch("expired_locks", limit=limit)]
-
     async def locks_of_queue(self, queue_id: int, granted_until: Instant, limit: int) -> list[LockedMessage]:
         """See `MaintenanceStore`."""
         found_rows = await self._database.fetch(

@@ -12,7 +12,7 @@ from app.domain.history import Event
 from app.domain.instant import DAY, Duration
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
-from app.domain.settlement import Move, Outcome
+from app.domain.settlement import LockedMessage, Move, Outcome
 from app.domain.weight import count_that_fit
 from app.store.records.database import Database, GroupInUse, SqlSession, Work, unavailable_when_closed
 from app.store.records.explanation_reads import ExplanationReads
@@ -33,7 +33,7 @@ from app.store.records.promoting import due_messages, merged, promote
 from app.store.records.queues import last_known
 from app.store.records.recovering import recover
 from app.store.records.redriving import redrive
-from app.store.records.rows import IS_OFFERED, STATES
+from app.store.records.rows import IS_OFFERED, STATES, locked_message
 from app.store.records.shared_bodies import SharedBodyRecords
 from app.store.records.states import StateRecords
 
@@ -61,6 +61,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords)
         self.on_moved: Callable[[Sequence[Move], Sequence[bool]], None] = _no_listener
         self.on_admitted: Callable[[Sequence[Admitted]], None] = _no_admission_listener
         self._held_groups = HeldGroups()
+        self._groups_of_locks = HeldGroups()
         self.states = StateRecords(database)
         self._shared_bodies = SharedBodyRecords(database)
 
@@ -74,6 +75,14 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords)
             UnlockedRow(number, queue_id, STATES[state], home_state == IS_OFFERED)
             for number, queue_id, state, home_state in found_rows
         ]
+
+    async def expired_locks(self, limit: int) -> list[LockedMessage]:
+        """See `MaintenanceStore`. Leaves out groups that the last pass found held."""
+        if held := self._groups_of_locks.take():
+            found_rows = await self._database.fetch("expired_locks_elsewhere", limit=limit, groups=write_groups(held))
+        else:
+            found_rows = await self._database.fetch("expired_locks", limit=limit)
+        return [locked_message(row) for row in found_rows]
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """See `MaintenanceStore`."""

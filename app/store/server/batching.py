@@ -21,7 +21,7 @@ from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
 from app.store.records.archive import ArchiveRecords
 from app.store.records.database import BatchObserver, Database, unavailable_when_closed
 from app.store.records.groups import any_in_group
-from app.store.records.held_groups import HeldGroups, change_apart
+from app.store.records.held_groups import change_apart
 from app.store.records.history import any_keeps_history
 from app.store.records.keys import KeyRecords
 from app.store.records.messages import MessageRecords
@@ -291,7 +291,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         in_groups = {
             index: (move.queue_id, move.token.sequence_number) for index, move in enumerate(moves) if move.is_in_group
         }
-        return await change_apart(self._pool, in_groups, partial(self._release_some, moves), HeldGroups())
+        return await change_apart(self._pool, in_groups, partial(self._release_some, moves), self._groups_of_locks)
 
     async def _release_some(self, moves: Sequence[Move], indexes: Sequence[int]) -> set[int]:
         chosen = [moves[index] for index in indexes]
