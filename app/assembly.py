@@ -7,6 +7,7 @@ from app.broker.broker import Broker
 from app.broker.browse import BrowsePorts, PageLimits
 from app.broker.commit import CommitPorts
 from app.broker.delivered_ids import DeliveredIds
+from app.broker.durability import DurabilityCheck
 from app.broker.edit import EditPorts
 from app.broker.end_offer import EndOfferPorts
 from app.broker.execute import ExecutePorts
@@ -73,6 +74,7 @@ class Components:
     queue_cache: QueueCache
     topic_cache: TopicCache
     volatile_buffer: VolatileBuffer
+    durability: DurabilityCheck
     response_limits: ResponseLimits
     random_fraction: Callable[[], float]
     new_id: Callable[[], str]
@@ -124,6 +126,7 @@ def assemble_verbs(parts: Components) -> Broker:
         transactions=TransactionPorts(
             parts.store.transactions,
             settling,
+            parts.durability,
             parts.response_limits.budget,
             parts.transactions_per_principal,
             parts.new_id,
@@ -148,6 +151,7 @@ def assemble_verbs(parts: Components) -> Broker:
         lock_store=parts.lock_store,
         store_clock=parts.store,
         store_description=parts.store,
+        durability=parts.durability,
         clock=parts.clock,
         counters=parts.counters,
         response_limits=parts.response_limits,
@@ -199,7 +203,15 @@ def _shared_ports(parts: Components) -> _SharedPorts:
 
 
 def _send_ports(parts: Components, receivers: ReceiverNotifier) -> SendPorts:
-    return SendPorts(parts.store, parts.queue_cache, parts.store.queues, parts.volatile_buffer, receivers, parts.new_id)
+    return SendPorts(
+        parts.store,
+        parts.queue_cache,
+        parts.store.queues,
+        parts.volatile_buffer,
+        parts.durability,
+        receivers,
+        parts.new_id,
+    )
 
 
 def _synchronous_ports(parts: Components, receivers: ReceiverNotifier) -> SynchronousPorts:

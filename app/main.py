@@ -24,6 +24,7 @@ from app.api.http.queue_statistics import QueueStatistics
 from app.api.http.request_id import RequestIdMiddleware
 from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
 from app.broker.broker import Broker
+from app.broker.durability import DurabilityCheck
 from app.broker.keys import Authenticator
 from app.broker.notify_receivers import on_remote_messages
 from app.broker.ports import Counters, Store
@@ -103,6 +104,7 @@ async def open_services(
         components = _components(settings, store, locks, wait_queue, counters, clock)
         stack.push_async_callback(components.topic_cache.close)
         stack.push_async_callback(components.queue_cache.close)
+        stack.push_async_callback(components.durability.close)
         stack.push_async_callback(_flush, components.volatile_buffer, settings.shutdown_grace_seconds)
         authenticator = sessions = None
         if not settings.insecure_no_auth:
@@ -216,6 +218,7 @@ def _components(
         volatile_buffer=VolatileBuffer(
             store, queue_cache.reload_for_send, clock, _report_dropped, settings.max_volatile_bytes
         ),
+        durability=DurabilityCheck(store, clock, is_required=settings.require_durable_store),
         searches=SearchRegistry(clock, settings.max_filtered_receivers),
         counters=counters,
         clock=clock,

@@ -33,6 +33,10 @@ class Settings(BaseSettings):
         default=None,
         description="postgresql://, mysql:// or sqlite:/// URL. Without one the server uses SQLite in the data directory.",
     )
+    require_durable_store: bool = Field(
+        default=False,
+        description="Answer durable sends with 503 while the database, as it is set, may lose acknowledged messages.",
+    )
     redis_url: SecretStr | None = Field(
         default=None,
         description="redis:// URL of the shared lock store. Without one this must be the only server process.",

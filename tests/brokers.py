@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
+from app.broker.durability import DurabilityCheck
 from app.broker.ports import Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
@@ -71,6 +72,7 @@ def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True)
         volatile_buffer=VolatileBuffer(
             store, queue_cache.reload_for_send, clock, lambda error, _messages: _fail("outbox", error)
         ),
+        durability=DurabilityCheck(store, clock, is_required=False),
         searches=SearchRegistry(clock, 200),
         counters=CountingTally(),
         clock=clock,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from app.broker.browse import BrowsePorts
 from app.broker.commit import CommitPorts
+from app.broker.durability import DurabilityCheck
 from app.broker.edit import EditPorts
 from app.broker.execute import ExecutePorts
 from app.broker.explain import ExplainPorts
@@ -35,8 +36,8 @@ from app.runtime.clock import Clock
 class Broker:
     """The ports of each family of verbs. A verb takes only those of its family.
 
-    An endpoint that calls no verb uses the stores of queues, keys and locks, the store's clock and description, the
-    process's clock, the counters or the limits of responses.
+    An endpoint that calls no verb uses the stores of queues, keys and locks, the store's clock, description and
+    durability, the process's clock, the counters or the limits of responses.
     """
 
     sending: SendPorts
@@ -68,6 +69,7 @@ class Broker:
     lock_store: LockStoreState
     store_clock: StoreClock
     store_description: StoreDescription
+    durability: DurabilityCheck
     clock: Clock
     counters: Counters
     response_limits: ResponseLimits

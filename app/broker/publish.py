@@ -190,8 +190,10 @@ def _too_large(limit: int) -> MessageTooLarge:
 async def draft_all(ports: SendPorts, routed: Sequence[RoutedMessage]) -> list[Draft]:
     """Build drafts of messages that `route` has just found, in order. The copies of a message share a large body.
 
-    Refuses with `MessageTooLarge` or `QueueFull`.
+    Refuses with `StoreNotDurable`, `MessageTooLarge` or `QueueFull`.
     """
+    if routed:
+        await ports.durability.check()
     queues = {queue.id: queue for queue, _ in routed}
     drafts = [create_draft(new_message, queue, new_message.envelope.message_id) for queue, new_message in routed]
     counts = Counter(draft.queue_id for draft in drafts)

@@ -11,6 +11,7 @@ from functools import partial
 from itertools import chain, repeat
 
 from app.broker.current_queue import with_current_queue
+from app.broker.durability import DurabilityCheck
 from app.broker.forwarding import last_queue
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Attempt, AttemptResult, QueueTotals, SendStore
@@ -31,6 +32,7 @@ class SendPorts:
     queue_cache: QueueCache
     queue_totals: QueueTotals
     volatile_buffer: VolatileBuffer
+    durability: DurabilityCheck
     receivers: ReceiverNotifier
     new_id: Callable[[], str]
 
@@ -77,8 +79,9 @@ async def send_once(
 async def send_each(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt | Refusal]:
     """Store each message that is accepted; return a receipt or refusal for each.
 
-    If the queue has room for only some, it takes the first ones. Refuses as `last_queue` does.
+    If the queue has room for only some, it takes the first ones. Refuses with `StoreNotDurable`, and as `last_queue` does.
     """
+    await ports.durability.check()
 
     async def store(current_queue: Queue) -> list[Receipt | Refusal]:
         last = await last_queue(ports.queue_cache, current_queue)
@@ -96,16 +99,21 @@ async def send_each(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMe
 async def send_volatile(ports: SendPorts, queue: Queue, new_message: NewMessage) -> str:
     """Accept a volatile message before it is stored (S1.8); return its message id."""
     last = await last_queue(ports.queue_cache, queue)
-    (draft,) = await create_drafts(ports, last, [new_message])
+    (draft,) = await _create_drafts(ports, last, [new_message])
     ports.volatile_buffer.put(draft, last.name)
     return draft.envelope.message_id
 
 
 async def create_drafts(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
-    """Build drafts of messages that the queue accepts now, or the last queue to which it forwards.
+    """Build drafts of durable messages that the queue accepts now, or the last queue to which it forwards.
 
-    Refuses with `SendDisabled`, `MessageTooLarge` or `QueueFull`, and as `last_queue` does.
+    Refuses with `StoreNotDurable`, `SendDisabled`, `MessageTooLarge` or `QueueFull`, and as `last_queue` does.
     """
+    await ports.durability.check()
+    return await _create_drafts(ports, queue, new_messages)
+
+
+async def _create_drafts(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
     last = await last_queue(ports.queue_cache, queue)
     drafts = [_create_draft(ports, last, new_message) for new_message in new_messages]
     await check_capacity(ports.queue_totals, last, len(drafts))

@@ -11,15 +11,19 @@ it the outcome is stored, and a repeat gets the same answer for an hour. Wake-up
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from app.broker.durability import DurabilityCheck
 from app.broker.ports import CommitResult, QueueGone, SettlementsFailed, TransactionStore
 from app.broker.settle import MAX_TRIES, SettlePorts, note_settled, pause_before_retry
 from app.domain.instant import Duration
-from app.domain.refusals import MessageBusy
+from app.domain.refusals import MessageBusy, StoreNotDurable
 from app.domain.settlement import MAX_GENERATION, LockToken
 from app.domain.transaction import MAX_OPEN_TRANSACTIONS, MemberSummary, Transaction, TransactionKey, TransactionState
 from app.domain.transaction_refusals import RollbackCause, TransactionEnded
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.byte_budget import ByteBudget
+
+MEMBERS_AT_ONCE = 500
+"""Members that are read at once: about 500 KB at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class TransactionPorts:
 
     transactions: TransactionStore
     settling: SettlePorts
+    durability: DurabilityCheck
     budget: ByteBudget
     principal_limit: int
     new_id: Callable[[], str]
@@ -55,9 +60,12 @@ async def commit(ports: TransactionPorts, key: TransactionKey) -> Transaction:
     """Carry out all members. A repeat returns the stored outcome.
 
     Refuses with `TransactionRolledBack`, with the cause and the member, if they cannot all be carried out. Raises
-    `MessageBusy` if another request keeps one of the messages locked; then the transaction stays open.
+    `MessageBusy` if another request keeps one of the messages locked; then the transaction stays open. So it does when
+    this refuses with `StoreNotDurable` because it has sends.
     """
     found = await ports.transactions.find(key)
+    if found.state is TransactionState.OPEN:
+        await _check_durability(ports, key)
     async with ports.budget.reserve(found.member_bytes):
         result = await _commit(ports, key)
     if result.unit is not None and result.transaction.result is not None:
@@ -73,6 +81,18 @@ async def roll_back(ports: TransactionPorts, key: TransactionKey) -> Transaction
     if transaction.state is TransactionState.COMMITTED:
         raise TransactionEnded
     return transaction
+
+
+async def _check_durability(ports: TransactionPorts, key: TransactionKey) -> None:
+    """Refuse with `StoreNotDurable` a commit that would store messages."""
+    try:
+        await ports.durability.check()
+    except StoreNotDurable:
+        place = -1
+        while members := await ports.transactions.members(key.id, place, MEMBERS_AT_ONCE):
+            if any(member.name.message_id is not None for member in members):
+                raise
+            place = members[-1].name.place
 
 
 async def _commit(ports: TransactionPorts, key: TransactionKey) -> CommitResult:

@@ -272,6 +272,13 @@ class QueueFull(Refusal):
     retryable = True
 
 
+class StoreNotDurable(Refusal):
+    """The database may lose acknowledged messages, so this server accepts only volatile ones (PEEKLOCK_REQUIRE_DURABLE_STORE)."""
+
+    code = "store-not-durable"
+    retryable = True
+
+
 class SendDisabled(Refusal):
     """This queue does not accept sends at present."""
 

@@ -32,7 +32,12 @@ async def test_the_versions_are_those_of_the_server_its_document_and_its_tables(
 @pytest.mark.behaviour("S1.7", "S1.18", "S1.61")
 async def test_a_store_without_risks_is_durable(api: ApiServer) -> None:
     api = api.with_store(durability_risks=_answer([]))
-    assert (await capabilities(api))["store"] == {"engine": "sqlite", "durable": True, "risks": []}
+    assert (await capabilities(api))["store"] == {
+        "engine": "sqlite",
+        "durable": True,
+        "accepts_durable_messages": True,
+        "risks": [],
+    }
 
 
 @pytest.mark.behaviour("S1.7", "S1.18", "S1.61")

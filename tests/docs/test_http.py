@@ -122,6 +122,7 @@ FIXED = {
     "Time of the store to answer `/readyz`": "{health.STORE_TIMEOUT_SECONDS:g} s",
     "Use of a revoked key in another process": "{keys.CACHE_SECONDS:g} s",
     "Use of old settings of a queue in another process": "{queue_cache.CACHE_SECONDS:g} s",
+    "Use of old settings of the database by a server that requires durability": "{durability.CHECK_SECONDS:g} s",
 }
 """Each fixed limit as the guide words it, with the constants that it comes from."""
 

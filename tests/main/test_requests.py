@@ -8,6 +8,7 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
 from app.domain.message import MAX_BATCH_COUNT
 from tests.bounds import bounded
@@ -49,6 +50,20 @@ def test_the_open_transactions_of_a_client_are_limited_by_a_setting(serve: Serve
     service = serve(max_transactions_per_principal=1)
     assert send_request(service, "POST", "/v1/transactions").status_code == 201
     assert send_request(service, "POST", "/v1/transactions").json()["code"] == "too-many-transactions"
+
+
+@pytest.mark.behaviour("S1.8")
+def test_a_server_that_requires_durability_refuses_messages_that_its_database_may_lose(
+    serve: Serve, postgres_url: str
+) -> None:
+    path, required = "/v1/queues/orders/messages", {"auto_create_queues": 1, "require_durable_store": 1}
+    weak = serve(database_url=f"{postgres_url}?synchronous_commit=off", **required)
+    refused = send_request(weak, "POST", path, {"body": 1})
+    assert (refused.status_code, refused.json()["code"]) == (503, "store-not-durable")
+    assert "synchronous_commit" in refused.json()["detail"]
+    assert send_request(weak, "POST", path, {"body": 1, "durability": "volatile"}).status_code == 202
+    assert send_request(weak, "GET", "/readyz").status_code == 200
+    assert send_request(serve(**required), "POST", path, {"body": 1}).status_code == 201
 
 
 def test_a_page_of_a_listed_origin_uses_a_server_without_keys(serve: Serve) -> None:

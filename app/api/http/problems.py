@@ -19,6 +19,7 @@ from app.domain.refusals import (
     ReceiveDisabled,
     Refusal,
     SendDisabled,
+    StoreNotDurable,
     Unauthenticated,
     UnsupportedContentEncoding,
 )
@@ -40,6 +41,7 @@ STATUS: dict[type[Refusal], int] = {
     UnsupportedContentEncoding: 415,
     RateLimited: 429,
     QueueFull: 507,
+    StoreNotDurable: 503,
     NoAnswer: 504,
     SendDisabled: 403,
     ReceiveDisabled: 403,
