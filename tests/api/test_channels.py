@@ -1,9 +1,13 @@
 """A queue as a channel: it stores what it accepts, delivers it until it is settled, and shows it when browsed."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from app.broker.ports import Attempt, AttemptResult
+from app.domain.delivery import Claim
+from app.domain.message import Message
 from tests.api.api_server import ApiServer, problem
 
 HOUR = 3600
@@ -93,6 +97,66 @@ async def test_a_settlement_without_a_delivery_is_refused(api: ApiServer) -> Non
             refused = await api.settle({"lock_token": f"{number}.{'0' * 32}"}, verb)
             problem(refused, 404, "message-not-found")
     assert await browsed_messages(api) == [before]
+
+
+class SlowServer:
+    """A server beside another one, on its store: its receives are answered only when `go_on` is set."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self.has_claimed, self.go_on = asyncio.Event(), asyncio.Event()
+        self._claim_once = api.broker.store.claim_once
+        self.api = api.with_store(claim_once=self._claim_and_wait)
+
+    async def _claim_and_wait(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
+        once = await self._claim_once(claim, attempt)
+        self.has_claimed.set()
+        await self.go_on.wait()
+        return once
+
+
+async def receive_repeatably(api: ApiServer) -> list[Any]:
+    """Receive with an Idempotency-Key, so that a repeat gets the same messages."""
+    path, key = "/queues/orders/messages/receive", {"Idempotency-Key": "r-1"}
+    return (await api.request_json("POST", path, {}, headers=key))["messages"]
+
+
+@pytest.mark.behaviour("S1.52")
+@pytest.mark.parametrize("late", ["abandon", "dead-letter", "defer", "renew", "lock ends", "client leaves"])
+async def test_a_settlement_that_overtakes_the_answer_of_its_receive_counts(api: ApiServer, late: str) -> None:
+    """A repeat on another server has the token first. What the slow answer brings later cannot undo the settlement."""
+    await api.send(body="once")
+    slow = SlowServer(api)
+    receiving = asyncio.ensure_future(receive_repeatably(slow.api))
+    await slow.has_claimed.wait()
+    (early,) = await receive_repeatably(api)
+    assert (await api.settle(early, "complete")).json()["replayed"] is False
+    if late == "client leaves":
+        receiving.cancel()
+    slow.go_on.set()
+    (answer,) = await asyncio.gather(receiving, return_exceptions=True)
+    if isinstance(answer, BaseException):
+        assert late == "client leaves", answer
+    else:
+        (answered,) = answer
+        assert answered["lock_token"] == early["lock_token"]
+        assert (await slow.api.settle(answered, "complete")).json()["replayed"] is True
+        if late != "lock ends":
+            problem(await slow.api.settle(answered, late), 409, "already-settled")
+    await api.advance_time(31)
+    assert await api.counts() == {}
+    assert await api.receive() == await receive_repeatably(slow.api) == []
+
+
+@pytest.mark.behaviour("S1.86")
+async def test_a_message_that_returns_may_follow_later_ones(api: ApiServer) -> None:
+    for body in range(3):
+        await api.send(body=body)
+    delivered: list[Any] = []
+    first, second = await api.receive(max_messages=2)
+    delivered += [first["body"], second["body"]]
+    await api.settle(first, "abandon")
+    delivered += [message["body"] for message in await api.receive(max_messages=9)]
+    assert delivered == [0, 1, 0, 2]
 
 
 @pytest.mark.behaviour("S1.67")
