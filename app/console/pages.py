@@ -23,7 +23,8 @@ CONTENT_SECURITY_POLICY = (
 HEADERS: Mapping[str, str] = {
     "cache-control": "no-store",
     "content-security-policy": CONTENT_SECURITY_POLICY,
-    "referrer-policy": "no-referrer",
+    # Without a referrer a browser sends forms with the origin `null`, which is that of no page of this console.
+    "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "cross-origin-opener-policy": "same-origin",

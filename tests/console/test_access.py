@@ -135,6 +135,7 @@ async def test_no_page_may_be_framed_run_foreign_scripts_or_be_stored(console: C
         assert policy.pop("default-src") == policy.pop("frame-ancestors") == policy.pop("base-uri") == "'none'"
         assert set(policy.values()) == {"'self'"}
         assert (headers["x-frame-options"], headers["cache-control"]) == ("DENY", "no-store")
+        assert headers["referrer-policy"] == "same-origin"
 
 
 async def test_a_key_sees_the_queues_that_it_may_browse(console_with_keys: ConsoleServer) -> None:
