@@ -4,6 +4,7 @@ from peeklock_client.client import Client, Queue, Topic
 from peeklock_client.connection import RetryLimits
 from peeklock_client.errors import (
     AlreadySettled,
+    ClientClosed,
     Conflict,
     Forbidden,
     InDoubt,
@@ -17,6 +18,7 @@ from peeklock_client.errors import (
     NotConnected,
     NotDelivered,
     NotFound,
+    NotSerializable,
     PeeklockError,
     PreconditionFailed,
     QueueFull,
@@ -48,6 +50,7 @@ __all__ = [
     "AckPolicy",
     "AlreadySettled",
     "Client",
+    "ClientClosed",
     "CloudEvent",
     "Conflict",
     "ConstantRetry",
@@ -70,6 +73,7 @@ __all__ = [
     "NotConnected",
     "NotDelivered",
     "NotFound",
+    "NotSerializable",
     "PeeklockError",
     "PendingSend",
     "PreconditionFailed",

@@ -18,7 +18,17 @@ import httpx
 import msgspec
 import stamina
 
-from peeklock_client.errors import InDoubt, NotConnected, PeeklockError, Refusal, UnexpectedAnswer, error_of, problem_of
+from peeklock_client.encoding import encoded
+from peeklock_client.errors import (
+    ClientClosed,
+    InDoubt,
+    NotConnected,
+    PeeklockError,
+    Refusal,
+    UnexpectedAnswer,
+    error_of,
+    problem_of,
+)
 from peeklock_client.generated.answers import Problem
 from peeklock_client.generated.operations import Operations
 
@@ -80,8 +90,8 @@ class Connection(Operations):
     ) -> Any:
         """Send a request until it has a definite answer, and return its body as the type for its status.
 
-        Raises `Refusal` if the server refuses it, `NotConnected` if no server was reached, and `InDoubt` if it may have
-        taken effect and its answer was lost.
+        Raises `Refusal` if the server refuses it, `NotConnected` if no server was reached, `InDoubt` if it may have
+        taken effect and its answer was lost, and `NotSerializable` if the body cannot be encoded as JSON.
         """
         request = self._request(method, path, body, query, headers or {})
         response = await self._repeat(request)
@@ -100,7 +110,7 @@ class Connection(Operations):
         content = None
         if body is not None:
             sent["Content-Type"] = JSON
-            content = msgspec.json.encode(body)
+            content = encoded(body)
         wait = getattr(body, "wait_seconds", None) or 0.0
         return self._http.build_request(
             method,
@@ -121,7 +131,7 @@ class Connection(Operations):
                 return repeatable and (error.retry_after or True)
             if isinstance(error, Refusal):
                 return error.retryable and (error.retry_after or True)
-            return isinstance(error, NotConnected)
+            return isinstance(error, NotConnected) and not isinstance(error, ClientClosed)
 
         try:
             async for attempt in stamina.retry_context(
@@ -145,6 +155,8 @@ class Connection(Operations):
         raise AssertionError("stamina returns or raises")
 
     async def _send(self, request: httpx.Request) -> httpx.Response:
+        if self._http.is_closed:
+            raise ClientClosed(f"{request.url} is not requested, because the client is closed.")
         try:
             response = await self._http.send(request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:

@@ -17,8 +17,16 @@ class PeeklockError(Exception):
     """The base class of all exceptions of this package. Wrong arguments raise `TypeError` or `ValueError`."""
 
 
+class NotSerializable(PeeklockError, TypeError):
+    """A body, a reply or a property cannot be encoded as JSON. Nothing was sent."""
+
+
 class NotConnected(PeeklockError):
     """No connection could be made, so the request had no effect."""
+
+
+class ClientClosed(NotConnected):
+    """The client is closed. Nothing was sent."""
 
 
 class InDoubt(PeeklockError):

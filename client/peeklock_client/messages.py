@@ -22,8 +22,8 @@ BYTES_TYPE = "application/octet-stream"
 class NewMessage:
     """A message to send.
 
-    `body` is any value that msgspec encodes as JSON, a pydantic model, or bytes, which are received as bytes. A handler that
-    returns the message sets `queue` or `topic`. docs/http.md, Send, describes the other fields.
+    `body` is any value that msgspec encodes as JSON, also with pydantic models in it, or bytes, which are received as bytes.
+    A handler that returns the message sets `queue` or `topic`. docs/http.md, Send, describes the other fields.
     """
 
     body: Any = None
@@ -107,11 +107,6 @@ def given(value: Part | UnsetType) -> Part | None:
     return None if value is UNSET else value
 
 
-def to_json(body: Any) -> Any:
-    """Return a body that msgspec can encode: a pydantic model as a dictionary of its fields."""
-    return body.model_dump(mode="json") if hasattr(body, "model_dump") else body
-
-
 Entry = TypeVar("Entry", bound=Struct)
 
 
@@ -124,7 +119,7 @@ def entry(kind: type[Entry], message: NewMessage, **more: Any) -> Entry:
         values["body_base64"] = base64.b64encode(message.body).decode()
         values["content_type"] = message.content_type or BYTES_TYPE
     else:
-        values["body"] = to_json(message.body)
+        values["body"] = message.body
         values |= {} if message.content_type is None else {"content_type": message.content_type}
     return kind(**values, **more)
 

@@ -15,11 +15,12 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
-from peeklock_client.errors import InDoubt, LockLost, PeeklockError, Refusal, SettlementRefused
+from peeklock_client.encoding import encoded
+from peeklock_client.errors import InDoubt, LockLost, NotSerializable, PeeklockError, Refusal, SettlementRefused
 from peeklock_client.generated import answers, requests
-from peeklock_client.messages import BodyType, Message, to_json
+from peeklock_client.messages import BodyType, Message
 
 Settlement = (
     requests.CompleteSettlement
@@ -137,12 +138,12 @@ class ReceiveContext(Generic[BodyType]):
         """Complete the message: it leaves its queue, at once or with the commit of the transaction (S0.7, S0.8).
 
         `reply` answers a sender that waits for the settlement. Raises `WrongState` except in Received (S0.5, S0.6),
-        `LockLost` if the lock has ended, and `InDoubt` if the answer is lost or the receive is faulted meanwhile.
+        `LockLost` if the lock has ended, and `InDoubt` if the answer is lost or the receive is faulted meanwhile. With a
+        reply that cannot be encoded as JSON (`NotSerializable`), the receive stays Received.
         """
         if not self.is_active:
             raise WrongState(f"A receive that is {self._state.value} cannot be completed.")
-        given = UNSET if isinstance(reply, UnsetType) else to_json(reply)
-        settlement = requests.CompleteSettlement(self.lock_token, given)
+        settlement = requests.CompleteSettlement(self.lock_token, reply)
         await self._end(ReceiveState.COMPLETING, ReceiveState.COMPLETED, self._settling(settlement, transaction))
 
     async def commit(self, results: requests.CommitLock) -> answers.Committed:
@@ -150,8 +151,8 @@ class ReceiveContext(Generic[BodyType]):
         transaction.
 
         The receive stays Received until the server has committed. Then the callbacks run, in Completing. If the server
-        refuses the results, for example with `VersionConflict`, the receive stays Received and the message stays locked.
-        Raises as `complete` does.
+        refuses the results, for example with `VersionConflict`, or if they cannot be encoded as JSON (`NotSerializable`), the
+        receive stays Received and the message stays locked. Raises as `complete` does.
         """
         if not self.is_active:
             raise WrongState(f"A receive that is {self._state.value} cannot be committed.")
@@ -162,6 +163,8 @@ class ReceiveContext(Generic[BodyType]):
         except Refusal as error:
             if isinstance(error, SettlementRefused):
                 self.fault(error)
+            raise
+        except NotSerializable:
             raise
         except BaseException as error:
             self.fault(error)
@@ -269,6 +272,8 @@ class ReceiveContext(Generic[BodyType]):
     def _settling(
         self, settlement: Settlement, transaction: JoinableTransaction | None
     ) -> Callable[[], Awaitable[answers.SettledResult]]:
+        """Return the call that sends a settlement. Raises `NotSerializable` at once, before the state changes."""
+        encoded(settlement)
         return lambda: self._settler.settle(settlement, None if transaction is None else transaction.id)
 
     async def _end(self, during: ReceiveState, after: ReceiveState, settle: Callable[[], Awaitable[Ended]]) -> Ended:

@@ -8,12 +8,11 @@ from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-import msgspec
-
 from peeklock_client.client import Queue
+from peeklock_client.encoding import encoded
 from peeklock_client.errors import PeeklockError, Refusal
 from peeklock_client.generated import answers
-from peeklock_client.messages import MessageFields, NewMessage, new_message, to_json
+from peeklock_client.messages import MessageFields, NewMessage, new_message
 from peeklock_client.receive_context import JoinableTransaction
 
 MAX_BATCH = 1000
@@ -156,5 +155,5 @@ class Sender:
 def weight_of(message: NewMessage) -> int:
     """Return the approximate size of a message in a request, in bytes."""
     body = message.body
-    size = len(body) * 4 // 3 if isinstance(body, bytes | bytearray) else len(msgspec.json.encode(to_json(body)))
-    return size + len(msgspec.json.encode(message.properties))
+    size = len(body) * 4 // 3 if isinstance(body, bytes | bytearray) else len(encoded(body))
+    return size + len(encoded(message.properties))

@@ -67,6 +67,12 @@ async def test_objects_are_sent_as_json(queue: Queue) -> None:
     assert second.message.body == {"name": "a"}
 
 
+async def test_models_within_a_body_are_sent_as_json(queue: Queue) -> None:
+    await queue.send({"models": [Model(name="a")]})
+    [received] = await queue.receive()
+    assert received.message.body == {"models": [{"name": "a"}]}
+
+
 async def test_every_field_arrives(any_queue: Queue) -> None:
     properties = {"text": "a", "large": 2**60, "float": 7.0, "yes": True, "none": None}
     sent = NewMessage(

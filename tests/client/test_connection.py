@@ -14,6 +14,7 @@ import peeklock_client
 import pytest
 from peeklock_client import (
     Client,
+    ClientClosed,
     InDoubt,
     LockLost,
     NotConnected,
@@ -119,6 +120,13 @@ async def test_a_definite_refusal_resolves_a_doubt() -> None:
 async def test_a_server_that_was_never_reached_leaves_no_doubt() -> None:
     with pytest.raises(NotConnected):
         await Server(*[UNREACHED] * 3).client().queue("orders").send(1)
+
+
+async def test_a_closed_client_is_told_apart_and_sends_nothing() -> None:
+    http = httpx.AsyncClient(transport=httpx.MockTransport(Server().answer))
+    await http.aclose()
+    with pytest.raises(ClientClosed):
+        await Client("http://peeklock.test", http=http).queue("orders").send(1)
 
 
 async def test_a_server_that_stays_busy_refuses() -> None:

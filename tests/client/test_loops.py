@@ -177,6 +177,25 @@ def test_under_load_settlements_go_with_the_next_receive() -> None:
     assert len(broker.requests) < 1000 / 20
 
 
+def test_a_request_carries_no_more_bytes_of_settlements_than_a_server_takes() -> None:
+    broker = Broker(stored=20)
+
+    async def scenario() -> Any:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        worker = Worker(Client("http://peeklock.test", http=http))
+
+        @worker.on("orders", max_workers=20)
+        async def handle(context: ReceiveContext[int]) -> None:
+            await context.complete(reply="x" * (1 << 20))
+
+        await worker.start()
+        await asyncio.sleep(1)
+        return await worker.stop()
+
+    assert run_virtually(scenario()).completed == 20
+    assert max(len(body.get("settlements", [])) for _, _, body in broker.requests) == 3
+
+
 def test_a_worker_that_waits_for_messages_settles_at_once() -> None:
     broker = Broker(stored=1)
     work(broker, 1, 3)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from peeklock_client.errors import InDoubt, LockLost, VersionConflict, problem_of
+from peeklock_client.errors import InDoubt, LockLost, NotSerializable, VersionConflict, problem_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import Message
 from peeklock_client.receive_context import ReceiveContext, ReceiveState, Settlement, WrongState
@@ -188,6 +188,16 @@ async def test_a_callback_that_raises_leaves_the_message_unsettled() -> None:
     with pytest.raises(RuntimeError, match="the disk is full"):
         await context.complete()
     assert (context.state, broker.sent) == (R.FAULTED, [])
+
+
+@pytest.mark.parametrize("step", ENDS)
+async def test_a_value_that_is_no_json_changes_nothing(step: str) -> None:
+    broker = Broker()
+    context = receive(broker)
+    value = {"reply": object()} if step == "complete" else {"properties": {"stream": object()}}
+    with pytest.raises(NotSerializable):
+        await getattr(context, step)(**value)
+    assert (context.state, broker.sent) == (R.RECEIVED, [])
 
 
 # ---- faults ----------------------------------------------------------------------------------------------------------

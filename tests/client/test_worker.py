@@ -300,6 +300,69 @@ async def test_what_is_sent_while_processing_carries_the_trace(client: Client, q
     assert result.message.traceparent.startswith(trace)
 
 
+# ---- what cannot be sent ---------------------------------------------------------------------------------------------
+
+
+async def test_an_error_whose_text_is_not_unicode_is_kept_with_its_message(client: Client, queue: Queue) -> None:
+    """The names of files on Linux are bytes, and the texts of errors show them with parts that no JSON holds."""
+    worker = Worker(client)
+
+    @worker.on(queue.name, ack_policy=AckPolicy.REJECT_ON_ERROR)
+    async def handle(body: str) -> None:
+        raise FileNotFoundError("no file caf\udce9.txt")
+
+    await queue.send("work")
+    async with running(worker):
+        await ended(queue, 1, worker)
+    [dead] = await queue.receive(source="dead_letter")
+    assert dead.message.dead_letter_description == "no file caf?.txt"
+
+
+async def test_a_settlement_that_is_no_json_is_an_error_of_its_handler_alone(client: Client, queue: Queue) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name, retry=NoRetry())
+    async def handle(context: ReceiveContext[int]) -> None:
+        if context.message.body == 0:
+            await context.abandon(properties={"stream": object()})
+
+    await queue.send_batch([*range(20)])
+    async with running(worker):
+        report = await ended(queue, 20, worker)
+    assert (report.completed, report.dead_lettered) == (19, 1)
+    [dead] = await queue.receive(source="dead_letter")
+    assert dead.message.dead_letter_reason == "NotSerializable"
+
+
+async def test_a_returned_message_that_is_no_json_is_an_error_of_its_handler(client: Client, queue: Queue) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name, retry=NoRetry())
+    async def handle(body: str) -> NewMessage:
+        return NewMessage(object(), queue="results")
+
+    await queue.send("work")
+    async with running(worker):
+        report = await ended(queue, 1, worker)
+    assert report.dead_lettered == 1
+
+
+async def test_a_callback_that_raises_leaves_its_message_in_doubt(client: Client, queue: Queue) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name)
+    async def handle(context: ReceiveContext[str]) -> None:
+        def fail() -> None:
+            raise RuntimeError("the disk is full")
+
+        context.on_complete(fail)
+
+    await queue.send("work")
+    async with running(worker):
+        report = await ended(queue, 1, worker)
+    assert report.in_doubt == 1
+
+
 # ---- locks -----------------------------------------------------------------------------------------------------------
 
 

@@ -17,9 +17,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from peeklock_client.connection import Connection
+from peeklock_client.encoding import encoded
 from peeklock_client.errors import VersionConflict
 from peeklock_client.generated import answers, requests
-from peeklock_client.messages import NewMessage, to_json
+from peeklock_client.messages import NewMessage
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.worker.handlers import Returned, converter, parameter_types, returned
 from peeklock_client.worker.processing import results_of
@@ -89,7 +90,7 @@ class ConsistentHandler:
         context = HandlerContext(message_id, self._logic, captured)
         state = self._convert_state(loaded.value) if loaded.version else self._state()
         messages = returned(await self._call(threads, state, body, context))
-        value = msgspec.Raw(msgspec.json.encode(to_json(state), order="deterministic"))
+        value = msgspec.Raw(encoded(state, order="deterministic"))
         return results_of(
             messages, requests.CommitState(loaded.key, loaded.version, value, context.captured, self._verify)
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from peeklock_client.errors import InDoubt, PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, NotSerializable, PeeklockError, Refusal
 from peeklock_client.generated import requests
 from peeklock_client.messages import NewMessage, entry
 from peeklock_client.receive_context import ReceiveContext, reason_of
@@ -78,14 +78,16 @@ class Processing:
                 await self._settle_done(context, result)
             elif context.is_active:
                 context.fault(InDoubt("The handler left the message unsettled."))
-        except Refusal as error:
+        except (Refusal, NotSerializable) as error:
             log.warning("message %d of %s: %s", context.message.sequence_number, self._handler.name, error)
             if context.is_active:
-                # What the handler returned is refused, and the message is still locked.
+                # The results cannot be stored, and the message is still locked.
                 await self.settle(context, error)
                 return
         except PeeklockError as error:
             log.warning("message %d of %s: %s", context.message.sequence_number, self._handler.name, error)
+        except Exception:  # raised by a callback of the receive
+            log.exception("message %d of %s was not settled", context.message.sequence_number, self._handler.name)
         self.count(context)
 
     def count(self, context: ReceiveContext[Any]) -> None:
@@ -154,5 +156,9 @@ def results_of(messages: Sequence[NewMessage], state: requests.CommitState | Non
 
 
 def description_of(error: BaseException) -> str:
-    """Return the text of an error, as a description to store with a dead-lettered message."""
-    return str(error).replace("\0", "")[:MAX_DESCRIPTION] or type(error).__name__
+    """Return the text of an error, as a description to store with a dead-lettered message.
+
+    Characters that no message can contain are replaced, for example those of a file name that is not Unicode.
+    """
+    text = str(error).encode(errors="replace").decode().replace("\0", "")
+    return text[:MAX_DESCRIPTION] or type(error).__name__

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
+
+from peeklock_client.encoding import encoded
 from peeklock_client.errors import InDoubt, Refusal, error_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.receive_context import Settlement
@@ -14,14 +18,17 @@ from peeklock_client.settling import DirectSettler
 MAX_SETTLEMENTS = 1000
 """Settlements in one request."""
 
+MAX_BYTES = 4 << 20
+"""Bytes of the settlements in one request. By default a server accepts 16 MiB."""
+
 Result = answers.SettledResult | answers.RenewedResult | answers.RefusedResult
 
 
 @dataclass(slots=True)
 class WaitingSettlement:
-    """A settlement, and the future that gets its result."""
+    """A settlement as JSON, and the future that gets its result."""
 
-    settlement: Settlement
+    content: bytes
     result: asyncio.Future[answers.SettledResult | answers.RenewedResult]
 
 
@@ -55,9 +62,9 @@ class SettlementBuffer:
         return await self._direct.commit(lock_token, results)
 
     def add(self, settlement: Settlement) -> asyncio.Future[answers.SettledResult | answers.RenewedResult]:
-        """Add a settlement, and return the future of its result."""
-        result = asyncio.get_running_loop().create_future()
-        self._waiting.append(WaitingSettlement(settlement, result))
+        """Add a settlement, and return the future of its result. Raises `NotSerializable`."""
+        content, result = encoded(settlement), asyncio.get_running_loop().create_future()
+        self._waiting.append(WaitingSettlement(content, result))
         self._filled.set()
         return result
 
@@ -67,10 +74,19 @@ class SettlementBuffer:
 
     def take(self) -> list[WaitingSettlement]:
         """Return the settlements that the next request carries."""
-        taken, self._waiting = self._waiting[:MAX_SETTLEMENTS], self._waiting[MAX_SETTLEMENTS:]
+        count = self._count_of_next()
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
         if not self._waiting:
             self._filled.clear()
         return taken
+
+    def _count_of_next(self) -> int:
+        size = 0
+        for count, waiting in enumerate(self._waiting[:MAX_SETTLEMENTS]):
+            size += len(waiting.content)
+            if count and size > MAX_BYTES:
+                return count
+        return min(len(self._waiting), MAX_SETTLEMENTS)
 
     def give_back(self, taken: Sequence[WaitingSettlement]) -> None:
         """Take back settlements whose request failed. Repeating them is harmless."""
@@ -99,3 +115,8 @@ class SettlementBuffer:
         for waiting in taken:
             if not waiting.result.done():
                 waiting.result.set_exception(definite)
+
+
+def entries_of(taken: Sequence[WaitingSettlement]) -> list[Any]:
+    """Return the settlements for the body of a request."""
+    return [msgspec.Raw(waiting.content) for waiting in taken]

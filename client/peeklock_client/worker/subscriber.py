@@ -28,7 +28,7 @@ from peeklock_client.worker.lock_keeper import LockKeeper
 from peeklock_client.worker.options import SubscriberOptions
 from peeklock_client.worker.processing import Processing
 from peeklock_client.worker.report import WorkerReport
-from peeklock_client.worker.settlement_buffer import MAX_SETTLEMENTS, SettlementBuffer
+from peeklock_client.worker.settlement_buffer import MAX_SETTLEMENTS, SettlementBuffer, entries_of
 
 log = logging.getLogger("peeklock.worker")
 
@@ -213,7 +213,7 @@ class Subscriber:
             source=options.source,
             receiver_id=self._receiver_id,
             filter=UNSET if options.filter is None else options.filter,
-            settlements=[one.settlement for one in taken] if taken else UNSET,
+            settlements=entries_of(taken) if taken else UNSET,
         )
         try:
             received = await self._api.receive_messages(self.queue, body)
@@ -246,9 +246,7 @@ class Subscriber:
         if not taken:
             return True
         try:
-            answer = await self._api.settle_messages(
-                self.queue, requests.SettleMessages([one.settlement for one in taken])
-            )
+            answer = await self._api.settle_messages(self.queue, requests.SettleMessages(entries_of(taken)))
         except PeeklockError as error:
             log.warning("queue %s: %d settlements failed: %s", self.queue, len(taken), error)
             self._settlements.fail(taken, error)
