@@ -25,6 +25,10 @@ class NotConnected(PeeklockError):
     """No connection could be made, so the request had no effect."""
 
 
+class NotSent(PeeklockError):
+    """The message was not sent, because its `Sender` has ended."""
+
+
 class ClientClosed(NotConnected):
     """The client is closed. Nothing was sent."""
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from peeklock_client.client import Queue
 from peeklock_client.encoding import encoded
-from peeklock_client.errors import PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, NotSent, PeeklockError, Refusal
 from peeklock_client.generated import answers
 from peeklock_client.messages import MessageFields, NewMessage, new_message
 from peeklock_client.receive_context import JoinableTransaction
+
+log = logging.getLogger("peeklock.sender")
 
 MAX_BATCH = 1000
 """Messages in one request."""
@@ -28,14 +31,17 @@ MAX_REPORTED = 100
 class PendingSend:
     """A message in flight. Await it for its outcome: the stored message, or the error."""
 
-    def __init__(self, message: NewMessage, weight: int) -> None:
+    def __init__(self, message: NewMessage, weight: int, when_awaited: Callable[[PendingSend], None]) -> None:
         self.message = message
         self.weight = weight
         self.is_awaited = False
+        self._when_awaited = when_awaited
         self.outcome: asyncio.Future[answers.SentMessage] = asyncio.get_running_loop().create_future()
 
     def __await__(self) -> Generator[Any, None, answers.SentMessage]:
-        self.is_awaited = True
+        if not self.is_awaited:
+            self.is_awaited = True
+            self._when_awaited(self)
         return asyncio.shield(self.outcome).__await__()
 
 
@@ -44,8 +50,9 @@ class Sender:
 
     At most `max_in_flight` messages with `max_bytes` of bodies are in flight; further calls wait (S3.7). One request is sent at
     a time, with all messages that were posted during the last one. The end of the block waits for all messages, and raises
-    the errors whose outcome was not awaited. With `transaction`, the commit of the transaction stores the messages. End
-    the block before the commit.
+    the errors whose outcome was not awaited. If the end is cancelled, the outcome of a message that is being sent is
+    `InDoubt`, and that of a message that waits is `NotSent`. With `transaction`, the commit of the transaction stores the
+    messages. End the block before the commit.
     """
 
     def __init__(
@@ -63,8 +70,9 @@ class Sender:
         self._waiting: deque[PendingSend] = deque()
         self._count = self._bytes = 0
         self._changed = asyncio.Condition()
-        self._errors: list[Exception] = []
-        self._failed = 0
+        self._under_way: list[PendingSend] = []
+        self._failed: dict[PendingSend, Exception] = {}
+        self._more_failed = 0
         self._loop: asyncio.Task[None] | None = None
 
     async def send(self, body: Any, **fields: Unpack[MessageFields]) -> answers.SentMessage:
@@ -73,12 +81,12 @@ class Sender:
 
     async def post(self, body: Any, **fields: Unpack[MessageFields]) -> PendingSend:
         """Wait until the message is within the limits, and return it as pending. Await the `PendingSend` for its outcome."""
-        if self._loop is None:
-            raise RuntimeError("Use a Sender inside its `async with` block.")
         message = new_message(body, fields)
-        pending = PendingSend(message, weight_of(message))
+        pending = PendingSend(message, weight_of(message), self._note_awaited)
         async with self._changed:
-            await self._changed.wait_for(lambda: self._has_room(pending.weight))
+            await self._changed.wait_for(lambda: self._loop is None or self._has_room(pending.weight))
+            if self._loop is None:
+                raise RuntimeError("Use a Sender inside its `async with` block.")
             self._count += 1
             self._bytes += pending.weight
             self._waiting.append(pending)
@@ -92,16 +100,27 @@ class Sender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._loop is not None
         try:
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._count)
         finally:
-            self._loop.cancel()
-            await asyncio.wait([self._loop])
-            self._loop = None
-        if self._errors and error is None:
-            raise ExceptionGroup(f"{self._failed} messages were not sent", self._errors)
+            await self._end()
+        failed = len(self._failed) + self._more_failed
+        if failed and error is None:
+            raise ExceptionGroup(f"{failed} messages were not sent", [*self._failed.values()])
+        if failed and error is not None:
+            error.add_note(f"{failed} messages were not sent.")
+
+    async def _end(self) -> None:
+        """End the loop. Each message gets an outcome, and each waiting `post` raises."""
+        assert self._loop is not None
+        self._loop.cancel()
+        await asyncio.wait([self._loop])
+        self._loop = None
+        self._fail(self._under_way, InDoubt("The sender was cancelled before the answer came."))
+        self._fail(self._waiting, NotSent("The sender was cancelled before the message was sent."))
+        async with self._changed:
+            self._changed.notify_all()
 
     def _has_room(self, weight: int) -> bool:
         """A message that is larger than `max_bytes` is sent alone."""
@@ -111,9 +130,10 @@ class Sender:
         while True:
             async with self._changed:
                 await self._changed.wait_for(lambda: bool(self._waiting))
-                batch = self._take()
+                batch = self._under_way = self._take()
             await self._send(batch)
             async with self._changed:
+                self._under_way = []
                 self._count -= len(batch)
                 self._bytes -= sum(one.weight for one in batch)
                 self._changed.notify_all()
@@ -138,18 +158,32 @@ class Sender:
                     await self._send([one])
         except PeeklockError as error:
             self._fail(batch, error)
+        except Exception as error:
+            log.exception("the sender of queue %s failed", self._queue.name)
+            self._fail(batch, InDoubt(f"The request failed: {error!r}"))
         else:
             for one, result in zip(batch, results, strict=True):
                 one.outcome.set_result(result)
 
-    def _fail(self, batch: Sequence[PendingSend], error: Exception) -> None:
+    def _fail(self, batch: Iterable[PendingSend], error: Exception) -> None:
         for one in batch:
+            if one.outcome.done():
+                continue
             one.outcome.set_exception(error)
             one.outcome.exception()  # it is raised where the outcome is awaited, or at the end of the sender
-            if not one.is_awaited:
-                self._failed += 1
-                if len(self._errors) < MAX_REPORTED:
-                    self._errors.append(error)
+            if one.is_awaited:
+                continue
+            if len(self._failed) < MAX_REPORTED:
+                self._failed[one] = error
+            else:
+                self._more_failed += 1
+
+    def _note_awaited(self, pending: PendingSend) -> None:
+        """Leave the error of a message to the task that awaits its outcome, even if the error came first."""
+        if not pending.outcome.done() or pending.outcome.exception() is None:
+            return
+        if self._failed.pop(pending, None) is None:
+            self._more_failed -= 1
 
 
 def weight_of(message: NewMessage) -> int:

@@ -10,7 +10,8 @@ import httpx
 import msgspec
 import pytest
 from peeklock_client import Client, InDoubt, Queue, Refusal, RetryLimits, Sender
-from peeklock_client.errors import InvalidRequest
+from peeklock_client.errors import InvalidRequest, NotSent
+from peeklock_client.sender import MAX_REPORTED
 
 from tests.client.virtual_loop import run_virtually
 
@@ -115,6 +116,67 @@ def test_an_error_that_was_not_awaited_is_raised_at_the_end() -> None:
     with pytest.raises(ExceptionGroup, match="1 messages were not sent") as group:
         run_virtually(scenario())
     assert isinstance(group.value.exceptions[0], Refusal)
+
+
+def test_an_error_that_was_awaited_late_is_not_raised_again() -> None:
+    async def scenario() -> None:
+        async with Sender(Server().queue()) as sender:
+            pending = [await sender.post("bad") for _ in range(2 * MAX_REPORTED)]
+            await asyncio.sleep(3600 - 600)
+            for one in pending:
+                with pytest.raises(InvalidRequest):
+                    await one
+
+    run_virtually(scenario())
+
+
+def test_a_block_that_raises_names_how_many_messages_were_not_sent() -> None:
+    async def scenario() -> None:
+        async with Sender(Server().queue()) as sender:
+            await sender.post("bad")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as error:
+        run_virtually(scenario())
+    assert error.value.__notes__ == ["1 messages were not sent."]
+
+
+@pytest.mark.behaviour("S3.8")
+def test_each_message_has_an_outcome_when_the_end_is_cancelled() -> None:
+    outcomes: list[Any] = []
+
+    async def scenario() -> None:
+        async def send_all() -> None:
+            async with Sender(Server().queue(), max_in_flight=2) as sender:
+                first = await sender.post("under way")
+                await asyncio.sleep(0.5)
+                tasks.extend(
+                    asyncio.ensure_future(one) for one in (first, await sender.post("waiting"), sender.post("room"))
+                )
+                await asyncio.sleep(0)
+
+        tasks: list[asyncio.Future[Any]] = []
+        sending = asyncio.ensure_future(send_all())
+        await asyncio.sleep(0.7)
+        sending.cancel()
+        await asyncio.wait([sending])
+        outcomes.extend(await asyncio.gather(*tasks, return_exceptions=True))
+
+    run_virtually(scenario())
+    assert [type(outcome) for outcome in outcomes] == [InDoubt, NotSent, RuntimeError]
+
+
+def test_a_request_that_fails_in_another_way_is_a_doubt() -> None:
+    async def answer(request: httpx.Request) -> httpx.Response:
+        raise RuntimeError("no such proxy")
+
+    async def scenario() -> None:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+        async with Sender(Client("http://peeklock.test", http=http).queue("orders")) as sender:
+            with pytest.raises(InDoubt, match="no such proxy"):
+                await sender.send(1)
+
+    run_virtually(scenario())
 
 
 def test_a_lost_answer_leaves_each_message_in_doubt() -> None:
