@@ -7,11 +7,8 @@ A handler reads its state, its message and its `HandlerContext`, and nothing els
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,7 +19,7 @@ from peeklock_client.errors import VersionConflict
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import NewMessage
 from peeklock_client.receive_context import ReceiveContext
-from peeklock_client.worker.handlers import Returned, converter, parameter_types, returned
+from peeklock_client.worker.handlers import Returned, converter, in_thread, is_async, name_of, parameter_types, returned
 from peeklock_client.worker.processing import results_of
 from peeklock_client.worker.replay import Captured, HandlerContext
 
@@ -53,9 +50,9 @@ class ConsistentHandler:
         logic: str,
         verify: bool,
     ) -> None:
-        self.name: str = getattr(function, "__name__", type(function).__name__)
+        self.name = name_of(function)
         self._function = function
-        self._is_async = inspect.iscoroutinefunction(function)
+        self._is_async = is_async(function)
         self._api = api
         self._key = key
         self._state = state
@@ -98,4 +95,4 @@ class ConsistentHandler:
     async def _call(self, threads: Executor, *arguments: Any) -> Any:
         if self._is_async:
             return await self._function(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(threads, partial(self._function, *arguments))
+        return await in_thread(threads, self._function, *arguments)

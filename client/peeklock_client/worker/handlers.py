@@ -9,10 +9,12 @@ from concurrent.futures import Executor
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import Any, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from peeklock_client.encoding import encoded
 from peeklock_client.errors import PeeklockError
 from peeklock_client.events import CloudEvent, InvalidCloudEvent
 from peeklock_client.messages import Message, NewMessage
@@ -47,12 +49,13 @@ class Handler:
 
     A parameter of type `ReceiveContext` gets the receive, `Message` the message, and `CloudEvent` the event. Any other parameter
     gets the body, converted to its type. A coroutine function runs in the event loop, any other function in a thread.
+    Raises `TypeError` for a parameter that the worker cannot pass.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.name: str = getattr(function, "__name__", type(function).__name__)
+        self.name = name_of(function)
         self._function = function
-        self._is_async = inspect.iscoroutinefunction(function)
+        self._is_async = is_async(function)
         self._readers = [reader(kind) for kind in parameter_types(function)]
 
     async def call(self, context: ReceiveContext[Any], threads: Executor) -> list[NewMessage]:
@@ -60,14 +63,51 @@ class Handler:
         arguments = [read(context) for read in self._readers]
         if self._is_async:
             return returned(await self._function(*arguments))
-        call = partial(copy_context().run, self._function, *arguments)
-        return returned(await asyncio.get_running_loop().run_in_executor(threads, call))
+        return returned(await in_thread(threads, self._function, *arguments))
+
+
+async def in_thread(threads: Executor, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a plain function in a thread, with the context variables of this task."""
+    call = partial(copy_context().run, function, *arguments)
+    return await asyncio.get_running_loop().run_in_executor(threads, call)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a handler for logs."""
+    whole = _without_partials(function)
+    return getattr(whole, "__name__", type(whole).__name__)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a handler is a coroutine function, or an object whose `__call__` is one."""
+    return inspect.iscoroutinefunction(_definition(function))
+
+
+def _definition(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that runs: that of a `partial`, or the `__call__` of an object."""
+    whole = _without_partials(function)
+    return whole if inspect.isroutine(whole) else type(whole).__call__
+
+
+def _without_partials(function: Callable[..., Any]) -> Callable[..., Any]:
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func
+    return function
 
 
 def parameter_types(function: Callable[..., Any]) -> list[Any]:
-    """Return the annotation of each parameter of a function, `Any` without one."""
-    hints = get_type_hints(function)
-    return [hints.get(name, Any) for name in inspect.signature(function).parameters]
+    """Return the annotation of each positional parameter of a function, `Any` without one.
+
+    Keyword-only parameters keep their defaults. Raises `TypeError` if one has none, and for `*args` and `**kwargs`.
+    """
+    hints = get_type_hints(_definition(function), include_extras=True)
+    types: list[Any] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            types.append(hints.get(parameter.name, Any))
+        elif parameter.kind is not parameter.KEYWORD_ONLY or parameter.default is parameter.empty:
+            raise TypeError(f"{name_of(function)} has the parameter {parameter}, which a worker cannot pass.")
+    return types
 
 
 def reader(annotation: Any) -> Read:
@@ -94,12 +134,14 @@ def _event(context: ReceiveContext[Any], to_data: Callable[[Any], Any]) -> Cloud
 
 
 def converter(kind: Any) -> Callable[[Any], Any]:
-    """Return the function that converts a body to a type: by pydantic if it is a model, and else by msgspec."""
+    """Return the function that converts a body to a type: with pydantic if it is a pydantic type, otherwise with msgspec."""
     if kind is Any or kind is inspect.Parameter.empty:
         return lambda body: body
     if kind is bytes:
         return _to_bytes
-    validate: Callable[[Any], Any] = getattr(kind, "model_validate", None) or partial(msgspec.convert, type=kind)
+    # The keys of a JSON object are strings.
+    by_msgspec = partial(msgspec.convert, type=kind, str_keys=True, dec_hook=_convert_model)
+    validate: Callable[[Any], Any] = _pydantic_converter(kind) if _is_of_pydantic(kind) else by_msgspec
 
     def convert(body: Any) -> Any:
         try:
@@ -108,6 +150,27 @@ def converter(kind: Any) -> Callable[[Any], Any]:
             raise InvalidBody(f"The body cannot be converted to {getattr(kind, '__name__', kind)}: {error}") from error
 
     return convert
+
+
+def _is_of_pydantic(kind: Any) -> bool:
+    """Return whether a type is a model or a dataclass of pydantic, or has one in its arguments."""
+    made_by_pydantic = hasattr(kind, "__pydantic_validator__") or type(kind).__module__.startswith("pydantic.")
+    return made_by_pydantic or any(map(_is_of_pydantic, (*get_args(kind), *getattr(kind, "__metadata__", ()))))
+
+
+def _pydantic_converter(kind: Any) -> Callable[[Any], Any]:
+    """Return the function that validates a body as JSON. In JSON mode, strict models accept a time as a string."""
+    adapter = import_module("pydantic").TypeAdapter(kind)
+    return lambda body: (
+        adapter.validate_python(body) if isinstance(body, bytes) else adapter.validate_json(encoded(body))
+    )
+
+
+def _convert_model(kind: type[Any], value: Any) -> Any:
+    """Convert a part of a body to a pydantic model that a dataclass or a msgspec type contains."""
+    if _is_of_pydantic(kind):
+        return _pydantic_converter(kind)(value)
+    raise TypeError(f"{kind.__name__} cannot be made from a body")
 
 
 def _to_bytes(body: Any) -> bytes:
