@@ -488,6 +488,39 @@ async def test_a_worker_starts_again_after_its_stop_and_counts_on(client: Client
         assert not worker.is_running
 
 
+async def test_a_stop_during_the_start_leaves_nothing_running(client: Client, queue: Queue) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name)
+    async def handle(body: int) -> None: ...
+
+    running = asyncio.ensure_future(worker.run())
+    await asyncio.sleep(0)
+    await worker.stop()
+    await running
+    assert not worker.is_running
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("peeklock")]
+
+
+def test_a_worker_runs_in_one_event_loop_after_another(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEEKLOCK_URL", server_url)
+    worker = Worker()
+
+    @worker.on("numbers")
+    async def handle(body: int) -> None: ...
+
+    async def run() -> None:
+        async with Client() as client:
+            await client.queue("numbers").create()
+        running = asyncio.ensure_future(worker.run())
+        await asyncio.sleep(0.1)
+        await asyncio.gather(worker.stop(), worker.stop())
+        await running
+
+    for _ in range(2):
+        asyncio.run(run())
+
+
 async def test_a_worker_runs_while_an_application_does(client: Client, queue: Queue) -> None:
     worker = Worker(client)
 

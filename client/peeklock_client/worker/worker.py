@@ -33,7 +33,8 @@ class Worker:
         self._subscribers: list[Subscriber] = []
         self._owned: Client | None = None
         self._stopped = asyncio.Event()
-        self._stopping = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._ended = WorkerReport()
 
     def on(
@@ -83,36 +84,47 @@ class Worker:
 
     async def start(self) -> None:
         """Start receiving. Raises the first refusal, such as `QueueNotFound`; then nothing is started."""
-        if self._subscribers:
-            raise RuntimeError("This worker is already started.")
-        self._stopped.clear()
-        client = self._client
-        if client is None:
-            client = self._owned = Client()
-        try:
-            for queue, make, options in self._handlers:
-                subscriber = Subscriber(client.api, queue, make(client.api), options)
-                await subscriber.start()
-                self._subscribers.append(subscriber)
-        except BaseException:
-            await self.stop()
-            raise
+        self._use_loop()
+        async with self._turn:
+            if self._subscribers:
+                raise RuntimeError("This worker is already started.")
+            self._stopped.clear()
+            client = self._client
+            if client is None:
+                client = self._owned = Client()
+            try:
+                for queue, make, options in self._handlers:
+                    subscriber = Subscriber(client.api, queue, make(client.api), options)
+                    await subscriber.start()
+                    self._subscribers.append(subscriber)
+            except BaseException:
+                await self._stop(self._grace_seconds)
+                raise
 
     async def stop(self, grace_seconds: float | None = None) -> WorkerReport:
         """Stop receiving, finish running handlers, return all other messages to their queues, and report.
 
-        A second call waits for the first.
+        A second call waits for the first, and each call waits for a running `start`.
         """
-        grace = self._grace_seconds if grace_seconds is None else grace_seconds
-        async with self._stopping:
-            for report in await asyncio.gather(*(subscriber.stop(grace) for subscriber in self._subscribers)):
-                self._ended.add(report)
-            self._subscribers.clear()
-            if self._owned is not None:
-                await self._owned.close()
-                self._owned = None
-            self._stopped.set()
+        self._use_loop()
+        async with self._turn:
+            await self._stop(self._grace_seconds if grace_seconds is None else grace_seconds)
         return self.report
+
+    async def _stop(self, grace_seconds: float) -> None:
+        for report in await asyncio.gather(*(subscriber.stop(grace_seconds) for subscriber in self._subscribers)):
+            self._ended.add(report)
+        self._subscribers.clear()
+        if self._owned is not None:
+            await self._owned.close()
+            self._owned = None
+        self._stopped.set()
+
+    def _use_loop(self) -> None:
+        """Use this event loop. A worker may run in several event loops, one after the other, for example in tests."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._turn, self._stopped = loop, asyncio.Lock(), asyncio.Event()
 
     @property
     def is_running(self) -> bool:
