@@ -16,7 +16,7 @@ import psutil
 import pytest
 from peeklock_client.blocking import BlockingClient
 from peeklock_client.command.health import metrics_of
-from peeklock_client.command.processes import ReloadMissing, Supervisor
+from peeklock_client.command.processes import Process, ReloadMissing, Supervisor
 from peeklock_client.worker.report import WorkerReport
 
 from tests.bounds import bounded
@@ -32,6 +32,18 @@ worker = Worker()
 @worker.on("numbers")
 def handle(number: int) -> NewMessage:
     return NewMessage([number * {factor}, os.getpid()], queue="results")
+"""
+ENDLESS = """
+import threading
+from peeklock_client import Worker
+from peeklock_client.blocking import BlockingClient
+worker = Worker()
+
+@worker.on("numbers")
+def handle(number: int) -> None:
+    with BlockingClient() as client:
+        client.queue("results").send("begun")
+    threading.Event().wait()
 """
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -137,10 +149,38 @@ def test_a_change_of_the_code_starts_the_worker_again(client: BlockingClient, st
         ("shop:x", "cannot be loaded"),
     ],
 )
-def test_a_target_that_is_no_worker_is_refused(start: Start, target: str, sentence: str) -> None:
-    process = start(target)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_target_that_is_no_worker_is_refused(start: Start, target: str, sentence: str, processes: int) -> None:
+    process = start(target, f"--processes={processes}")
     _, logged = process.communicate(timeout=60)
-    assert (process.returncode, sentence in logged) == (1, True)
+    assert (process.returncode, sentence in logged) == (2, True)
+
+
+def test_after_a_change_of_the_code_a_process_that_died_starts_without_a_pause(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    starts = tmp_path / "starts"
+    process = Process([sys.executable, "-c", f"open({str(starts)!r}, 'a').write('x')"])
+    for _ in bounded("the process does not die", MAX_POLLS):
+        process.keep_running()
+        if "starts again" in capsys.readouterr().err:
+            break
+        time.sleep(POLL_SECONDS)
+    process.wait()
+    process.keep_running()
+    process.wait()
+    assert starts.read_text() == "xx"
+
+
+def test_a_stop_does_not_wait_for_a_thread_longer_than_allowed(
+    client: BlockingClient, start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(ENDLESS)
+    process = start("shop:worker", "--grace-seconds=0")
+    client.queue("numbers").send(1)
+    [message] = client.queue("results").receive_and_delete(wait_seconds=40)
+    assert message.body == "begun"
+    assert "1 handed_back" in stop(process)
 
 
 def test_reload_without_its_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,21 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Sequence
 from importlib import import_module
 
 from peeklock_client.command.health import serve_health
-from peeklock_client.command.processes import Supervisor
+from peeklock_client.command.processes import WORKER_NOT_FOUND, Supervisor
 from peeklock_client.errors import PeeklockError
+from peeklock_client.worker.subscriber import THREADS
 from peeklock_client.worker.worker import Worker
 
 log = logging.getLogger("peeklock.worker")
+
+IDLE_THREAD_SECONDS = 1.0
+"""How long threads without a handler may take to end."""
 
 
 class WorkerNotFound(PeeklockError):
@@ -24,7 +30,7 @@ class WorkerNotFound(PeeklockError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command, and return its exit code: 0 after a stop, 1 if the worker cannot start."""
+    """Run the command, and return its exit code: 0 after a stop, 1 if the worker cannot start, 2 if it is not found."""
     chosen = parser().parse_args(arguments)
     logging.basicConfig(level=chosen.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -36,10 +42,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"--log-level={chosen.log_level}",
             ]
             return Supervisor([chosen.target, *passed_on], chosen.processes, chosen.port, reload=chosen.reload).run()
-        return asyncio.run(run(load(chosen.target), chosen.grace_seconds, chosen.host, chosen.port))
+        asyncio.run(run(load(chosen.target), chosen.grace_seconds, chosen.host, chosen.port))
     except PeeklockError as error:
         print(f"peeklock-worker: {error}", file=sys.stderr)
-        return 1
+        return WORKER_NOT_FOUND if isinstance(error, WorkerNotFound) else 1
+    _leave_threads()
+    return 0
+
+
+def _leave_threads() -> None:
+    """Exit at once if plain functions still run in threads. The grace time is over, but Python would wait for them."""
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREADS)]
+    deadline = time.monotonic() + IDLE_THREAD_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    if running := [thread.name for thread in threads if thread.is_alive()]:
+        log.error("exiting while %d handlers still run: %s", len(running), ", ".join(running))
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -83,7 +104,7 @@ def load(target: str) -> Worker:
     return worker
 
 
-async def run(worker: Worker, grace_seconds: float, host: str, port: int | None) -> int:
+async def run(worker: Worker, grace_seconds: float, host: str, port: int | None) -> None:
     """Work until SIGTERM or SIGINT, and then stop gracefully."""
     stopping = asyncio.Event()
     for kind in (signal.SIGTERM, signal.SIGINT):
@@ -94,4 +115,3 @@ async def run(worker: Worker, grace_seconds: float, host: str, port: int | None)
         await stopping.wait()
         log.info("stopping")
         log.info("stopped: %s", await worker.stop(grace_seconds))
-    return 0

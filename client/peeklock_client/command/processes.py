@@ -12,6 +12,9 @@ from types import FrameType
 
 from peeklock_client.errors import PeeklockError
 
+WORKER_NOT_FOUND = 2
+"""The exit code of a process whose target names no worker. Restarting it does not help."""
+
 POLL_SECONDS = 0.5
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
 """The pause before a process is restarted. It doubles after each further death."""
@@ -33,6 +36,7 @@ class Process:
         self._due = 0.0
         self._started = 0.0
         self._running: subprocess.Popen[bytes] | None = None
+        self.worker_not_found = False
 
     def keep_running(self) -> None:
         """Start the process if it does not run and its pause is over."""
@@ -41,6 +45,7 @@ class Process:
             self._pause = (
                 FIRST_PAUSE_SECONDS if now - self._started > STEADY_SECONDS else min(2 * self._pause, MAX_PAUSE_SECONDS)
             )
+            self.worker_not_found = self._running.returncode == WORKER_NOT_FOUND
             self._running, self._due = None, now + self._pause
             print(f"peeklock-worker: a process died and restarts in {self._pause:g} s", file=sys.stderr)
         if self._running is None and now >= self._due:
@@ -52,10 +57,11 @@ class Process:
             self._running.send_signal(signal.SIGTERM)
 
     def wait(self) -> None:
-        """Return once the process has ended."""
+        """Return once the process has ended. It may be restarted without a pause."""
         if self._running is not None:
             self._running.wait()
             self._running = None
+        self._pause, self._due = FIRST_PAUSE_SECONDS, 0.0
 
 
 class Supervisor:
@@ -66,10 +72,11 @@ class Supervisor:
         command = (sys.executable, "-m", "peeklock_client")
         self._processes = [Process([*command, *arguments, *listening]) for listening in ports]
         self._stopping = threading.Event()
+        self._reloads = reload
         self._changes = _changes_of_code(self._stopping) if reload else self._no_changes()
 
     def run(self) -> int:
-        """Run until a signal, and return 0."""
+        """Run until a signal, and return 0. Return `WORKER_NOT_FOUND` if the worker is not found, unless `reload` is set."""
         for kind in (signal.SIGTERM, signal.SIGINT):
             signal.signal(kind, self._stop)
         self._start_all()
@@ -77,6 +84,9 @@ class Supervisor:
             if has_changed:
                 self._end_all()
             self._start_all()
+            if not self._reloads and any(process.worker_not_found for process in self._processes):
+                self._end_all()
+                return WORKER_NOT_FOUND
         self._end_all()
         return 0
 

@@ -32,6 +32,9 @@ from peeklock_client.worker.settlement_buffer import MAX_SETTLEMENTS, Settlement
 
 log = logging.getLogger("peeklock.worker")
 
+THREADS = "peeklock-worker-"
+"""The prefix of the names of the threads that run plain functions."""
+
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
 """How long a loop waits after an error. The wait doubles after each further error."""
@@ -52,7 +55,7 @@ class Subscriber:
         self._api = api
         self._options = options
         self._settlements = SettlementBuffer(DirectSettler(api, queue))
-        self._threads = ThreadPoolExecutor(options.max_workers, thread_name_prefix=f"peeklock-{queue}")
+        self._threads = ThreadPoolExecutor(options.max_workers, thread_name_prefix=THREADS + queue)
         self._processing = Processing(queue, handler, options, self._threads, self.report)
         self._locks = LockKeeper(api, queue, options.lock_seconds, self._all_locked, self._drop)
         self._receiver_id = uuid4().hex
