@@ -154,11 +154,11 @@ class RetryingClient:
             status, answer = reply.status_code, reply.json() if reply.content else {}
         except httpx.TransportError as error:
             status, answer = NO_ANSWER, {"error": type(error).__name__}
-        self.journal.record_answer(number, status, _logged_answer(verb, answer) if 200 <= status < 300 else answer)
+        self.journal.record_answer(number, status, logged_answer(verb, answer) if 200 <= status < 300 else answer)
         return status, answer
 
 
-def _logged_answer(verb: str, answer: dict[str, Any]) -> dict[str, Any]:
+def logged_answer(verb: str, answer: dict[str, Any]) -> dict[str, Any]:
     """What the checker needs of an answer."""
     match verb:
         case "receive":
