@@ -11,7 +11,17 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from peeklock_client import AlreadySettled, Client, LockLost, Message, NewMessage, Queue, ReceiveState, Refusal
+from peeklock_client import (
+    AlreadySettled,
+    Client,
+    LockLost,
+    Message,
+    NewMessage,
+    Queue,
+    ReceiveContext,
+    ReceiveState,
+    Refusal,
+)
 from peeklock_client.errors import MessageNotFound, NoReceiver, QueueNotFound, TransactionRolledBack
 from peeklock_client.generated import requests
 from pydantic import BaseModel
@@ -193,6 +203,35 @@ async def test_create_keeps_the_settings_of_an_existing_queue(client: Client) ->
     await queue.delete()
     with pytest.raises(QueueNotFound):
         await queue.status()
+
+
+@pytest.mark.behaviour("S0.20", "S0.21", "S0.22", "S0.23")
+@pytest.mark.parametrize("step", ["complete", "abandon"])
+async def test_what_races_with_a_fault_is_gone_or_comes_back(any_client: Client, any_queue: Queue, step: str) -> None:
+    """Each fault comes a little later than the one before: some before the request, some during it, some after it."""
+
+    async def race(received: ReceiveContext[Any], turns: int) -> None:
+        settling = asyncio.ensure_future(getattr(received, step)())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        received.fault()
+        await asyncio.wait([settling])
+        settling.exception()
+
+    await any_queue.send_batch([*range(100)])
+    held = await any_queue.receive(100, lock_seconds=2)
+    await asyncio.gather(*(race(received, turns) for turns, received in enumerate(held)))
+    clock = await new_queue(any_client)
+    await clock.send("the locks have ended", delay_seconds=3)
+    assert await clock.receive(wait_seconds=WAIT)
+    back = {one.message.body for one in await any_queue.receive(100, wait_seconds=WAIT if step == "abandon" else 0)}
+    ended = {one.message.body for one in held if one.state is not ReceiveState.FAULTED}
+    doubted = {one.message.body for one in held if one.state is ReceiveState.FAULTED}
+    assert all(one.in_doubt for one in held if one.state is ReceiveState.FAULTED)
+    assert ended <= back if step == "abandon" else not ended & back
+    assert doubted <= back or step == "complete"
+    counts = (await any_queue.status()).counts
+    assert (counts.available, counts.locked) == (0, len(back))
 
 
 # ---- transactions ----------------------------------------------------------------------------------------------------

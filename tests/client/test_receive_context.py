@@ -278,9 +278,10 @@ STEPS = st.lists(st.tuples(st.sampled_from([*ENDS, "fault"]), st.integers(0, 4))
     callback_delay=st.integers(0, 2),
     broker_delay=st.integers(0, 2),
     error=st.sampled_from([None, LOST, DOUBT]),
+    seed=st.integers(0, 1 << 32),
 )
 def test_racing_steps_move_forward_and_send_one_settlement(
-    steps: list[tuple[str, int]], callback_delay: int, broker_delay: int, error: Exception | None
+    steps: list[tuple[str, int]], callback_delay: int, broker_delay: int, error: Exception | None, seed: int
 ) -> None:
     async def scenario() -> None:
         broker, callbacks = Broker(broker_delay, error), list[ReceiveState]()
@@ -312,7 +313,22 @@ def test_racing_steps_move_forward_and_send_one_settlement(
             assert broker.sent
             assert error is None
 
-    run_virtually(scenario())
+    run_virtually(scenario(), seed)
+
+
+def test_an_order_of_what_is_ready_at_once_repeats_by_its_seed() -> None:
+    async def order() -> list[int]:
+        seen: list[int] = []
+
+        async def note(number: int) -> None:
+            seen.append(number)
+
+        await asyncio.gather(*map(note, range(10)))
+        return seen
+
+    first, again, other = [run_virtually(order(), seed) for seed in (1, 1, 2)]
+    assert first == again != other
+    assert sorted(first) == sorted(other) == [*range(10)]
 
 
 async def observe(context: ReceiveContext[Any], states: list[ReceiveState]) -> None:
