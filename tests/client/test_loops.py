@@ -24,6 +24,7 @@ class Broker:
     """Answers receives and settlements of one queue, and notes each request with its time."""
 
     stored: int
+    missed: int = 0
     requests: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
     settled: list[tuple[str, str]] = field(default_factory=list)
     failing: set[str] = field(default_factory=set)
@@ -51,7 +52,7 @@ class Broker:
         if kind == "settle":
             return httpx.Response(200, json={"results": results})
         if kind == "recover":
-            return httpx.Response(200, json={"messages": []})
+            return httpx.Response(200, json={"messages": [next(self._messages) for _ in range(self.missed)]})
         count = min(body["max_messages"], self.stored)
         if not count:
             await asyncio.sleep(body["wait_seconds"])
@@ -340,6 +341,13 @@ def test_a_worker_outlives_a_server_that_is_away() -> None:
         return tries
 
     assert run_virtually(scenario()) < 60
+
+
+def test_what_a_stop_asks_for_counts_as_received_and_handed_back() -> None:
+    broker = Broker(stored=0, missed=2)
+    report = work(broker, 0, 1)
+    assert (report.received, report.handed_back) == (2, 2)
+    assert broker.settled == [("1.t", "abandon"), ("2.t", "abandon")]
 
 
 def test_a_handler_that_cannot_be_cancelled_does_not_hold_up_a_stop() -> None:

@@ -154,6 +154,7 @@ class Subscriber:
         try:
             async with asyncio.timeout(RECOVERY_SECONDS):
                 missed = await self._api.recover_messages(self.queue, requests.RecoverMessages(self._receiver_id))
+                self.report.received += len(missed.messages)
                 contexts = [receive_context(view, self._settlements) for view in missed.messages]
                 for context in contexts:
                     self._hand_back(context)
