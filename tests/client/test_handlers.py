@@ -1,4 +1,4 @@
-"""How a handler is called: by the annotations of its parameters, whatever kind of callable it is."""
+"""How a handler is called: by the annotations of its parameters, as a function, a method, a partial or an object."""
 
 from __future__ import annotations
 
