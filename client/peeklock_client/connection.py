@@ -8,7 +8,9 @@ changes nothing (docs/http.md, Operations). The server says whether a retry can 
 from __future__ import annotations
 
 import json
+import random
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,10 +23,12 @@ import stamina
 from peeklock_client.encoding import encoded
 from peeklock_client.errors import (
     ClientClosed,
+    Forbidden,
     InDoubt,
     NotConnected,
     PeeklockError,
     Refusal,
+    Unauthenticated,
     UnexpectedAnswer,
     error_of,
     problem_of,
@@ -40,8 +44,12 @@ READ_SECONDS = 30.0
 """How long an answer may take, in addition to the `wait_seconds` of the request."""
 
 CONNECT_SECONDS = 5.0
-PROXY_STATUSES = frozenset((502, 503, 504))
+MIN_SERVER_ERROR = 500
+RETRY_AFTER_JITTER = 0.25
+"""The largest share of `Retry-After` that is added to the wait at random, so that clients do not retry at the same time."""
 JSON = "application/json"
+NOT_PEEKLOCK = "not-peeklock"
+"""The code of a refusal by a proxy or by another server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,13 +133,16 @@ class Connection(Operations):
         """Send the request until its answer is definite. A doubt about any attempt stays until then."""
         repeatable = is_repeatable(request)
         doubt: InDoubt | None = None
+        ends = time.monotonic() + self._limits.timeout_seconds
 
         def wait_before_repeat(error: Exception) -> bool | float:
-            if isinstance(error, InDoubt):
-                return repeatable and (error.retry_after or True)
-            if isinstance(error, Refusal):
-                return error.retryable and (error.retry_after or True)
-            return isinstance(error, NotConnected) and not isinstance(error, ClientClosed)
+            if isinstance(error, NotConnected):
+                return not isinstance(error, ClientClosed)
+            may_repeat = repeatable if isinstance(error, InDoubt) else isinstance(error, Refusal) and error.retryable
+            seconds = getattr(error, "retry_after", None)
+            if not may_repeat or not seconds:
+                return may_repeat
+            return time.monotonic() + seconds < ends and seconds * (1 + random.uniform(0, RETRY_AFTER_JITTER))
 
         try:
             async for attempt in stamina.retry_context(
@@ -148,8 +159,7 @@ class Connection(Operations):
                         doubt = error
                         raise
         except PeeklockError as error:
-            is_definite = isinstance(error, Refusal) and not error.retryable
-            if doubt is not None and doubt is not error and not is_definite:
+            if doubt is not None and doubt is not error and not resolves_doubt(error):
                 raise doubt from error
             raise
         raise AssertionError("stamina returns or raises")
@@ -197,6 +207,17 @@ def _integer(digits: str) -> int | float:
         return float(digits)
 
 
+def resolves_doubt(error: PeeklockError) -> bool:
+    """Return whether a refused retry proves that no earlier attempt has taken effect.
+
+    A server checks keys, and a proxy its routes, before anything that an earlier attempt has changed. Their refusals prove
+    nothing.
+    """
+    if not isinstance(error, Refusal) or error.retryable:
+        return False
+    return not isinstance(error, Unauthenticated | Forbidden) and error.code != NOT_PEEKLOCK
+
+
 def _error_of(response: httpx.Response) -> Refusal | InDoubt:
     retry_after = response.headers.get("Retry-After", "")
     seconds = float(retry_after) if retry_after.isdecimal() else None
@@ -206,6 +227,6 @@ def _error_of(response: httpx.Response) -> Refusal | InDoubt:
         detail = (
             f"{response.request.method} {response.request.url} was answered {response.status_code}, not by Peeklock."
         )
-        if response.status_code in PROXY_STATUSES:
+        if response.status_code >= MIN_SERVER_ERROR:
             return InDoubt(detail, None, seconds)
-        return Refusal(problem_of(response.status_code, detail, "not-peeklock"), seconds)
+        return Refusal(problem_of(response.status_code, detail, NOT_PEEKLOCK), seconds)
