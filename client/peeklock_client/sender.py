@@ -11,7 +11,7 @@ from typing import Any, Self, Unpack
 
 from peeklock_client.client import Queue
 from peeklock_client.encoding import encoded
-from peeklock_client.errors import InDoubt, NotSent, PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, NotSent, NotSerializable, PeeklockError, Refusal
 from peeklock_client.generated import answers
 from peeklock_client.messages import MessageFields, NewMessage, new_message
 from peeklock_client.receive_context import JoinableTransaction
@@ -80,13 +80,18 @@ class Sender:
         return await (await self.post(body, **fields))
 
     async def post(self, body: Any, **fields: Unpack[MessageFields]) -> PendingSend:
-        """Wait until the message is within the limits, and return it as pending. Await the `PendingSend` for its outcome."""
+        """Wait until the message is within the limits, and return it as pending. Await the `PendingSend` for its outcome.
+
+        Raises `NotSent` if the sender ends before.
+        """
+        if self._loop is None:
+            raise RuntimeError("Use a Sender inside its `async with` block.")
         message = new_message(body, fields)
         pending = PendingSend(message, weight_of(message), self._note_awaited)
         async with self._changed:
-            await self._changed.wait_for(lambda: self._loop is None or self._has_room(pending.weight))
-            if self._loop is None:
-                raise RuntimeError("Use a Sender inside its `async with` block.")
+            await self._changed.wait_for(lambda: self._has_ended or self._has_room(pending.weight))
+            if self._has_ended:
+                raise NotSent("The sender ended before the message was within the limits.")
             self._count += 1
             self._bytes += pending.weight
             self._waiting.append(pending)
@@ -100,25 +105,32 @@ class Sender:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        assert self._loop is not None
         try:
             async with self._changed:
                 await self._changed.wait_for(lambda: not self._count)
         finally:
-            await self._end()
+            await self._end(self._loop)
         failed = len(self._failed) + self._more_failed
         if failed and error is None:
             raise ExceptionGroup(f"{failed} messages were not sent", [*self._failed.values()])
         if failed and error is not None:
             error.add_note(f"{failed} messages were not sent.")
 
-    async def _end(self) -> None:
+    @property
+    def _has_ended(self) -> bool:
+        return self._loop is None
+
+    async def _end(self, loop: asyncio.Task[None]) -> None:
         """End the loop. Each message gets an outcome, and each waiting `post` raises."""
-        assert self._loop is not None
-        self._loop.cancel()
-        await asyncio.wait([self._loop])
         self._loop = None
-        self._fail(self._under_way, InDoubt("The sender was cancelled before the answer came."))
-        self._fail(self._waiting, NotSent("The sender was cancelled before the message was sent."))
+        loop.cancel()
+        self._fail(self._under_way, InDoubt("The sender ended before the answer came."))
+        self._fail(self._waiting, NotSent("The sender ended before the message was sent."))
+        self._waiting.clear()
+        self._under_way = []
+        self._count = self._bytes = 0
+        await asyncio.wait([loop])
         async with self._changed:
             self._changed.notify_all()
 
@@ -150,8 +162,8 @@ class Sender:
         """Send a batch. A refused batch is not stored, so send its messages one by one to find the refused ones."""
         try:
             results = await self._queue.send_batch([one.message for one in batch], transaction=self._transaction)
-        except Refusal as error:
-            if len(batch) == 1 or error.retryable:
+        except (Refusal, NotSerializable) as error:
+            if len(batch) == 1 or (isinstance(error, Refusal) and error.retryable):
                 self._fail(batch, error)
             else:
                 for one in batch:
@@ -162,13 +174,13 @@ class Sender:
             log.exception("the sender of queue %s failed", self._queue.name)
             self._fail(batch, InDoubt(f"The request failed: {error!r}"))
         else:
-            for one, result in zip(batch, results, strict=True):
+            for one, result in zip(batch, results, strict=False):
                 one.outcome.set_result(result)
+            self._fail(batch, InDoubt(f"{len(batch)} messages got {len(results)} results."))
 
     def _fail(self, batch: Iterable[PendingSend], error: Exception) -> None:
-        for one in batch:
-            if one.outcome.done():
-                continue
+        """Set an error for the messages that have no outcome yet."""
+        for one in [one for one in batch if not one.outcome.done()]:
             one.outcome.set_exception(error)
             one.outcome.exception()  # it is raised where the outcome is awaited, or at the end of the sender
             if one.is_awaited:

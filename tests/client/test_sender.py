@@ -10,7 +10,7 @@ import httpx
 import msgspec
 import pytest
 from peeklock_client import Client, InDoubt, Queue, Refusal, RetryLimits, Sender
-from peeklock_client.errors import InvalidRequest, NotSent
+from peeklock_client.errors import InvalidRequest, NotSent, NotSerializable, PeeklockError
 from peeklock_client.sender import MAX_REPORTED
 
 from tests.client.virtual_loop import run_virtually
@@ -22,6 +22,7 @@ class Server:
 
     batches: list[list[Any]] = field(default_factory=list)
     is_lost: bool = False
+    most_results: int = 1000
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
         bodies = [message["body"] for message in msgspec.json.decode(request.content)["messages"]]
@@ -34,7 +35,7 @@ class Server:
             return httpx.Response(422, json={**problem, "tracking_id": "", "retryable": False})
         result = {"result": "sent", "enqueued_at": "2026-01-01T00:00:00Z", "state": "available", "duplicate": False}
         results = [{**result, "sequence_number": 1, "message_id": str(body)} for body in bodies]
-        return httpx.Response(201, json={"results": results})
+        return httpx.Response(201, json={"results": results[: self.most_results]})
 
     def queue(self) -> Queue:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self.answer))
@@ -163,7 +164,7 @@ def test_each_message_has_an_outcome_when_the_end_is_cancelled() -> None:
         outcomes.extend(await asyncio.gather(*tasks, return_exceptions=True))
 
     run_virtually(scenario())
-    assert [type(outcome) for outcome in outcomes] == [InDoubt, NotSent, RuntimeError]
+    assert [type(outcome) for outcome in outcomes] == [InDoubt, NotSent, NotSent]
 
 
 def test_a_request_that_fails_in_another_way_is_a_doubt() -> None:
@@ -186,6 +187,57 @@ def test_a_lost_answer_leaves_each_message_in_doubt() -> None:
                 await sender.send(1)
 
     run_virtually(scenario())
+
+
+def test_a_message_that_cannot_be_sent_fails_alone() -> None:
+    async def scenario() -> None:
+        async with Sender(Server().queue()) as sender:
+            pending = [await sender.post(body, subject=subject) for body, subject in (("a", "x"), ("b", "\udcff"))]
+            outcomes = await asyncio.gather(*pending, return_exceptions=True)
+        assert [getattr(outcome, "message_id", type(outcome)) for outcome in outcomes] == ["a", NotSerializable]
+
+    run_virtually(scenario())
+
+
+def test_an_answer_without_a_result_for_each_message_leaves_a_doubt() -> None:
+    async def scenario() -> None:
+        async with Sender(Server(most_results=1).queue()) as sender:
+            pending = [await sender.post(body) for body in ("a", "b")]
+            outcomes = await asyncio.gather(*pending, return_exceptions=True)
+        assert [getattr(outcome, "message_id", type(outcome)) for outcome in outcomes] == ["a", InDoubt]
+
+    run_virtually(scenario())
+
+
+def test_a_cancelled_end_leaves_no_message_without_an_outcome() -> None:
+    server = Server()
+
+    async def send(sender: Sender, number: int) -> str:
+        try:
+            return (await sender.send(number)).message_id
+        except PeeklockError as error:
+            return type(error).__name__
+
+    async def scenario() -> None:
+        sends = list[asyncio.Task[str]]()
+
+        async def block() -> None:
+            async with Sender(server.queue(), max_in_flight=3) as sender:
+                sends.append(asyncio.ensure_future(send(sender, 0)))
+                await asyncio.sleep(0.1)
+                sends.extend(asyncio.ensure_future(send(sender, number)) for number in range(1, 5))
+                await asyncio.sleep(0.1)
+
+        blocked = asyncio.ensure_future(block())
+        await asyncio.sleep(0.5)
+        blocked.cancel()
+        await asyncio.wait([blocked])
+        async with asyncio.timeout(1):
+            outcomes = await asyncio.gather(*sends)
+        assert outcomes == ["InDoubt", *["NotSent"] * 4]
+
+    run_virtually(scenario())
+    assert server.batches == [[0]]
 
 
 async def test_messages_keep_their_order_on_a_real_server(any_queue: Queue) -> None:
