@@ -10,6 +10,7 @@ From each of these states, `fault` leads to Faulted. No other step exists, and n
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from types import TracebackType
@@ -21,6 +22,8 @@ from peeklock_client.encoding import encoded
 from peeklock_client.errors import InDoubt, LockLost, NotSerializable, PeeklockError, Refusal, SettlementRefused
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import BodyType, Message
+
+log = logging.getLogger("peeklock")
 
 Settlement = (
     requests.CompleteSettlement
@@ -129,7 +132,7 @@ class ReceiveContext(Generic[BodyType]):
         self._callbacks.setdefault(ReceiveState.ABANDONING, []).append(callback)
 
     def on_fault(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once, when the receive is faulted."""
+        """Call `callback` once, when the receive is faulted. What it raises is logged."""
         self._callbacks.setdefault(ReceiveState.FAULTED, []).append(callback)
 
     # ---- steps -------------------------------------------------------------------------------------------------------
@@ -160,11 +163,9 @@ class ReceiveContext(Generic[BodyType]):
         try:
             committed = await self._settler.commit(self.lock_token, results)
             self._check_not_faulted()
-        except Refusal as error:
+        except (Refusal, NotSerializable) as error:
             if isinstance(error, SettlementRefused):
                 self.fault(error)
-            raise
-        except NotSerializable:
             raise
         except BaseException as error:
             self.fault(error)
@@ -243,7 +244,10 @@ class ReceiveContext(Generic[BodyType]):
             return
         self._state, self.error = ReceiveState.FAULTED, error
         for callback in self._callbacks.pop(ReceiveState.FAULTED, []):
-            callback()
+            try:
+                callback()
+            except Exception:
+                log.exception("a callback for the fault of message %d failed", self.message.sequence_number)
 
     async def __aenter__(self) -> Self:
         return self

@@ -315,7 +315,7 @@ async def test_an_error_whose_text_is_not_unicode_is_kept_with_its_message(clien
     async with running(worker):
         await ended(queue, 1, worker)
     [dead] = await queue.receive(source="dead_letter")
-    assert dead.message.dead_letter_description == "no file caf?.txt"
+    assert dead.message.dead_letter_description == "no file caf\\udce9.txt"
 
 
 async def test_a_settlement_that_is_no_json_is_an_error_of_its_handler_alone(client: Client, queue: Queue) -> None:

@@ -68,8 +68,14 @@ class Handler:
 
 async def in_thread(threads: Executor, function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a plain function in a thread, with the context variables of this task."""
-    call = partial(copy_context().run, function, *arguments)
-    return await asyncio.get_running_loop().run_in_executor(threads, call)
+
+    def call() -> Any:
+        try:
+            return function(*arguments)
+        except StopIteration as error:  # a future refuses this exception, and would never be done
+            raise RuntimeError("The handler raised StopIteration.") from error
+
+    return await asyncio.get_running_loop().run_in_executor(threads, copy_context().run, call)
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -9,7 +10,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from peeklock_client.errors import InDoubt, NotSerializable, PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, PeeklockError, Refusal
 from peeklock_client.generated import requests
 from peeklock_client.messages import NewMessage, entry
 from peeklock_client.receive_context import ReceiveContext, reason_of
@@ -64,7 +65,13 @@ class Processing:
                         f"The worker does not complete this message, so it sends none of the {len(results)} returned messages."
                     )
                 return results
-        except Exception as error:  # noqa: BLE001 - what a handler raises decides about its message
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # a stop, or a lost lock
+            return error
+        except BaseException as error:  # noqa: BLE001 - every exception of a handler, even SystemExit, decides about its message
             return error
 
     async def settle(self, context: ReceiveContext[Any], result: BaseException | list[NewMessage]) -> None:
@@ -78,16 +85,16 @@ class Processing:
                 await self._settle_done(context, result)
             elif context.is_active:
                 context.fault(InDoubt("The handler left the message unsettled."))
-        except (Refusal, NotSerializable) as error:
+        except PeeklockError as error:
             log.warning("message %d of %s: %s", context.message.sequence_number, self._handler.name, error)
-            if context.is_active:
+            if context.is_active and not isinstance(result, BaseException):
                 # The results cannot be stored, and the message is still locked.
                 await self.settle(context, error)
                 return
-        except PeeklockError as error:
-            log.warning("message %d of %s: %s", context.message.sequence_number, self._handler.name, error)
-        except Exception:  # raised by a callback of the receive
+            context.fault(error)
+        except Exception as error:  # raised by a retry strategy or a callback
             log.exception("message %d of %s was not settled", context.message.sequence_number, self._handler.name)
+            context.fault(error)
         self.count(context)
 
     def count(self, context: ReceiveContext[Any]) -> None:
@@ -158,7 +165,7 @@ def results_of(messages: Sequence[NewMessage], state: requests.CommitState | Non
 def description_of(error: BaseException) -> str:
     """Return the text of an error, as a description to store with a dead-lettered message.
 
-    Characters that no message can contain are replaced, for example those of a file name that is not Unicode.
+    Characters that no message can contain are escaped, for example those of a file name that is not Unicode.
     """
-    text = str(error).encode(errors="replace").decode().replace("\0", "")
+    text = str(error).replace("\0", "").encode(errors="backslashreplace").decode()
     return text[:MAX_DESCRIPTION] or type(error).__name__

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 
 from peeklock_client.encoding import encoded
-from peeklock_client.errors import InDoubt, Refusal, error_of
+from peeklock_client.errors import InDoubt, Refusal, UnexpectedAnswer, error_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.receive_context import Settlement
 from peeklock_client.settling import DirectSettler
@@ -19,7 +20,7 @@ MAX_SETTLEMENTS = 1000
 """Settlements in one request."""
 
 MAX_BYTES = 4 << 20
-"""Bytes of the settlements in one request. By default a server accepts 16 MiB."""
+"""Bytes of the settlements in one request, mostly replies. By default a server accepts 16 MiB."""
 
 Result = answers.SettledResult | answers.RenewedResult | answers.RefusedResult
 
@@ -48,13 +49,15 @@ class SettlementBuffer:
         if transaction_id is not None:
             return await self._direct.settle(settlement, transaction_id)
         result = await self.add(settlement)
-        assert isinstance(result, answers.SettledResult)
+        if not isinstance(result, answers.SettledResult):
+            raise UnexpectedAnswer(f"A settlement was answered with {result}.")
         return result
 
     async def renew(self, settlement: requests.RenewSettlement) -> answers.RenewedResult:
         """Return the result of the request that carries this renewal."""
         result = await self.add(settlement)
-        assert isinstance(result, answers.RenewedResult)
+        if not isinstance(result, answers.RenewedResult):
+            raise UnexpectedAnswer(f"A renewal was answered with {result}.")
         return result
 
     async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
@@ -73,20 +76,13 @@ class SettlementBuffer:
         await self._filled.wait()
 
     def take(self) -> list[WaitingSettlement]:
-        """Return the settlements that the next request carries."""
-        count = self._count_of_next()
+        """Return the settlements that the next request carries. A settlement that is too large for any request is sent alone."""
+        sizes = accumulate(len(one.content) for one in self._waiting[:MAX_SETTLEMENTS])
+        count = max(1, sum(size <= MAX_BYTES for size in sizes))
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         if not self._waiting:
             self._filled.clear()
         return taken
-
-    def _count_of_next(self) -> int:
-        size = 0
-        for count, waiting in enumerate(self._waiting[:MAX_SETTLEMENTS]):
-            size += len(waiting.content)
-            if count and size > MAX_BYTES:
-                return count
-        return min(len(self._waiting), MAX_SETTLEMENTS)
 
     def give_back(self, taken: Sequence[WaitingSettlement]) -> None:
         """Take back settlements whose request failed. Repeating them is harmless."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from peeklock_client.client import receive_context
 from peeklock_client.connection import Connection
-from peeklock_client.errors import InDoubt, PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, NotConnected, PeeklockError, Refusal
 from peeklock_client.generated import answers, requests
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.settling import DirectSettler
@@ -38,6 +38,9 @@ THREADS = "peeklock-worker-"
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
 """How long a loop waits after an error. The wait doubles after each further error."""
+
+POLL_SECONDS = 0.01
+"""How often a stopping worker checks which handlers have ended."""
 
 CANCEL_SECONDS = 5.0
 """How long a stopping worker waits for handlers that it has cancelled."""
@@ -79,19 +82,22 @@ class Subscriber:
             for loop in (self._fetch_loop, self._flush_loop, self._locks.renew_loop, self._locks.expiry_loop)
         ]
 
+    def start_no_more(self) -> None:
+        """Start no further handlers, because the worker stops."""
+        self._is_stopping = True
+
     async def stop(self, grace_seconds: float) -> WorkerReport:
         """Stop receiving, return messages that no handler has started, wait for the handlers, and settle their messages (S2.21,
         S2.22). After `grace_seconds`, cancel the handlers that still run, and return their messages.
         """
-        fetch, flush, *locks = self._loops
-        self._is_stopping = True
+        fetch, flush, locks = self._loops[:1], self._loops[1:2], self._loops[2:]
+        self.start_no_more()
         await _cancel(fetch)
         self._hand_back_waiting()
         await self._wait_for_handlers(grace_seconds)
         await _cancel(flush)
         await self._flush_all()
-        for loop in locks:
-            await _cancel(loop)
+        await _cancel(locks)
         await self._recover_missed()
         self._threads.shutdown(wait=False, cancel_futures=True)
         return self.report
@@ -116,13 +122,16 @@ class Subscriber:
                 "message %d of queue %s could not be returned: %s", context.message.sequence_number, self.queue, error
             )
             self._processing.count(context)
+        except asyncio.CancelledError:
+            self._processing.count(context)
+            raise
 
     async def _wait_for_handlers(self, grace_seconds: float) -> None:
         """Wait until each handler has returned. Cancel handlers that take too long."""
         deadline = asyncio.get_running_loop().time() + grace_seconds
         while running := [task for context, task in self._running.items() if context not in self._settling]:
             remaining = deadline - asyncio.get_running_loop().time()
-            done, _ = await asyncio.wait(running, timeout=max(0.0, min(remaining, self._options.flush_seconds)))
+            done, _ = await asyncio.wait(running, timeout=max(0.0, min(remaining, POLL_SECONDS)))
             if remaining <= 0 and not done:
                 break
         cancelled = {context: task for context, task in self._running.items() if context not in self._settling}
@@ -137,15 +146,18 @@ class Subscriber:
                 )
             if context.is_active:
                 self._hand_back(context)
+            elif not task.done():
+                del self._running[context]
+                self._processing.count(context)
 
     async def _flush_all(self) -> None:
         """Send settlements until every held message is settled, or until that fails."""
-        while self._running:
+        while self._running or len(self._settlements):
             await asyncio.sleep(0)
             if len(self._settlements):
                 await self._flush()
             elif self._running:
-                await asyncio.wait(self._running.values(), timeout=self._options.flush_seconds)
+                await asyncio.wait(self._running.values(), timeout=POLL_SECONDS)
 
     async def _recover_missed(self) -> None:
         """Return messages that a receive has locked for this worker, but whose answer was lost."""
@@ -160,17 +172,22 @@ class Subscriber:
                     self._hand_back(context)
                 await self._flush_all()
         except (PeeklockError, TimeoutError) as error:
-            log.warning("queue %s: messages of a lost answer stay locked until their locks end: %s", self.queue, error)
+            log.warning("queue %s: messages of a lost answer stay locked until their locks end: %r", self.queue, error)
+        await _cancel([*self._running.values()])
 
     # ---- loops -------------------------------------------------------------------------------------------------------
 
     async def _keep_on(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a loop, and restart it if it fails, so a running worker keeps working."""
+        time = asyncio.get_running_loop().time
         pause = FIRST_PAUSE_SECONDS
         while True:
+            started = time()
             try:
                 await loop()
             except Exception:
+                if time() - started > MAX_PAUSE_SECONDS:
+                    pause = FIRST_PAUSE_SECONDS
                 log.exception(
                     "%s of the worker of queue %s failed and restarts in %g s", loop.__name__, self.queue, pause
                 )
@@ -225,7 +242,7 @@ class Subscriber:
             # The settlements may have taken effect; repeating them is harmless. Messages may be locked that never arrived;
             # they are received again when their locks end.
             self._settlements.give_back(taken)
-            self._may_miss_messages |= not isinstance(error, Refusal)
+            self._may_miss_messages |= not isinstance(error, Refusal | NotConnected)
             raise
         if taken:
             self._settlements.finish(taken, received.settled if received.settled is not UNSET else [])
@@ -255,6 +272,10 @@ class Subscriber:
             log.warning("queue %s: %d settlements failed: %s", self.queue, len(taken), error)
             self._settlements.fail(taken, error)
             return False
+        except Exception as error:  # each settlement needs an outcome
+            log.exception("queue %s: %d settlements failed", self.queue, len(taken))
+            self._settlements.fail(taken, error)
+            return False
         except asyncio.CancelledError:
             self._settlements.give_back(taken)
             raise
@@ -270,7 +291,8 @@ class Subscriber:
         log.warning("message %d of %s: %s", context.message.sequence_number, self.queue, error)
         context.fault(error)
         if context in self._running:
-            self._running[context].cancel("The lock is lost.")
+            # After the first step of the task, because a task that is cancelled before that does not run its `finally`.
+            asyncio.get_running_loop().call_soon(self._running[context].cancel, "The lock is lost.")
 
     # ---- messages ----------------------------------------------------------------------------------------------------
 
@@ -330,7 +352,12 @@ class Subscriber:
         their messages, and the results of a group could be stored in any order.
         """
         try:
+            if context.has_ended:
+                self._processing.count(context)
+                return
             result = await self._processing.handle(context)
+            if self._running.get(context) is not asyncio.current_task():
+                return  # a stop has given up waiting for this handler
             self._settling.add(context)
             if isinstance(result, list) and result:
                 await self._processing.settle(context, result)
@@ -347,13 +374,12 @@ class Subscriber:
         await self._processing.settle(context, result)
 
 
-async def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await _ended(task)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    """Return once a cancelled task has ended. Log what it raised."""
-    await asyncio.wait([task])
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("a task of a worker failed", exc_info=error)
+async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks, and return once they have ended. Log what they raised."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of a worker failed", exc_info=error)
