@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
@@ -13,120 +11,8 @@ import msgspec
 import pytest
 from peeklock_client import Client, NewMessage, ReceiveContext, RetryLimits, Worker
 
+from tests.client.virtual_broker import LATENCY, LOCK_SECONDS, Broker, client_of, message, refused, run_worker, work
 from tests.client.virtual_loop import run_virtually
-
-LATENCY = 0.005
-LOCK_SECONDS = 30
-
-
-@dataclass
-class Broker:
-    """Answers receives and settlements of one queue, and notes each request with its time."""
-
-    stored: int
-    missed: int = 0
-    requests: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
-    settled: list[tuple[str, str]] = field(default_factory=list)
-    failing: set[str] = field(default_factory=set)
-    silent: set[str] = field(default_factory=set)
-    slow: float = LATENCY
-    renewed_seconds: float = LOCK_SECONDS
-    forgets: set[str] = field(default_factory=set)
-    fields: dict[str, Any] = field(default_factory=dict)
-    commits_now: int = 0
-    most_commits: int = 0
-
-    async def answer(self, request: httpx.Request) -> httpx.Response:
-        body, kind = msgspec.json.decode(request.content), request.url.path.rsplit("/", 1)[-1]
-        self.requests.append((asyncio.get_running_loop().time(), kind, body))
-        if kind == "commit":
-            return await self._commit()
-        await asyncio.sleep(self.slow)
-        if kind in self.silent:
-            await asyncio.sleep(3600)
-        if kind in self.failing:
-            raise httpx.ReadError("cut off")
-        results = [self._settle(one) for one in body.get("settlements", [])]
-        if kind in self.forgets:
-            results.clear()
-        if kind == "settle":
-            return httpx.Response(200, json={"results": results})
-        if kind == "recover":
-            return httpx.Response(200, json={"messages": [next(self._messages) for _ in range(self.missed)]})
-        count = min(body["max_messages"], self.stored)
-        if not count:
-            await asyncio.sleep(body["wait_seconds"])
-        self.stored -= count
-        return httpx.Response(200, json={"messages": [next(self._messages) for _ in range(count)], "settled": results})
-
-    def __post_init__(self) -> None:
-        self._messages = ({**message(number), **self.fields} for number in itertools.count(1))
-
-    async def _commit(self) -> httpx.Response:
-        self.commits_now += 1
-        self.most_commits = max(self.most_commits, self.commits_now)
-        await asyncio.sleep(self.slow)
-        self.commits_now -= 1
-        return httpx.Response(
-            200, json={"outcome": "completed", "version": None, "sends": [], "replayed": False, "duplicate": False}
-        )
-
-    def _settle(self, settlement: dict[str, Any]) -> dict[str, Any]:
-        token, action = settlement["lock_token"], settlement["action"]
-        self.settled.append((token, action))
-        if action == "renew":
-            locked = {"locked_until": "2026-01-01T00:00:00Z", "lock_remaining_ms": int(self.renewed_seconds * 1000)}
-            return {"result": "renewed", "lock_token": token, **locked}
-        return {
-            "result": "settled",
-            "outcome": f"{action}d",
-            "sequence_number": 1,
-            "replayed": False,
-            "lock_token": token,
-        }
-
-    def of_kind(self, kind: str) -> list[tuple[float, dict[str, Any]]]:
-        return [(at, body) for at, one, body in self.requests if one == kind]
-
-
-def message(number: int) -> dict[str, Any]:
-    return {
-        "sequence_number": number, "message_id": str(number), "state": "locked", "priority": 4, "body": number,
-        "enqueued_at": "2026-01-01T00:00:00Z", "available_at": "2026-01-01T00:00:00Z", "delivery_count": 1,
-        "failure_count": 0, "redelivered": False, "lock_token": f"{number}.t", "lock_remaining_ms": LOCK_SECONDS * 1000,
-    }  # fmt: skip
-
-
-def work(
-    broker: Broker,
-    seconds: float,
-    until: float,
-    watch: Callable[[int], None] | None = None,
-    result: NewMessage | None = None,
-    **options: Any,
-) -> Any:
-    """Let a worker whose handler takes this long run until a time, then stop it, and return its report."""
-
-    async def scenario() -> Any:
-        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
-        worker = Worker(Client("http://peeklock.test", http=http, retries=RetryLimits(attempts=2)))
-        running = 0
-
-        @worker.on("orders", **options)
-        async def handle(body: int) -> NewMessage | None:
-            nonlocal running
-            running += 1
-            if watch:
-                watch(running)
-            await asyncio.sleep(seconds)
-            running -= 1
-            return result
-
-        await worker.start()
-        await asyncio.sleep(until)
-        return await worker.stop(60)
-
-    return run_virtually(scenario())
 
 
 @pytest.mark.behaviour("S2.15")
@@ -374,3 +260,72 @@ def test_a_handler_that_cannot_be_cancelled_does_not_hold_up_a_stop() -> None:
 
     run_virtually(scenario())
     assert broker.settled == [("1.t", "abandon")]
+
+
+def test_a_lock_that_comes_while_the_others_last_long_is_renewed() -> None:
+    broker = Broker(stored=1, renewed_seconds=600)
+
+    async def scenario() -> Any:
+        worker = Worker(client_of(broker.answer))
+
+        @worker.on("orders", wait_seconds=1)
+        async def handle(context: ReceiveContext[int]) -> None:
+            await context.renew()
+            broker.renewed_seconds = LOCK_SECONDS
+            await asyncio.sleep(100)
+
+        await worker.start()
+        await asyncio.sleep(20)
+        broker.stored = 1
+        await asyncio.sleep(120)
+        return await worker.stop()
+
+    report = run_virtually(scenario())
+    assert (report.lock_lost, report.completed) == (0, 2)
+
+
+def test_a_completing_message_whose_renewal_is_refused_is_not_renewed_again() -> None:
+    broker, renewals = Broker(stored=1), list[float]()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        settlements = msgspec.json.decode(request.content).get("settlements", [])
+        if settlements and settlements[0]["action"] == "renew":
+            renewals.append(asyncio.get_running_loop().time())
+            return httpx.Response(
+                200, json={"results": [refused(settlements[0]["lock_token"], 409, "already-settled")]}
+            )
+        if settlements:
+            await asyncio.sleep(50)
+        return await broker.answer(request)
+
+    async def handle(body: int) -> None: ...
+
+    assert run_worker(answer, handle).completed == 1
+    assert len(renewals) == 1
+
+
+@pytest.mark.parametrize("turns", [*range(8)])
+def test_a_lock_that_is_lost_as_its_handler_begins_frees_the_worker(turns: int) -> None:
+    """The refusal of its renewal comes some turns of the event loop after the handler before it has ended."""
+    broker, ended = Broker(stored=2), list[asyncio.Event]()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        settlements = msgspec.json.decode(request.content).get("settlements", [])
+        if not any(one["action"] == "renew" for one in settlements):
+            return await broker.answer(request)
+        await ended[0].wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        return httpx.Response(
+            200, json={"results": [refused(one["lock_token"], 410, "lock-lost") for one in settlements]}
+        )
+
+    async def handle(body: int) -> None:
+        if body == 1:
+            ended.append(asyncio.Event())
+            await asyncio.sleep(16)
+            broker.stored = 3
+            ended[0].set()
+
+    report = run_worker(answer, handle, max_workers=1, wait_seconds=1)
+    assert (report.received, report.completed + report.lock_lost, report.handed_back) == (5, 5, 0)

@@ -25,6 +25,7 @@ class Broker:
     """Answers receives and settlements of one queue, and notes each request with its time."""
 
     stored: int
+    missed: int = 0
     requests: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
     settled: list[tuple[str, str]] = field(default_factory=list)
     failing: set[str] = field(default_factory=set)
@@ -52,7 +53,7 @@ class Broker:
         if kind == "settle":
             return httpx.Response(200, json={"results": results})
         if kind == "recover":
-            return httpx.Response(200, json={"messages": []})
+            return httpx.Response(200, json={"messages": [next(self._messages) for _ in range(self.missed)]})
         count = min(body["max_messages"], self.stored)
         if not count:
             await asyncio.sleep(body["wait_seconds"])

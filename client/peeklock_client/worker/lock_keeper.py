@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
+from weakref import WeakSet
 
 from msgspec import UNSET
 
@@ -51,6 +52,8 @@ class LockKeeper:
         self._held = held
         self._lost = lost
         self._has_messages = asyncio.Event()
+        # A receive that is completing when its renewal is refused gets its outcome from the answer to its settlement.
+        self._refused = WeakSet[ReceiveContext[Any]]()
 
     def wake(self) -> None:
         """Check the locks again, because new messages were received."""
@@ -59,13 +62,14 @@ class LockKeeper:
     async def renew_loop(self) -> None:
         """Renew each lock in time, those that are due together in one request."""
         while True:
-            held = [context for context in self._held() if not context.has_ended]
+            held = [context for context in self._held() if not context.has_ended and context not in self._refused]
             if not held:
                 await self._wait_for_messages()
                 continue
             next_renewal = min(context.lock_seconds - RENEW_SHARE * context.lock_duration for context in held)
             if next_renewal > 0:
-                await asyncio.sleep(max(next_renewal, MIN_RENEWAL_SECONDS))
+                # A message that arrives during the wait may have a shorter lock.
+                await self._wait_for_messages(max(next_renewal, MIN_RENEWAL_SECONDS))
                 continue
             due = [context for context in held if context.lock_seconds <= RENEW_SHARE * context.lock_duration]
             await self._renew(due[:MAX_RENEWALS])
@@ -105,5 +109,7 @@ class LockKeeper:
         for context, result in zip(due, answer.results, strict=False):
             if isinstance(result, answers.RenewedResult):
                 context.note_renewal(result, asked_at)
-            elif isinstance(result, answers.RefusedResult) and context.is_active:
-                self._lost(context, LockLost(result.problem))
+            elif isinstance(result, answers.RefusedResult):
+                self._refused.add(context)
+                if context.is_active:
+                    self._lost(context, LockLost(result.problem))
