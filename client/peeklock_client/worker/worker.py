@@ -32,9 +32,10 @@ class Worker:
         self._handlers: list[tuple[str, MakeHandler, SubscriberOptions]] = []
         self._subscribers: list[Subscriber] = []
         self._owned: Client | None = None
+        self._is_started = False
+        self._start_ended = asyncio.Event()
         self._stopped = asyncio.Event()
-        self._turn = asyncio.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._ended = WorkerReport()
 
     def on(
@@ -84,52 +85,66 @@ class Worker:
 
     async def start(self) -> None:
         """Start receiving. Raises the first refusal, such as `QueueNotFound`; then nothing is started."""
-        self._use_loop()
-        async with self._turn:
-            if self._subscribers:
-                raise RuntimeError("This worker is already started.")
-            self._stopped.clear()
-            client = self._client
-            if client is None:
-                client = self._owned = Client()
-            try:
-                for queue, make, options in self._handlers:
-                    subscriber = Subscriber(client.api, queue, make(client.api), options)
-                    await subscriber.start()
-                    self._subscribers.append(subscriber)
-            except BaseException:
-                await self._stop(self._grace_seconds)
-                raise
+        if self._is_started:
+            raise RuntimeError("This worker is already started.")
+        self._is_started = True
+        # An event belongs to the event loop of its first wait. Each start may have its own event loop, for example in tests.
+        self._start_ended, self._stopped = asyncio.Event(), asyncio.Event()
+        client = self._client
+        if client is None:
+            client = self._owned = Client()
+        try:
+            for queue, make, options in self._handlers:
+                subscriber = Subscriber(client.api, queue, make(client.api), options)
+                self._subscribers.append(subscriber)
+                await subscriber.start()
+        except BaseException:
+            await self._end(self._grace_seconds)
+            raise
+        finally:
+            self._start_ended.set()
 
     async def stop(self, grace_seconds: float | None = None) -> WorkerReport:
         """Stop receiving, finish running handlers, return all other messages to their queues, and report.
 
-        A second call waits for the first, and each call waits for a running `start`.
+        A second call waits for the first, and each call waits for a running `start`. The stop continues if the call is cancelled.
         """
-        self._use_loop()
-        async with self._turn:
-            await self._stop(self._grace_seconds if grace_seconds is None else grace_seconds)
+        if self._is_started:
+            for subscriber in self._subscribers:
+                subscriber.start_no_more()
+            if self._stopping is None:
+                grace = self._grace_seconds if grace_seconds is None else grace_seconds
+                self._stopping = asyncio.create_task(self._stop(grace), name="peeklock worker stop")
+            await asyncio.shield(self._stopping)
         return self.report
 
     async def _stop(self, grace_seconds: float) -> None:
-        for report in await asyncio.gather(*(subscriber.stop(grace_seconds) for subscriber in self._subscribers)):
-            self._ended.add(report)
+        try:
+            await self._start_ended.wait()
+            if self._is_started:
+                await self._end(grace_seconds)
+        finally:
+            self._stopping = None
+
+    async def _end(self, grace_seconds: float) -> None:
+        stops = (subscriber.stop(grace_seconds) for subscriber in self._subscribers)
+        results = await asyncio.gather(*stops, return_exceptions=True)
+        for subscriber in self._subscribers:
+            self._ended.add(subscriber.report)
         self._subscribers.clear()
         if self._owned is not None:
             await self._owned.close()
             self._owned = None
+        self._is_started = False
         self._stopped.set()
-
-    def _use_loop(self) -> None:
-        """Use this event loop. A worker may run in several event loops, one after the other, for example in tests."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop, self._turn, self._stopped = loop, asyncio.Lock(), asyncio.Event()
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     @property
     def is_running(self) -> bool:
         """Whether the worker is started and not stopped."""
-        return bool(self._subscribers) and not self._stopped.is_set()
+        return self._is_started and self._start_ended.is_set()
 
     @property
     def report(self) -> WorkerReport:
@@ -140,9 +155,9 @@ class Worker:
         return report
 
     async def run(self) -> None:
-        """Start, and return once `stop` has been called."""
-        await self.start()
-        await self._stopped.wait()
+        """Start, and return once `stop` has been called. If the call is cancelled, stop first."""
+        async with self.lifespan():
+            await self._stopped.wait()
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncGenerator[None]:
