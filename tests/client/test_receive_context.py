@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from peeklock_client.errors import InDoubt, LockLost, NotSerializable, VersionConflict, problem_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import Message
-from peeklock_client.receive_context import ReceiveContext, ReceiveState, Settlement, WrongState
+from peeklock_client.receive_context import ReceiveContext, ReceiveState, Settlement, WrongState, reason_of
 
 from tests.client.virtual_loop import run_virtually
 
@@ -112,6 +112,25 @@ def test_complete_is_allowed_in_received_only(state: ReceiveState) -> None:
         assert isinstance(error, WrongState) == (state is not R.RECEIVED)
 
     run_virtually(scenario())
+
+
+@pytest.mark.parametrize("step", ["commit", "renew"])
+@pytest.mark.parametrize("state", R)
+def test_commit_and_renew_are_allowed_in_received_only(state: ReceiveState, step: str) -> None:
+    async def scenario() -> None:
+        context = await reach(state)
+        if state is R.RECEIVED:
+            await take(context, step)
+        else:
+            with pytest.raises(WrongState, match=state.value):
+                await take(context, step)
+            assert context.state is state
+
+    run_virtually(scenario())
+
+
+async def take(context: ReceiveContext[Any], step: str) -> None:
+    await (context.commit(requests.CommitLock()) if step == "commit" else context.renew())
 
 
 @pytest.mark.behaviour("S0.12")
@@ -226,10 +245,34 @@ async def test_a_renewal_that_finds_the_lock_lost_faults_the_receive() -> None:
     assert context.state is R.FAULTED
 
 
-async def test_a_renewal_prolongs_the_lock() -> None:
-    context = receive(Broker())
-    await context.renew()
-    assert 30 < context.lock_seconds <= 60
+@pytest.mark.behaviour("S0.17")
+async def test_a_fault_calls_each_of_its_callbacks_once_in_the_faulted_state() -> None:
+    context, seen = receive(Broker()), list[tuple[int, ReceiveState]]()
+    for number in (1, 2):
+        context.on_fault(lambda number=number: seen.append((number, context.state)))
+    context.fault(DOUBT)
+    context.fault(LOST)
+    assert seen == [(1, R.FAULTED), (2, R.FAULTED)]
+    assert context.error is DOUBT
+
+
+async def test_a_renewal_without_an_answer_leaves_the_receive_as_it_is() -> None:
+    context = receive(Broker(error=DOUBT))
+    with pytest.raises(InDoubt):
+        await context.renew()
+    assert (context.state, context.is_active) == (R.RECEIVED, True)
+
+
+def test_a_renewal_prolongs_the_lock() -> None:
+    async def scenario() -> None:
+        context = receive(Broker())
+        assert (context.lock_duration, context.lock_seconds) == (30, 30)
+        await context.renew()
+        assert (context.lock_duration, context.lock_seconds) == (60, 60)
+        await asyncio.sleep(70)
+        assert context.lock_seconds == 0
+
+    run_virtually(scenario())
 
 
 @pytest.mark.behaviour("S0.20", "S0.21", "S0.22", "S0.23")
@@ -358,6 +401,31 @@ async def test_a_block_that_raises_abandons_its_message_with_the_reason() -> Non
     assert settlement.reason == "ZeroDivisionError"
 
 
+def test_a_reason_is_no_longer_than_a_server_takes() -> None:
+    assert reason_of(type("E" * 200, (Exception,), {})()) == "E" * 128
+
+
+def test_a_cancelled_block_sends_nothing_and_leaves_its_message_in_doubt() -> None:
+    """The task that was cancelled is not to wait for a server. The lock ends at its time."""
+
+    async def scenario() -> None:
+        broker = Broker(delay=5)
+        context = receive(broker)
+
+        async def work() -> None:
+            async with context:
+                await asyncio.sleep(3600)
+
+        task = asyncio.ensure_future(work())
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.wait([task])
+        assert asyncio.get_running_loop().time() < 2
+        assert (broker.sent, context.in_doubt) == ([], True)
+
+    run_virtually(scenario())
+
+
 async def test_a_block_leaves_a_message_that_it_has_settled() -> None:
     broker = Broker()
     async with receive(broker) as context:
@@ -386,6 +454,22 @@ async def test_a_commit_without_a_lock_or_an_answer_faults_the_receive(error: Ex
     with pytest.raises(type(error)):
         await context.commit(requests.CommitLock())
     assert (context.state, context.in_doubt) == (R.FAULTED, in_doubt)
+
+
+def test_a_fault_during_a_commit_leaves_the_receive_in_doubt() -> None:
+    """The commit may have taken effect. What is called while completing is not called."""
+
+    async def scenario() -> None:
+        context, calls = receive(Broker(delay=5)), list[str]()
+        context.on_complete(lambda: calls.append("complete"))
+        task = asyncio.ensure_future(context.commit(requests.CommitLock()))
+        await asyncio.sleep(1)
+        context.fault()
+        with pytest.raises(InDoubt):
+            await task
+        assert (context.state, context.in_doubt, context.outcome, calls) == (R.FAULTED, True, None, [])
+
+    run_virtually(scenario())
 
 
 def test_no_other_step_begins_during_a_commit() -> None:
