@@ -9,9 +9,11 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from peeklock_client import Client, InDoubt, Queue, Refusal, RetryLimits, Sender
+from peeklock_client import Client, InDoubt, NewMessage, Queue, Refusal, RetryLimits, Sender
 from peeklock_client.errors import InvalidRequest, NotSent, NotSerializable, PeeklockError
-from peeklock_client.sender import MAX_REPORTED
+from peeklock_client.generated import requests
+from peeklock_client.messages import entry
+from peeklock_client.sender import MAX_REPORTED, weight_of
 
 from tests.client.virtual_loop import run_virtually
 
@@ -58,7 +60,7 @@ def test_a_message_waits_while_as_many_as_allowed_are_under_way() -> None:
 
 def test_a_message_waits_while_as_many_bytes_as_allowed_are_under_way() -> None:
     async def scenario() -> None:
-        async with Sender(Server().queue(), max_bytes=3000) as sender:
+        async with Sender(Server().queue(), max_bytes=3 * weight_of(NewMessage("x" * 900))) as sender:
             for _ in range(3):
                 await sender.post("x" * 900)
             assert asyncio.get_running_loop().time() == 0
@@ -66,6 +68,11 @@ def test_a_message_waits_while_as_many_bytes_as_allowed_are_under_way() -> None:
             assert asyncio.get_running_loop().time() >= 1
 
     run_virtually(scenario())
+
+
+async def test_a_sender_takes_messages_in_its_block_only() -> None:
+    with pytest.raises(RuntimeError, match="inside its `async with` block"):
+        await Sender(Server().queue()).post(1)
 
 
 def test_what_gathers_during_a_request_goes_with_the_next() -> None:
@@ -82,16 +89,35 @@ def test_what_gathers_during_a_request_goes_with_the_next() -> None:
     assert server.batches == [[0], [1, 2, 3, 4, 5]]
 
 
+@pytest.mark.parametrize("body", [b"x" * 3000, bytearray(3000), "ü" * 3000, {"a": [1, 2.5, None]}, 17], ids=type)
+def test_a_message_weighs_about_as_much_as_in_its_request(body: Any) -> None:
+    message = NewMessage(body, properties={"region": "eu" * 100})
+    in_request = msgspec.json.encode(entry(requests.SendEntry, message, queue="orders"))
+    assert 0 < len(in_request) - weight_of(message) < 150
+
+
 def test_a_batch_is_bounded_in_bytes() -> None:
     server = Server()
 
     async def scenario() -> None:
         async with Sender(server.queue()) as sender:
-            for number in range(5):
-                await sender.post(str(number) * (1 << 20))
+            for halves in (1, 1, 4, 2, 2):
+                await sender.post("x" * (halves << 19))
 
     run_virtually(scenario())
     assert [len(batch) for batch in server.batches] == [3, 2]
+
+
+def test_a_batch_is_bounded_in_number() -> None:
+    server = Server()
+
+    async def scenario() -> None:
+        async with Sender(server.queue(), max_in_flight=2500) as sender:
+            for number in range(2500):
+                await sender.post(number)
+
+    run_virtually(scenario())
+    assert [len(batch) for batch in server.batches] == [1000, 1000, 500]
 
 
 @pytest.mark.behaviour("S3.8")
@@ -178,6 +204,42 @@ def test_a_request_that_fails_in_another_way_is_a_doubt() -> None:
                 await sender.send(1)
 
     run_virtually(scenario())
+
+
+def test_the_end_of_a_sender_counts_all_errors_and_keeps_a_bounded_number() -> None:
+    async def scenario() -> None:
+        async with Sender(Server().queue()) as sender:
+            for _ in range(MAX_REPORTED + 50):
+                await sender.post("bad")
+
+    with pytest.raises(ExceptionGroup, match=f"{MAX_REPORTED + 50} messages were not sent") as group:
+        run_virtually(scenario())
+    assert len(group.value.exceptions) == MAX_REPORTED
+
+
+def test_an_error_of_the_block_is_raised_and_not_those_of_its_messages() -> None:
+    async def scenario() -> None:
+        async with Sender(Server().queue()) as sender:
+            await sender.post("bad")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_virtually(scenario())
+
+
+def test_a_task_that_is_cancelled_while_it_waits_for_an_outcome_stops_no_message() -> None:
+    server = Server()
+
+    async def scenario() -> None:
+        async with Sender(server.queue()) as sender:
+            waiting = asyncio.ensure_future(sender.send("a"))
+            await asyncio.sleep(0.5)
+            waiting.cancel()
+            sent = await sender.send("b")
+        assert (waiting.cancelled(), sent.message_id) == (True, "b")
+
+    run_virtually(scenario())
+    assert server.batches == [["a"], ["b"]]
 
 
 def test_a_lost_answer_leaves_each_message_in_doubt() -> None:
