@@ -188,6 +188,12 @@ def test_identifiers_follow_from_the_message() -> None:
     assert ids[0] == ids[1] != ids[2]
 
 
+@pytest.mark.behaviour("S4.14")
+def test_each_identifier_of_a_message_is_another_one() -> None:
+    context = HandlerContext("A", "", None)
+    assert len({context.new_id() for _ in range(3)}) == 3
+
+
 @pytest.mark.behaviour("S4.21")
 @pytest.mark.parametrize("read", [lambda context: context.random(), lambda context: [context.now(), context.now()]])
 def test_a_duplicate_that_reads_other_values_raises(read: Callable[[HandlerContext], Any]) -> None:
