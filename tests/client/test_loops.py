@@ -56,6 +56,30 @@ def test_the_results_of_a_group_are_stored_in_the_order_of_its_messages() -> Non
     assert (broker.most_commits, report.completed) == (1, 20)
 
 
+@pytest.mark.parametrize(("max_workers", "sequential"), [(1, True), (2, True), (3, True), (10, True), (10, False)])
+def test_messages_of_each_group_are_processed_in_their_order_unless_it_does_not_matter(
+    max_workers: int, sequential: bool
+) -> None:
+    broker, seen = Broker(stored=60, groups="aabaababc"), list[int]()
+
+    async def scenario() -> Any:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        worker = Worker(Client("http://peeklock.test", http=http))
+
+        @worker.on("orders", max_workers=max_workers, fetch_batch_size=7, sequential_groups=sequential)
+        async def handle(body: int) -> None:
+            await asyncio.sleep(1 / (body % 3 + 1))
+            seen.append(body)
+
+        await worker.start()
+        await asyncio.sleep(100)
+        return await worker.stop()
+
+    assert run_virtually(scenario()).completed == 60
+    by_group = [[number for number in seen if broker.groups[number % 9] == group] for group in "abc"]
+    assert all(numbers == sorted(numbers) for numbers in by_group) == sequential
+
+
 @pytest.mark.behaviour("S2.18")
 def test_under_load_settlements_go_with_the_next_receive() -> None:
     broker = Broker(stored=1000)
@@ -83,6 +107,22 @@ def test_a_request_carries_no_more_bytes_of_settlements_than_a_server_takes() ->
     assert max(len(body.get("settlements", [])) for _, _, body in broker.requests) == 3
 
 
+@pytest.mark.behaviour("S2.18")
+def test_a_receive_that_carries_settlements_does_not_wait_for_messages() -> None:
+    broker = Broker(stored=60)
+    work(broker, 0.5, 20, max_workers=10, fetch_batch_size=20, wait_seconds=7)
+    waits = [(bool(body.get("settlements")), body["wait_seconds"]) for _, body in broker.of_kind("receive")[1:]]
+    assert set(waits) == {(True, 0), (False, 7)}
+
+
+def test_no_request_carries_more_settlements_or_renewals_than_a_server_takes() -> None:
+    broker = Broker(stored=1500, slow=0)
+    report = work(broker, LOCK_SECONDS, 2 * LOCK_SECONDS, max_workers=1500, fetch_batch_size=1000)
+    assert (report.completed, report.lock_lost) == (1500, 0)
+    carried = [(kind, len(body.get("settlements", []))) for _, kind, body in broker.requests]
+    assert max(number for _, number in carried) == 1000
+
+
 def test_a_worker_that_waits_for_messages_settles_at_once() -> None:
     broker = Broker(stored=1)
     work(broker, 1, 3)
@@ -95,10 +135,42 @@ def test_locks_are_renewed_in_one_request_before_they_end() -> None:
     broker = Broker(stored=10)
     report = work(broker, 4 * LOCK_SECONDS, 9 * LOCK_SECONDS, max_workers=5, fetch_batch_size=10)
     renewals = [(at, body) for at, body in broker.of_kind("settle") if body["settlements"][0]["action"] == "renew"]
-    assert (report.lock_lost, report.completed) == (0, 10)
+    assert (report.lock_lost, report.completed, broker.too_late) == (0, 10, [])
     assert all(len(body["settlements"]) in (5, 10) for _, body in renewals)
     pauses = [after - before for (before, _), (after, _) in itertools.pairwise(renewals)]
     assert all(LOCK_SECONDS / 4 < pause < LOCK_SECONDS for pause in pauses)
+
+
+def test_each_lock_is_renewed_in_time_when_messages_come_one_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker(stored=0)
+
+    async def scenario() -> Any:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        worker = Worker(Client("http://peeklock.test", http=http, retries=RetryLimits(attempts=2)))
+
+        @worker.on("orders", wait_seconds=0.5, max_workers=100)
+        async def handle(body: int) -> None:
+            await asyncio.sleep(4 * LOCK_SECONDS)
+
+        await worker.start()
+        for pause in (LOCK_SECONDS / 6, 0.6) * 10:
+            await asyncio.sleep(pause)
+            broker.stored += 1
+        await asyncio.sleep(5 * LOCK_SECONDS)
+        return await worker.stop()
+
+    report = run_virtually(scenario())
+    assert (report.completed, report.lock_lost, broker.too_late) == (20, 0, [])
+    assert "restarts in" not in caplog.text, "no loop has failed"
+
+
+@pytest.mark.parametrize(("options", "seconds"), [({"lock_seconds": 60}, {60}), ({}, {None})])
+def test_a_renewal_asks_for_as_long_as_the_first_lock(options: dict[str, Any], seconds: set[float | None]) -> None:
+    broker = Broker(stored=1)
+    work(broker, 2 * LOCK_SECONDS, 2 * LOCK_SECONDS, **options)
+    asked = [one for _, body in broker.of_kind("settle") for one in body["settlements"] if one["action"] == "renew"]
+    assert {one.get("lock_seconds") for one in asked} == seconds
+    assert {body.get("lock_seconds") for _, body in broker.of_kind("receive")} == seconds
 
 
 @pytest.mark.parametrize(("granted", "most"), [(2, 100), (0.001, 2000)])
@@ -172,6 +244,16 @@ def test_what_a_failed_receive_carried_is_settled_by_the_next() -> None:
     run_virtually(scenario())
 
 
+def test_a_stop_gives_back_uncounted_what_a_lost_answer_carried() -> None:
+    broker = Broker(stored=0, missed=[message(7)])
+    report = work(broker, 0, 1)
+    [(_, recovered)] = broker.of_kind("recover")
+    assert {body["receiver_id"] for _, body in broker.of_kind("receive")} == {recovered["receiver_id"]}
+    given_back = [one for _, body in broker.of_kind("settle") for one in body["settlements"]]
+    assert [(one["lock_token"], one["action"], one["count"]) for one in given_back] == [("7.t", "abandon", False)]
+    assert report.handed_back == 1
+
+
 @pytest.mark.parametrize("kind", ["settle", "receive"])
 def test_a_settlement_without_a_result_is_in_doubt(kind: str) -> None:
     broker = Broker(stored=30, forgets={kind})
@@ -207,6 +289,32 @@ def test_a_worker_outlives_answers_that_it_cannot_read() -> None:
     assert run_virtually(scenario()).completed >= 8
 
 
+def test_a_worker_tries_again_soon_after_an_error_however_long_an_earlier_one_lasted() -> None:
+    broker = Broker(stored=0)
+
+    async def scenario() -> None:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        worker = Worker(Client("http://peeklock.test", http=http, retries=RetryLimits(attempts=1)))
+
+        @worker.on("orders", wait_seconds=1)
+        async def handle(body: int) -> None: ...
+
+        await worker.start()
+        assert asyncio.get_running_loop().time() < 0.1, "a start does not wait for messages"
+        for seconds in (600, 3):
+            broker.failing = {"receive"}
+            await asyncio.sleep(seconds)
+            broker.failing = set()
+            await asyncio.sleep(40)
+        broker.failing = {"receive"}
+        await asyncio.sleep(3)
+        broker.failing, broker.stored = set(), 1
+        await asyncio.sleep(5)
+        assert broker.settled == [("1.t", "complete")]
+
+    run_virtually(scenario())
+
+
 def test_a_worker_outlives_a_server_that_is_away() -> None:
     broker = Broker(stored=0)
 
@@ -230,10 +338,37 @@ def test_a_worker_outlives_a_server_that_is_away() -> None:
 
 
 def test_what_a_stop_asks_for_counts_as_received_and_handed_back() -> None:
-    broker = Broker(stored=0, missed=2)
+    broker = Broker(stored=0, missed=[message(1), message(2)])
     report = work(broker, 0, 1)
     assert (report.received, report.handed_back) == (2, 2)
     assert broker.settled == [("1.t", "abandon"), ("2.t", "abandon")]
+
+
+@pytest.mark.behaviour("S2.21", "S2.22")
+@pytest.mark.parametrize("grace", [60, 0.25])
+def test_after_a_stop_nothing_is_received_or_begun_and_each_message_is_settled_once(grace: float) -> None:
+    broker, begun, seconds = Broker(stored=10_000), list[float](), 5.5
+
+    async def scenario() -> Any:
+        http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
+        worker = Worker(Client("http://peeklock.test", http=http))
+
+        @worker.on("orders", max_workers=4, fetch_batch_size=10)
+        async def handle(body: int) -> None:
+            begun.append(asyncio.get_running_loop().time())
+            await asyncio.sleep(1)
+
+        await worker.start()
+        await asyncio.sleep(seconds)
+        return await worker.stop(grace)
+
+    report = run_virtually(scenario())
+    assert max(begun) <= seconds
+    assert max(at for at, _ in broker.of_kind("receive")) <= seconds
+    assert report.received == len(broker.lock_ends) == report.completed + report.handed_back
+    assert sorted(token for token, _ in broker.settled) == sorted(broker.lock_ends)
+    completed = len(begun) if grace > 1 else len(begun) - 4
+    assert [action for _, action in broker.settled].count("complete") == report.completed == completed
 
 
 def test_a_handler_that_cannot_be_cancelled_does_not_hold_up_a_stop() -> None:

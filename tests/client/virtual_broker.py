@@ -25,15 +25,18 @@ class Broker:
     """Answers receives and settlements of one queue, and notes each request with its time."""
 
     stored: int
-    missed: int = 0
     requests: list[tuple[float, str, dict[str, Any]]] = field(default_factory=list)
     settled: list[tuple[str, str]] = field(default_factory=list)
     failing: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
+    missed: list[dict[str, Any]] = field(default_factory=list)
     slow: float = LATENCY
     renewed_seconds: float = LOCK_SECONDS
     forgets: set[str] = field(default_factory=set)
     fields: dict[str, Any] = field(default_factory=dict)
+    groups: str = ""
+    lock_ends: dict[str, float] = field(default_factory=dict)
+    too_late: list[str] = field(default_factory=list)
     commits_now: int = 0
     most_commits: int = 0
 
@@ -53,15 +56,22 @@ class Broker:
         if kind == "settle":
             return httpx.Response(200, json={"results": results})
         if kind == "recover":
-            return httpx.Response(200, json={"messages": [next(self._messages) for _ in range(self.missed)]})
+            return httpx.Response(200, json={"messages": self.missed})
         count = min(body["max_messages"], self.stored)
         if not count:
             await asyncio.sleep(body["wait_seconds"])
         self.stored -= count
-        return httpx.Response(200, json={"messages": [next(self._messages) for _ in range(count)], "settled": results})
+        messages = [next(self._messages) for _ in range(count)]
+        now = asyncio.get_running_loop().time()
+        self.lock_ends |= {one["lock_token"]: now + LOCK_SECONDS for one in messages}
+        return httpx.Response(200, json={"messages": messages, "settled": results})
 
     def __post_init__(self) -> None:
-        self._messages = ({**message(number), **self.fields} for number in itertools.count(1))
+        self._messages = (self._message(number) for number in itertools.count(1))
+
+    def _message(self, number: int) -> dict[str, Any]:
+        group = {"group_id": self.groups[number % len(self.groups)]} if self.groups else {}
+        return message(number) | group | self.fields
 
     async def _commit(self) -> httpx.Response:
         self.commits_now += 1
@@ -75,7 +85,11 @@ class Broker:
     def _settle(self, settlement: dict[str, Any]) -> dict[str, Any]:
         token, action = settlement["lock_token"], settlement["action"]
         self.settled.append((token, action))
+        now = asyncio.get_running_loop().time()
+        if now >= self.lock_ends.get(token, now + 1):
+            self.too_late.append(token)
         if action == "renew":
+            self.lock_ends[token] = now + self.renewed_seconds
             locked = {"locked_until": "2026-01-01T00:00:00Z", "lock_remaining_ms": int(self.renewed_seconds * 1000)}
             return {"result": "renewed", "lock_token": token, **locked}
         return {
