@@ -45,6 +45,25 @@ def handle(number: int) -> None:
         client.queue("results").send("begun")
     threading.Event().wait()
 """
+STUCK = """
+import threading
+from peeklock_client import Worker
+from peeklock_client.blocking import BlockingClient
+worker = Worker()
+
+@worker.on("numbers")
+def handle(number: int) -> None:
+    with BlockingClient() as client:
+        client.queue("results").send(number)
+    threading.Event().wait()
+"""
+LOST = """
+from peeklock_client import Client, Worker
+worker = Worker(Client("http://127.0.0.1:{port}"))
+
+@worker.on("numbers")
+async def handle(number: int) -> None: ...
+"""
 Start = Callable[..., subprocess.Popen[str]]
 
 
@@ -61,6 +80,7 @@ def client(server_url: str) -> Iterator[BlockingClient]:
 def start(server_url: str, tmp_path: Path) -> Iterator[Start]:
     """Run the command in `tmp_path`, with a worker that multiplies by ten."""
     (tmp_path / "shop.py").write_text(MODULE.format(factor=10))
+    (tmp_path / "broken.py").write_text("worker = (")
     running: list[subprocess.Popen[str]] = []
 
     def start_one(*arguments: str) -> subprocess.Popen[str]:
@@ -130,6 +150,49 @@ def test_a_process_that_dies_is_started_again(client: BlockingClient, start: Sta
     assert not psutil.pid_exists(worker)
 
 
+def until_gone(*pids: int) -> None:
+    for _ in bounded("a process did not end", MAX_POLLS):
+        if not any(psutil.pid_exists(pid) for pid in pids):
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def test_processes_end_when_their_supervisor_is_killed(client: BlockingClient, start: Start) -> None:
+    process = start("shop:worker", "--processes=2")
+    result_of(client, 1)
+    workers = [child.pid for child in psutil.Process(process.pid).children()]
+    assert len(workers) == 2
+    process.kill()
+    process.wait()
+    until_gone(*workers)
+
+
+def test_a_handler_in_a_thread_does_not_hold_up_a_stop(client: BlockingClient, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK)
+    process = start("stuck:worker", "--grace-seconds=0")
+    client.queue("numbers").send(1)
+    [_] = client.queue("results").receive_and_delete(wait_seconds=40)
+    assert "handlers still run" in stop(process)
+
+
+def test_a_signal_ends_a_start_that_reaches_no_server(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "lost.py").write_text(LOST.format(port=free_port()))
+    process = start("lost:worker", "--log-level=debug")
+    assert process.stderr is not None
+    assert any("starting" in line for line in process.stderr)
+    assert "stopped: 0 received" in stop(process)
+
+
+def test_corrected_code_is_started_again(client: BlockingClient, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("worker = (")
+    process = start("shop:worker", "--reload")
+    assert process.stderr is not None
+    assert any("restarts in 4 s" in line for line in process.stderr)
+    (tmp_path / "shop.py").write_text(MODULE.format(factor=100))
+    assert result_of(client, 1)[0] == 100
+    assert "restarts in" not in stop(process)
+
+
 def test_a_change_of_the_code_starts_the_worker_again(client: BlockingClient, start: Start, tmp_path: Path) -> None:
     process = start("shop:worker", "--reload")
     assert result_of(client, 1)[0] == 10
@@ -147,6 +210,7 @@ def test_a_change_of_the_code_starts_the_worker_again(client: BlockingClient, st
         ("nowhere:worker", "nowhere:worker cannot be loaded"),
         ("shop:handle", "shop:handle is not a Worker"),
         ("shop:x", "cannot be loaded"),
+        ("broken:worker", "broken:worker cannot be loaded"),
     ],
 )
 @pytest.mark.parametrize("processes", [1, 2])
@@ -163,12 +227,12 @@ def test_after_a_change_of_the_code_a_process_that_died_starts_without_a_pause(
     process = Process([sys.executable, "-c", f"open({str(starts)!r}, 'a').write('x')"])
     for _ in bounded("the process does not die", MAX_POLLS):
         process.keep_running()
-        if "starts again" in capsys.readouterr().err:
+        if "restarts in" in capsys.readouterr().err:
             break
         time.sleep(POLL_SECONDS)
-    process.wait()
+    process.wait(time.monotonic() + 60)
     process.keep_running()
-    process.wait()
+    process.wait(time.monotonic() + 60)
     assert starts.read_text() == "xx"
 
 
@@ -186,7 +250,7 @@ def test_a_stop_does_not_wait_for_a_thread_longer_than_allowed(
 def test_reload_without_its_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with pytest.raises(ReloadMissing, match=r"peeklock-client\[reload\]"):
-        Supervisor(["shop:worker"], 1, None, reload=True)
+        Supervisor(["shop:worker"], 1, None, reload=True, grace_seconds=0)
 
 
 def test_each_count_is_a_series() -> None:

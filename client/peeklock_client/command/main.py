@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 from peeklock_client.command.health import serve_health
@@ -23,6 +24,9 @@ log = logging.getLogger("peeklock.worker")
 
 IDLE_THREAD_SECONDS = 1.0
 """How long threads without a handler may take to end."""
+
+PARENT_SECONDS = 1.0
+"""How often a process checks whether its supervisor is alive."""
 
 
 class WorkerNotFound(PeeklockError):
@@ -41,8 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"--host={chosen.host}",
                 f"--log-level={chosen.log_level}",
             ]
-            return Supervisor([chosen.target, *passed_on], chosen.processes, chosen.port, reload=chosen.reload).run()
-        asyncio.run(run(load(chosen.target), chosen.grace_seconds, chosen.host, chosen.port))
+            return Supervisor(
+                [chosen.target, *passed_on],
+                chosen.processes,
+                chosen.port,
+                reload=chosen.reload,
+                grace_seconds=chosen.grace_seconds,
+            ).run()
+        asyncio.run(
+            run(load(chosen.target), chosen.grace_seconds, chosen.host, chosen.port, supervisor=chosen.supervisor)
+        )
     except PeeklockError as error:
         print(f"peeklock-worker: {error}", file=sys.stderr)
         return WORKER_NOT_FOUND if isinstance(error, WorkerNotFound) else 1
@@ -87,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
         type=int,
         help="port of the first process; each further process has the next port; without --port, nothing is served",
     )
+    options.add_argument("--supervisor", type=int, help=argparse.SUPPRESS)
     options.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return options
 
@@ -97,21 +110,39 @@ def load(target: str) -> Worker:
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - a path of imports is a text
     try:
         worker = getattr(import_module(module), name or "worker")
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, SyntaxError) as error:
         raise WorkerNotFound(f"{target} cannot be loaded: {error}") from error
     if not isinstance(worker, Worker):
         raise WorkerNotFound(f"{target} is not a Worker.")
     return worker
 
 
-async def run(worker: Worker, grace_seconds: float, host: str, port: int | None) -> None:
-    """Work until SIGTERM or SIGINT, and then stop gracefully."""
+async def run(
+    worker: Worker, grace_seconds: float, host: str, port: int | None, *, supervisor: int | None = None
+) -> None:
+    """Work until SIGTERM or SIGINT, or until the supervisor has ended, and then stop gracefully."""
     stopping = asyncio.Event()
     for kind in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(kind, stopping.set)
     async with serve_health(worker, host, port):
-        await worker.start()
-        log.info("working")
-        await stopping.wait()
+        log.info("starting")
+        starting = asyncio.create_task(worker.start())
+        ending = asyncio.create_task(_end_of_work(stopping, supervisor))
+        await asyncio.wait([starting, ending], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait([starting])
+        if not starting.cancelled():
+            starting.result()
+            log.info("working")
+            await ending
         log.info("stopping")
         log.info("stopped: %s", await worker.stop(grace_seconds))
+
+
+async def _end_of_work(stopping: asyncio.Event, supervisor: int | None) -> None:
+    """Return after a signal, or once the parent of this process is no longer the supervisor."""
+    while not stopping.is_set() and supervisor in (None, os.getppid()):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if supervisor is None else PARENT_SECONDS):
+                await stopping.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -21,6 +22,10 @@ FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 30.0
 
 STEADY_SECONDS = 60.0
 """After a run of this length, the pause is the first one again."""
+
+
+KILL_SECONDS = 60.0
+"""How long a process may take to settle its messages after the grace time. Then it is killed."""
 
 
 class ReloadMissing(PeeklockError):
@@ -56,20 +61,27 @@ class Process:
         if self._running is not None and self._running.poll() is None:
             self._running.send_signal(signal.SIGTERM)
 
-    def wait(self) -> None:
-        """Return once the process has ended. It may be restarted without a pause."""
+    def wait(self, deadline: float) -> None:
+        """Return once the process has ended. Kill it at the deadline. It may be restarted without a pause."""
         if self._running is not None:
-            self._running.wait()
-            self._running = None
-        self._pause, self._due = FIRST_PAUSE_SECONDS, 0.0
+            try:
+                self._running.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                print("peeklock-worker: a process did not stop in time and is killed", file=sys.stderr)
+                self._running.kill()
+                self._running.wait()
+        self._running, self._pause, self._due = None, FIRST_PAUSE_SECONDS, 0.0
 
 
 class Supervisor:
     """Runs processes until SIGTERM or SIGINT. With `reload`, it restarts them when a Python file changes."""
 
-    def __init__(self, arguments: Sequence[str], processes: int, port: int | None, *, reload: bool) -> None:
+    def __init__(
+        self, arguments: Sequence[str], processes: int, port: int | None, *, reload: bool, grace_seconds: float
+    ) -> None:
+        self._stop_seconds = grace_seconds + KILL_SECONDS
         ports = [[] if port is None else [f"--port={port + index}"] for index in range(processes)]
-        command = (sys.executable, "-m", "peeklock_client")
+        command = (sys.executable, "-m", "peeklock_client", f"--supervisor={os.getpid()}")
         self._processes = [Process([*command, *arguments, *listening]) for listening in ports]
         self._stopping = threading.Event()
         self._reloads = reload
@@ -79,15 +91,16 @@ class Supervisor:
         """Run until a signal, and return 0. Return `WORKER_NOT_FOUND` if the worker is not found, unless `reload` is set."""
         for kind in (signal.SIGTERM, signal.SIGINT):
             signal.signal(kind, self._stop)
-        self._start_all()
-        for has_changed in self._changes:
-            if has_changed:
-                self._end_all()
+        try:
             self._start_all()
-            if not self._reloads and any(process.worker_not_found for process in self._processes):
-                self._end_all()
-                return WORKER_NOT_FOUND
-        self._end_all()
+            for has_changed in self._changes:
+                if has_changed:
+                    self._end_all()
+                self._start_all()
+                if not self._reloads and any(process.worker_not_found for process in self._processes):
+                    return WORKER_NOT_FOUND
+        finally:
+            self._end_all()
         return 0
 
     def _no_changes(self) -> Iterator[bool]:
@@ -104,8 +117,9 @@ class Supervisor:
     def _end_all(self) -> None:
         for process in self._processes:
             process.end()
+        deadline = time.monotonic() + self._stop_seconds
         for process in self._processes:
-            process.wait()
+            process.wait(deadline)
 
 
 def _changes_of_code(stopping: threading.Event) -> Iterator[bool]:
