@@ -147,9 +147,11 @@ class BlockingTopic:
         """Publish a message, and return once all copies are stored."""
         return self._call(self._topic.publish, body, transaction=transaction, **fields)
 
-    def publish_batch(self, messages: Sequence[Any]) -> list[answers.PublishedMessage]:
+    def publish_batch(
+        self, messages: Sequence[Any], *, transaction: JoinableTransaction | None = None
+    ) -> list[answers.PublishedMessage]:
         """Publish several messages: all are stored, or none."""
-        return self._call(self._topic.publish_batch, messages)
+        return self._call(self._topic.publish_batch, messages, transaction=transaction)
 
 
 class BlockingReceive(Generic[BodyType]):

@@ -229,12 +229,17 @@ class Topic:
                 self.name, message, idempotency_key=new_key(), traceparent=traceparent
             )
 
-    async def publish_batch(self, messages: Sequence[Any]) -> list[answers.PublishedMessage]:
+    async def publish_batch(
+        self, messages: Sequence[Any], *, transaction: JoinableTransaction | None = None
+    ) -> list[answers.PublishedMessage]:
         """Publish several messages: all are stored, or none."""
         entries = [entry(requests.MessageToSend, new_message(one, {})) for one in messages]
         with sending(self.name, count=len(entries)) as traceparent:
             published = await self._api.publish_batch(
-                self.name, requests.PublishBatch(entries), idempotency_key=new_key(), traceparent=traceparent
+                self.name,
+                requests.PublishBatch(entries, transaction_id=_id_of(transaction)),
+                idempotency_key=new_key(),
+                traceparent=traceparent,
             )
         return published.results
 

@@ -1,15 +1,15 @@
-"""Sends many messages to one queue, in batches, with a limit of messages in flight. Each has an outcome (S3.5 to S3.8)."""
+"""Sends many messages to one queue or topic, in batches, with a limit of messages in flight. Each has an outcome (S3.5 to S3.8)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
-from peeklock_client.client import Queue
+from peeklock_client.client import Queue, Topic
 from peeklock_client.encoding import encoded
 from peeklock_client.errors import InDoubt, NotSent, NotSerializable, PeeklockError, Refusal
 from peeklock_client.generated import answers
@@ -28,25 +28,28 @@ MAX_REPORTED = 100
 """The largest number of errors in the exception group of a sender."""
 
 
-class PendingSend:
-    """A message in flight. Await it for its outcome: the stored message, or the error."""
+Result = TypeVar("Result", answers.SentMessage, answers.PublishedMessage)
 
-    def __init__(self, message: NewMessage, weight: int, when_awaited: Callable[[PendingSend], None]) -> None:
+
+class PendingSend(Generic[Result]):
+    """A message in flight. Await it for its outcome: the result, or the error."""
+
+    def __init__(self, message: NewMessage, weight: int, when_awaited: Callable[[PendingSend[Result]], None]) -> None:
         self.message = message
         self.weight = weight
         self.is_awaited = False
         self._when_awaited = when_awaited
-        self.outcome: asyncio.Future[answers.SentMessage] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
 
-    def __await__(self) -> Generator[Any, None, answers.SentMessage]:
+    def __await__(self) -> Generator[Any, None, Result]:
         if not self.is_awaited:
             self.is_awaited = True
             self._when_awaited(self)
         return asyncio.shield(self.outcome).__await__()
 
 
-class Sender:
-    """Sends messages to a queue in the order of the calls. Use it with `async with`.
+class Sender(Generic[Result]):
+    """Sends messages to a queue, or publishes them to a topic, in the order of the calls. Use it with `async with`.
 
     At most `max_in_flight` messages with `max_bytes` of bodies are in flight; further calls wait (S3.7). One request is sent at
     a time, with all messages that were posted during the last one. The end of the block waits for all messages, and raises
@@ -55,31 +58,54 @@ class Sender:
     messages. End the block before the commit.
     """
 
+    @overload
+    def __init__(
+        self: Sender[answers.SentMessage],
+        target: Queue,
+        *,
+        transaction: JoinableTransaction | None = None,
+        max_in_flight: int = 1000,
+        max_bytes: int = 16 << 20,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Sender[answers.PublishedMessage],
+        target: Topic,
+        *,
+        transaction: JoinableTransaction | None = None,
+        max_in_flight: int = 1000,
+        max_bytes: int = 16 << 20,
+    ) -> None: ...
+
     def __init__(
         self,
-        queue: Queue,
+        target: Queue | Topic,
         *,
         transaction: JoinableTransaction | None = None,
         max_in_flight: int = 1000,
         max_bytes: int = 16 << 20,
     ) -> None:
-        self._queue = queue
+        self._name = target.name
+        self._store: Callable[..., Awaitable[Sequence[Any]]] = (
+            target.publish_batch if isinstance(target, Topic) else target.send_batch
+        )
         self._transaction = transaction
         self._max_in_flight = max_in_flight
         self._max_bytes = max_bytes
-        self._waiting: deque[PendingSend] = deque()
+        self._waiting: deque[PendingSend[Result]] = deque()
         self._count = self._bytes = 0
         self._changed = asyncio.Condition()
-        self._under_way: list[PendingSend] = []
-        self._failed: dict[PendingSend, Exception] = {}
+        self._under_way: list[PendingSend[Result]] = []
+        self._failed: dict[PendingSend[Result], Exception] = {}
         self._more_failed = 0
         self._loop: asyncio.Task[None] | None = None
 
-    async def send(self, body: Any, **fields: Unpack[MessageFields]) -> answers.SentMessage:
+    async def send(self, body: Any, **fields: Unpack[MessageFields]) -> Result:
         """Send a message, and return once it is stored. Raises as `Queue.send` does."""
         return await (await self.post(body, **fields))
 
-    async def post(self, body: Any, **fields: Unpack[MessageFields]) -> PendingSend:
+    async def post(self, body: Any, **fields: Unpack[MessageFields]) -> PendingSend[Result]:
         """Wait until the message is within the limits, and return it as pending. Await the `PendingSend` for its outcome.
 
         Raises `NotSent` if the sender ends before.
@@ -87,7 +113,7 @@ class Sender:
         if self._loop is None:
             raise RuntimeError("Use a Sender inside its `async with` block.")
         message = new_message(body, fields)
-        pending = PendingSend(message, weight_of(message), self._note_awaited)
+        pending = PendingSend[Result](message, weight_of(message), self._note_awaited)
         async with self._changed:
             await self._changed.wait_for(lambda: self._has_ended or self._has_room(pending.weight))
             if self._has_ended:
@@ -99,7 +125,7 @@ class Sender:
         return pending
 
     async def __aenter__(self) -> Self:
-        self._loop = asyncio.create_task(self._send_loop(), name=f"peeklock sender of {self._queue.name}")
+        self._loop = asyncio.create_task(self._send_loop(), name=f"peeklock sender of {self._name}")
         return self
 
     async def __aexit__(
@@ -150,7 +176,7 @@ class Sender:
                 self._bytes -= sum(one.weight for one in batch)
                 self._changed.notify_all()
 
-    def _take(self) -> list[PendingSend]:
+    def _take(self) -> list[PendingSend[Result]]:
         batch = [self._waiting.popleft()]
         weight = batch[0].weight
         while self._waiting and len(batch) < MAX_BATCH and weight + self._waiting[0].weight <= MAX_BATCH_BYTES:
@@ -158,10 +184,10 @@ class Sender:
             weight += batch[-1].weight
         return batch
 
-    async def _send(self, batch: Sequence[PendingSend]) -> None:
+    async def _send(self, batch: Sequence[PendingSend[Result]]) -> None:
         """Send a batch. A refused batch is not stored, so send its messages one by one to find the refused ones."""
         try:
-            results = await self._queue.send_batch([one.message for one in batch], transaction=self._transaction)
+            results = await self._store([one.message for one in batch], transaction=self._transaction)
         except (Refusal, NotSerializable) as error:
             if len(batch) == 1 or (isinstance(error, Refusal) and error.retryable):
                 self._fail(batch, error)
@@ -171,14 +197,14 @@ class Sender:
         except PeeklockError as error:
             self._fail(batch, error)
         except Exception as error:
-            log.exception("the sender of queue %s failed", self._queue.name)
+            log.exception("the sender of %s failed", self._name)
             self._fail(batch, InDoubt(f"The request failed: {error!r}"))
         else:
             for one, result in zip(batch, results, strict=False):
                 one.outcome.set_result(result)
             self._fail(batch, InDoubt(f"{len(batch)} messages got {len(results)} results."))
 
-    def _fail(self, batch: Iterable[PendingSend], error: Exception) -> None:
+    def _fail(self, batch: Iterable[PendingSend[Result]], error: Exception) -> None:
         """Set an error for the messages that have no outcome yet."""
         for one in [one for one in batch if not one.outcome.done()]:
             one.outcome.set_exception(error)
@@ -190,7 +216,7 @@ class Sender:
             else:
                 self._more_failed += 1
 
-    def _note_awaited(self, pending: PendingSend) -> None:
+    def _note_awaited(self, pending: PendingSend[Result]) -> None:
         """Leave the error of a message to the task that awaits its outcome, even if the error came first."""
         if not pending.outcome.done() or pending.outcome.exception() is None:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import msgspec
@@ -300,6 +301,22 @@ def test_a_cancelled_end_leaves_no_message_without_an_outcome() -> None:
 
     run_virtually(scenario())
     assert server.batches == [[0]]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_a_sender_of_a_topic_publishes_in_order_at_once_or_by_a_commit(client: Client, commits: bool) -> None:
+    topic = client.topic(f"topic-{uuid4().hex}")
+    await client.api.put_topic(topic.name, requests.TopicSettingsBody())
+    copies = await topic.subscribe("all")
+    async with Sender(topic) as sender:
+        pending = [await sender.post(number) for number in range(5)]
+    assert [(await one).matched for one in pending] == [1] * 5
+    transaction = await client.transaction()
+    async with Sender(topic, transaction=transaction) as sender:
+        await sender.post(5)
+    await (transaction.commit() if commits else transaction.rollback())
+    bodies = [message.body for message in await copies.receive_and_delete(10)]
+    assert bodies == [*range(6 if commits else 5)]
 
 
 async def test_messages_keep_their_order_on_a_real_server(any_queue: Queue) -> None:

@@ -130,8 +130,10 @@ async def queues() -> None:
 async def senders(client: Client) -> None:
     async with Sender(client.queue("orders"), max_in_flight=100) as sender:
         pending = await sender.post(Order(1), group_id="eu")
-        assert_type(pending, PendingSend)
+        assert_type(pending, PendingSend[answers.SentMessage])
         assert_type(await pending, answers.SentMessage)
+    async with Sender(client.topic("news")) as publisher:
+        assert_type(await publisher.send("text"), answers.PublishedMessage)
 
 
 def without_an_event_loop(orders: Sequence[Order]) -> None:
