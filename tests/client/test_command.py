@@ -255,5 +255,5 @@ def test_reload_without_its_library_names_what_to_install(monkeypatch: pytest.Mo
 
 def test_each_count_is_a_series() -> None:
     text = metrics_of(WorkerReport(received=3))
-    assert text.count("peeklock_worker_messages_total{") == 9
+    assert text.count("peeklock_worker_messages_total{") == 10
     assert text.endswith("\n")

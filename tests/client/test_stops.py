@@ -84,7 +84,7 @@ def test_a_message_that_a_stop_gave_back_is_counted_once() -> None:
 
     text = run_virtually(scenario())
     assert "1 handed_back" in text
-    assert "0 completed, 0 abandoned, 0 dead_lettered, 0 deferred, 0 lock_lost, 0 in_doubt" in text
+    assert "0 completed, 0 abandoned, 0 dead_lettered, 0 deferred, 0 lock_lost, 0 refused, 0 in_doubt" in text
 
 
 def handle_until(release: asyncio.Event) -> Any:

@@ -48,7 +48,7 @@ async def ended(queue: Queue, count: int, worker: Worker) -> WorkerReport:
     while True:
         report = worker.report
         settled = report.completed + report.dead_lettered + report.deferred + report.abandoned
-        if settled + report.lock_lost + report.in_doubt >= count:
+        if settled + report.lock_lost + report.in_doubt + report.refused >= count:
             return report
         await asyncio.sleep(0.01)
 
@@ -361,6 +361,21 @@ async def test_a_callback_that_raises_leaves_its_message_in_doubt(client: Client
     async with running(worker):
         report = await ended(queue, 1, worker)
     assert report.in_doubt == 1
+
+
+@pytest.mark.parametrize("reason", ["x" * 1000, "bad address"])
+async def test_a_refused_settlement_of_a_handler_is_not_a_lost_lock(client: Client, queue: Queue, reason: str) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name)
+    async def handle(context: ReceiveContext[str]) -> None:
+        await context.dead_letter(reason)
+
+    await queue.send("work")
+    async with running(worker):
+        report = await ended(queue, 1, worker)
+    counts = (report.dead_lettered, report.refused, report.failed, report.lock_lost)
+    assert counts == ((1, 0, 0, 0) if reason == "bad address" else (0, 1, 1, 0))
 
 
 # ---- locks -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from peeklock_client.errors import InDoubt, PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, MessageNotFound, PeeklockError, Refusal, SettlementRefused
 from peeklock_client.generated import requests
 from peeklock_client.messages import NewMessage, entry
 from peeklock_client.receive_context import ReceiveContext, reason_of
@@ -108,8 +108,10 @@ class Processing:
                 self._report.deferred += 1
             case "abandoned":
                 self._report.abandoned += 1
-            case _ if isinstance(context.error, Refusal):
+            case _ if isinstance(context.error, SettlementRefused | MessageNotFound):
                 self._report.lock_lost += 1
+            case _ if isinstance(context.error, Refusal):
+                self._report.refused += 1
             case _:
                 self._report.in_doubt += 1
 

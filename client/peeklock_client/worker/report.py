@@ -10,8 +10,10 @@ class WorkerReport:
     """Counts of messages since the start of a worker.
 
     `completed`, `abandoned`, `dead_lettered` and `deferred` count settlements. `lock_lost` messages lost their lock before.
+    `refused` messages stay locked until their locks end, because the server refused their settlement for another reason.
     `in_doubt` messages may be settled: the answers to their settlements were lost. `handed_back` messages were returned to
-    their queue by a stop, which is not a failure of the message. `failed` counts exceptions of handlers.
+    their queue without counting a failure: by a stop, or after the answer to their receive was lost. `failed` counts
+    exceptions of handlers.
     """
 
     received: int = 0
@@ -20,6 +22,7 @@ class WorkerReport:
     dead_lettered: int = 0
     deferred: int = 0
     lock_lost: int = 0
+    refused: int = 0
     in_doubt: int = 0
     handed_back: int = 0
     failed: int = 0
