@@ -56,7 +56,8 @@ class Broker:
         if kind == "settle":
             return httpx.Response(200, json={"results": results})
         if kind == "recover":
-            return httpx.Response(200, json={"messages": self.missed})
+            missed, self.missed = self.missed, []
+            return httpx.Response(200, json={"messages": missed})
         count = min(body["max_messages"], self.stored)
         if not count:
             await asyncio.sleep(body["wait_seconds"])

@@ -13,18 +13,18 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from uuid import uuid4
 
 from msgspec import UNSET
 
 from peeklock_client.client import receive_context
 from peeklock_client.connection import Connection
-from peeklock_client.errors import InDoubt, NotConnected, PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, PeeklockError, Refusal
 from peeklock_client.generated import answers, requests
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.settling import DirectSettler
 from peeklock_client.worker.handlers import CallsHandler
 from peeklock_client.worker.lock_keeper import LockKeeper
+from peeklock_client.worker.missed_messages import MissedMessages
 from peeklock_client.worker.options import SubscriberOptions
 from peeklock_client.worker.processing import Processing
 from peeklock_client.worker.report import WorkerReport
@@ -45,9 +45,6 @@ POLL_SECONDS = 0.01
 CANCEL_SECONDS = 5.0
 """How long a stopping worker waits for handlers that it has cancelled."""
 
-RECOVERY_SECONDS = 5.0
-"""How long a stopping worker tries to recover messages of a lost answer."""
-
 
 class Subscriber:
     """Receives the messages of one queue, and calls one handler with each."""
@@ -61,14 +58,13 @@ class Subscriber:
         self._threads = ThreadPoolExecutor(options.max_workers, thread_name_prefix=THREADS + queue)
         self._processing = Processing(queue, handler, options, self._threads, self.report)
         self._locks = LockKeeper(api, queue, options.lock_seconds, self._all_locked, self._drop)
-        self._receiver_id = uuid4().hex
+        self._missed = MissedMessages(api, queue, self.report)
         self._waiting: deque[ReceiveContext[Any]] = deque()
         self._lanes: dict[str, deque[ReceiveContext[Any]]] = {}
         self._running: dict[ReceiveContext[Any], asyncio.Task[None]] = {}
         self._settling: set[ReceiveContext[Any]] = set()
         self._free = options.max_workers
         self._changed = asyncio.Event()
-        self._may_miss_messages = False
         self._is_stopping = False
         self._loops: list[asyncio.Task[None]] = []
 
@@ -98,7 +94,8 @@ class Subscriber:
         await _cancel(flush)
         await self._flush_all()
         await _cancel(locks)
-        await self._recover_missed()
+        await self._missed.hand_back()
+        await _cancel([*self._running.values()])
         self._threads.shutdown(wait=False, cancel_futures=True)
         return self.report
 
@@ -159,22 +156,6 @@ class Subscriber:
             elif self._running:
                 await asyncio.wait(self._running.values(), timeout=POLL_SECONDS)
 
-    async def _recover_missed(self) -> None:
-        """Return messages that a receive has locked for this worker, but whose answer was lost."""
-        if not self._may_miss_messages:
-            return
-        try:
-            async with asyncio.timeout(RECOVERY_SECONDS):
-                missed = await self._api.recover_messages(self.queue, requests.RecoverMessages(self._receiver_id))
-                self.report.received += len(missed.messages)
-                contexts = [receive_context(view, self._settlements) for view in missed.messages]
-                for context in contexts:
-                    self._hand_back(context)
-                await self._flush_all()
-        except (PeeklockError, TimeoutError) as error:
-            log.warning("queue %s: messages of a lost answer stay locked until their locks end: %r", self.queue, error)
-        await _cancel([*self._running.values()])
-
     # ---- loops -------------------------------------------------------------------------------------------------------
 
     async def _keep_on(self, loop: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -197,6 +178,7 @@ class Subscriber:
     async def _fetch_loop(self) -> None:
         pause = FIRST_PAUSE_SECONDS
         while True:
+            await self._missed.hand_back()
             limit = await self._wait_for_room()
             try:
                 count = await self._fetch(limit, self._options.wait_seconds)
@@ -227,23 +209,24 @@ class Subscriber:
         With settlements it does not wait for messages, because their results come with the answer.
         """
         options, taken = self._options, self._settlements.take()
+        wait_seconds = 0.0 if taken else wait_seconds
         body = requests.ReceiveMessages(
             limit,
-            0.0 if taken else wait_seconds,
+            wait_seconds,
             UNSET if options.lock_seconds is None else options.lock_seconds,
             source=options.source,
-            receiver_id=self._receiver_id,
+            receiver_id=self._missed.receiver_id,
             filter=UNSET if options.filter is None else options.filter,
             settlements=entries_of(taken) if taken else UNSET,
         )
         try:
             received = await self._api.receive_messages(self.queue, body)
         except BaseException as error:
-            # The settlements may have taken effect; repeating them is harmless. Messages may be locked that never arrived;
-            # they are received again when their locks end.
+            # The settlements may have taken effect; repeating them is harmless.
             self._settlements.give_back(taken)
-            self._may_miss_messages |= not isinstance(error, Refusal | NotConnected)
+            self._missed.note_error(error, wait_seconds)
             raise
+        self._missed.note_answer(len(received.messages))
         if taken:
             self._settlements.finish(taken, received.settled if received.settled is not UNSET else [])
         self._accept(received.messages)
