@@ -25,7 +25,7 @@ async def sleep_long(body: int) -> None:
 
 
 async def never_end(release: asyncio.Event) -> None:
-    """Wait for the release, whatever cancels it."""
+    """Wait for the release, and ignore cancellations."""
     while not release.is_set():
         try:
             await release.wait()
