@@ -16,6 +16,17 @@ def bodies(messages):
     return [message["body"] for message in messages]
 """
 
+WAITING = """
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+def wait_for_receiver(peeklock):
+    for _ in range(10_000):
+        if re.search(r"peeklock_waiting_receivers 1", httpx.get(f"{peeklock.url}/metrics").text):
+            return
+    raise AssertionError("the receive does not wait")
+"""
+
 
 def test_a_drain_returns_and_removes_what_the_program_has_sent(run_tests: RunTests) -> None:
     run = run_tests(
@@ -36,6 +47,31 @@ def test_a_drain_leaves_locked_messages_and_finds_dead_letters(peeklock):
     post(peeklock, f"/queues/orders/locks/{messages[0]['lock_token']}/dead-letter", {})
     assert peeklock.drain("orders") == []
     assert bodies(peeklock.drain("orders", source="dead_letter")) == [0]
+"""
+    )
+    assert run.passed, run.output
+
+
+def test_a_drain_waits_for_the_first_message_only_and_takes_any_number(run_tests: RunTests) -> None:
+    run = run_tests(
+        HTTP
+        + WAITING
+        + """
+def test_user(peeklock):
+    httpx.put(f"{peeklock.url}/v1/queues/orders", json={}).raise_for_status()
+    with ThreadPoolExecutor() as threads:
+        drain = threads.submit(peeklock.drain, "orders", wait_seconds=50)
+        wait_for_receiver(peeklock)
+        post(peeklock, "/queues/orders/messages", {"body": 1})
+        assert bodies(drain.result()) == [1]
+
+def test_many(peeklock):
+    for first in range(0, 2500, 500):
+        messages = [{"body": number} for number in range(first, first + 500)]
+        post(peeklock, "/queues/orders/messages/batch", {"messages": messages})
+    assert bodies(peeklock.drain("orders", limit=1200)) == [*range(1200)]
+    assert bodies(peeklock.drain("orders")) == [*range(1200, 2200)]
+    assert bodies(peeklock.drain("orders", limit=2000)) == [*range(2200, 2500)]
 """
     )
     assert run.passed, run.output
@@ -149,16 +185,8 @@ def test_user(peeklock):
 def test_a_receive_that_waits_is_answered_when_its_time_is_over_or_a_message_comes(run_tests: RunTests) -> None:
     run = run_tests(
         HTTP
+        + WAITING
         + """
-import re
-from concurrent.futures import ThreadPoolExecutor
-
-def wait_for_receiver(peeklock):
-    for _ in range(10_000):
-        if re.search(r"peeklock_waiting_receivers 1", httpx.get(f"{peeklock.url}/metrics").text):
-            return
-    raise AssertionError("the receive does not wait")
-
 def test_user(peeklock):
     httpx.put(f"{peeklock.url}/v1/queues/orders", json={}).raise_for_status()
     wanted = {"wait_seconds": 50}
