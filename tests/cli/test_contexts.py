@@ -34,7 +34,10 @@ def test_contexts_are_added_used_listed_shown_and_removed(tmp_path: Path, config
     context("add", "local", "--url", NOWHERE)
     context("add", "prod", "--url", "https://prod.example", "--api-key", "-", stdin=f"{SECRET}\n".encode())
     assert stat.S_IMODE(config.stat().st_mode) == 0o600
+    assert stat.S_IMODE(config.parent.stat().st_mode) == 0o700
+    assert json.loads(config.read_text())["contexts"]["prod"]["api_key"] == SECRET
     assert json.loads(context("show", "--json")) == {"name": "local", "current": True, "url": NOWHERE, "api_key": False}
+    assert json.loads(context("show", "prod", "--json"))["url"] == "https://prod.example"
     context("use", "prod")
     listed = [json.loads(line) for line in context("list", "--output", "json").splitlines()]
     assert [(item["name"], item["current"], item["api_key"]) for item in listed] == [
@@ -46,6 +49,12 @@ def test_contexts_are_added_used_listed_shown_and_removed(tmp_path: Path, config
     assert SECRET not in config.read_text()
     done = run_command("context", "show", directory=tmp_path)
     assert (done.returncode, done.stderr) == (1, "There is no current context.\n")
+
+
+def test_the_current_context_stays_when_another_one_is_added_or_removed(tmp_path: Path, config: Path) -> None:
+    for words in (("add", "b", "--url", NOWHERE), ("add", "a", "--url", NOWHERE), ("remove", "a")):
+        assert run_command("context", *words, directory=tmp_path).returncode == 0
+        assert json.loads(config.read_text())["current"] == "b"
 
 
 @pytest.mark.parametrize("verb", ["use", "show", "remove"])

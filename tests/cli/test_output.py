@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import app
-from app.cli.output import cell_text
+from app.cli.output import aligned_line, cell_text
 from app.cli.yaml_text import yaml_document
 from tests.cli.conftest import CommandLine
 from tests.peeklock_process import PROGRAM, environment
@@ -150,3 +150,8 @@ def shown_on_terminal(command_line: CommandLine, columns: int, *arguments: str, 
 def test_a_cell_has_no_control_characters() -> None:
     assert cell_text("two\nlines \x1b[31m") == "two\\nlines \\x1b[31m"
     assert cell_text("Zürich") == "Zürich"
+
+
+def test_columns_are_aligned_also_after_letters_that_take_two_places() -> None:
+    assert aligned_line(["東京", "x"], [6, 1]) == "東京  " + "  x"
+    assert aligned_line(["Zürich", "x", ""], [8, 1, 4]) == "Zürich  " + "  x"
