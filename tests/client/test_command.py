@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,13 +11,15 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
+from peeklock_client import Worker
 from peeklock_client.blocking import BlockingClient
-from peeklock_client.command.health import metrics_of
-from peeklock_client.command.processes import Process, ReloadMissing, Supervisor
+from peeklock_client.command.health import metrics_of, serve_health
+from peeklock_client.command.processes import STEADY_SECONDS, Process, ReloadMissing, Supervisor
 from peeklock_client.worker.report import WorkerReport
 
 from tests.bounds import bounded
@@ -139,11 +142,43 @@ def test_health_and_metrics_are_served(client: BlockingClient, start: Start) -> 
     stop(process)
 
 
+async def ask(port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_a_worker_that_does_not_run_is_alive_and_not_ready() -> None:
+    port = free_port()
+    async with serve_health(Worker(), "127.0.0.1", port):
+        alive, ready = [await ask(port, b"GET /%b HTTP/1.1\r\n\r\n" % path) for path in (b"livez", b"readyz")]
+    assert (alive.split(b"\r\n")[0], ready.split(b"\r\n")[0]) == (
+        b"HTTP/1.1 200 OK",
+        b"HTTP/1.1 503 Service Unavailable",
+    )
+    assert ready.endswith(b"\r\nContent-Length: 10\r\nConnection: close\r\n\r\nnot ready\n")
+
+
+@pytest.mark.parametrize("request_", [b"\r\n\r\n", b"x" * 100_000], ids=["empty", "long"])
+async def test_what_is_no_request_gets_no_answer_and_stops_nothing(
+    request_: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    async with serve_health(Worker(), "127.0.0.1", port):
+        with suppress(ConnectionError):  # what is not read is reset
+            assert await ask(port, request_) == b""
+        assert (await ask(port, b"GET /livez HTTP/1.1\r\n\r\n")).endswith(b"alive\n")
+    assert not caplog.records
+
+
 def test_a_process_that_dies_is_started_again(client: BlockingClient, start: Start) -> None:
-    process = start("shop:worker", "--processes=2")
+    process = start("shop:worker", "--processes=2", "--grace-seconds=7", "--host=127.0.0.2", "--log-level=warning")
     _, worker = result_of(client, 1)
     assert worker != process.pid
     for child in psutil.Process(process.pid).children():
+        assert {"--grace-seconds=7.0", "--host=127.0.0.2", "--log-level=warning"} <= set(child.cmdline())
         os.kill(child.pid, signal.SIGKILL)
     assert result_of(client, 2)[0] == 20
     assert "a process died" in stop(process)
@@ -193,6 +228,28 @@ def test_corrected_code_is_started_again(client: BlockingClient, start: Start, t
     assert "restarts in" not in stop(process)
 
 
+def test_each_process_has_a_port_of_its_own_for_its_health() -> None:
+    supervisor = Supervisor(["shop:worker"], 3, 8000, reload=False, grace_seconds=0)
+    assert [process._command[-2:] for process in supervisor._processes] == [
+        ["shop:worker", f"--port={port}"] for port in (8000, 8001, 8002)
+    ]
+
+
+def test_a_process_that_dies_again_and_again_stays_away_longer(capfd: pytest.CaptureFixture[str]) -> None:
+    process, now, pauses = Process(["true"]), 0.0, list[float]()
+    for seconds in (0, 1, 1, 1, 1, 1, 1, STEADY_SECONDS + 1):
+        process.keep_running(now)
+        assert process._running is not None
+        process._running.wait(60)
+        now += seconds
+        process.keep_running(now)
+        pauses.append(float(capfd.readouterr().err.split()[-2]))
+        process.keep_running(now + pauses[-1] - 0.1)
+        assert process._running is None
+        now += pauses[-1]
+    assert pauses == [1, 2, 4, 8, 16, 30, 30, 1]
+
+
 def test_a_change_of_the_code_starts_the_worker_again(client: BlockingClient, start: Start, tmp_path: Path) -> None:
     process = start("shop:worker", "--reload")
     assert result_of(client, 1)[0] == 10
@@ -226,12 +283,12 @@ def test_after_a_change_of_the_code_a_process_that_died_starts_without_a_pause(
     starts = tmp_path / "starts"
     process = Process([sys.executable, "-c", f"open({str(starts)!r}, 'a').write('x')"])
     for _ in bounded("the process does not die", MAX_POLLS):
-        process.keep_running()
+        process.keep_running(time.monotonic())
         if "restarts in" in capsys.readouterr().err:
             break
         time.sleep(POLL_SECONDS)
     process.wait(time.monotonic() + 60)
-    process.keep_running()
+    process.keep_running(time.monotonic())
     process.wait(time.monotonic() + 60)
     assert starts.read_text() == "xx"
 

@@ -43,16 +43,13 @@ class Process:
         self._running: subprocess.Popen[bytes] | None = None
         self.worker_not_found = False
 
-    def keep_running(self) -> None:
-        """Start the process if it does not run and its pause is over."""
-        now = time.monotonic()
+    def keep_running(self, now: float) -> None:
+        """Start the process if it does not run and its pause is over. `now` is the time of a monotonic clock."""
         if self._running is not None and self._running.poll() is not None:
-            self._pause = (
-                FIRST_PAUSE_SECONDS if now - self._started > STEADY_SECONDS else min(2 * self._pause, MAX_PAUSE_SECONDS)
-            )
+            pause = FIRST_PAUSE_SECONDS if now - self._started > STEADY_SECONDS else self._pause
             self.worker_not_found = self._running.returncode == WORKER_NOT_FOUND
-            self._running, self._due = None, now + self._pause
-            print(f"peeklock-worker: a process died and restarts in {self._pause:g} s", file=sys.stderr)
+            self._running, self._due, self._pause = None, now + pause, min(2 * pause, MAX_PAUSE_SECONDS)
+            print(f"peeklock-worker: a process died and restarts in {pause:g} s", file=sys.stderr)
         if self._running is None and now >= self._due:
             self._running, self._started = subprocess.Popen(self._command), now
 
@@ -112,7 +109,7 @@ class Supervisor:
 
     def _start_all(self) -> None:
         for process in self._processes:
-            process.keep_running()
+            process.keep_running(time.monotonic())
 
     def _end_all(self) -> None:
         for process in self._processes:
