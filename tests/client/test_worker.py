@@ -183,9 +183,10 @@ async def test_a_message_delivered_too_often_is_not_processed(client: Client, qu
     await queue.send("poison")
     [received] = await queue.receive()
     await received.abandon(count=False)
+    await queue.send("delivered for the first time")
     async with running(worker):
-        report = await ended(queue, 1, worker)
-    assert (seen, report.dead_lettered) == ([], 1)
+        report = await ended(queue, 2, worker)
+    assert (seen, report.dead_lettered, report.completed) == (["delivered for the first time"], 1, 1)
 
 
 async def test_a_body_of_another_type_is_set_aside(client: Client, queue: Queue) -> None:
@@ -462,6 +463,26 @@ async def test_a_stop_cancels_what_takes_too_long(client: Client, queue: Queue) 
     assert (report.handed_back, report.completed) == (30, 0)
     received = await queue.receive(30)
     assert [one.message.failure_count for one in received] == [0] * 30
+
+
+async def test_a_thread_that_does_not_return_does_not_hold_up_a_stop(client: Client, queue: Queue) -> None:
+    worker, started, release, returned = Worker(client), asyncio.Event(), threading.Event(), list[str]()
+    loop = asyncio.get_running_loop()
+
+    @worker.on(queue.name)
+    def handle(body: str) -> None:
+        loop.call_soon_threadsafe(started.set)
+        release.wait(SECONDS)
+        returned.append(body)
+
+    await queue.send("slow")
+    await worker.start()
+    try:
+        await started.wait()
+        report = await worker.stop(0)
+        assert (report.handed_back, report.completed, returned) == (1, 0, [])
+    finally:
+        release.set()
 
 
 async def test_a_worker_that_waits_stops_at_once_and_loses_nothing(any_client: Client, any_queue: Queue) -> None:
