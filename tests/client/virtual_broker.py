@@ -31,6 +31,7 @@ class Broker:
     silent: set[str] = field(default_factory=set)
     missed: list[dict[str, Any]] = field(default_factory=list)
     slow: float = LATENCY
+    slow_to_cancel: float = 0
     renewed_seconds: float = LOCK_SECONDS
     forgets: set[str] = field(default_factory=set)
     fields: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class Broker:
             return httpx.Response(200, json={"messages": missed})
         count = min(body["max_messages"], self.stored)
         if not count:
-            await asyncio.sleep(body["wait_seconds"])
+            await self._wait(body["wait_seconds"])
         self.stored -= count
         messages = [next(self._messages) for _ in range(count)]
         now = asyncio.get_running_loop().time()
@@ -73,6 +74,13 @@ class Broker:
     def _message(self, number: int) -> dict[str, Any]:
         group = {"group_id": self.groups[number % len(self.groups)]} if self.groups else {}
         return message(number) | group | self.fields
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            await asyncio.sleep(self.slow_to_cancel)
+            raise
 
     async def _commit(self) -> httpx.Response:
         self.commits_now += 1
