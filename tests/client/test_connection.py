@@ -23,6 +23,7 @@ from peeklock_client import (
     QueueNotFound,
     Refusal,
     RetryLimits,
+    TransactionRolledBack,
     Unavailable,
     UnexpectedAnswer,
     VersionConflict,
@@ -256,6 +257,39 @@ async def test_the_key_of_the_client_is_sent() -> None:
     await client.queue("orders").send({"a": [1]})
     assert server.requests[0].headers["Authorization"] == "Bearer pk_secret"
     assert json.loads(server.requests[0].content) == {"body": {"a": [1]}}
+
+
+# ---- transactions ----------------------------------------------------------------------------------------------------
+
+OPENED = httpx.Response(201, json={"id": "t1", "state": "open", "expires_at": "2026-01-01T00:00:00Z"})
+COMMITTED = httpx.Response(
+    200, json={"id": "t1", "state": "committed", "sends": [], "settlements": [], "expires_at": "2026-01-01T00:00:00Z"}
+)
+
+
+async def test_a_block_keeps_its_error_when_the_rollback_is_lost() -> None:
+    transaction = await Server(OPENED, *[LOST] * 3).client().transaction()
+    with pytest.raises(ZeroDivisionError) as raised:
+        async with transaction:
+            raise ZeroDivisionError
+    [note] = raised.value.__notes__
+    assert note.startswith("The rollback failed, so the transaction ends at its deadline: ")
+
+
+async def test_a_transaction_that_the_server_has_rolled_back_is_not_rolled_back_again() -> None:
+    server = Server(OPENED, problem(409, "transaction-rolled-back"))
+    with pytest.raises(TransactionRolledBack):
+        async with await server.client().transaction() as transaction:
+            await transaction.commit()
+    assert len(server.requests) == 2
+
+
+async def test_a_commit_returns_what_was_done_and_is_sent_once() -> None:
+    server = Server(OPENED, COMMITTED)
+    async with await server.client().transaction() as transaction:
+        committed = await transaction.commit()
+    assert committed is transaction.committed is not None
+    assert len(server.requests) == 2
 
 
 # ---- codes -----------------------------------------------------------------------------------------------------------

@@ -68,11 +68,18 @@ async def test_a_handler_gets_events_with_their_data_by_type_and_no_other_messag
 
 async def test_other_messages_are_no_events(queue: Queue) -> None:
     await queue.send("text")
-    await queue.send("text", properties={"cloudEvents:specversion": "0.3"})
+    other_version = {"specversion": "0.3", "id": "1", "source": "/shop", "type": "order.placed"}
+    await queue.send("text", properties={f"cloudEvents:{name}": value for name, value in other_version.items()})
     await queue.send("text", properties={"cloudEvents:specversion": "1.0", "cloudEvents:id": "1"})
     for _ in range(3):
         with pytest.raises(InvalidCloudEvent):
             await received_event(queue)
+
+
+def test_events_without_an_id_get_different_ones() -> None:
+    first, second = [CloudEvent("order.placed", "/shop", None).to_message().message_id for _ in range(2)]
+    assert first
+    assert second not in (None, first)
 
 
 @pytest.mark.parametrize("name", ["Region", "re-gion", "", "id", "specversion"])
