@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from uuid import uuid4
 
@@ -11,6 +12,9 @@ from peeklock_client import Client, Queue
 
 from tests.databases import RunResources
 from tests.peeklock_process import PeeklockProcess
+
+SERVER_VARIABLE = "PEEKLOCK_TEST_SERVER_URL"
+"""Names a server with an embedded database that is to be used, instead of a new one for each module."""
 
 NewQueue = Callable[[], Queue]
 
@@ -38,6 +42,9 @@ def any_server_url(
 
 
 def _serve(resources: RunResources, directories: pytest.TempPathFactory, **settings: object) -> Iterator[str]:
+    if (shared := os.environ.get(SERVER_VARIABLE)) and not settings:
+        yield shared
+        return
     directory = resources.with_tables(directories.mktemp("server"))
     server = PeeklockProcess(directory, auto_create_queues=1, **settings)
     yield server.url

@@ -10,25 +10,32 @@ This is one of two halves: it changes Python. Conditions in SQL and Lua are take
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
 
+from pytest_peeklock import ServerProcess
+from tests.client.conftest import SERVER_VARIABLE
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.run import MutationRun
-from tests.mutants.trial import ROOT
+from tests.mutants.trial import ROOT, module_of
 
 FOLDERS = ("app/domain", "app/broker", "app/store")
 TESTS = (
     "tests/domain", "tests/broker", "tests/contract", "tests/store", "tests/maintenance",
     "tests/architecture/test_migrations.py", "tests/architecture/test_field_parity.py",
 )  # fmt: skip
+CLIENT_TESTS = ("tests/client", "--ignore=tests/client/test_command.py", "--ignore=tests/client/test_readme.py")
+"""Tests of the client without those of its processes, which mistakes in this process do not reach."""
+
 SURVIVORS = Path(__file__).with_name("survivors.toml")
 
 OPTIONS = (
@@ -40,12 +47,8 @@ OPTIONS = (
 def select_mutants(paths: Sequence[str], sample: int | None) -> list[Mutant]:
     """Every mutant of these modules and folders, or a sample of them, the same in each run."""
     files = [file for path in paths for file in sorted((ROOT / path).rglob("*.py")) or [ROOT / path]]
-    found = [mutant for file in files for mutant in mutants(_module(file), file.read_text(), str(file))]
+    found = [mutant for file in files for mutant in mutants(module_of(file), file.read_text(), str(file))]
     return found if sample is None or sample >= len(found) else random.Random(0).sample(found, sample)
-
-
-def _module(file: Path) -> str:
-    return ".".join(file.relative_to(ROOT).with_suffix("").parts)
 
 
 def read_survivors() -> dict[str, str]:
@@ -54,13 +57,23 @@ def read_survivors() -> dict[str, str]:
     return {f"{module}: {mutant}": why for module, ones in modules.items() for mutant, why in ones.items()}
 
 
+@contextmanager
+def shared_server() -> Iterator[None]:
+    """Run one server for the tests of the client, so that no trial waits for the start of another one."""
+    with ServerProcess() as server:
+        os.environ[SERVER_VARIABLE] = server.url
+        yield
+
+
 def main() -> int:
     """Run what the command line asks for; the exit code is 0 where the tests and the list are as they should be."""
     parser = argparse.ArgumentParser(prog="dev.py test --mutants", description=__doc__)
-    parser.add_argument("paths", nargs="*", default=FOLDERS, help="modules or folders; without any, all three")
+    parser.add_argument(
+        "paths", nargs="*", default=FOLDERS, help="modules or folders, such as client/peeklock_client/worker"
+    )
     parser.add_argument("--minutes", type=float, default=120.0, help="start no further mutant after this")
     parser.add_argument("--sample", type=int, help="run only this many, the same in each run")
-    parser.add_argument("--tests", nargs="+", default=TESTS, help="what is to see the mistakes")
+    parser.add_argument("--tests", nargs="+", help="what is to see the mistakes")
     arguments = parser.parse_args()
     run = MutationRun(select_mutants(arguments.paths, arguments.sample), read_survivors(), arguments.minutes)
     # The same examples in each run; none is kept or made smaller, and a busy machine makes none too slow.
@@ -68,8 +81,10 @@ def main() -> int:
         "mutants", derandomize=True, database=None, deadline=None, phases=[Phase.explicit, Phase.generate]
     )
     settings.load_profile("mutants")
-    with tempfile.TemporaryDirectory() as directory:
-        code = pytest.main([*OPTIONS, f"--basetemp={directory}/tests", *arguments.tests], plugins=[run])
+    is_client = any(Path(path).parts[0] == "client" for path in arguments.paths)
+    tests = arguments.tests or (CLIENT_TESTS if is_client else TESTS)
+    with tempfile.TemporaryDirectory() as directory, shared_server() if is_client else nullcontext():
+        code = pytest.main([*OPTIONS, f"--basetemp={directory}/tests", *tests], plugins=[run])
     return int(code) or int(not run.report())
 
 

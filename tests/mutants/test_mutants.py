@@ -10,7 +10,7 @@ import pytest
 from tests.mutants.__main__ import read_survivors, select_mutants
 from tests.mutants.mutations import mutants
 from tests.mutants.run import SERVER_FIXTURE
-from tests.mutants.trial import TIMEOUT_SECONDS
+from tests.mutants.trial import TIMEOUT_SECONDS, file_of, module_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,7 +69,7 @@ def test_a_method_keeps_its_only_super() -> None:
 
 
 def test_every_survivor_in_the_list_is_still_a_mistake_that_is_made() -> None:
-    modules = {name.partition(":")[0].replace(".", "/") + ".py" for name in read_survivors()}
+    modules = {str(file_of(name.partition(":")[0]).relative_to(ROOT)) for name in read_survivors()}
     assert read_survivors().keys() <= {str(mutant) for mutant in select_mutants(sorted(modules), None)}
 
 
@@ -118,6 +118,31 @@ def test_a_test_that_fails_without_a_mutant_is_named_and_kills_none(output: str)
 
 def test_the_last_lines_count_every_outcome(output: str) -> None:
     assert "survived, 1 killed, 0 timed out, 1 broken, 0 not reached, 0 not run" in output
+
+
+CLIENT_TESTS = """
+from peeklock_client import ConstantRetry
+
+def test_an_answer():
+    assert ConstantRetry(5).delay_seconds(1) == 5
+"""
+
+
+def test_mistakes_in_the_client_are_planted_too(tmp_path: Path) -> None:
+    file = tmp_path / "test_retry.py"
+    file.write_text(CLIENT_TESTS)
+    command = (sys.executable, "-m", "tests.mutants", "client/peeklock_client/worker/retry.py", "--tests", file)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "not reached: peeklock_client.worker.retry: LinearRetry.delay_seconds" in done.stdout, done.stderr
+    assert "0 killed" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("file", "module"),
+    [("app/domain/retry.py", "app.domain.retry"), ("client/peeklock_client/errors.py", "peeklock_client.errors")],
+)
+def test_a_module_has_the_name_by_which_it_is_imported(file: str, module: str) -> None:
+    assert (module_of(ROOT / file), file_of(module)) == (module, ROOT / file)
 
 
 WAITING_TESTS = """

@@ -26,7 +26,9 @@ import pytest
 from tests.mutants.mutations import Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
-APP_PREFIX = f"{ROOT / 'app'}{os.sep}"
+CLIENT_ROOT = ROOT / "client"
+CODE_PREFIXES = tuple(f"{folder}{os.sep}" for folder in (ROOT / "app", CLIENT_ROOT / "peeklock_client"))
+"""Where the code is in which mistakes are made."""
 TIMEOUT_SECONDS = 60
 """What one test may take by the clock in a trial, also on a busy machine."""
 IDLE_SECONDS = 5
@@ -63,17 +65,28 @@ class BaselineResult:
     function_ids: Sequence[str]
 
 
+def module_of(file: Path) -> str:
+    """The name by which the module in a file is imported: the packages of the client are below a folder of their own."""
+    root = CLIENT_ROOT if file.is_relative_to(CLIENT_ROOT) else ROOT
+    return ".".join(file.relative_to(root).with_suffix("").parts)
+
+
+def file_of(module: str) -> Path:
+    """The file of a module, by the name by which it is imported."""
+    root = CLIENT_ROOT if module.startswith("peeklock_client") else ROOT
+    return root.joinpath(*module.split(".")).with_suffix(".py")
+
+
 def function_id_of(code: CodeType) -> str:
-    """The function or method that this code of `app` belongs to; an inner function belongs to the one around it."""
-    module = ".".join(Path(code.co_filename).relative_to(ROOT).with_suffix("").parts)
-    return f"{module}: {code.co_qualname.partition('.<locals>')[0]}"
+    """The function or method that this code belongs to; an inner function belongs to the one around it."""
+    return f"{module_of(Path(code.co_filename))}: {code.co_qualname.partition('.<locals>')[0]}"
 
 
 def loaded_functions() -> Mapping[str, Sequence[FunctionType]]:
-    """Every function of `app` that is loaded, by place."""
+    """Every function that is loaded and may get mistakes, by place."""
     found = defaultdict[str, list[FunctionType]](list)
     for tracked in gc.get_objects():
-        if isinstance(tracked, FunctionType) and tracked.__code__.co_filename.startswith(APP_PREFIX):
+        if isinstance(tracked, FunctionType) and tracked.__code__.co_filename.startswith(CODE_PREFIXES):
             found[function_id_of(tracked.__code__)].append(tracked)
     return found
 
@@ -152,7 +165,7 @@ class Recorder:
         function_ids = {
             function_id_of(code)
             for code in codes
-            if isinstance(code, CodeType) and code.co_filename.startswith(APP_PREFIX)
+            if isinstance(code, CodeType) and code.co_filename.startswith(CODE_PREFIXES)
         }
         return passes, seconds, sorted(function_ids)
 
