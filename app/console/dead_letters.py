@@ -179,9 +179,9 @@ async def _show_purge(
         plan = await plan_selection(page.context.broker.planning, found, selection, PLAN_SECONDS)
     except Refusal as fault:
         refusal = refusal or fault
-    values = {"plan": plan, "until": now, "keeps_archive": found.settings.archive_retention > 0}
+    values = {"until": now, "keeps_archive": found.settings.archive_retention > 0}
     undo = urlencode({"since": to_wire(now), "filter": fields.get("filter", "")})
-    return _action(page, "purge.html", queue, fields, refusal, undo=undo, **values)
+    return _action(page, "purge.html", queue, fields, refusal, plan, undo=undo, **values)
 
 
 def _purge_body(fields: Mapping[str, str]) -> PurgeQueue:

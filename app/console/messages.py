@@ -119,7 +119,7 @@ async def download_body(context: Context, queue: str, sequence_number: str) -> R
 
 
 def number_of(text: str) -> int:
-    """Return the sequence number in a path. Refuses with `MessageNotFound` what is none."""
+    """Return the sequence number in a path. Refuses with `MessageNotFound` other text."""
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and 0 < int(text) <= MAX_INT64):
         raise MessageNotFound("A sequence number is a whole number from 1.")
     return int(text)
