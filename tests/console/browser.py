@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 from playwright.async_api import Browser, Page, async_playwright
 
+AXE = Path(sys.prefix) / "node/node_modules/axe-core/axe.min.js"
 PROGRAM = "chromium"
 ARGUMENTS = (
     "--no-sandbox",  # tests may run as root
@@ -31,6 +35,13 @@ async def open_browser() -> AsyncIterator[Browser]:
             yield browser
         finally:
             await browser.close()
+
+
+async def faults_of_accessibility(page: Page) -> list[Any]:
+    """Return what axe finds wrong with a page: the rules, and the elements that break them."""
+    await page.evaluate(AXE.read_text())
+    found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    return [(fault["id"], [node["target"] for node in fault["nodes"]]) for fault in found["violations"]]
 
 
 class Screen:

@@ -1,10 +1,15 @@
-"""Consoles for tests without a browser."""
+"""Consoles for tests without a browser, and servers for tests with one."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.console.console_server import ConsoleServer, open_console_server
+from tests.databases import RunResources
+from tests.peeklock_process import PeeklockProcess
 
 
 @pytest.fixture
@@ -19,3 +24,25 @@ async def console_with_keys() -> AsyncIterator[ConsoleServer]:
     """The console of a server that needs API keys."""
     async with open_console_server(needs_keys=True) as console:
         yield console
+
+
+@pytest.fixture
+def server(run_resources: RunResources, tmp_path: Path) -> Iterator[PeeklockProcess]:
+    """A server over SQLite that needs no key."""
+    directory = run_resources.with_tables(tmp_path)
+    process = PeeklockProcess(directory)
+    yield process
+    process.end()
+
+
+@pytest.fixture
+def call(server: PeeklockProcess) -> Iterator[Callable[..., Any]]:
+    """Call the API of the server: `call("POST", "/queues/orders/messages", body=1)`."""
+    with httpx.Client(base_url=f"{server.url}/v1", timeout=60) as client:
+
+        def request(method: str, path: str, **body: Any) -> Any:
+            response = client.request(method, path, json=body)
+            assert response.is_success, response.text
+            return response.json() if response.content else None
+
+        yield request

@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from tests.console.browser import TIMEOUT_MS, open_browser, open_screen
-from tests.databases import RunResources
+from tests.console.browser import TIMEOUT_MS, faults_of_accessibility, open_browser, open_screen
 from tests.peeklock_process import PeeklockProcess
 
-AXE = Path(sys.prefix) / "node/node_modules/axe-core/axe.min.js"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 MAX_FIRST_PAINT_BYTES = 100 << 10
-
-
-@pytest.fixture
-def server(run_resources: RunResources, tmp_path: Path) -> Iterator[PeeklockProcess]:
-    """A server over SQLite that needs no key."""
-    directory = run_resources.with_tables(tmp_path)
-    process = PeeklockProcess(directory)
-    yield process
-    process.end()
-
-
-@pytest.fixture
-def call(server: PeeklockProcess) -> Iterator[Callable[..., Any]]:
-    """Call the API of the server: `call("POST", "/queues/orders/messages", body=1)`."""
-    with httpx.Client(base_url=f"{server.url}/v1", timeout=60) as client:
-
-        def request(method: str, path: str, **body: Any) -> Any:
-            response = client.request(method, path, json=body)
-            assert response.is_success, response.text
-            return response.json() if response.content else None
-
-        yield request
 
 
 def available(page: Page, queue: str) -> Locator:
@@ -99,6 +72,16 @@ async def test_every_page_is_reached_by_the_keyboard(server: PeeklockProcess, ca
         await page.wait_for_url("**/console")
 
 
+async def test_a_form_of_a_page_is_accepted(server: PeeklockProcess, call: Callable[..., Any]) -> None:
+    call("POST", "/queues/orders/messages", body=1)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open("/queues/orders")
+        page.on("dialog", lambda dialog: dialog.accept())
+        await page.get_by_role("button", name="Pause sends").click()
+        await page.get_by_role("button", name="Resume sends").wait_for(state="visible")
+        assert call("GET", "/queues/orders")["status"] == "send_disabled"
+
+
 @pytest.mark.parametrize("width", [375, 768, 2560])
 @pytest.mark.parametrize("theme", ["light", "dark"])
 async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
@@ -111,10 +94,7 @@ async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
         for path in ("", "/queues/orders", "/sign-in", "?find=nothing"):
             page = await screen.open(path)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
-            await page.evaluate(AXE.read_text())
-            found = await page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-            faults = [(fault["id"], [node["target"] for node in fault["nodes"]]) for fault in found["violations"]]
-            assert faults == [], path
+            assert await faults_of_accessibility(page) == [], path
 
 
 async def test_hostile_content_stays_text(server: PeeklockProcess, call: Callable[..., Any]) -> None:
