@@ -57,7 +57,7 @@ def test_the_results_of_a_group_are_stored_in_the_order_of_its_messages() -> Non
 
 
 @pytest.mark.parametrize(("max_workers", "sequential"), [(1, True), (2, True), (3, True), (10, True), (10, False)])
-def test_messages_of_each_group_are_processed_in_their_order_unless_it_does_not_matter(
+def test_messages_of_a_group_are_processed_in_order_unless_that_does_not_matter(
     max_workers: int, sequential: bool
 ) -> None:
     broker, seen = Broker(stored=60, groups="aabaababc"), list[int]()

@@ -120,9 +120,7 @@ def test_a_recovery_never_asks_for_messages_that_the_worker_holds() -> None:
 
 
 @pytest.mark.parametrize(("code", "returned"), [("lock-lost", 0), (None, 1)])
-def test_a_recovery_that_fails_is_repeated_and_a_message_that_was_lost_is_not_returned(
-    code: str | None, returned: int
-) -> None:
+def test_a_failed_recovery_is_repeated_and_a_lost_message_is_not_returned(code: str | None, returned: int) -> None:
     lost, failures = LostReceives(), ["recover"]
 
     async def answer(request: httpx.Request) -> httpx.Response:
