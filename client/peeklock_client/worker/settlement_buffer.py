@@ -50,14 +50,14 @@ class SettlementBuffer:
             return await self._direct.settle(settlement, transaction_id)
         result = await self.add(settlement)
         if not isinstance(result, answers.SettledResult):
-            raise UnexpectedAnswer(f"A settlement was answered with {result}.")
+            raise UnexpectedAnswer(f"The answer to a settlement was {result}.")
         return result
 
     async def renew(self, settlement: requests.RenewSettlement) -> answers.RenewedResult:
         """Return the result of the request that carries this renewal."""
         result = await self.add(settlement)
         if not isinstance(result, answers.RenewedResult):
-            raise UnexpectedAnswer(f"A renewal was answered with {result}.")
+            raise UnexpectedAnswer(f"The answer to a renewal was {result}.")
         return result
 
     async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
