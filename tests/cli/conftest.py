@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from pathlib import Path
@@ -27,7 +28,7 @@ def run_command(
     with TemporaryFile() as given, TemporaryFile() as out, TemporaryFile() as err:
         given.write(stdin)
         given.seek(0)
-        child = os.fork()
+        child = _fork()
         if child == 0:
             _run_and_exit(arguments, directory, environment(**settings), (given, out, err))
         _, status = os.waitpid(child, 0)
@@ -35,6 +36,13 @@ def run_command(
         err.seek(0)
         code = os.waitstatus_to_exitcode(status)
         return subprocess.CompletedProcess(arguments, code, out.read().decode(), err.read().decode())
+
+
+def _fork() -> int:
+    """Fork without the warning that this process has a second thread: the timer of a test, which holds no lock."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _run_and_exit(

@@ -197,4 +197,5 @@ def status(url: str, authorization: str | None = None) -> int:
         with urllib.request.urlopen(request) as answer:
             return answer.status
     except urllib.error.HTTPError as error:
-        return error.code
+        with error:
+            return error.code
