@@ -53,9 +53,7 @@ def test_the_open_transactions_of_a_client_are_limited_by_a_setting(serve: Serve
 
 
 @pytest.mark.behaviour("S1.8")
-def test_a_server_that_requires_durability_refuses_messages_that_its_database_may_lose(
-    serve: Serve, postgres_url: str
-) -> None:
+def test_a_server_that_requires_durability_refuses_what_its_database_may_lose(serve: Serve, postgres_url: str) -> None:
     path, required = "/v1/queues/orders/messages", {"auto_create_queues": 1, "require_durable_store": 1}
     weak = serve(database_url=f"{postgres_url}?synchronous_commit=off", **required)
     refused = send_request(weak, "POST", path, {"body": 1})
