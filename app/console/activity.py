@@ -95,7 +95,9 @@ class Activity(Counters):
         self._by_queue: dict[int, QueueActivity] = {}
         self._viewers: set[Signal] = set()
         self.snapshot = MetricsSnapshot(None, "none")
-        self.number = 0
+        self.queues: Sequence[QueueWithCounts] = ()
+        """The queues as the store has last answered."""
+        self.number: int = 0
         """The number of samples so far."""
         self.is_closed = False
 
@@ -117,9 +119,15 @@ class Activity(Counters):
             activity.add({}, 0, 0)
         return activity
 
+    async def refresh(self, statistics: QueueStatistics) -> None:
+        """Read the numbers of messages anew, for a page that is loaded now."""
+        self.snapshot = await statistics.snapshot()
+        if self.snapshot.queues is not None:
+            self.queues = self.snapshot.queues
+
     async def sample(self, statistics: QueueStatistics) -> float | None:
         """Add a sample of every queue, and wake the viewers. Without an answer of the store nothing is added."""
-        self.snapshot = await statistics.snapshot()
+        await self.refresh(statistics)
         if self.snapshot.queues is not None and not self.snapshot.is_slow:
             events, self._events = self._events, defaultdict(Counter)
             kept = self.snapshot.queues[:MAX_QUEUES]

@@ -43,8 +43,7 @@ async def show_overview(
     request: Request, context: Context, visitor: CurrentVisitor, sort: str = "attention", find: str = ""
 ) -> HTMLResponse:
     """Show the queues that the visitor may browse."""
-    if not context.activity.number:
-        await context.activity.sample(context.statistics)
+    await context.activity.refresh(context.statistics)
     rows = browsable_rows(context, visitor)
     found = sorted_rows([row for row in rows if find.lower() in row.name.lower()], sort)
     return render(

@@ -40,19 +40,21 @@ class QueueSummary:
 
 
 class Summaries:
-    """The rows of the newest sample, by name. A row that has not changed stays the same object."""
+    """The newest rows, by name. A row that has not changed stays the same object."""
 
     def __init__(self, activity: Activity) -> None:
         self._activity = activity
-        self._number = -1
+        self._queues = activity.queues
+        self._number: int = -1
         self._rows: list[QueueSummary] = []
         self._cells: dict[str, list[str]] = {}
 
     def rows(self) -> list[QueueSummary]:
         """Return the rows of all queues."""
-        if self._number != self._activity.number:
-            self._number = self._activity.number
-            self._rows = [summary(self._activity, listed) for listed in self._activity.snapshot.queues or ()]
+        queues, number = self._activity.queues, self._activity.number
+        if queues is not self._queues or number != self._number:
+            self._queues, self._number = queues, number
+            self._rows = [summary(self._activity, listed) for listed in queues]
             self._cells = {row.name: self._shared_cells(row) for row in self._rows}
         return self._rows
 

@@ -36,7 +36,7 @@ def nested(depth: int) -> bytes:
 
 
 async def ask(api: ApiServer, name: str, depth: int) -> httpx.Response:
-    """Send this request with JSON of so many levels in all."""
+    """Send this request with JSON of this many levels in all."""
     method, path, content, levels, headers = REQUESTS[name]
     return await api.http.request(method, path, content=content % nested(depth - levels), headers=headers)
 

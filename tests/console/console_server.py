@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import httpx
 
@@ -18,6 +19,7 @@ from app.console.application import build_console
 from app.console.context import ConsoleContext
 from app.console.summaries import Summaries
 from tests.api.api_server import MAX_REQUEST_BYTES, MAX_WAIT, ApiServer, open_api_server
+from tests.brokers import ChangedStore
 
 ORIGIN = "http://peeklock.test"
 
@@ -43,6 +45,13 @@ class ConsoleServer:
         )
         self.application = build_console(self.context)
         self.http = self.browser()
+
+    def take_queues_away(self, **methods: object) -> None:
+        """Let the statistics of queues use a store with other methods."""
+        queues: Any = ChangedStore(self.api.broker.store.queues, **methods)
+        statistics = QueueStatistics(queues, self.api.broker.lock_store, self.activity, self.api.clock)
+        self.context = replace(self.context, statistics=statistics)
+        self.application.state.context = self.context
 
     def browser(self) -> httpx.AsyncClient:
         """Return a browser without cookies."""

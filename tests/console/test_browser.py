@@ -32,6 +32,16 @@ async def test_figures_change_while_the_page_is_open(server: PeeklockProcess, ca
         await page.wait_for_selector("tr[data-row=payments]")
 
 
+async def test_the_first_queue_appears_while_the_page_is_open(
+    server: PeeklockProcess, call: Callable[..., Any]
+) -> None:
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open()
+        await expect(page.get_by_text("There is no queue yet")).to_be_visible()
+        call("POST", "/queues/orders/messages", body=1)
+        await expect(available(page, "orders")).to_have_text("1", timeout=TIMEOUT_MS)
+
+
 async def test_a_lost_connection_is_said_and_nothing_is_lost_after_it(
     server: PeeklockProcess, call: Callable[..., Any]
 ) -> None:

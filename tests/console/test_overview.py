@@ -3,13 +3,13 @@
 import asyncio
 import json
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.console.activity import RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
 from app.console.live import MAX_VIEWERS
+from app.domain.refusals import StoreUnavailable
 from tests.console.console_server import ConsoleServer
 
 HOSTILE = "<script>alert(1)</script>"
@@ -118,10 +118,15 @@ async def test_while_the_store_is_away_the_last_figures_stay_and_the_page_says_s
     def is_hidden(page: str) -> bool:
         return re.search(r"data-store-away hidden", page) is not None
 
+    async def away(*_: object) -> None:
+        raise StoreUnavailable
+
     await console.api.send(body=1)
     assert is_hidden(await console.page())
-    console.activity.snapshot = replace(console.activity.snapshot, queues=None)
-    assert not is_hidden((await console.get()).text)
+    console.take_queues_away(page=away)
+    page = await console.page()
+    assert not is_hidden(page)
+    assert cells(page, "orders")[3] == "1"
 
 
 # ---- server-sent events -------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // What every page does: times in the zone of the reader, theme, keyboard, dialogs, copies.
-import { followRows } from "./live.js";
+import { awaitFirstQueue, followRows } from "./live.js";
 import { drawSparks } from "./sparkline.js";
 
 const zone = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -113,3 +113,4 @@ refresh(document);
 document.addEventListener("htmx:after:swap", () => refresh(document));
 const table = document.querySelector("[data-live]");
 if (table) followRows(table);
+else if (document.querySelector("[data-no-queue]")) awaitFirstQueue();

@@ -19,6 +19,15 @@ export function followRows(table) {
   addEventListener("pagehide", () => events.close());
 }
 
+// A page without a queue has no table yet. It is loaded again when the first queue exists.
+export function awaitFirstQueue() {
+  const events = new EventSource("/console/live");
+  events.addEventListener("rows", (event) => {
+    if (Object.keys(JSON.parse(event.data).rows ?? {}).length) location.reload();
+  });
+  addEventListener("pagehide", () => events.close());
+}
+
 function showConnection(lastAt) {
   const banner = document.querySelector("[data-connection]");
   banner.hidden = lastAt === null;
