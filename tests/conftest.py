@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.databases import RunResources
 from tests.servers import KINDS, ServerProcess
@@ -15,6 +16,13 @@ from tests.servers import KINDS, ServerProcess
 RUN_KEY = pytest.StashKey[RunResources]()
 LONG_TIMEOUT_SECONDS = 900  # for a test that waits for several servers, each up to a minute and a half
 SHARED_RUN_VARIABLE = "PEEKLOCK_TEST_RUN"  # names the shared directory to the other processes of this run
+
+
+PATIENT = "patient"
+"""The profile of Hypothesis for a busy machine, which makes no example too slow."""
+settings.register_profile(PATIENT, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+if settings.get_current_profile_name() == "default":
+    settings.load_profile(PATIENT)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
