@@ -10,6 +10,7 @@ from benchmarks.options import option_parser
 from developing.checks import CHECKS, run_check
 from developing.environment import make_venv, prepare, prepare_node, prepare_sdk
 from developing.machine import apt_install, install_browser, install_compilers, install_java, install_servers
+from developing.newest_python import TESTS, find_newest, prepare_newest
 from developing.parallel import run_parallel
 from developing.paths import BIN, CLIENT, ENVIRONMENT, GENERATE, OPENAPI, PIPELINE, PIPELINE_TESTS, PYTHON, ROOT
 from developing.processes import call, output, status
@@ -60,14 +61,27 @@ def test(arguments: argparse.Namespace) -> int:
 
 
 def run_tests(choices: list[str], selection: list[str]) -> int:
-    """Run the selected tests, or all tests: those of the pipeline in parallel with the others, in separate workers."""
+    """Run the selected tests, or all tests: those of the pipeline in parallel with the others, in separate workers.
+
+    Beside all tests, some run under the newest other Python of this machine.
+    """
     pytest, two = (PYTHON, "-m", "pytest", *choices), ("-n2", "--dist=worksteal")
     if selection:
         return status(*pytest, *(() if any(word.startswith("-n") for word in selection) else two), *selection)
     # The pipeline has one worker, because all its tests share one Spark session, and a test that hangs ends only its
     # worker. It would end last, so the other tests get a lower priority.
     servers = ("nice", "-n5", *pytest, *two, f"--ignore={PIPELINE_TESTS}")
-    return run_parallel({"servers": servers, "pipeline": (*pytest, "-n1", PIPELINE_TESTS)})
+    commands = {"servers": servers, "pipeline": (*pytest, "-n1", PIPELINE_TESTS)}
+    return run_parallel(commands | newest_python(choices))
+
+
+def newest_python(choices: list[str]) -> dict[str, tuple[str | Path, ...]]:
+    """Return the command that runs some tests under the newest other Python, by its name; empty without one."""
+    python = find_newest()
+    if python is None:
+        return {}
+    pytest = (prepare_newest(python), "-m", "pytest", "-p", "no:cacheprovider", "-n1", *choices)
+    return {str(python): ("nice", "-n5", *pytest, *TESTS)}
 
 
 def check(_: argparse.Namespace) -> int:

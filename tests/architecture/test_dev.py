@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from developing.newest_python import newest_of, supported_versions
 from developing.parallel import run_parallel
 from developing.processes import Refusal
 from developing.sdk import GENERATORS, make_sdk
@@ -68,3 +69,35 @@ def test_an_sdk_replaces_no_file(language: str, tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="is not empty"):
         make_sdk(language, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["notes"]
+
+
+def interpreter(folder: Path, prints: str) -> Path:
+    """Return a program that answers any question with this line."""
+    program = folder / f"python-{len([*folder.iterdir()])}"
+    program.write_text(f"#!/bin/sh\necho '{prints}'\n")
+    program.chmod(0o700)
+    return program
+
+
+SUPPORTED = [(3, 98), (3, 99)]
+
+
+def test_the_newest_release_that_is_supported_is_chosen(tmp_path: Path) -> None:
+    answers = ("3 98 final", "3 99 final", "3 97 final", "4 0 final", "2 99 final")
+    older, newest, *_ = programs = [interpreter(tmp_path, answer) for answer in answers]
+    assert newest_of(programs, SUPPORTED) == ((3, 99), newest)
+    assert newest_of([older], SUPPORTED) == ((3, 98), older)
+
+
+@pytest.mark.parametrize("answer", ["3 99 candidate", "pyenv: python3.99: command not found", ""])
+def test_a_program_that_is_no_release_of_python_is_not_chosen(tmp_path: Path, answer: str) -> None:
+    assert newest_of([interpreter(tmp_path, answer), tmp_path / "missing"], SUPPORTED) is None
+
+
+def test_a_version_that_is_not_newer_is_not_chosen() -> None:
+    assert newest_of([Path(sys.executable)], supported_versions()) is None
+
+
+def test_the_versions_of_the_project_file_are_supported() -> None:
+    assert supported_versions()[0] == (3, 11)
+    assert sys.version_info[:2] in supported_versions()
