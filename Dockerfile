@@ -1,5 +1,5 @@
 # The server's image; docs/deploy.md says how to build, run and deploy it.
-ARG BASE=python:3.11-slim-bookworm
+ARG BASE=python:3.15-slim-trixie
 
 # ---- the environment: exactly what requirements/ pins, by hash, and nothing that could install more
 FROM ${BASE} AS build
