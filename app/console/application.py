@@ -24,6 +24,7 @@ from app.console import (
     message_forms,
     messages,
     overview,
+    queue_settings,
     queues,
     resubmission,
     signing_in,
@@ -44,6 +45,7 @@ ROUTERS = (
     live.router,
     overview.router,
     queues.router,
+    queue_settings.router,
     message_forms.router,
     messages.router,
     dead_letters.router,
@@ -111,8 +113,6 @@ def with_console(api: ASGI, console: ASGI) -> ASGI:
 async def _ask_to_sign_in(request: Request, _: Exception) -> Response:
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     target = SIGN_IN if request.method != "GET" else f"{SIGN_IN}?next_page={quote(wanted)}"
-    if request.headers.get("hx-request") == "true":
-        return Response(status_code=204, headers={"hx-redirect": target})
     return RedirectResponse(target, 303)
 
 

@@ -28,7 +28,7 @@ HEADERS: Mapping[str, str] = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "cross-origin-opener-policy": "same-origin",
-    "vary": "accept-encoding, hx-request",
+    "vary": "accept-encoding",
 }
 
 
@@ -46,7 +46,6 @@ def render(
         lock_store=context.broker.lock_store.state,
         is_store_up=snapshot.queues is not None or context.activity.number == 0,
         is_store_slow=snapshot.is_slow,
-        is_fragment=is_fragment(request),
         **values,
     )
     response = HTMLResponse(page, status, headers=dict(HEADERS))
@@ -78,11 +77,6 @@ def page_request(request: Request, context: Context, visitor: CurrentVisitor) ->
 
 
 CurrentPage: TypeAlias = Annotated[PageRequest, Depends(page_request)]
-
-
-def is_fragment(request: Request) -> bool:
-    """Return whether a script of the page asks for a part of it."""
-    return request.headers.get("hx-request") == "true" and request.headers.get("hx-request-type") != "full"
 
 
 FILTERS: Mapping[str, Callable[..., str]] = {

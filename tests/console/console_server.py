@@ -14,6 +14,7 @@ from app.api.http.local_access import LocalAccessPolicy
 from app.api.http.queue_statistics import QueueStatistics
 from app.api.http.request_id import RequestIdMiddleware
 from app.broker.sessions import Sessions
+from app.console.access import COOKIE, csrf_token
 from app.console.activity import SAMPLE_SECONDS, Activity
 from app.console.application import build_console
 from app.console.context import ConsoleContext
@@ -75,8 +76,9 @@ class ConsoleServer:
         await self.activity.sample(self.context.statistics)
 
     async def post(self, path: str, from_page: str = "", **fields: object) -> httpx.Response:
-        """Send a form with the token of a page."""
-        token = token_of((await self.get(from_page)).text)
+        """Send a form with the token of this visitor, after loading a page."""
+        await self.get(from_page)
+        token = csrf_token(self.http.cookies[COOKIE])
         return await self.http.post(f"/console{path}", data={"csrf_token": token, **fields})
 
     async def sign_in(self, api_key: str) -> httpx.Response:
@@ -86,7 +88,7 @@ class ConsoleServer:
 
 def token_of(page: str) -> str:
     """Return the token that a page sends with its forms."""
-    found = re.search(r'name="csrf_token" value="(\w+)"', page) or re.search(r'"X-CSRF-Token": "(\w+)"', page)
+    found = re.search(r'name="csrf_token" value="(\w+)"', page)
     assert found, page
     return found[1]
 

@@ -101,7 +101,7 @@ async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
     call("PUT", "/queues/a-queue-with-a-long-name.and.many.parts", status="receive_disabled")
     call("POST", "/queues/a-queue-with-a-long-name.and.many.parts/messages", body=1)
     async with open_browser() as browser, open_screen(browser, server.url, width=width, theme=theme) as screen:
-        for path in ("", "/queues/orders", "/sign-in", "?find=nothing"):
+        for path in ("", "/queues/orders", "/queues/orders/settings", "/sign-in", "?find=nothing"):
             page = await screen.open(path)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
             assert await faults_of_accessibility(page) == [], path

@@ -110,7 +110,6 @@ function refresh(root) {
 }
 
 refresh(document);
-document.addEventListener("htmx:after:swap", () => refresh(document));
 const table = document.querySelector("[data-live]");
 if (table) followRows(table);
 else if (document.querySelector("[data-no-queue]")) awaitFirstQueue();
