@@ -120,7 +120,7 @@ class Activity(Counters):
         return activity
 
     async def refresh(self, statistics: QueueStatistics) -> None:
-        """Read the numbers of messages anew, for a page that is loaded now."""
+        """Read the current numbers of messages, for a page that is loaded now."""
         self.snapshot = await statistics.snapshot()
         if self.snapshot.queues is not None:
             self.queues = self.snapshot.queues

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from peeklock_client import AckPolicy, NewMessage, ReceiveContext
+from peeklock_client import NewMessage, ReceiveContext
 from peeklock_client.errors import NotSerializable
 from peeklock_client.worker.handlers import Handler
 
@@ -127,16 +127,6 @@ def test_a_result_that_cannot_be_sent_is_a_failure_of_its_message() -> None:
 
     report = run_worker(broker.answer, handle)
     assert (report.completed, report.failed, report.abandoned) == (2, 1, 1)
-
-
-def test_a_text_with_bytes_of_a_file_name_describes_a_dead_letter() -> None:
-    broker = Broker(stored=1)
-
-    async def handle(body: int) -> None:
-        raise FileNotFoundError("no file \udcff")
-
-    report = run_worker(broker.answer, handle, ack_policy=AckPolicy.REJECT_ON_ERROR)
-    assert report.dead_lettered == 1
 
 
 def test_settlements_of_one_request_are_bounded_in_bytes() -> None:

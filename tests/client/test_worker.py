@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -304,8 +305,11 @@ async def test_what_is_sent_while_processing_carries_the_trace(client: Client, q
 # ---- what cannot be sent ---------------------------------------------------------------------------------------------
 
 
-async def test_an_error_whose_text_is_not_unicode_is_kept_with_its_message(client: Client, queue: Queue) -> None:
+async def test_an_error_whose_text_is_not_unicode_is_kept_with_its_message(
+    client: Client, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     """The names of files on Linux are bytes, and the texts of errors show them with parts that no JSON holds."""
+    caplog.set_level(logging.CRITICAL, "peeklock.worker")  # a worker of xdist cannot report such a log line
     worker = Worker(client)
 
     @worker.on(queue.name, ack_policy=AckPolicy.REJECT_ON_ERROR)

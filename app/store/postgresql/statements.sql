@@ -231,10 +231,17 @@ CROSS JOIN LATERAL (
 ) AS recent;
 
 -- correct_receipts: note that messages with these ids, whose groups had a free place, are available
-UPDATE recent_id AS recent SET state = 1
-FROM json_to_recordset(:ids::json) AS entry (queue_id int, message_id text)
-WHERE recent.queue_id = entry.queue_id
-  AND recent.message_id = entry.message_id;
+UPDATE recent_id SET state = 1
+WHERE ctid = ANY(ARRAY(
+    SELECT found.ctid
+    FROM json_to_recordset(:ids::json) AS entry (queue_id int, message_id text)
+    CROSS JOIN LATERAL (
+        SELECT ctid FROM recent_id
+        WHERE queue_id = entry.queue_id
+          AND message_id = entry.message_id
+        FOR UPDATE
+    ) AS found
+));
 
 -- ---- receiving -------------------------------------------------------------------------------------------------------
 
