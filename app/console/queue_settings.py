@@ -39,7 +39,7 @@ class Change:
 
 @router.get("", dependencies=[may_browse])
 async def show_settings(page: CurrentPage, queue: str) -> HTMLResponse:
-    """Show the settings, in a form for those who may change them."""
+    """Show the settings. Visitors with the right to manage get a form that changes them."""
     listed = await get_queue(page.context.broker.queues, queue)
     return _form(page, listed, {**fields_of(listed.queue.settings), "etag": listed.queue.etag})
 
