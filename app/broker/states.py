@@ -1,7 +1,11 @@
 """Read and delete versioned states. Work units change them (`broker/commit.py`, `broker/execute.py`)."""
 
+from collections.abc import Sequence
+
 from app.broker.ports import StateStore
-from app.domain.state import NO_VERSION, LoadedState, VersionSummary
+from app.broker.range_pages import page_of_ranges
+from app.domain.name_ranges import NameRange
+from app.domain.state import NO_VERSION, LoadedState, StateSummary, VersionSummary
 from app.domain.state_refusals import StateNotFound
 
 
@@ -25,6 +29,13 @@ async def load_state(
 async def state_history(states: StateStore, key: str, after: int, limit: int) -> list[VersionSummary]:
     """Return versions of a state with numbers above `after`, ascending, without their values (S4.20)."""
     return await states.history(key, after, limit)
+
+
+async def list_states(
+    states: StateStore, ranges: Sequence[NameRange], after: str, limit: int
+) -> tuple[Sequence[StateSummary], str | None]:
+    """Return states whose keys are in the ranges, ascending, and the cursor of the next page, None on the last one."""
+    return await page_of_ranges(states.page, ranges, after, limit)
 
 
 async def delete_state(states: StateStore, key: str) -> None:

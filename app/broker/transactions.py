@@ -17,7 +17,14 @@ from app.broker.settle import MAX_TRIES, SettlePorts, note_settled, pause_before
 from app.domain.instant import Duration
 from app.domain.refusals import MessageBusy, StoreNotDurable
 from app.domain.settlement import MAX_GENERATION, LockToken
-from app.domain.transaction import MAX_OPEN_TRANSACTIONS, MemberSummary, Transaction, TransactionKey, TransactionState
+from app.domain.transaction import (
+    MAX_OPEN_TRANSACTIONS,
+    MemberSummary,
+    OwnedTransaction,
+    Transaction,
+    TransactionKey,
+    TransactionState,
+)
 from app.domain.transaction_refusals import RollbackCause, TransactionEnded
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.byte_budget import ByteBudget
@@ -54,6 +61,11 @@ async def read_transaction(
     """Return a transaction, and its members at positions above `after`. Refuses with `TransactionNotFound`."""
     transaction = await ports.transactions.find(key)
     return transaction, await ports.transactions.members(key.id, after, limit)
+
+
+async def list_open_transactions(ports: TransactionPorts, limit: int) -> list[OwnedTransaction]:
+    """Return the open transactions of all principals, those whose deadline comes first."""
+    return await ports.transactions.list_open(limit)
 
 
 async def commit(ports: TransactionPorts, key: TransactionKey) -> Transaction:

@@ -91,6 +91,19 @@ class AddedVersion(msgspec.Struct, frozen=True):
     duplicate: bool = False
 
 
+class StateSummary(msgspec.Struct, frozen=True):
+    """A state in a list: its key, the number of its newest version, and when that was added."""
+
+    key: str
+    number: int
+    updated_at: Instant
+
+    @property
+    def name(self) -> str:
+        """The name by which states are listed."""
+        return self.key
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedState:
     """A state as a processor of a message gets it; `version` is None for version 0.

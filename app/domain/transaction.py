@@ -109,6 +109,18 @@ class Transaction(msgspec.Struct, frozen=True):
             raise TransactionFull
 
 
+class OwnedTransaction(msgspec.Struct, frozen=True):
+    """A transaction and the principal that opened it."""
+
+    principal: str
+    transaction: Transaction
+
+    @property
+    def key(self) -> TransactionKey:
+        """The transaction as its owner names it."""
+        return TransactionKey(self.transaction.id, self.principal)
+
+
 class Intent(msgspec.Struct, frozen=True):
     """A settlement that joins a transaction, and the generation of its lock that the lock store knows to have expired."""
 

@@ -111,6 +111,21 @@ async def members_of(store_fixture: StoreFixture, key: TransactionKey) -> list[M
     return [member.name for member in await store_fixture.store.transactions.members(key.id, -1, MAX_MEMBERS)]
 
 
+async def test_open_transactions_of_all_principals_are_listed_by_deadline(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    transactions = store_fixture.store.transactions
+    late, early, ended = new_key("late"), new_key("early"), new_key()
+    for key, duration in ((late, HOUR), (early, MINUTE), (ended, MINUTE)):
+        await transactions.open(key, duration, 1000, 1000)
+    await transactions.roll_back(ended, RollbackCause.REQUESTED)
+    await join(store_fixture, late, queue, b"one", b"two")
+    first, second = await transactions.list_open(10)
+    assert (first.key, second.key) == (early, late)
+    assert (first.transaction.member_count, second.transaction.member_count) == (0, 2)
+    assert [one.key for one in await transactions.list_open(1)] == [early]
+
+
 # ---- sends -----------------------------------------------------------------------------------------------------------
 
 

@@ -113,6 +113,18 @@ async def test_the_history_lists_versions_page_by_page(store_fixture: StoreFixtu
     assert found == [(1, "m0", b"0", 0), (2, "m1", b"1", 1), (3, "m2", b"2", 2)]
 
 
+async def test_states_are_listed_by_key_page_by_page(store_fixture: StoreFixture) -> None:
+    store = store_fixture.store
+    for key in ("b", "a.2", "a", "A", "deleted"):
+        await commit(store, change(None, 0, key=key))
+    await commit(store, change(None, 1, key="a"))
+    await store.states.delete("deleted")
+    first = await store.states.page("", 3)
+    assert [(one.key, one.number) for one in first] == [("A", 1), ("a", 2), ("a.2", 1)]
+    assert store_fixture.is_close(first[0].updated_at, await store.now())
+    assert [one.key for one in await store.states.page("a.2", 3)] == ["b"]
+
+
 async def test_states_of_other_keys_are_independent(store_fixture: StoreFixture) -> None:
     store = store_fixture.store
     await commit(store, change("A", 0, b"1"))

@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from app.domain.instant import Duration
-from app.domain.state import LoadedState, StateVersion, VersionSummary
+from app.domain.state import LoadedState, StateSummary, StateVersion, VersionSummary
 
 
 class VersionRetentionStore(Protocol):
@@ -38,6 +38,10 @@ class StateStore(VersionRetentionStore, Protocol):
 
     async def history(self, key: str, after: int, limit: int) -> list[VersionSummary]:
         """Return versions with numbers above `after`, ascending."""
+        ...
+
+    async def page(self, after: str, limit: int) -> list[StateSummary]:
+        """Return states with keys above `after`, ascending by code point."""
         ...
 
     async def delete(self, key: str) -> bool:

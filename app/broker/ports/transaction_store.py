@@ -8,7 +8,7 @@ from app.broker.ports.message_store import Attempt, AttemptResult
 from app.domain.instant import Duration
 from app.domain.message import Draft
 from app.domain.settlement import LockToken
-from app.domain.transaction import Intent, JoinedIntent, MemberSummary, Transaction, TransactionKey
+from app.domain.transaction import Intent, JoinedIntent, MemberSummary, OwnedTransaction, Transaction, TransactionKey
 from app.domain.transaction_refusals import MessageInTransaction, RollbackCause
 from app.domain.work_unit import WorkUnit
 
@@ -36,6 +36,10 @@ class TransactionStore(Protocol):
 
     async def find(self, key: TransactionKey) -> Transaction:
         """Return a transaction as it is now."""
+        ...
+
+    async def list_open(self, limit: int) -> list[OwnedTransaction]:
+        """Return the open transactions of all principals, those whose deadline comes first."""
         ...
 
     async def members(self, transaction_id: str, after: int, limit: int) -> list[MemberSummary]:

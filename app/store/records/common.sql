@@ -757,6 +757,13 @@ SET state = :state,
     member = :member
 WHERE id = :id;
 
+-- open_transactions: open transactions with their principals, those whose deadline comes first
+SELECT principal, @transaction
+FROM message_transaction
+WHERE state = 1
+ORDER BY expires_at
+LIMIT :limit;
+
 -- overdue_transaction: the open transaction whose deadline passed first; locked until the SQL transaction ends
 SELECT id, principal
 FROM message_transaction
@@ -939,6 +946,14 @@ FROM state_version
 WHERE state_id = (SELECT s.id FROM state AS s WHERE s.state_key = :state_key)
   AND number > :after
 ORDER BY number
+LIMIT :limit;
+
+-- page_of_states: states by key, after a key
+SELECT state_key, number, updated_at
+FROM state
+WHERE state_key > :after
+  AND number > 0
+ORDER BY state_key
 LIMIT :limit;
 
 -- delete_state: take a state away from its key; its versions are removed later

@@ -20,6 +20,7 @@ from app.domain.state import (
     LoadedState,
     Processed,
     StateChange,
+    StateSummary,
     StateVersion,
     VersionSummary,
     check_change,
@@ -166,6 +167,10 @@ class StateRecords:
             VersionSummary(number, metadata, _text(message_id), created_at, value_bytes)
             for number, metadata, message_id, created_at, value_bytes in found_rows
         ]
+
+    async def page(self, after: str, limit: int) -> list[StateSummary]:
+        """See `StateStore`."""
+        return [StateSummary(*row) for row in await self._database.fetch("page_of_states", after=after, limit=limit)]
 
     async def delete(self, key: str) -> bool:
         """See `StateStore`."""

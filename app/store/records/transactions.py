@@ -20,6 +20,7 @@ from app.domain.transaction import (
     Intent,
     Member,
     MemberSummary,
+    OwnedTransaction,
     Rollback,
     Transaction,
     TransactionKey,
@@ -67,6 +68,11 @@ class TransactionRecords:
     async def find(self, key: TransactionKey) -> Transaction:
         """See `TransactionStore`."""
         return await read_transaction(self._database, "find_transaction", key)
+
+    async def list_open(self, limit: int) -> list[OwnedTransaction]:
+        """See `TransactionStore`."""
+        found_rows = await self._database.fetch("open_transactions", limit=limit)
+        return [OwnedTransaction(principal, transaction_rows.transaction(row)) for principal, *row in found_rows]
 
     async def members(self, transaction_id: str, after: int, limit: int) -> list[MemberSummary]:
         """See `TransactionStore`."""
