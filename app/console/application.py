@@ -28,6 +28,7 @@ from app.console import (
     queues,
     resubmission,
     signing_in,
+    topics,
 )
 from app.console.access import SignInNeeded, console_context
 from app.console.activity import Activity
@@ -50,6 +51,7 @@ ROUTERS = (
     messages.router,
     dead_letters.router,
     resubmission.router,
+    topics.router,
 )
 MIN_COMPRESSED_BYTES = 1024
 

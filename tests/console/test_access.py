@@ -1,5 +1,7 @@
 """Pages need a session where the server needs a key, and what a key may not do is refused. Foreign forms are refused."""
 
+import re
+
 import httpx
 import pytest
 from fastapi.routing import APIRoute
@@ -37,7 +39,7 @@ async def test_every_page_needs_a_session(console_with_keys: ConsoleServer) -> N
     for route in routes:
         if route.path in OPEN_PAGES:
             continue
-        path = route.path.replace("{sequence_number}", "1").replace("{queue}", "orders")
+        path = re.sub(r"\{\w+\}", "1", route.path)
         for method in route.methods:
             response = await console_with_keys.browser().request(method, path)
             assert location(response).startswith("/console/sign-in"), (method, path)

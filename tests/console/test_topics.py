@@ -1,0 +1,147 @@
+"""Topics are drawn with their filters, queues and forwards, and a test shows which subscriptions copy a message."""
+
+import html
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.console import topics
+from app.console.topic_picture import Stop, branches
+from app.domain.access import Right
+from app.domain.queue import MAX_FORWARDING_HOPS
+from tests.console.console_server import ConsoleServer
+
+HOSTILE = "</code><script>alert(1)</script>"
+PAGE = "/topics/events"
+
+
+async def subscribe(console: ConsoleServer, name: str, target: str = "", **settings: Any) -> None:
+    """Create the topic `events` with a subscription, and the subscription's queue."""
+    api = console.api
+    await api.request_json("PUT", "/topics/events", {})
+    await api.request_json("PUT", f"/queues/{target or name}", {})
+    await api.request_json("PUT", f"/topics/events/subscriptions/{name}", {"target_queue": target or name, **settings})
+
+
+def drawn(page: str) -> dict[str, list[str]]:
+    """The names of the boxes of each branch, by its subscription."""
+    rows = re.findall(r"<li[ >].*?</li>", page, re.DOTALL)
+    names = [re.findall(r'class="name"[^>]*>([^<]*)<', row) for row in rows]
+    return {first: others for first, *others in names}
+
+
+def copied(page: str) -> set[str]:
+    """The subscriptions that copy the tested message."""
+    rows = re.findall(r"<li[ >].*?</li>", page, re.DOTALL)
+    return {re.findall(r'class="name"[^>]*>([^<]*)<', row)[0] for row in rows if "copies this message" in row}
+
+
+async def test_topics_are_listed_page_by_page(console: ConsoleServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "PAGE_SIZE", 2)
+    assert "There is no topic that you may browse" in await console.page("/topics")
+    for name in ("b", "c", "a"):
+        await console.api.request_json("PUT", f"/topics/{name}", {"description": f"about <{name}>"})
+    first = await console.page("/topics")
+    assert re.findall(r'href="/console/topics/(\w)"', first) == ["a", "b"]
+    assert "about &lt;a&gt;" in first
+    assert re.findall(r'href="/console/topics/(\w)"', await console.page("/topics?after=b")) == ["c"]
+
+
+async def test_the_picture_follows_the_queues_to_those_that_they_forward_to(console: ConsoleServer) -> None:
+    api = console.api
+    for name in ("problems", "far"):
+        await api.request_json("PUT", f"/queues/{name}", {})
+    await api.request_json("PUT", "/queues/far", {"forward_dead_letters_to": "problems"})
+    await subscribe(console, "near", filter="message.priority > 3")
+    await api.request_json("PUT", "/queues/near", {"forward_to": "far"})
+    await subscribe(console, "all")
+    await api.request_json("POST", "/topics/events/messages", {"body": 1})
+    page = await console.page(PAGE)
+    assert drawn(page) == {"all": ["all"], "near": ["near", "far", "problems"]}
+    assert "<code>message.priority &gt; 3</code>" in page
+    assert "every message" in page
+    assert page.count("1 waiting") == 2
+
+
+async def test_what_lies_behind_a_queue_that_a_key_may_not_browse_is_left_out(
+    console_with_keys: ConsoleServer,
+) -> None:
+    api = console_with_keys.api
+    api.http.headers["authorization"] = f"Bearer {await api.new_key(*Right, principal='admin')}"
+    await subscribe(console_with_keys, "open", target="events.open")
+    await subscribe(console_with_keys, "closed", target="private")
+    await api.request_json("PUT", "/queues/private", {"forward_to": "events.open"})
+    await console_with_keys.sign_in(await api.new_key(Right.BROWSE, patterns=("events", "events.*")))
+    page = await console_with_keys.page(PAGE)
+    assert drawn(page) == {"open": ["events.open"], "closed": ["private"]}
+    assert "/console/queues/private" not in page
+    assert (await console_with_keys.get("/topics/others")).status_code == 403
+
+
+async def test_the_picture_of_queues_that_forward_in_a_circle_ends(console: ConsoleServer) -> None:
+    await subscribe(console, "all")
+    await console.sample()
+    (listed,) = console.activity.queues
+    circle = replace(listed.queue, settings=replace(listed.queue.settings, forward_to="all"))
+    topic = await console.api.broker.store.topics.find("events")
+    assert topic is not None
+    routes = await console.api.broker.store.topics.routes(topic)
+    (branch,) = branches(routes, {"all": replace(listed, queue=circle)}, lambda _: True)
+    assert branch.stops == [Stop("all", 0, 0)] * (MAX_FORWARDING_HOPS + 1)
+
+
+async def test_a_test_shows_which_subscriptions_copy_a_message(console: ConsoleServer) -> None:
+    await subscribe(console, "eu", filter="message.properties.region == 'eu'")
+    await subscribe(console, "urgent", filter="message.priority > 7")
+    await subscribe(console, "all")
+    fields = {"properties": '{"region": "eu"}', "priority": "3"}
+    response = await console.post(f"{PAGE}/test", PAGE, **fields, filter="message.subject == 'x'")
+    assert copied(response.text) == {"eu", "all"}
+    assert "2 of 3 subscriptions would copy this message." in response.text
+    assert "The filter below does not match it." in response.text
+    response = await console.post(f"{PAGE}/test", PAGE, priority="9", subject="x", filter="message.subject == 'x'")
+    assert copied(response.text) == {"urgent", "all"}
+    assert "The filter below matches it." in response.text
+    assert await console.api.counts("all") == {}
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "fault"),
+    [
+        ("filter", "message.delivery_count > 1", "evaluated before a message is stored"),
+        ("filter", HOSTILE, "fault-filter"),
+        ("properties", "{", "This is not valid JSON"),
+        ("priority", "10", "fault-priority"),
+    ],
+)
+async def test_a_fault_of_the_test_is_shown_at_its_field(
+    console: ConsoleServer, field: str, text: str, fault: str
+) -> None:
+    await subscribe(console, "all")
+    response = await console.post(f"{PAGE}/test", PAGE, subject="kept", **{field: text})
+    assert response.status_code == 422
+    assert fault in response.text
+    assert 'value="kept"' in response.text
+    assert HOSTILE not in response.text
+    assert html.escape(text, quote=False).partition("&")[0] in response.text
+
+
+async def test_a_picture_has_a_bounded_number_of_subscriptions(
+    console: ConsoleServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "SHOWN_BRANCHES", 2)
+    for name in ("one", "two", "three"):
+        await subscribe(console, name)
+    page = await console.page(PAGE)
+    assert list(drawn(page)) == ["one", "three"]
+    assert "The first 2 are shown" in page
+    assert list(drawn(await console.page(f"{PAGE}?find=TWO"))) == ["two"]
+    assert "No subscription has" in await console.page(f"{PAGE}?find=four")
+
+
+async def test_a_topic_without_subscriptions_says_that_its_messages_go_nowhere(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/topics/events", {})
+    assert "its messages go nowhere" in await console.page(PAGE)
+    assert (await console.get("/topics/lost")).status_code == 404
