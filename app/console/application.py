@@ -28,6 +28,7 @@ from app.console import (
     queues,
     resubmission,
     signing_in,
+    states,
     topics,
 )
 from app.console.access import SignInNeeded, console_context
@@ -52,6 +53,7 @@ ROUTERS = (
     dead_letters.router,
     resubmission.router,
     topics.router,
+    states.router,
 )
 MIN_COMPRESSED_BYTES = 1024
 

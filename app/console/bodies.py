@@ -152,7 +152,7 @@ class _Tree:
         if self._left < 0 or depth > MAX_DEPTH:
             raise _TooLarge
         if isinstance(value, _Members):
-            members = [self.node(_visible(name), member, depth + 1) for name, member in value]
+            members = [self.node(visible(name), member, depth + 1) for name, member in value]
             return Node(label, "object", _count(len(members), "member"), members, depth < OPEN_DEPTH)
         if isinstance(value, list):
             items = cast("list[Any]", value)
@@ -161,11 +161,11 @@ class _Tree:
         if isinstance(value, Number):
             return Node(label, "number", value, None, is_open=False)
         if isinstance(value, str):
-            return Node(label, "text", _visible(value), None, is_open=False)
+            return Node(label, "text", visible(value), None, is_open=False)
         return Node(label, "word", {None: "null", True: "true", False: "false"}[value], None, is_open=False)
 
 
-def _visible(text: str) -> str:
+def visible(text: str) -> str:
     """Return a text that can be encoded: half of a pair of surrogates is written as its escape."""
     return text.encode("utf-8", "backslashreplace").decode()
 
