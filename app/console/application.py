@@ -30,6 +30,7 @@ from app.console import (
     signing_in,
     states,
     topics,
+    transactions,
 )
 from app.console.access import SignInNeeded, console_context
 from app.console.activity import Activity
@@ -54,6 +55,7 @@ ROUTERS = (
     resubmission.router,
     topics.router,
     states.router,
+    transactions.router,
 )
 MIN_COMPRESSED_BYTES = 1024
 
