@@ -20,6 +20,7 @@ from app.broker.sessions import Sessions
 from app.console import (
     assets,
     dead_letters,
+    keys,
     live,
     message_forms,
     messages,
@@ -56,6 +57,7 @@ ROUTERS = (
     topics.router,
     states.router,
     transactions.router,
+    keys.router,
 )
 MIN_COMPRESSED_BYTES = 1024
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,25 @@ from tests.peeklock_process import PeeklockProcess
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 MAX_FIRST_PAINT_BYTES = 100 << 10
+
+
+PATHS = (
+    "", "/queues/orders", "/queues/orders/settings", "/topics", "/topics/events", "/states", "/states/customer.17",
+    "/transactions", "/keys",
+)  # fmt: skip
+"""The main pages, once a queue, a topic and a state exist."""
+
+
+def add_topic_and_state(call: Callable[..., Any]) -> None:
+    """Add a topic with two subscriptions, and a state with two versions."""
+    call("PUT", "/topics/events", description=HOSTILE)
+    call("PUT", "/topics/events/subscriptions/all")
+    call("PUT", "/topics/events/subscriptions/some", filter=f"message.subject == {json.dumps(HOSTILE)}")
+    for number in range(2):
+        call("POST", "/queues/states/messages", body=number)
+        (message,) = call("POST", "/queues/states/messages/receive")["messages"]
+        state = {"key": "customer.17", "if_version": number, "value": {HOSTILE: number, "value": HOSTILE}}
+        call("POST", f"/queues/states/locks/{message['lock_token']}/commit", state=state)
 
 
 def available(page: Page, queue: str) -> Locator:
@@ -77,9 +97,10 @@ async def test_every_page_is_reached_by_the_keyboard(server: PeeklockProcess, ca
         await page.keyboard.press("j")
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/console/queues/beta")
-        await page.keyboard.press("g")
-        await page.keyboard.press("q")
-        await page.wait_for_url("**/console")
+        for key, path in (("t", "/topics"), ("s", "/states"), ("x", "/transactions"), ("k", "/keys"), ("q", "")):
+            await page.keyboard.press("g")
+            await page.keyboard.press(key)
+            await page.wait_for_url(f"**/console{path}")
 
 
 async def test_a_form_of_a_page_is_accepted(server: PeeklockProcess, call: Callable[..., Any]) -> None:
@@ -100,8 +121,9 @@ async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
     call("POST", "/queues/orders/messages", body=1)
     call("PUT", "/queues/a-queue-with-a-long-name.and.many.parts", status="receive_disabled")
     call("POST", "/queues/a-queue-with-a-long-name.and.many.parts/messages", body=1)
+    add_topic_and_state(call)
     async with open_browser() as browser, open_screen(browser, server.url, width=width, theme=theme) as screen:
-        for path in ("", "/queues/orders", "/queues/orders/settings", "/sign-in", "?find=nothing"):
+        for path in (*PATHS, "/sign-in", "?find=nothing"):
             page = await screen.open(path)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
             assert await faults_of_accessibility(page) == [], path
@@ -111,8 +133,9 @@ async def test_hostile_content_stays_text(server: PeeklockProcess, call: Callabl
     call("PUT", "/queues/orders", description=HOSTILE)
     call("POST", "/queues/orders/messages", body=HOSTILE, subject=HOSTILE, properties={HOSTILE[:60]: HOSTILE})
     call("POST", "/queues/orders/messages/receive", receiver_id=HOSTILE)
+    add_topic_and_state(call)
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
-        for path in ("", "/queues/orders"):
+        for path in PATHS:
             page = await screen.open(path)
             assert "owned" not in await page.title()
             assert await page.locator("main img").count() == 0

@@ -1,0 +1,137 @@
+"""API keys: a list with what each may do, a form that makes one and shows its secret once, and their end."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.api.http.problems import status_of
+from app.broker.keys import NewApiKey, create_key, revoke_key
+from app.console.access import needs
+from app.console.forms import decoded, faults_of
+from app.console.pages import CurrentPage, PageRequest
+from app.domain.access import ApiKey, Right
+from app.domain.instant import DAY, to_seconds
+from app.domain.refusals import InvalidRequest, KeyNotFound, Refusal, invalid_at
+from app.wire.keys import CreateKey
+
+MEANINGS: Mapping[Right, str] = {
+    Right.SEND: "send messages, and publish to topics",
+    Right.LISTEN: "receive and settle messages, and read and change states",
+    Right.BROWSE: "look at messages without receiving them",
+    Right.MANAGE: "change settings, purge, redrive, edit and cancel; on all queues also manage keys",
+}
+"""The rights, in the order of the form."""
+
+MAX_ENDED = 50
+"""Keys on the page that have ended, the newest first."""
+
+NEW: Mapping[str, Sequence[str]] = {"rights": (Right.SEND,), "patterns": ("*",)}
+"""What the form has at first."""
+
+router = APIRouter(prefix="/console/keys", dependencies=[Depends(needs(Right.MANAGE))])
+
+
+@dataclass(frozen=True, slots=True)
+class KeyList:
+    """The keys that work now, oldest first, and those that have ended, newest first."""
+
+    live: Sequence[ApiKey]
+    ended: Sequence[ApiKey]
+
+
+@router.get("")
+async def list_keys(page: CurrentPage) -> HTMLResponse:
+    """Show the keys. With `name` in the address, show what each may do there."""
+    return await _page(page, NEW)
+
+
+@router.post("")
+async def make_key(page: CurrentPage) -> HTMLResponse:
+    """Make a key, and show its secret. No other page has it."""
+    fields = await _typed(page)
+    try:
+        wanted = _wanted(fields)
+        now = await page.context.broker.store_clock.now()
+        lifetime = wanted.lifetime()
+        expires_at = None if lifetime is None else now + lifetime
+        made = await create_key(page.context.broker.keys, wanted.principal, wanted.grant(), now, expires_at)
+    except Refusal as refusal:
+        return await _page(page, fields, refusal=refusal)
+    _forget_cached(page)
+    return await _page(page, NEW, made)
+
+
+@router.post("/{key_id}/revoke")
+async def end_key(page: CurrentPage, key_id: str) -> Response:
+    """Revoke a key. Every server refuses it within seconds."""
+    if not (key_id.isascii() and key_id.isalnum()):
+        raise KeyNotFound
+    await revoke_key(page.context.broker.keys, key_id)
+    _forget_cached(page)
+    return RedirectResponse("/console/keys", 303)
+
+
+async def _typed(page: PageRequest) -> Mapping[str, Sequence[str]]:
+    form = await page.request.form()
+    return {name: [value for value in form.getlist(name) if isinstance(value, str)] for name in form}
+
+
+def _wanted(fields: Mapping[str, Sequence[str]]) -> CreateKey:
+    """Return the key that a form describes. Refuses with `InvalidRequest`."""
+    days = "".join(fields.get("days", ())).strip()
+    given = {
+        "principal": "".join(fields.get("principal", ())),
+        "rights": list(fields.get("rights", ())),
+        "patterns": " ".join(fields.get("patterns", ())).split(),
+        "expires_in_seconds": _seconds(days) if days else None,
+    }
+    for name, missing in (
+        ("principal", "Give a name."),
+        ("rights", "Choose a right."),
+        ("patterns", "Give a pattern."),
+    ):
+        if not given[name]:
+            raise invalid_at(f"/{name}", missing)
+    return decoded(CreateKey, given)
+
+
+def _seconds(days: str) -> float:
+    if not (days.isascii() and days.isdecimal() and 0 < int(days) <= 9999):
+        raise invalid_at("/days", "A number of days is a whole number from 1.")
+    return int(days) * to_seconds(DAY)
+
+
+def _forget_cached(page: PageRequest) -> None:
+    if page.context.authenticator is not None:
+        page.context.authenticator.clear_cache()
+
+
+async def _page(
+    page: PageRequest,
+    fields: Mapping[str, Sequence[str]],
+    made: NewApiKey | None = None,
+    refusal: Refusal | None = None,
+) -> HTMLResponse:
+    keys, now = await page.context.broker.keys.list_all(), await page.context.broker.store_clock.now()
+    live = [key for key in keys if key.is_live(now)]
+    ended = [key for key in reversed(keys) if not key.is_live(now)][:MAX_ENDED]
+    status = 200 if refusal is None else 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))
+    return page.render(
+        "keys.html",
+        status,
+        keys=KeyList(live, ended),
+        made=made,
+        fields=fields,
+        faults=_faults(refusal),
+        rights=MEANINGS,
+        name=page.query("name"),
+        own_id=page.visitor.principal.key_id,
+    )
+
+
+def _faults(refusal: Refusal | None) -> dict[str, str]:
+    """Return the faults by the names of the form, which asks for days."""
+    faults = faults_of(refusal) if refusal else {}
+    return {"days" if name == "expires_in_seconds" else name: detail for name, detail in faults.items()}

@@ -1,0 +1,129 @@
+"""API keys are listed with what they may do. A new one is shown once, and a revoked one is refused."""
+
+import html
+import re
+
+import httpx
+import pytest
+
+from app.domain.access import Right
+from tests.console.console_server import ConsoleServer, token_of
+
+PAGE = "/keys"
+FIELDS = {"principal": "shop", "rights": ["send", "browse"], "patterns": "orders orders.*", "days": ""}
+
+
+def secret_in(page: str) -> str:
+    """The secret on the page of a new key."""
+    found = re.search(r'<pre id="secret"><code>(pk_[\w-]+)</code>', page)
+    assert found, page
+    return found[1]
+
+
+async def send_with(console: ConsoleServer, secret: str, queue: str = "orders") -> httpx.Response:
+    """Send a message with an API key."""
+    headers = {"authorization": f"Bearer {secret}"}
+    return await console.api.request("POST", f"/queues/{queue}/messages", {"body": 1}, headers=headers)
+
+
+async def signed_in(console: ConsoleServer) -> str:
+    """Sign in with a key that may do everything, and return it."""
+    key = await console.api.new_key(*Right, principal="operator")
+    await console.sign_in(key)
+    return key
+
+
+async def test_a_new_key_is_shown_once_and_works(console_with_keys: ConsoleServer) -> None:
+    await signed_in(console_with_keys)
+    made = await console_with_keys.post(PAGE, PAGE, **FIELDS)
+    assert made.headers["cache-control"] == "no-store"
+    secret = secret_in(made.text)
+    assert (await send_with(console_with_keys, secret)).status_code == 201
+    assert (await send_with(console_with_keys, secret, "payments")).status_code == 403
+    page = await console_with_keys.page(PAGE)
+    assert secret not in page
+    assert "<code>orders orders.*</code>" in page
+
+
+async def test_a_key_ends_after_its_days(console_with_keys: ConsoleServer) -> None:
+    await signed_in(console_with_keys)
+    secret = secret_in((await console_with_keys.post(PAGE, PAGE, **FIELDS | {"days": "2"})).text)
+    assert (await send_with(console_with_keys, secret)).status_code == 201
+    await console_with_keys.api.clock.advance(2 * 24 * 3600)
+    assert (await send_with(console_with_keys, secret)).status_code == 401
+
+
+async def test_a_revoked_key_is_refused(console_with_keys: ConsoleServer) -> None:
+    await signed_in(console_with_keys)
+    secret = secret_in((await console_with_keys.post(PAGE, PAGE, **FIELDS)).text)
+    page = await console_with_keys.page(PAGE)
+    (path,) = re.findall(r'action="/console(/keys/\w+/revoke)".*?of shop', page, re.DOTALL)[-1:]
+    paths = re.findall(r'action="/console(/keys/\w+/revoke)"', page)
+    response = await console_with_keys.post(paths[-1], PAGE)
+    assert (path in paths, response.status_code) == (True, 303)
+    assert (await send_with(console_with_keys, secret)).status_code == 401
+    assert "revoked <time" in await console_with_keys.page(PAGE)
+    assert (await console_with_keys.post(paths[-1], PAGE)).status_code == 404
+    assert (await console_with_keys.post("/keys/no-key/revoke", PAGE)).status_code == 404
+
+
+async def test_the_page_says_what_each_key_may_do_on_a_name(console_with_keys: ConsoleServer) -> None:
+    await signed_in(console_with_keys)
+    await console_with_keys.post(PAGE, PAGE, **FIELDS)
+    page = await console_with_keys.page(f"{PAGE}?name=orders.eu")
+    rows = [re.findall(r'<span class="tag">(\w+)</span>', row) for row in re.findall(r"<tr>.*?</tr>", page, re.DOTALL)]
+    rights = ["send", "listen", "browse", "manage"]
+    assert rows[1:] == [["yours", *rights, *rights], ["send", "browse"] * 2]
+    assert 'class="none">nothing' in await console_with_keys.page(f"{PAGE}?name=payments")
+    assert "<script>" not in await console_with_keys.page(f"{PAGE}?name=<script>")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "fault"),
+    [
+        ("principal", "", "Give a name."),
+        ("principal", " shop", "fault-principal"),
+        ("rights", [], "Choose a right."),
+        ("rights", ["own"], "fault-rights"),
+        ("patterns", "", "Give a pattern."),
+        ("patterns", "orders <b>", "fault-patterns"),
+        ("days", "0", "A number of days is a whole number from 1."),
+        ("days", "9999", "fault-days"),
+        ("days", "²", "fault-days"),
+    ],
+)
+async def test_a_fault_is_shown_at_its_field_and_nothing_is_made(
+    console: ConsoleServer, field: str, value: str | list[str], fault: str
+) -> None:
+    response = await console.post(PAGE, PAGE, **FIELDS | {field: value})
+    assert response.status_code == 422
+    assert fault in html.unescape(response.text)
+    assert await console.api.broker.store.keys.list_all() == []
+
+
+async def test_a_third_live_key_of_a_principal_is_refused(console_with_keys: ConsoleServer) -> None:
+    await signed_in(console_with_keys)
+    for _ in range(2):
+        assert (await console_with_keys.post(PAGE, PAGE, **FIELDS)).status_code == 200
+    response = await console_with_keys.post(PAGE, PAGE, **FIELDS)
+    assert response.status_code == 409
+    assert 'role="alert"' in response.text
+
+
+async def test_the_first_key_closes_an_open_server(console: ConsoleServer) -> None:
+    made = await console.post(PAGE, PAGE, **FIELDS)
+    assert "From now on this server needs a key." in made.text
+
+
+@pytest.mark.parametrize("patterns", [("*",), ("orders",)])
+async def test_only_who_may_manage_everything_sees_or_makes_keys(
+    console_with_keys: ConsoleServer, patterns: tuple[str, ...]
+) -> None:
+    rights = [Right.BROWSE, Right.SEND] if patterns == ("*",) else list(Right)
+    await console_with_keys.sign_in(await console_with_keys.api.new_key(*rights, patterns=patterns))
+    page = await console_with_keys.page("/transactions")
+    assert "/console/keys" not in page
+    assert (await console_with_keys.get(PAGE)).status_code == 403
+    for path in (PAGE, f"{PAGE}/1/revoke"):
+        fields = {"csrf_token": token_of(page), **FIELDS}
+        assert (await console_with_keys.http.post(f"/console{path}", data=fields)).status_code == 403
