@@ -21,7 +21,7 @@ from app.domain.sending import NewMessage
 from app.domain.topic import Route, Topic, check_evaluations
 
 PAGE_SIZE = 100
-SHOWN_BRANCHES = 200
+SHOWN_BRANCHES = 100
 """Subscriptions in one picture. A name in the address finds the others."""
 
 TESTED_FIELDS = (

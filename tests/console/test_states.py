@@ -1,13 +1,14 @@
 """States are listed with their versions. The page of one shows a value and what differs between two versions."""
 
+import html
 import json
 import re
 from typing import Any
 
 import pytest
 
-from app.console import states
 from app.console.differences import MAX_COMPARED_BYTES, MAX_DIFFERENCES, Difference, differences
+from app.console.states import VERSIONS
 from app.domain.access import Right
 from tests.console.console_server import ConsoleServer, token_of
 
@@ -20,6 +21,11 @@ async def add_version(console: ConsoleServer, number: int, value: Any, key: str 
     (message,) = await console.api.receive()
     state = {"key": key, "if_version": number - 1, "value": value}
     assert (await console.api.settle(message, "commit", state=state)).is_success
+
+
+def listed_versions(page: str) -> list[int]:
+    """The versions of the table."""
+    return [int(number) for number in re.findall(r"\?version=(\d+)[\"&][^>]*>\d", page)]
 
 
 def compared(page: str) -> list[tuple[str, ...]]:
@@ -56,16 +62,15 @@ async def test_any_two_versions_are_compared(console: ConsoleServer) -> None:
     assert (await console.get(f"{PAGE}?version=9")).status_code == 404
 
 
-async def test_older_versions_are_on_further_pages(console: ConsoleServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(states, "VERSIONS", 2)
-    for number in range(1, 6):
+async def test_older_versions_are_on_further_pages(console: ConsoleServer) -> None:
+    for number in range(1, VERSIONS + 3):
         await add_version(console, number, number)
-    assert "before=4" in await console.page(PAGE)
-    older = await console.page(f"{PAGE}?version=5&before=4")
-    assert re.findall(r"\?version=(\d)\"", older) == ["3", "2"]
-    last = await console.page(f"{PAGE}?version=5&before=2")
-    assert re.findall(r"\?version=(\d)\"", last) == ["1"]
-    assert "Older versions" not in last
+    newest = await console.page(PAGE)
+    assert listed_versions(newest) == list(range(VERSIONS + 2, 2, -1))
+    (more,) = re.findall(r'rel="next" href="/console/states/customer.17([^"]+)"', newest)
+    older = await console.page(PAGE + html.unescape(more))
+    assert listed_versions(older) == [2, 1]
+    assert "Older versions" not in older
 
 
 async def test_a_value_needs_the_right_to_listen_and_a_deletion_that_to_manage(

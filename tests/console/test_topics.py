@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.console import topics
 from app.console.topic_picture import Stop, branches
+from app.console.topics import PAGE_SIZE, SHOWN_BRANCHES
 from app.domain.access import Right
 from app.domain.queue import MAX_FORWARDING_HOPS
 from tests.console.console_server import ConsoleServer
@@ -38,15 +38,18 @@ def copied(page: str) -> set[str]:
     return {re.findall(r'class="name"[^>]*>([^<]*)<', row)[0] for row in rows if "copies this message" in row}
 
 
-async def test_topics_are_listed_page_by_page(console: ConsoleServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topics, "PAGE_SIZE", 2)
+async def test_topics_are_listed_page_by_page(console: ConsoleServer) -> None:
     assert "There is no topic that you may browse" in await console.page("/topics")
-    for name in ("b", "c", "a"):
+    names = [f"topic-{number:03d}" for number in range(PAGE_SIZE + 1)]
+    for name in reversed(names):
         await console.api.request_json("PUT", f"/topics/{name}", {"description": f"about <{name}>"})
     first = await console.page("/topics")
-    assert re.findall(r'href="/console/topics/(\w)"', first) == ["a", "b"]
-    assert "about &lt;a&gt;" in first
-    assert re.findall(r'href="/console/topics/(\w)"', await console.page("/topics?after=b")) == ["c"]
+    assert re.findall(r'href="/console/topics/([\w-]+)"', first) == names[:-1]
+    assert "about &lt;topic-000&gt;" in first
+    (more,) = re.findall(r'rel="next" href="([^"]+)"', first)
+    last = await console.page(f"/topics{more}")
+    assert re.findall(r'href="/console/topics/([\w-]+)"', last) == names[-1:]
+    assert 'rel="next"' not in last
 
 
 async def test_the_picture_follows_the_queues_to_those_that_they_forward_to(console: ConsoleServer) -> None:
@@ -128,16 +131,14 @@ async def test_a_fault_of_the_test_is_shown_at_its_field(
     assert html.escape(text, quote=False).partition("&")[0] in response.text
 
 
-async def test_a_picture_has_a_bounded_number_of_subscriptions(
-    console: ConsoleServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topics, "SHOWN_BRANCHES", 2)
-    for name in ("one", "two", "three"):
+async def test_a_picture_has_a_bounded_number_of_subscriptions(console: ConsoleServer) -> None:
+    names = [f"one-{number:03d}" for number in range(SHOWN_BRANCHES + 1)]
+    for name in names:
         await subscribe(console, name)
     page = await console.page(PAGE)
-    assert list(drawn(page)) == ["one", "three"]
-    assert "The first 2 are shown" in page
-    assert list(drawn(await console.page(f"{PAGE}?find=TWO"))) == ["two"]
+    assert list(drawn(page)) == names[:-1]
+    assert f"The first {SHOWN_BRANCHES} are shown" in page
+    assert list(drawn(await console.page(f"{PAGE}?find={names[-1].upper()}"))) == names[-1:]
     assert "No subscription has" in await console.page(f"{PAGE}?find=four")
 
 
