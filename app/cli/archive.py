@@ -5,20 +5,11 @@ from typing import Annotated
 import typer
 
 from app.cli.client import CONNECTION, ApiClient
-from app.cli.command_groups import command_group
 from app.cli.option_groups import with_options
-
-archive = command_group("List the sealed batches of ended messages.")
 
 COLUMNS = ("number", "row_count", "sealed_at", "remove_at", "removed_at", "removal")
 
 
-# Without a callback, typer would replace the group by its only command.
-@archive.callback()
-def archive_group() -> None: ...
-
-
-@archive.command("list")
 @with_options(client=CONNECTION)
 def list_batches(
     client: ApiClient,

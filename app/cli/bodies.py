@@ -1,8 +1,8 @@
-"""The bodies of messages: read from an argument, a file or standard input, and printed."""
+"""The bodies of messages: read from an argument, a file or standard input."""
 
 import os
 import sys
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -10,7 +10,6 @@ import msgspec
 import typer
 
 from app.cli.field_options import assigned
-from app.cli.output import print_value
 from app.wire.values import is_json_media_type
 
 BodyText: TypeAlias = Annotated[
@@ -58,17 +57,6 @@ def body_field(content: bytes, content_type: str, where: str = "The body") -> di
     except msgspec.DecodeError as error:
         raise typer.BadParameter(f"{where} is not JSON: {error}") from None
     return {"body": msgspec.Raw(content)}
-
-
-def print_body(message: dict[str, Any], *, line_break: bool = True) -> None:
-    """Print the body of a message: text in UTF-8 and bytes unchanged, an empty line without a body."""
-    body = message.get("body", "")
-    if "body_base64" in message:
-        typer.echo(b64decode(message["body_base64"]), nl=line_break)
-    elif isinstance(body, str):
-        typer.echo(body.encode(errors="surrogatepass"), nl=line_break)
-    else:
-        print_value(body, line_break=line_break)
 
 
 def _members(properties: msgspec.Raw) -> dict[str, Any]:

@@ -6,20 +6,14 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from app.cli.client import OutputGroup
-from app.cli.command_groups import command_group
 from app.cli.context_file import BadContextFile, ContextFile, Contexts, NoSuchContext, StoredContext, named
 from app.cli.option_groups import with_options
 from app.cli.output import Printer, say
-
-context = command_group(
-    "Store the URLs and API keys of servers under names. PEEKLOCK_URL and PEEKLOCK_API_KEY take precedence."
-)
 
 ContextName: TypeAlias = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
 COLUMNS = ("name", "current", "url", "api_key")
 
 
-@context.command("add")
 def add(
     name: ContextName,
     url: Annotated[str, typer.Option("--url", help="URL of the server.")],
@@ -38,7 +32,6 @@ def add(
     say(f"Saved context {name} in {file.path}, which only you can read.")
 
 
-@context.command("use")
 def use(name: ContextName) -> None:
     """Make a context the current one: later commands use it."""
     file = ContextFile.of_user()
@@ -48,7 +41,6 @@ def use(name: ContextName) -> None:
     file.write(contexts)
 
 
-@context.command("list")
 @with_options(printer=OutputGroup())
 def list_contexts(printer: Printer) -> None:
     """List the contexts. Their keys are not printed."""
@@ -56,7 +48,6 @@ def list_contexts(printer: Printer) -> None:
     printer.rows((_view(contexts, name) for name in sorted(contexts.contexts)), COLUMNS, "contexts")
 
 
-@context.command("show")
 @with_options(printer=OutputGroup())
 def show(
     printer: Printer,
@@ -74,7 +65,6 @@ def show(
     printer.fields(_view(contexts, shown))
 
 
-@context.command("remove")
 def remove(name: ContextName) -> None:
     """Remove a context and its key."""
     file = ContextFile.of_user()

@@ -1,31 +1,17 @@
-"""`peeklock dead-letter ...`: messages that cannot be processed."""
+"""`peeklock dead-letter list | redrive`: messages that cannot be processed."""
 
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from app.cli.client import CONNECTION, ApiClient, DryRun, QueueName, queue_path, without_none
-from app.cli.command_groups import command_group
-from app.cli.field_options import FieldGroup
 from app.cli.option_groups import with_options
 from app.cli.selections import BATCH_SIZE, FilterText, Limit, change_messages
-from app.cli.settling import LockToken, settle_lock
-from app.wire.settlements import DeadLetterLock
-
-dead_letter = command_group("List, redrive and add dead-lettered messages.")
 
 COLUMNS = ("sequence_number", "message_id", "failure_count", "dead_letter_reason", "dead_letter_description")
 
 
-@dead_letter.command("add")
-@with_options(fields=FieldGroup(DeadLetterLock), client=CONNECTION)
-def add_dead_letter(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
-    """Move a locked message to the dead-letter queue, because it cannot be processed."""
-    settle_lock(client, name, lock_token, "dead-letter", fields)
-
-
-@dead_letter.command("list")
 @with_options(client=CONNECTION)
 def list_dead_letters(name: QueueName, client: ApiClient, filter_: FilterText = None, limit: Limit = 50) -> None:
     """List the dead-lettered messages of a queue with their reasons."""
@@ -34,7 +20,6 @@ def list_dead_letters(name: QueueName, client: ApiClient, filter_: FilterText = 
     client.printer.rows(messages, COLUMNS, "dead-lettered messages")
 
 
-@dead_letter.command("redrive")
 @with_options(client=CONNECTION)
 def redrive_dead_letters(
     name: QueueName,

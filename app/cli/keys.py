@@ -11,12 +11,9 @@ from urllib.parse import quote
 import typer
 
 from app.cli.client import CONNECTION_OPTIONS, OUTPUT_OPTIONS, ApiClient, OutputGroup, connect, find_server
-from app.cli.command_groups import command_group
 from app.cli.option_groups import with_options
 from app.cli.output import Printer, say
 from app.domain.access import ALL_RIGHTS, Right
-
-key = command_group("Create, list and revoke API keys.")
 
 LOCAL_ADMIN_HEADERS = {"Peeklock-Local-Admin": "true"}
 """A server without keys requires this header to make or revoke one; a server with keys ignores it."""
@@ -39,7 +36,6 @@ class OptionalConnection:
 OPTIONAL = OptionalConnection()
 
 
-@key.command("create")
 @with_options(target=OPTIONAL)
 def create_key(
     target: ApiClient | Printer,
@@ -74,7 +70,6 @@ def create_key(
         say(f"Key {created['id']} of {principal}. The secret is shown only now. Send it as Authorization: Bearer.")
 
 
-@key.command("list")
 @with_options(target=OPTIONAL)
 def list_keys(target: ApiClient | Printer) -> None:
     """List all keys, without their secrets. Without a URL or a context, read them from the database."""
@@ -87,7 +82,6 @@ def list_keys(target: ApiClient | Printer) -> None:
     _printer(target).rows(keys, COLUMNS, "keys")
 
 
-@key.command("revoke")
 @with_options(target=OPTIONAL)
 def revoke_key(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key.")], target: ApiClient | Printer

@@ -1,27 +1,72 @@
 """The commands by name. The module of a command is imported when the command is used, so every command starts quickly."""
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-import typer
 from typer.core import TyperGroup
-from typer.main import get_command
+from typer.main import get_command_from_info
+from typer.models import CommandInfo
 
-from app.cli.command_groups import command_group
 from app.cli.lazy_conversion import convert_lazily, with_lazy_conversion
 
-COMMANDS = {
-    "serve": "server_commands:serve_program",
+
+class Group(NamedTuple):
+    """A command that has commands of its own."""
+
+    help: str
+    commands: "Commands"
+
+
+Commands: TypeAlias = Mapping[str, str | Group]
+
+COMMANDS: Commands = {
+    "serve": "server_commands:SERVE",
     "migrate": "server_commands:migrate",
     "openapi": "server_commands:openapi",
-    "bench": "server_commands:bench_program",
-    "work": "working:work_program",
-    "context": "contexts:context",
+    "bench": "server_commands:BENCH",
+    "work": "working:WORK",
+    "context": Group(
+        "Store the URLs and API keys of servers under names. PEEKLOCK_URL and PEEKLOCK_API_KEY take precedence.",
+        {
+            "add": "contexts:add",
+            "use": "contexts:use",
+            "list": "contexts:list_contexts",
+            "show": "contexts:show",
+            "remove": "contexts:remove",
+        },
+    ),
     "capabilities": "capabilities:capabilities",
-    "queue": "queues:queue",
-    "topic": "topics:topic",
-    "subscription": "topics:subscription",
+    "queue": Group(
+        "Create, change, show, purge and delete queues.",
+        {
+            "list": "queues:list_queues",
+            "show": "queues:show_queue",
+            "create": "queue_settings:create_queue",
+            "update": "queue_settings:update_queue",
+            "delete": "queues:delete_queue",
+            "purge": "queues:purge_queue",
+        },
+    ),
+    "topic": Group(
+        "Create, change, list and delete topics.",
+        {
+            "list": "topics:list_topics",
+            "create": "topic_settings:create_topic",
+            "update": "topic_settings:update_topic",
+            "delete": "topics:delete_topic",
+        },
+    ),
+    "subscription": Group(
+        "Create, change, list and delete subscriptions of a topic.",
+        {
+            "list": "topics:list_subscriptions",
+            "create": "topic_settings:create_subscription",
+            "update": "topic_settings:update_subscription",
+            "delete": "topics:delete_subscription",
+            "test": "topics:check_subscription",
+        },
+    ),
     "send": "sending:send",
     "publish": "publishing:publish",
     "receive": "receiving:receive",
@@ -32,30 +77,52 @@ COMMANDS = {
     "commit": "commit:commit",
     "recover": "receiving:recover",
     "execute": "execute:execute",
-    "transaction": "transactions:transaction",
+    "transaction": Group(
+        "Open, show, commit and roll back transactions.",
+        {
+            "open": "transactions:open_",
+            "get": "transactions:get",
+            "commit": "transactions:commit",
+            "rollback": "transactions:rollback",
+        },
+    ),
     "browse": "browsing:browse",
     "watch": "live:watch",
     "top": "live:top",
     "explain": "explain:explain",
     "history": "history:history",
     "restore": "selections:restore",
-    "dead-letter": "dead_letters:dead_letter",
-    "archive": "archive:archive",
-    "state": "states:state",
-    "key": "keys:key",
+    "dead-letter": Group(
+        "List, redrive and add dead-lettered messages.",
+        {
+            "add": "settling:dead_letter",
+            "list": "dead_letters:list_dead_letters",
+            "redrive": "dead_letters:redrive_dead_letters",
+        },
+    ),
+    "archive": Group("List the sealed batches of ended messages.", {"list": "archive:list_batches"}),
+    "state": Group(
+        "Read and delete versioned states.",
+        {"get": "states:get", "history": "states:history", "delete": "states:delete"},
+    ),
+    "key": Group(
+        "Create, list and revoke API keys.",
+        {"create": "keys:create_key", "list": "keys:list_keys", "revoke": "keys:revoke_key"},
+    ),
 }
-"""Each command with its module and the object there: a function, or a group of commands."""
+"""Each command with its module and the object there: a function, or typer's description of a command."""
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """The commands by name, each made when it is first read."""
+    """The commands of a table by name, each made when it is first read."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: Commands) -> None:
+        self._table = table
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            self._made[name] = _make(name)
+            self._made[name] = _make(name, self._table[name])
         return self._made[name]
 
     def __setitem__(self, name: str, command: Any) -> None:
@@ -65,34 +132,33 @@ class LazyCommands(MutableMapping[str, Any]):
         del self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
+        return iter(self._table)
 
     def __len__(self) -> int:
-        return len(COMMANDS)
+        return len(self._table)
 
 
 class LazyGroup(TyperGroup):
-    """A group of the commands above."""
+    """A group of the table, or the whole table: the program itself, which typer makes without commands."""
 
-    def __init__(self, **attributes: Any) -> None:
+    def __init__(self, *, commands: Commands, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = LazyCommands()
+        self.commands = LazyCommands(commands or COMMANDS)
 
     def get_params(self, ctx: Any) -> list[Any]:
         """See `click.Command`."""
         return [*with_lazy_conversion(super().get_params(ctx))]
 
 
-def _make(name: str) -> Any:
-    module, _, attribute = COMMANDS[name].partition(":")
+def _make(name: str, entry: str | Group) -> Any:
+    if isinstance(entry, Group):
+        return LazyGroup(
+            name=name, commands=entry.commands, help=entry.help, no_args_is_help=True, rich_markup_mode=None
+        )
+    module, _, attribute = entry.partition(":")
     found = getattr(import_module(f"app.cli.{module}"), attribute)
-    if isinstance(found, typer.Typer):
-        found.info.name = name
-        command = get_command(found)
-    else:
-        alone = command_group()
-        alone.command(name)(found)
-        command = get_command(alone)
-    command.name = name
+    info = found if isinstance(found, CommandInfo) else CommandInfo(callback=found)
+    info.name = name
+    command = get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode=None)
     convert_lazily(command)
     return command

@@ -30,11 +30,8 @@ def with_lazy_conversion(parameters: Sequence[Any]) -> Sequence[Any]:
 
 
 def convert_lazily(command: Any) -> None:
-    """Give each parameter of a command, or of the commands of a group, a lazy conversion."""
-    parameters_of = command.get_params
-    command.get_params = partial(_lazy_parameters, parameters_of)
-    for inner in getattr(command, "commands", {}).values():
-        convert_lazily(inner)
+    """Give each parameter of a command a lazy conversion."""
+    command.get_params = partial(_lazy_parameters, command.get_params)
 
 
 def _lazy_parameters(parameters_of: Callable[[Any], Sequence[Any]], context: Any) -> Sequence[Any]:

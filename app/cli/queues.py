@@ -1,4 +1,4 @@
-"""`peeklock queue ...`: queues, their settings and their counts."""
+"""`peeklock queue list | show | delete | purge`."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -6,20 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.client import CONNECTION, ApiClient, DryRun, QueueName, Yes, confirm, queue_path, without_none
-from app.cli.command_groups import command_group
-from app.cli.creating import IfNotExists, create
-from app.cli.field_options import SettingsGroup
 from app.cli.option_groups import with_options
 from app.cli.selections import FilterText, Limit, change_messages, show_plan
-from app.wire.queues import QueueSettingsBody
-
-queue = command_group("Create, change, show, purge and delete queues.")
 
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered", "blocked")
 COUNTS = (*STATES, "uncommitted")
 
 
-@queue.command("list")
 @with_options(client=CONNECTION)
 def list_queues(client: ApiClient) -> None:
     """List every queue with its counts."""
@@ -30,7 +23,6 @@ def list_queues(client: ApiClient) -> None:
     client.printer.rows(map(queue_row, queues), ("queue", "status", *COUNTS), "queues")
 
 
-@queue.command("show")
 @with_options(client=CONNECTION)
 def show_queue(name: QueueName, client: ApiClient) -> None:
     """Show the settings, status and counts of a queue."""
@@ -40,23 +32,6 @@ def show_queue(name: QueueName, client: ApiClient) -> None:
     client.printer.fields(fields)
 
 
-@queue.command("create")
-@with_options(settings=SettingsGroup(QueueSettingsBody), client=CONNECTION)
-def create_queue(
-    name: QueueName, client: ApiClient, settings: dict[str, Any], if_not_exists: IfNotExists = False
-) -> None:
-    """Create a queue that does not exist yet. `queue update` changes an existing one."""
-    create(client, queue_path(name), settings, if_not_exists)
-
-
-@queue.command("update")
-@with_options(settings=SettingsGroup(QueueSettingsBody, resets=True), client=CONNECTION)
-def update_queue(name: QueueName, client: ApiClient, settings: dict[str, Any]) -> None:
-    """Change these settings of a queue and keep the others."""
-    client.printer.fields(client.call("PATCH", queue_path(name), settings))
-
-
-@queue.command("delete")
 @with_options(client=CONNECTION)
 def delete_queue(name: QueueName, client: ApiClient, yes: Yes = False, dry_run: DryRun = False) -> None:
     """Delete a queue. Its messages go to the archive as purged."""
@@ -70,7 +45,6 @@ def delete_queue(name: QueueName, client: ApiClient, yes: Yes = False, dry_run: 
         client.printer.document({"deleted": name})
 
 
-@queue.command("purge")
 @with_options(client=CONNECTION)
 def purge_queue(
     name: QueueName,

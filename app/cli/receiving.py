@@ -1,14 +1,14 @@
 """`peeklock receive | recover`: messages in a terminal or a pipe."""
 
+from base64 import b64decode
 from enum import StrEnum
 from typing import Annotated, Any, Literal, assert_never
 
 import typer
 
-from app.cli.bodies import print_body
 from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path, without_none
 from app.cli.option_groups import with_options
-from app.cli.output import Output, say
+from app.cli.output import Output, print_value, say
 
 SETTLEMENTS_PER_REQUEST = 100
 """A request for each message could take longer than the locks last; one for all would settle none after a failure."""
@@ -117,9 +117,20 @@ def _print_messages(client: ApiClient, messages: list[dict[str, Any]], *, line_b
         if client.printer.is_for_programs:
             client.printer.document(message)
             continue
-        print_body(message, line_break=line_break)
+        _print_body(message, line_break=line_break)
         if is_kept:
             say(f"locked: {message['lock_token']}")
+
+
+def _print_body(message: dict[str, Any], *, line_break: bool) -> None:
+    """Print the body of a message: text in UTF-8 and bytes unchanged, an empty line without a body."""
+    body = message.get("body", "")
+    if "body_base64" in message:
+        typer.echo(b64decode(message["body_base64"]), nl=line_break)
+    elif isinstance(body, str):
+        typer.echo(body.encode(errors="surrogatepass"), nl=line_break)
+    else:
+        print_value(body, line_break=line_break)
 
 
 def _refuse_missing(numbers: list[int], messages: list[dict[str, Any]]) -> None:

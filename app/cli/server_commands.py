@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+from typer.models import CommandInfo
 
-from app.cli.command_groups import command_group
 from app.cli.output import say
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -30,11 +30,6 @@ class ServeCommand(TyperCommand):
             formatter.write_text(settings_help())
 
 
-serve_program = command_group()
-bench_program = command_group()
-
-
-@serve_program.command(cls=ServeCommand)
 def serve(
     host: Annotated[str | None, typer.Option(help="Overrides PEEKLOCK_HOST.")] = None,
     port: Annotated[int | None, typer.Option(help="Overrides PEEKLOCK_PORT.")] = None,
@@ -48,6 +43,9 @@ def serve(
 
     options = {"host": host, "port": port, "workers": workers, "insecure_no_auth": insecure_no_auth or None}
     serving.serve({name: value for name, value in options.items() if value is not None})
+
+
+SERVE = CommandInfo(callback=serve, cls=ServeCommand)
 
 
 def migrate() -> None:
@@ -79,7 +77,6 @@ def openapi() -> None:
     typer.echo(json.dumps(openapi_document(), indent=2, ensure_ascii=False))
 
 
-@bench_program.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
 def bench(
     rest: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]...", help="Options of the benchmark.")] = None,
 ) -> None:
@@ -92,3 +89,6 @@ def bench(
         raise typer.Exit(1)
     os.environ["BENCH_TYPED_AS"] = "peeklock bench"
     os.execv(sys.executable, [sys.executable, str(CHECKOUT / "dev.py"), "bench", *(rest or ())])
+
+
+BENCH = CommandInfo(callback=bench, add_help_option=False, context_settings={"ignore_unknown_options": True})

@@ -1,4 +1,4 @@
-"""`peeklock complete | abandon | defer | renew`: act on a message that `peeklock receive --then none` has locked."""
+"""`complete`, `abandon`, `defer`, `dead-letter add`, `renew`: act on a message that `receive --then none` has locked."""
 
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote
@@ -8,7 +8,7 @@ import typer
 from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path
 from app.cli.field_options import FieldGroup
 from app.cli.option_groups import with_options
-from app.wire.settlements import AbandonLock, CompleteLock, DeferLock, RenewLock
+from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, RenewLock
 
 LockToken: TypeAlias = Annotated[
     str, typer.Argument(metavar="TOKEN", help="Lock token, as `receive --then none` prints it.")
@@ -18,19 +18,25 @@ LockToken: TypeAlias = Annotated[
 @with_options(fields=FieldGroup(CompleteLock), client=CONNECTION)
 def complete(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
     """Complete a message: it is processed, and no receiver gets it again."""
-    settle_lock(client, name, lock_token, "complete", fields)
+    _settle(client, name, lock_token, "complete", fields)
 
 
 @with_options(fields=FieldGroup(AbandonLock), client=CONNECTION)
 def abandon(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
     """Return a message to its queue, after a delay if one is given."""
-    settle_lock(client, name, lock_token, "abandon", fields)
+    _settle(client, name, lock_token, "abandon", fields)
 
 
 @with_options(fields=FieldGroup(DeferLock), client=CONNECTION)
 def defer(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
     """Set a message aside, to be received later with `receive --number`."""
-    settle_lock(client, name, lock_token, "defer", fields)
+    _settle(client, name, lock_token, "defer", fields)
+
+
+@with_options(fields=FieldGroup(DeadLetterLock), client=CONNECTION)
+def dead_letter(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
+    """Move a locked message to the dead-letter queue, because it cannot be processed."""
+    _settle(client, name, lock_token, "dead-letter", fields)
 
 
 @with_options(fields=FieldGroup(RenewLock), client=CONNECTION)
@@ -40,7 +46,7 @@ def renew(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dic
     client.printer.answer(answer, f"locked until {answer['locked_until']}")
 
 
-def settle_lock(client: ApiClient, name: str, lock_token: str, action: str, fields: dict[str, Any]) -> None:
+def _settle(client: ApiClient, name: str, lock_token: str, action: str, fields: dict[str, Any]) -> None:
     """Settle a message, and print what became of it."""
     answer = client.call("POST", _lock_path(name, lock_token, action), fields)
     client.printer.answer(answer, f"{answer['outcome']} {answer['sequence_number']}")

@@ -6,17 +6,13 @@ from urllib.parse import quote
 import typer
 
 from app.cli.client import CONNECTION, ApiClient, without_none
-from app.cli.command_groups import command_group
 from app.cli.option_groups import with_options
-
-state = command_group("Read and delete versioned states.")
 
 StateKey: TypeAlias = Annotated[str, typer.Argument(metavar="KEY", help="Key of the state.")]
 COLUMNS = ("version", "message_id", "updated_at", "value_bytes")
 PAGE_SIZE = 100
 
 
-@state.command("get")
 @with_options(client=CONNECTION)
 def get(
     state_key: StateKey,
@@ -31,7 +27,6 @@ def get(
     client.printer.document(client.call("GET", _path(state_key), query=query))
 
 
-@state.command("history")
 @with_options(client=CONNECTION)
 def history(
     state_key: StateKey,
@@ -44,7 +39,6 @@ def history(
     client.printer.rows(versions, COLUMNS, "versions of this state")
 
 
-@state.command("delete")
 @with_options(client=CONNECTION)
 def delete(state_key: StateKey, client: ApiClient) -> None:
     """Delete a state with all its versions. Messages that were processed before then count as new."""

@@ -1,20 +1,13 @@
-"""`peeklock topic ...`, `peeklock subscription ...` and `peeklock publish`."""
+"""`peeklock topic list | delete` and `peeklock subscription list | delete | test`."""
 
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import typer
 
 from app.cli.client import CONNECTION, ApiClient, Yes, confirm
-from app.cli.command_groups import command_group
-from app.cli.creating import IfNotExists, create
-from app.cli.field_options import SettingsGroup
 from app.cli.option_groups import with_options
 from app.cli.output import print_table
-from app.wire.topics import SubscriptionSettingsBody, TopicSettingsBody
-
-topic = command_group("Create, change, list and delete topics.")
-subscription = command_group("Create, change, list and delete subscriptions of a topic.")
 
 TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 SubscriptionName = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]
@@ -22,30 +15,12 @@ SubscriptionName = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="N
 SUBSCRIPTION_COLUMNS = ("name", "target_queue", "filter", "set_properties", "remove_properties")
 
 
-@topic.command("list")
 @with_options(client=CONNECTION)
 def list_topics(client: ApiClient) -> None:
     """List every topic."""
     client.printer.rows(client.pages("/v1/topics", {}), ("name", "description"), "topics")
 
 
-@topic.command("create")
-@with_options(settings=SettingsGroup(TopicSettingsBody), client=CONNECTION)
-def create_topic(
-    name: TopicName, client: ApiClient, settings: dict[str, Any], if_not_exists: IfNotExists = False
-) -> None:
-    """Create a topic that does not exist yet. `topic update` changes an existing one."""
-    create(client, topic_path(name), settings, if_not_exists)
-
-
-@topic.command("update")
-@with_options(settings=SettingsGroup(TopicSettingsBody, resets=True), client=CONNECTION)
-def update_topic(name: TopicName, client: ApiClient, settings: dict[str, Any]) -> None:
-    """Change these settings of a topic and keep the others."""
-    client.printer.fields(client.call("PATCH", topic_path(name), settings))
-
-
-@topic.command("delete")
 @with_options(client=CONNECTION)
 def delete_topic(name: TopicName, client: ApiClient, yes: Yes = False) -> None:
     """Delete a topic and its subscriptions. Their queues stay."""
@@ -55,7 +30,6 @@ def delete_topic(name: TopicName, client: ApiClient, yes: Yes = False) -> None:
         client.printer.document({"deleted": name})
 
 
-@subscription.command("list")
 @with_options(client=CONNECTION)
 def list_subscriptions(topic: TopicName, client: ApiClient) -> None:
     """List every subscription of a topic."""
@@ -63,41 +37,14 @@ def list_subscriptions(topic: TopicName, client: ApiClient) -> None:
     client.printer.rows(subscriptions, SUBSCRIPTION_COLUMNS, f"subscriptions of topic {topic}")
 
 
-@subscription.command("create")
-@with_options(settings=SettingsGroup(SubscriptionSettingsBody), client=CONNECTION)
-def create_subscription(
-    topic: TopicName,
-    name: SubscriptionName,
-    client: ApiClient,
-    settings: dict[str, Any],
-    if_not_exists: IfNotExists = False,
-) -> None:
-    """Create a subscription that does not exist yet. `subscription update` changes an existing one."""
-    create(client, _subscription_path(topic, name), settings, if_not_exists)
-
-
-@subscription.command("update")
-@with_options(settings=SettingsGroup(SubscriptionSettingsBody, resets=True), client=CONNECTION)
-def update_subscription(
-    topic: TopicName,
-    name: SubscriptionName,
-    client: ApiClient,
-    settings: dict[str, Any],
-) -> None:
-    """Change these settings of a subscription and keep the others."""
-    client.printer.fields(client.call("PATCH", _subscription_path(topic, name), settings))
-
-
-@subscription.command("delete")
 @with_options(client=CONNECTION)
 def delete_subscription(topic: TopicName, name: SubscriptionName, client: ApiClient) -> None:
     """Delete a subscription of a topic. Its queue stays."""
-    client.call("DELETE", _subscription_path(topic, name))
+    client.call("DELETE", subscription_path(topic, name))
     if client.printer.is_for_programs:
         client.printer.document({"deleted": name})
 
 
-@subscription.command("test")
 @with_options(client=CONNECTION)
 def check_subscription(
     topic: TopicName,
@@ -108,7 +55,7 @@ def check_subscription(
     ] = None,
 ) -> None:
     """Show which of the newest messages of a queue a subscription would copy."""
-    answer = client.call("POST", _subscription_path(topic, name) + "/test", {"queue": queue})
+    answer = client.call("POST", subscription_path(topic, name) + "/test", {"queue": queue})
     if client.printer.is_for_programs:
         client.printer.document(answer)
         return
@@ -121,5 +68,6 @@ def topic_path(name: str, *rest: str) -> str:
     return "/".join(("/v1/topics", quote(name, safe=""), *rest))
 
 
-def _subscription_path(topic: str, name: str) -> str:
+def subscription_path(topic: str, name: str) -> str:
+    """Return the path of a subscription."""
     return topic_path(topic, "subscriptions", quote(name, safe=""))

@@ -6,14 +6,11 @@ from urllib.parse import quote
 import typer
 
 from app.cli.client import CONNECTION, ApiClient
-from app.cli.command_groups import command_group
 from app.cli.option_groups import with_options
 
-transaction = command_group("Open, show, commit and roll back transactions.")
 TransactionId = Annotated[str, typer.Argument(metavar="ID", help="Id of the transaction.")]
 
 
-@transaction.command("open")
 @with_options(client=CONNECTION)
 def open_(
     client: ApiClient,
@@ -30,7 +27,6 @@ def open_(
     client.printer.answer(opened, opened["id"])
 
 
-@transaction.command()
 @with_options(client=CONNECTION)
 def get(transaction_id: TransactionId, client: ApiClient) -> None:
     """Show a transaction and its members."""
@@ -40,7 +36,6 @@ def get(transaction_id: TransactionId, client: ApiClient) -> None:
     client.printer.document({**shown, "items": members, "next_cursor": None})
 
 
-@transaction.command()
 @with_options(client=CONNECTION)
 def commit(transaction_id: TransactionId, client: ApiClient) -> None:
     """Commit a transaction: all of its members take effect."""
@@ -49,7 +44,6 @@ def commit(transaction_id: TransactionId, client: ApiClient) -> None:
     client.printer.answer(committed, f"committed: {settled} settled, {sent} sent")
 
 
-@transaction.command()
 @with_options(client=CONNECTION)
 def rollback(transaction_id: TransactionId, client: ApiClient) -> None:
     """Roll back a transaction: none of its members takes effect."""

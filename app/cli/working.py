@@ -6,16 +6,13 @@ from importlib.util import find_spec
 from typing import Annotated
 
 import typer
+from typer.models import CommandInfo
 
 from app.cli.client import SERVER
-from app.cli.command_groups import command_group
 from app.cli.option_groups import with_options
 from app.cli.output import say
 
-work_program = command_group()
 
-
-@work_program.command(context_settings={"ignore_unknown_options": True})
 @with_options(server=SERVER)
 def work(
     server: tuple[str | None, str | None],
@@ -34,3 +31,6 @@ def work(
     environment = os.environ | {name: value for name, value in found.items() if value is not None}
     command = [sys.executable, "-m", "peeklock_client", target, *(rest or ())]
     os.execve(sys.executable, command, environment)
+
+
+WORK = CommandInfo(callback=work, context_settings={"ignore_unknown_options": True})

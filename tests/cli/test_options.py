@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64decode
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from app.wire.queues import QueueSettingsBody
 from app.wire.sending import SendMessage
 from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, RenewLock
 from app.wire.topics import PublishMessage, SubscriptionSettingsBody, TopicSettingsBody
+from tests.cli.command_names import typed_words
 from tests.cli.conftest import CommandLine
 
 STRUCTS = {
@@ -37,10 +39,14 @@ STRUCTS = {
 
 
 def parameters(words: tuple[str, ...]) -> dict[str, object]:
-    command = LazyCommands()[words[0]]
-    for word in words[1:]:
-        command = command.commands[word]
-    return {parameter.name: parameter for parameter in command.params}
+    return {parameter.name: parameter for parameter in command_at(words).params}
+
+
+def command_at(words: tuple[str, ...]) -> Any:
+    found = LazyCommands(COMMANDS)
+    for word in words[:-1]:
+        found = found[word].commands
+    return found[words[-1]]
 
 
 @pytest.mark.parametrize("words", STRUCTS, ids=" ".join)
@@ -51,13 +57,14 @@ def test_each_field_of_a_request_has_an_option(words: tuple[str, ...]) -> None:
 
 
 def test_every_option_of_every_command_has_help() -> None:
-    found = LazyCommands()
-    commands = [(name, found[name]) for name in COMMANDS]
-    commands += [
-        (f"{name} {inner}", made) for name, c in commands for inner, made in getattr(c, "commands", {}).items()
-    ]
-    options = [(name, option) for name, command in commands for option in command.params]
-    assert [f"{name} {option.name}" for name, option in options if not option.help] == []
+    options = [(words, option) for words in typed_words(COMMANDS) for option in command_at(words).params]
+    assert [f"{' '.join(words)} {option.name}" for words, option in options if not option.help] == []
+
+
+@pytest.mark.parametrize("words", sorted(typed_words(COMMANDS)), ids=" ".join)
+def test_a_command_says_what_it_does(words: tuple[str, ...]) -> None:
+    assert command_at(words).name == words[-1]
+    assert (command_at(words).help or "").rstrip().endswith(".")
 
 
 def test_every_setting_of_a_queue_is_set_by_its_option(command_line: CommandLine) -> None:

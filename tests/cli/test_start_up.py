@@ -8,12 +8,16 @@ import sys
 import pytest
 
 from app.cli.lazy_commands import COMMANDS
+from tests.cli.command_names import modules
 from tests.peeklock_process import environment
 from tests.servers import TIMEOUT_SECONDS
 
 NOTHING_LISTENS = ("--url", "http://127.0.0.1:1")
 SLOW = ("asyncio", "fastapi", "pydantic", "pygments", "rich", "sqlalchemy", "structlog", "app.store")
 """Modules that take a tenth of a second together, or more, and that no command of a client needs."""
+
+OF_FIELDS = ("app.cli.field_options", "app.domain", "app.wire")
+"""Modules that take a fifth of a command's start together, and that only options for the fields of a request need."""
 
 REPORT = """
 import sys
@@ -93,6 +97,36 @@ def test_help_and_version_import_no_http_client(command: tuple[str, ...]) -> Non
     assert imported_by(*command).isdisjoint((*SLOW, "httpx"))
 
 
-def test_the_version_imports_no_command() -> None:
-    modules = {module.partition(":")[0] for module in COMMANDS.values()}
-    assert imported_by("--version").isdisjoint(f"app.cli.{module}" for module in modules)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("queue", "list"),
+        ("queue", "show", "orders"),
+        ("queue", "delete", "orders", "--yes"),
+        ("queue", "purge", "orders", "--yes"),
+        ("receive", "orders"),
+        ("browse", "orders"),
+        ("watch", "orders"),
+        ("topic", "list"),
+        ("subscription", "list", "news"),
+        ("dead-letter", "list", "orders"),
+        ("dead-letter", "redrive", "orders"),
+        ("transaction", "open"),
+        ("state", "get", "total"),
+        ("archive", "list"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_without_options_for_fields_imports_no_wire_structs(command: tuple[str, ...]) -> None:
+    imported = imported_by(*command, *NOTHING_LISTENS)
+    assert "httpx" in imported
+    assert imported.isdisjoint(OF_FIELDS)
+
+
+@pytest.mark.parametrize("command", [("--version",), ("lost",), ("queue", "lost")], ids=" ".join)
+def test_no_command_is_imported_if_none_runs(command: tuple[str, ...]) -> None:
+    assert imported_by(*command).isdisjoint(modules(COMMANDS))
+
+
+def test_the_help_of_a_group_imports_only_its_commands() -> None:
+    assert imported_by("queue") & modules(COMMANDS) == modules({"queue": COMMANDS["queue"]}) | {"app.cli.selections"}

@@ -1,0 +1,23 @@
+"""`peeklock queue create | update`: queues with their settings."""
+
+from typing import Any
+
+from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path
+from app.cli.creating import IfNotExists, create
+from app.cli.field_options import SettingsGroup
+from app.cli.option_groups import with_options
+from app.wire.queues import QueueSettingsBody
+
+
+@with_options(settings=SettingsGroup(QueueSettingsBody), client=CONNECTION)
+def create_queue(
+    name: QueueName, client: ApiClient, settings: dict[str, Any], if_not_exists: IfNotExists = False
+) -> None:
+    """Create a queue that does not exist yet. `queue update` changes an existing one."""
+    create(client, queue_path(name), settings, if_not_exists)
+
+
+@with_options(settings=SettingsGroup(QueueSettingsBody, resets=True), client=CONNECTION)
+def update_queue(name: QueueName, client: ApiClient, settings: dict[str, Any]) -> None:
+    """Change these settings of a queue and keep the others."""
+    client.printer.fields(client.call("PATCH", queue_path(name), settings))
