@@ -1,5 +1,7 @@
 """The command line: `peeklock`."""
 
+import gc
+
 import typer
 
 from app import __version__
@@ -30,6 +32,11 @@ def peeklock(
     """Peeklock: a message broker over plain HTTP."""
 
 
+COLLECTION_THRESHOLD = 50_000
+"""By default, the garbage collector would run forty times while a command is imported, and find nothing."""
+
+
 def main() -> None:
     """Run the command that was typed."""
+    gc.set_threshold(COLLECTION_THRESHOLD)
     app()
