@@ -6,12 +6,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from msgspec import UNSET
 
 from peeklock_client.connection import Connection
-from peeklock_client.errors import LockLost, PeeklockError, problem_of
+from peeklock_client.errors import LockLost, NotFound, PeeklockError, SettlementRefused, error_of, problem_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.receive_context import ReceiveContext
 
@@ -24,7 +24,7 @@ MIN_RENEWAL_SECONDS = 0.05
 """The shortest pause between two requests, even if locks are shorter."""
 
 PAUSE_SECONDS = 0.5
-"""How long to wait after a renewal that failed."""
+"""How long to wait after a renewal that failed, or that the server refused for now."""
 
 MAX_RENEWALS = 1000
 """Renewals in one request."""
@@ -54,6 +54,7 @@ class LockKeeper:
         self._has_messages = asyncio.Event()
         # A receive that is completing when its renewal is refused gets its outcome from the answer to its settlement.
         self._refused = WeakSet[ReceiveContext[Any]]()
+        self._retry_at = WeakKeyDictionary[ReceiveContext[Any], float]()
 
     def wake(self) -> None:
         """Check the locks again, because new messages were received."""
@@ -66,12 +67,12 @@ class LockKeeper:
             if not held:
                 await self._wait_for_messages()
                 continue
-            next_renewal = min(context.lock_seconds - RENEW_SHARE * context.lock_duration for context in held)
+            next_renewal = min(map(self._seconds_until_due, held))
             if next_renewal > 0:
                 # A message that arrives during the wait may have a shorter lock.
                 await self._wait_for_messages(max(next_renewal, MIN_RENEWAL_SECONDS))
                 continue
-            due = [context for context in held if context.lock_seconds <= RENEW_SHARE * context.lock_duration]
+            due = [context for context in held if self._seconds_until_due(context) <= 0]
             await self._renew(due[:MAX_RENEWALS])
             await asyncio.sleep(MIN_RENEWAL_SECONDS)
 
@@ -84,6 +85,10 @@ class LockKeeper:
                     self._lost(context, LockLost(problem_of(410, ENDED, "lock-lost")))
             ends = [context.lock_seconds for context in active if context.lock_seconds > 0]
             await self._wait_for_messages(min(ends, default=None))
+
+    def _seconds_until_due(self, context: ReceiveContext[Any]) -> float:
+        by_its_lock = context.lock_seconds - RENEW_SHARE * context.lock_duration
+        return max(by_its_lock, self._retry_at.get(context, 0.0) - asyncio.get_running_loop().time())
 
     async def _wait_for_messages(self, seconds: float | None = None) -> None:
         """Return when new messages were received, or after this time."""
@@ -110,6 +115,15 @@ class LockKeeper:
             if isinstance(result, answers.RenewedResult):
                 context.note_renewal(result, asked_at)
             elif isinstance(result, answers.RefusedResult):
-                self._refused.add(context)
-                if context.is_active:
-                    self._lost(context, LockLost(result.problem))
+                self._note_refusal(context, result.problem)
+
+    def _note_refusal(self, context: ReceiveContext[Any], problem: answers.Problem) -> None:
+        """Report a lock whose token has ended. After any other refusal, the lock still holds and its renewal is tried again."""
+        error = error_of(problem)
+        if not isinstance(error, SettlementRefused | NotFound):
+            log.warning("queue %s: a lock was not renewed: %s", self._queue, error)
+            self._retry_at[context] = asyncio.get_running_loop().time() + PAUSE_SECONDS
+            return
+        self._refused.add(context)
+        if context.is_active:
+            self._lost(context, LockLost(problem))
