@@ -38,6 +38,7 @@ class Broker:
     groups: str = ""
     lock_ends: dict[str, float] = field(default_factory=dict)
     too_late: list[str] = field(default_factory=list)
+    most_in_answer: int = 1000
     commits_now: int = 0
     most_commits: int = 0
 
@@ -59,7 +60,7 @@ class Broker:
         if kind == "recover":
             missed, self.missed = self.missed, []
             return httpx.Response(200, json={"messages": missed})
-        count = min(body["max_messages"], self.stored)
+        count = min(body["max_messages"], self.stored, self.most_in_answer)
         if not count:
             await self._wait(body["wait_seconds"])
         self.stored -= count

@@ -34,7 +34,9 @@ class SubscriberOptions:
     """The options of one handler.
 
     At most `max_workers` handlers run at a time. A handler that returns messages counts until they are stored. One request
-    receives at most `fetch_batch_size` messages, and at most `overfetch_factor` times as many wait in this process.
+    receives at most `fetch_batch_size` messages, and at most `overfetch_factor` times as many wait in this process. While
+    the bodies of the messages in hand have `max_bytes` or more, none is received. One answer may exceed `max_bytes`, by no
+    more than `PEEKLOCK_MAX_ANSWER_BYTES` of the server, or by a single message that is larger.
     `lock_seconds` is the length of a lock, which is renewed at half of it; the default is the setting of the queue. A message
     that was delivered more than `max_deliveries` times is dead-lettered without being processed. With `sequential_groups`,
     messages with the same `group_id` are processed one after the other. Settlements wait up to `flush_seconds` to share a
@@ -46,6 +48,7 @@ class SubscriberOptions:
     max_workers: int = 10
     fetch_batch_size: int = 50
     overfetch_factor: float = 1.5
+    max_bytes: int = 64 << 20
     wait_seconds: float = 20.0
     lock_seconds: float | None = None
     max_deliveries: int | None = None
@@ -59,6 +62,8 @@ class SubscriberOptions:
             raise ValueError(
                 "A worker needs max_workers >= 1, fetch_batch_size from 1 to 1000 and overfetch_factor >= 1."
             )
+        if self.max_bytes < 1:
+            raise ValueError("A worker needs max_bytes >= 1.")
 
     @property
     def capacity(self) -> int:
@@ -74,6 +79,7 @@ class SubscriberFields(TypedDict, total=False):
     max_workers: int
     fetch_batch_size: int
     overfetch_factor: float
+    max_bytes: int
     wait_seconds: float
     lock_seconds: float | None
     max_deliveries: int | None

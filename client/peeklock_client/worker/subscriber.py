@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any
 
 from msgspec import UNSET
@@ -28,6 +29,7 @@ from peeklock_client.worker.missed_messages import MissedMessages
 from peeklock_client.worker.options import SubscriberOptions
 from peeklock_client.worker.processing import Processing
 from peeklock_client.worker.report import WorkerReport
+from peeklock_client.worker.room import Room
 from peeklock_client.worker.settlement_buffer import MAX_SETTLEMENTS, SettlementBuffer, entries_of
 
 log = logging.getLogger("peeklock.worker")
@@ -62,6 +64,7 @@ class Subscriber:
         self._waiting: deque[ReceiveContext[Any]] = deque()
         self._lanes: dict[str, deque[ReceiveContext[Any]]] = {}
         self._running: dict[ReceiveContext[Any], asyncio.Task[None]] = {}
+        self._room = Room(options)
         self._settling: set[ReceiveContext[Any]] = set()
         self._free = options.max_workers
         self._changed = asyncio.Event()
@@ -193,15 +196,11 @@ class Subscriber:
                 await asyncio.sleep(self._options.flush_seconds)
 
     async def _wait_for_room(self) -> int:
-        """Return how many messages to fetch, once there is room for half a batch (S2.15)."""
-        while (limit := self._room()) * 2 < self._options.fetch_batch_size:
+        """Return how many messages to fetch, once there is room."""
+        while not (limit := self._room.limit(len(self._waiting) + sum(map(len, self._lanes.values())), self._held())):
             self._changed.clear()
             await self._changed.wait()
         return limit
-
-    def _room(self) -> int:
-        waiting = len(self._waiting) + sum(map(len, self._lanes.values()))
-        return min(self._options.fetch_batch_size, self._options.capacity - waiting)
 
     async def _fetch(self, limit: int, wait_seconds: float) -> int:
         """Receive messages, send the waiting settlements, and return the number of messages.
@@ -265,9 +264,11 @@ class Subscriber:
         self._settlements.finish(taken, answer.results)
         return True
 
+    def _held(self) -> Iterator[ReceiveContext[Any]]:
+        return chain(self._waiting, *self._lanes.values(), self._running)
+
     def _all_locked(self) -> list[ReceiveContext[Any]]:
-        lanes = (context for lane in self._lanes.values() for context in lane)
-        return [context for context in (*self._waiting, *lanes, *self._running) if not context.has_ended]
+        return [context for context in self._held() if not context.has_ended]
 
     def _drop(self, context: ReceiveContext[Any], error: Refusal) -> None:
         """Fault the receive of a message whose lock is lost, and cancel its handler."""
@@ -281,7 +282,9 @@ class Subscriber:
 
     def _accept(self, views: list[answers.MessageView]) -> None:
         self.report.received += len(views)
-        self._waiting.extend([receive_context(view, self._settlements) for view in views])
+        received = [receive_context(view, self._settlements) for view in views]
+        self._room.note_received(received)
+        self._waiting.extend(received)
         self._start_waiting()
         self._locks.wake()
 
@@ -326,6 +329,7 @@ class Subscriber:
         if self._running.get(context) is task:
             del self._running[context]
             self._settling.discard(context)
+        self._changed.set()
 
     async def _process(self, context: ReceiveContext[Any]) -> None:
         """Call the handler, settle the message, and free the handler for the next message.
