@@ -315,6 +315,27 @@ def test_a_worker_tries_again_soon_after_an_error_however_long_an_earlier_one_la
     run_virtually(scenario())
 
 
+def test_settlements_wait_longer_after_each_error_and_no_longer_after_a_success() -> None:
+    broker, fails, times = Broker(stored=9), iter([True, True, True, False, True]), list[float]()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/settle"):
+            return await broker.answer(request)
+        times.append(asyncio.get_running_loop().time())
+        if next(fails, False):
+            return httpx.Response(422, json=refused("", 422, "invalid-request")["problem"])
+        return await broker.answer(request)
+
+    async def handle(body: int) -> None:
+        await asyncio.sleep(1)
+
+    report = run_worker(answer, handle, max_workers=1, wait_seconds=300)
+    # Each message takes a second. After the errors of 1, 2 and 3 the next settlement waits for 0.5, 1 and 2 seconds, so 4 and
+    # 5 share a request. It succeeds, so the error of 6 makes the settlement of 7 wait for 0.5 seconds, not for 4.
+    assert [round(at) for at in times] == [1, 2, 3, 5, 6, 7, 8, 9]
+    assert (report.completed, report.refused) == (5, 4)
+
+
 def test_a_worker_outlives_a_server_that_is_away() -> None:
     broker = Broker(stored=0)
 
