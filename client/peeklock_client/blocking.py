@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack
@@ -28,25 +28,27 @@ class BlockingClient:
         self, url: str | None = None, api_key: str | None = None, *, retries: RetryLimits | None = None
     ) -> None:
         self._make = partial(Client, url, api_key, retries=retries)
-        self._portal_context: AbstractContextManager[BlockingPortal] | None = None
+        self._thread: ExitStack | None = None
         self._portal: BlockingPortal | None = None
         self._client: Client | None = None
 
     def __enter__(self) -> Self:
-        self._portal_context = start_blocking_portal()
-        self._portal = self._portal_context.__enter__()
-        self._client = self._portal.call(self._make)
+        with ExitStack() as thread:
+            portal = thread.enter_context(start_blocking_portal())
+            self._client = portal.call(self._make)
+            self._portal = portal
+            self._thread = thread.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._portal_context is not None
+        assert self._thread is not None
         try:
             self._call(self._opened().close)
         finally:
-            self._portal_context.__exit__(kind, error, trace)
-            self._client = self._portal = None
+            self._thread.__exit__(kind, error, trace)
+            self._client = self._portal = self._thread = None
 
     def queue(self, name: str) -> BlockingQueue:
         """Return the queue of this name. Sends no request, so the queue need not exist."""

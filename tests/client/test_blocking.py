@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
@@ -89,3 +90,24 @@ def test_a_request_gets_its_reply(queue: BlockingQueue) -> None:
 def test_a_closed_client_says_so(server_url: str) -> None:
     with pytest.raises(RuntimeError, match="inside its `with` block"):
         BlockingClient(server_url).queue("orders")
+
+
+def test_a_client_that_cannot_be_opened_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "gopher://proxy.test")
+    before = threading.enumerate()
+    client = BlockingClient("http://peeklock.test")
+    with pytest.raises(ValueError, match="gopher"):
+        client.__enter__()
+    assert threading.enumerate() == before
+    with pytest.raises(RuntimeError, match="inside its `with` block"):
+        client.queue("orders")
+
+
+def test_a_client_is_opened_after_an_attempt_that_failed(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = BlockingClient(server_url)
+    with monkeypatch.context() as patch:
+        patch.setenv("ALL_PROXY", "gopher://proxy.test")
+        with pytest.raises(ValueError, match="gopher"):
+            client.__enter__()
+    with client:
+        assert client.queue(f"queue-{uuid4().hex[:12]}").create()
