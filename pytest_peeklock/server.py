@@ -57,6 +57,7 @@ class ServerProcess:
     def __init__(self) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # `stop` closes it
         self._turn = threading.Lock()
+        self._calls = 0
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", START, str(ROOT / "app" / "__init__.py")],
             stdin=subprocess.PIPE,
@@ -80,9 +81,13 @@ class ServerProcess:
         self.stop()
 
     def call(self, name: str, *values: float) -> int:
-        """Send the server a command, and return its time afterwards, in microseconds since 1970. Raises `ServerFailed`."""
+        """Send the server a command, and return its time afterwards, in microseconds since 1970. Raises `ServerFailed`.
+
+        If a signal interrupts the call, as Ctrl-C or a time limit for tests does, the server still carries out the command.
+        """
         with self._turn:
-            self._write([name, *values])
+            self._calls += 1
+            self._write([self._calls, name, *values])
             return self._read()
 
     def stop(self) -> None:
@@ -109,11 +114,14 @@ class ServerProcess:
             raise self._failure() from error
 
     def _read(self) -> Any:
+        """Return the answer to the last command. Those to earlier commands, whose calls were interrupted, are dropped."""
         assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise self._failure()
-        answer = json.loads(line)
+        answer: dict[str, Any] = {}
+        while answer.get("call") != self._calls:
+            line = self._process.stdout.readline()
+            if not line:
+                raise self._failure()
+            answer = json.loads(line)
         if "error" in answer:
             raise ServerFailed(answer["error"])
         return answer["result"]

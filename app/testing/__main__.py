@@ -1,4 +1,7 @@
-"""Serves until standard input ends, and carries out its commands: one JSON array per line, each answered by a line."""
+"""Serves until standard input ends, and carries out its commands: one JSON array per line, each answered by a line.
+
+A command begins with a number, which its answer repeats.
+"""
 
 import asyncio
 import json
@@ -22,10 +25,11 @@ async def main() -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin.buffer)
     embedded = EmbeddedServer()
     async with serve(embedded) as url:
-        _answer({"result": url})
+        _answer(0, {"result": url})
         # The input ends when the writing process ends, at the latest.
         while (line := await commands.readline()) and (command := json.loads(line)) != STOP:
-            _answer(await _carry_out(embedded, *command))
+            number, *call = command
+            _answer(number, await _carry_out(embedded, *call))
 
 
 async def _carry_out(embedded: EmbeddedServer, name: str, seconds: float = 0) -> Mapping[str, Any]:
@@ -44,8 +48,8 @@ async def _carry_out(embedded: EmbeddedServer, name: str, seconds: float = 0) ->
     return {"result": embedded.now()}
 
 
-def _answer(answer: Mapping[str, Any]) -> None:
-    sys.stdout.write(f"{json.dumps(answer)}\n")
+def _answer(number: int, answer: Mapping[str, Any]) -> None:
+    sys.stdout.write(f"{json.dumps({'call': number, **answer})}\n")
     sys.stdout.flush()
 
 

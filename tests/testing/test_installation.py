@@ -107,6 +107,40 @@ def test_user():
     assert run.passed, run.output
 
 
+INTERRUPTED = """
+import os, signal, sys, threading, pytest
+from pytest_peeklock import ServerProcess
+
+class Interrupted(Exception):
+    pass
+
+def interrupt(number, frame):
+    raise Interrupted
+
+def interrupt_the_read_of(thread):
+    while sys._current_frames()[thread].f_code.co_name != "_read":
+        pass
+    signal.pthread_kill(thread, signal.SIGUSR1)
+
+def test_user():
+    signal.signal(signal.SIGUSR1, interrupt)
+    with ServerProcess() as server:
+        before = server.call("now")
+        os.kill(server._process.pid, signal.SIGSTOP)
+        threading.Thread(target=interrupt_the_read_of, args=[threading.get_ident()], daemon=True).start()
+        with pytest.raises(Interrupted):
+            server.call("unknown")
+        os.kill(server._process.pid, signal.SIGCONT)
+        assert server.call("advance", 3600) - before >= 3600 * 1_000_000
+        assert server.call("now") - before >= 3600 * 1_000_000
+"""
+
+
+def test_a_call_that_is_interrupted_leaves_its_answer_to_no_other(run_tests: RunTests) -> None:
+    run = run_tests(INTERRUPTED)
+    assert run.passed, run.output
+
+
 def test_each_process_of_a_distributed_run_has_a_server_of_its_own(run_tests: RunTests, tmp_path: Path) -> None:
     run = run_tests(
         USE.replace("def test_user(peeklock)", '@__import__("pytest").mark.parametrize("n", range(4))\ndef test_user(peeklock, n)')
