@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
 
 from app.api.application import build_application
-from app.api.http.metrics import MAX_COUNTED_QUEUES, MAX_NAMED_QUEUES, Metrics, MetricsSnapshot
-from app.api.http.queue_statistics import TIMEOUT_SECONDS
+from app.api.http.message_counters import MAX_COUNTED_QUEUES
+from app.api.http.metrics import MAX_NAMED_QUEUES, Metrics, MetricsSnapshot
+from app.api.http.metrics_page import MetricsPage
+from app.api.http.queue_statistics import TIMEOUT_SECONDS, QueueStatistics
 from app.api.http.request_id import RequestIdMiddleware
 from app.broker.queue_cache import QueueCache
 from app.broker.queues import QueueWithCounts
@@ -121,6 +124,76 @@ def test_the_messages_of_very_many_queues_count_in_totals_only() -> None:
     assert f'peeklock_message_events_total{{event="sent"}} {MAX_COUNTED_QUEUES + 2}.0' in lines
     named = [line for line in lines if line.startswith("peeklock_queue_message_events_total{")]
     assert named == ['peeklock_queue_message_events_total{event="sent",queue="queue-1"} 1.0']
+
+
+def event_series(metrics: Metrics, snapshot: MetricsSnapshot) -> list[str]:
+    """Return the series of message events, in total and by queue."""
+    lines = metrics.render(snapshot).decode().splitlines()
+    return [line.removeprefix("peeklock_") for line in lines if "message_events_total{" in line]
+
+
+def test_a_deleted_queue_leaves_its_series_to_a_new_one() -> None:
+    metrics, new = Metrics(), MAX_COUNTED_QUEUES + 1
+    for number in range(1, new):
+        metrics.count_messages(number, "sent", 2)
+    remaining = MetricsSnapshot([listed_queue(number) for number in (1, new)], "none")
+    metrics.free_deleted_queues(remaining)
+    metrics.count_messages(new, "sent", 3)
+    metrics.count_messages(1, "sent")
+    assert event_series(metrics, remaining) == [
+        f'message_events_total{{event="sent"}} {MAX_COUNTED_QUEUES * 2 + 4}.0',
+        'queue_message_events_total{event="sent",queue="queue-1"} 3.0',
+        f'queue_message_events_total{{event="sent",queue="queue-{new}"}} 3.0',
+    ]
+
+
+def test_a_process_counts_each_of_many_queues_that_live_shortly() -> None:
+    metrics = Metrics()
+    for number in range(1, 2 * MAX_COUNTED_QUEUES, 500):
+        for queue_id in range(number, number + 500):
+            metrics.count_messages(queue_id, "sent", 5)
+        snapshot = MetricsSnapshot([listed_queue(number + 499)], "none")
+        metrics.free_deleted_queues(snapshot)
+        assert event_series(metrics, snapshot)[1:] == [
+            f'queue_message_events_total{{event="sent",queue="queue-{number + 499}"}} 5.0'
+        ]
+
+
+@pytest.mark.parametrize("change", [{"queues": None}, {"is_slow": True}, {"queues": []}])
+def test_a_series_stays_while_the_queues_are_not_known(change: dict[str, Any]) -> None:
+    metrics, snapshot = Metrics(), MetricsSnapshot([listed_queue(1), listed_queue(3)], "none")
+    for number in (1, 3):
+        metrics.count_messages(number, "sent")
+    metrics.free_deleted_queues(replace(MetricsSnapshot([listed_queue(3)], "none"), **change))
+    assert len(event_series(metrics, snapshot)) == 3
+
+
+def test_a_queue_that_is_newer_than_the_known_ones_keeps_its_series() -> None:
+    metrics = Metrics()
+    metrics.count_messages(7, "sent")
+    metrics.free_deleted_queues(MetricsSnapshot([listed_queue(6)], "none"))
+    assert len(event_series(metrics, MetricsSnapshot([listed_queue(7)], "none"))) == 2
+
+
+class KnownStatistics(QueueStatistics):
+    """Statistics that return a snapshot of one queue."""
+
+    def __init__(self, queue_id: int) -> None:
+        self.known = MetricsSnapshot([listed_queue(queue_id)], "none")
+
+    async def snapshot(self) -> MetricsSnapshot:
+        return self.known
+
+
+async def test_an_answer_frees_the_series_of_deleted_queues(api: ApiServer) -> None:
+    metrics, new = Metrics(), MAX_COUNTED_QUEUES + 1
+    page = MetricsPage(metrics, KnownStatistics(new), api.clock)
+    for number in range(1, new + 1):
+        metrics.count_messages(number, "sent")
+    series = f'peeklock_queue_message_events_total{{event="sent",queue="queue-{new}"}} 1.0'
+    assert series not in (await page.read(per_queue=True)).decode()
+    metrics.count_messages(new, "sent")
+    assert series in (await page.read(per_queue=True)).decode()
 
 
 def test_no_created_series_is_exposed() -> None:

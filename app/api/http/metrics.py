@@ -6,14 +6,14 @@ set before this module is imported. Values of the store, such as the depth of a 
 
 import os
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from app.api.http.message_counters import MessageCounters, with_names
 from app.broker.queues import QueueWithCounts
 from app.domain.instant import to_seconds
 
@@ -23,15 +23,6 @@ BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered", "blocked", "uncommitted")
 MAX_NAMED_QUEUES = 1000
 """Queues with their own series, the first by name. Totals include all queues."""
-
-MAX_COUNTED_QUEUES = 2000
-"""Queues whose messages a process counts one by one, the first that it serves. Those of the others count in totals only."""
-
-OTHER_QUEUES = "0"
-"""The id under which messages of all other queues are counted. No queue has it."""
-
-MESSAGE_EVENTS = "peeklock_queue_message_events"
-"""The counter that processes keep, by queue id. Answers have its totals, and its series by the name of the queue."""
 
 disable_created_metrics()  # series of when a series began
 
@@ -83,11 +74,7 @@ class Metrics:
             buckets=BATCH_SIZE_BUCKETS, registry=self._registry,
         )  # fmt: skip
         self._by_statement: dict[str, Histogram] = {}
-        self._message_events = Counter(
-            MESSAGE_EVENTS, "What has happened to messages.", ("queue", "event"), registry=self._registry
-        )
-        self._by_queue_and_event: dict[tuple[int, str], Counter] = {}
-        self._counted_queues: set[int] = set()
+        self._messages = MessageCounters(self._registry)
         self._passes = Counter(
             "peeklock_passes", "Background passes by name and outcome.", ("name", "outcome"), registry=self._registry
         )
@@ -113,17 +100,13 @@ class Metrics:
     def count_messages(self, queue_id: int, event: str, amount: int = 1) -> None:
         """Add `amount` to the number of messages of a queue to which this has happened (see `Counters`)."""
         if amount:
-            series = self._by_queue_and_event.get((queue_id, event))
-            if series is None:
-                series = self._message_series(queue_id, event)
-            series.inc(amount)
+            self._messages.count(queue_id, event, amount)
 
-    def _message_series(self, queue_id: int, event: str) -> Counter:
-        if queue_id not in self._counted_queues and len(self._counted_queues) >= MAX_COUNTED_QUEUES:
-            return self._message_events.labels(OTHER_QUEUES, event)
-        self._counted_queues.add(queue_id)
-        series = self._by_queue_and_event[queue_id, event] = self._message_events.labels(str(queue_id), event)
-        return series
+    def free_deleted_queues(self, snapshot: MetricsSnapshot) -> None:
+        """Let other queues be counted instead of those that do not exist any more."""
+        if snapshot.queues and not snapshot.is_slow:
+            existing = {one.queue.id for one in snapshot.queues}
+            self._messages.free_deleted(existing, max(existing))
 
     def record_batch(self, statement: str, entries: int) -> None:
         """Record a statement that served `entries` requests."""
@@ -158,32 +141,12 @@ class _NamedQueues:
 
     def collect(self) -> Iterable[Metric]:
         """Yield what was counted, as `prometheus_client` expects."""
-        for metric in self._counted.collect():
-            if metric.name == MESSAGE_EVENTS:
-                yield from self._message_events(metric)
-            else:
-                yield metric
+        return with_names(self._counted.collect(), self._names())
 
-    def _message_events(self, metric: Metric) -> Iterable[Metric]:
-        totals: defaultdict[str, float] = defaultdict(float)
-        named = CounterMetricFamily(MESSAGE_EVENTS, metric.documentation, labels=("queue", "event"))
-        names = self._names()
-        for sample in metric.samples:
-            event, queue_id = sample.labels["event"], sample.labels["queue"]
-            totals[event] += sample.value
-            if queue_id in names:
-                named.add_metric((names[queue_id], event), sample.value)
-        total = CounterMetricFamily("peeklock_message_events", metric.documentation, labels=("event",))
-        for event, value in sorted(totals.items()):
-            total.add_metric((event,), value)
-        yield total
-        if names:
-            yield named
-
-    def _names(self) -> dict[str, str]:
+    def _names(self) -> dict[int, str]:
         if not self._snapshot.per_queue:
             return {}
-        return {str(one.queue.id): one.queue.name for one in (self._snapshot.queues or ())[:MAX_NAMED_QUEUES]}
+        return {one.queue.id: one.queue.name for one in (self._snapshot.queues or ())[:MAX_NAMED_QUEUES]}
 
 
 class _SnapshotCollector:

@@ -31,4 +31,5 @@ class MetricsPage:
 
     async def _render(self, per_queue: bool) -> bytes:
         snapshot = replace(await self._statistics.snapshot(), per_queue=per_queue)
+        self._metrics.free_deleted_queues(snapshot)
         return await asyncio.to_thread(self._metrics.render, snapshot)
