@@ -44,7 +44,7 @@ IN_OTHER_TABLES = frozenset((
     # The defaults of settings.
     "queue.DEFAULT_ARCHIVE_RETENTION", "state.DEFAULT_RETENTION", "volatile_buffer.MAX_BYTES", "weight.MAX_RESPONSE_BYTES",
     # docs/metrics.md.
-    "queue_statistics.CACHE_SECONDS", "metrics.MAX_NAMED_QUEUES", "metrics.MAX_COUNTED_QUEUES",
+    "queue_statistics.CACHE_SECONDS", "metrics.MAX_NAMED_QUEUES", "message_counters.MAX_COUNTED_QUEUES",
 ))  # fmt: skip
 
 INSIDE = frozenset((
