@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from uuid import uuid4
 
 import pytest
 from peeklock_client import Client, Queue
+from peeklock_client.generated import requests
 
+from tests.bounds import bounded
 from tests.databases import RunResources
 from tests.peeklock_process import PeeklockProcess
 
 SERVER_VARIABLE = "PEEKLOCK_TEST_SERVER_URL"
 """Names a server with an embedded database that is to be used, instead of a new one for each module."""
+
+POLL_SECONDS, MAX_POLLS = 0.05, 1200
 
 NewQueue = Callable[[], Queue]
 
@@ -77,11 +83,28 @@ async def any_queue(any_client: Client) -> Queue:
     return await new_queue(any_client)
 
 
-async def new_queue(client: Client) -> Queue:
+async def new_queue(client: Client, settings: requests.QueueSettingsBody | None = None) -> Queue:
     """Create a queue with a name of its own."""
     queue = client.queue(f"queue-{uuid4().hex[:12]}")
-    assert await queue.create()
+    assert await queue.create(settings)
     return queue
+
+
+async def new_patient_queue(client: Client) -> Queue:
+    """Create a queue that dead-letters no message, however often a lock ends on a machine that is busy."""
+    return await new_queue(client, requests.QueueSettingsBody(max_delivery_count=1000))
+
+
+async def until_empty(queue: Queue) -> None:
+    """Return when no message is available or locked. Fail if the queue does not become smaller for many polls."""
+    least = math.inf
+    while least:
+        for _ in bounded(f"the queue still has {least} messages", MAX_POLLS):
+            counts = (await queue.status()).counts
+            if counts.available + counts.locked < least:
+                least = counts.available + counts.locked
+                break
+            await asyncio.sleep(POLL_SECONDS)
 
 
 @pytest.fixture(autouse=True)

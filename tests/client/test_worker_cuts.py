@@ -14,7 +14,7 @@ from peeklock_client import Client, NewMessage, Queue, RetryLimits, Worker
 from peeklock_client.worker.report import WorkerReport
 
 from tests.bounds import bounded
-from tests.client.conftest import new_queue
+from tests.client.conftest import new_patient_queue, new_queue, until_empty
 from tests.databases import RunResources
 from tests.faults.proxies import FaultyProxy
 from tests.peeklock_process import PeeklockProcess
@@ -72,17 +72,12 @@ async def until_locks_have_ended(client: Client) -> None:
 async def results_of(queue: Queue) -> list[int]:
     """Receive and delete what the handlers have sent."""
     found: list[int] = []
-    while messages := await queue.receive_and_delete(1000):
-        found += [message.body for message in messages]
-    return found
-
-
-async def until_empty(queue: Queue) -> None:
     for _ in bounded("the queue still has messages", MAX_POLLS):
+        found += [message.body for message in await queue.receive_and_delete(1000)]
         counts = (await queue.status()).counts
         if not counts.available and not counts.locked:
-            return
-        await asyncio.sleep(POLL_SECONDS)
+            break
+    return found
 
 
 @asynccontextmanager
@@ -97,14 +92,14 @@ async def working(client: Client, orders: Queue, results: Queue) -> AsyncIterato
         await until_empty(orders)
     finally:
         await cut.worker.stop()
-    assert sorted(await results_of(results)) == [*range(MESSAGES)]
     assert (await orders.status()).counts.dead_lettered == 0
+    assert sorted(await results_of(results)) == [*range(MESSAGES)]
 
 
 @pytest.mark.faults("short")
 @pytest.mark.behaviour("S2.9", "S2.25", "S0.24")
 async def test_a_worker_that_is_cut_off_from_the_server_loses_nothing(any_server_url: str, any_client: Client) -> None:
-    orders, results = [await new_queue(any_client) for _ in range(2)]
+    orders, results = [await new_patient_queue(any_client) for _ in range(2)]
     port = urlsplit(any_server_url).port
     assert port is not None
     proxy = FaultyProxy(port)
@@ -155,7 +150,7 @@ async def test_workers_lose_nothing_while_the_server_is_cut_off_from_redis(
         server = await asyncio.to_thread(PeeklockProcess, directory, **settings)
         try:
             async with Client(server.url) as client:
-                orders, results = [await new_queue(client) for _ in range(2)]
+                orders, results = [await new_patient_queue(client) for _ in range(2)]
                 async with working(client, orders, results) as cut:
                     await until(lambda: cut.waiting == 10, "no handler waits")
                     for begin_fault, end_fault in ((proxy.pause, proxy.resume), (proxy.cut, proxy.cut)):

@@ -14,12 +14,19 @@ import pytest
 from peeklock_client import Client, Queue
 
 from tests.bounds import bounded
+from tests.client.conftest import new_patient_queue, until_empty
 from tests.client.logging_worker import LOCK_SECONDS
 from tests.peeklock_process import environment
 
 MESSAGES = 3000
 POLL_SECONDS, MAX_POLLS = 0.05, 1200
 Start = Callable[[], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+async def any_queue(any_client: Client) -> Queue:
+    """A new queue on each store in turn, which dead-letters nothing."""
+    return await new_patient_queue(any_client)
 
 
 @pytest.fixture
@@ -62,14 +69,6 @@ def working(directory: Path) -> int:
 async def until_all_work(directory: Path, workers: int) -> None:
     for _ in bounded("a worker processes nothing", MAX_POLLS):
         if working(directory) >= workers:
-            return
-        await asyncio.sleep(POLL_SECONDS)
-
-
-async def until_empty(queue: Queue) -> None:
-    for _ in bounded("the queue still has messages", MAX_POLLS):
-        counts = (await queue.status()).counts
-        if not counts.available and not counts.locked:
             return
         await asyncio.sleep(POLL_SECONDS)
 

@@ -24,6 +24,12 @@ async def wait_until(condition: Callable[[], object], what: str, timeout_seconds
         await asyncio.sleep(POLL_SECONDS)
 
 
+async def wait_for_count(count: Callable[[], int], expected: int, what: str) -> None:
+    """Return once a count has grown to this number; fail when it does not grow for as long as anything may take."""
+    while (counted := count()) < expected:
+        await wait_until(lambda before=counted: count() > before, f"{what}: {counted} of {expected}")
+
+
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Do work without an end while the block runs; if it came to one, it failed, and so does the block."""

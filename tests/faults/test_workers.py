@@ -13,7 +13,7 @@ import pytest
 from tests.faults.database_access import remaining_messages
 from tests.faults.fleet import LONG_REDIS_TIMEOUT, ROOT, Fleet
 from tests.faults.history import FINAL
-from tests.faults.polling import wait_until
+from tests.faults.polling import wait_for_count, wait_until
 from tests.faults.retrying_client import RetryingClient
 from tests.peeklock_process import environment
 
@@ -63,6 +63,11 @@ async def send_some(client: RetryingClient, numbers: range) -> None:
         await client.send(f"m{number}", str(number).encode())
 
 
+def working(fleet: Fleet) -> int:
+    """Return how many workers have sent a request. From then on they end as they are told."""
+    return sum(log.stat().st_size > 0 for log in fleet.directory.glob("worker-*.log"))
+
+
 def completed(fleet: Fleet) -> int:
     """Return how many messages are completed, whether or not the answer was heard."""
     return sum(one.state == FINAL["complete"] for one in remaining_messages(fleet.database, fleet.queue))
@@ -77,12 +82,13 @@ async def test_workers_that_are_killed_and_stopped_keep_every_promise(
     await any_fleet.create_queue(server.url)
     sending = asyncio.create_task(send_all(any_fleet, server.url))
     killed, stopped, steady = [await start_worker(server.url) for _ in range(3)]
-    await wait_until(lambda: completed(any_fleet) >= MESSAGES // 6, "the workers work")
+    await wait_until(lambda: working(any_fleet) == 3, "every worker works")
+    await wait_for_count(lambda: completed(any_fleet), MESSAGES // 6, "messages are completed")
     killed.kill()
     stopped.send_signal(signal.SIGSTOP)
     await sending
     # What the two held comes back when its locks end. The one that was stopped still holds it, as far as it knows.
-    await wait_until(lambda: completed(any_fleet) == MESSAGES, "every message is completed")
+    await wait_for_count(lambda: completed(any_fleet), MESSAGES, "messages are completed")
     stopped.send_signal(signal.SIGCONT)
     for worker in (stopped, steady):
         worker.terminate()
