@@ -35,6 +35,8 @@ class Connection:
     async def rollback(self) -> None: ...
 
     async def close(self) -> None:
+        if self._server.is_away:
+            raise StoreUnavailable("The server is away.")
         self.has_left = True
 
     def terminate(self) -> None:
@@ -139,3 +141,12 @@ async def test_a_release_closes_a_usable_connection_and_takes_no_lock_again(
 async def test_a_release_without_a_lock_changes_nothing(server: Server, advisory_lock: AdvisoryLock) -> None:
     await advisory_lock.release()
     assert server.connections == []
+
+
+async def test_a_release_closes_the_connection_while_the_server_is_away(
+    server: Server, advisory_lock: AdvisoryLock
+) -> None:
+    await advisory_lock.acquire("acquire_exclusive")
+    server.is_away = True
+    await advisory_lock.release()
+    assert not server.connections[0].is_open

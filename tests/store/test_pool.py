@@ -17,6 +17,7 @@ class Connection:
         self.is_usable = True
         self.is_open = True
         self.has_left = False
+        self.cannot_leave: BaseException | None = None
         self.ran: list[str] = []
 
     async def fetch(self, name: str, /, **values: Any) -> Any:
@@ -40,6 +41,8 @@ class Connection:
         await self.fetch("rollback")
 
     async def close(self) -> None:
+        if self.cannot_leave is not None:
+            raise self.cannot_leave
         self.has_left = True
 
     def terminate(self) -> None:
@@ -199,6 +202,25 @@ async def test_close_ends_usable_connections_politely_and_closes_all() -> None:
     await pool.close()
     assert [connection.has_left for connection in server.connections] == [True, False]
     assert [connection.is_open for connection in server.connections] == [False, False]
+
+
+async def test_close_ends_all_connections_while_the_server_is_away() -> None:
+    server = Server(1, 2, 3)
+    pool = server.pool(3)
+    await asyncio.gather(*(pool.fetch("a") for _ in range(3)))
+    server.connections[1].cannot_leave = StoreUnavailable("The server is away.")
+    await pool.close()
+    assert [connection.is_open for connection in server.connections] == [False] * 3
+
+
+async def test_a_connection_whose_goodbye_is_cancelled_is_closed() -> None:
+    server = Server(1)
+    pool = server.pool()
+    await pool.fetch("a")
+    server.connections[0].cannot_leave = asyncio.CancelledError()
+    with pytest.raises(asyncio.CancelledError):
+        await pool.close()
+    assert not server.connections[0].is_open
 
 
 async def test_a_closed_pool_lends_no_connection() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from app.domain.refusals import StoreUnavailable
 from app.store.in_use import DatabaseInUse
-from app.store.server.pool import PooledSession
+from app.store.server.pool import PooledSession, close
 
 NO_REDIS_REASON = (
     "Without Redis, processes do not learn of each other's lock renewals and do not wake each other's receivers: "
@@ -50,9 +50,9 @@ class AdvisoryLock:
     async def release(self) -> None:
         """Release the lock."""
         self._statement = None
-        if self._session is not None and self._session.is_usable:
-            await self._session.close()
-        self._disconnect()
+        session, self._session = self._session, None
+        if session is not None:
+            await close(session)
 
     @property
     def _is_held(self) -> bool:

@@ -4,9 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+import structlog
+
 from app.domain.refusals import StoreUnavailable
 from app.store.records import database
 from app.store.records.rows import Row
+
+log = structlog.get_logger("peeklock.store")
 
 ACQUIRE_SECONDS = 15.0
 """How long a caller waits while all connections are lent."""
@@ -68,6 +72,17 @@ class PooledSession(database.SqlSession, Protocol):
 AnySession = TypeVar("AnySession", bound=PooledSession)
 
 
+async def close(session: PooledSession) -> None:
+    """Close a connection: with the protocol's goodbye, if the server still hears it."""
+    try:
+        if session.is_usable:
+            await session.close()
+    except StoreUnavailable:
+        log.info("a connection to the database ended before it was closed", exc_info=True)
+    finally:
+        session.terminate()
+
+
 class Pool(Generic[AnySession]):
     """`Database` over at most `max_connections` connections. The one used last is lent first."""
 
@@ -126,10 +141,7 @@ class Pool(Generic[AnySession]):
         """Close every connection. None may be lent any more, and none is lent from now on."""
         self._is_closed = True
         while self._idle:
-            session = self._idle.pop()
-            if session.is_usable:
-                await session.close()
-            session.terminate()
+            await close(self._idle.pop())
 
     async def _acquire(self) -> AnySession:
         if self._is_closed:
