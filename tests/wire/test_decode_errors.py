@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
+from app.domain.message import MAX_PROPERTIES
 from app.wire.decode_errors import invalid_request
 from app.wire.field_types import Properties
 from app.wire.messages import EditMessage, ReceiveMessages
@@ -139,6 +141,29 @@ def test_types_have_their_names_in_json(shape: Any, body: str, pointer: str, det
 )
 def test_the_limits_of_a_field_are_said(shape: Any, body: str, detail: str) -> None:
     assert refused(shape, body)[1] == detail
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Object contains unknown field `x`",
+        "Object missing required field `x`",
+        "paused - at `$.retry",
+        "x` - at `$.retry`",
+    ],
+)
+def test_words_of_the_decoder_in_a_value_are_only_quoted(words: str) -> None:
+    pointer, detail = refused(QueueSettingsBody, json.dumps({"status": words}))
+    assert (pointer, detail.startswith("`status` must be `active`, ")) == ("/status", True)
+    assert detail.endswith(f", not '{words}'.")
+
+
+def test_properties_are_counted_as_members() -> None:
+    many = json.dumps({f"p{number}": number for number in range(MAX_PROPERTIES + 1)})
+    assert refused(Properties, many, "`properties`") == (
+        "",
+        f"`properties` must have at most {MAX_PROPERTIES} members.",
+    )
 
 
 def test_a_fault_says_whether_it_is_in_a_name_or_a_value() -> None:
