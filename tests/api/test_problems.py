@@ -101,6 +101,29 @@ async def test_the_last_value_of_a_repeated_name_counts_except_in_a_body(api: Ap
     assert "the last value counts" in (await api.http.get("/openapi.json")).json()["info"]["description"]
 
 
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"hello", "not JSON: invalid character (byte 0)"),
+        (b"{'body': 1}", "not JSON: object keys must be strings (byte 1)"),
+        (b"{", "not JSON: it ends too early"),
+        (b"caf\xe9", "not UTF-8"),
+    ],
+)
+async def test_a_send_that_is_not_json_says_why_and_names_the_raw_send(
+    api: ApiServer, content: bytes, cause: str
+) -> None:
+    detail = problem(await api.http.post(SEND, content=content), 422, "invalid-request")["detail"]
+    assert detail == f"The body is {cause}. To send a body as it is, use POST .../messages/raw."
+    receive = await api.http.post(f"{SEND}/receive", content=content)
+    assert problem(receive, 422, "invalid-request")["detail"] == f"The body is {cause}."
+
+
+async def test_a_negative_integer_in_a_query_is_an_integer(api: ApiServer) -> None:
+    answer = await api.http.get("/v1/queues?limit=-1")
+    assert problem(answer, 422, "invalid-request")["detail"] == "`limit` must be an integer of at least 1."
+
+
 @pytest.mark.parametrize("half", ["\\ud800", "\\uDBFFx", "\\ud800\\ud800", "\\\\\\ud83d", "\\ud83d\\u0041"])
 async def test_half_a_surrogate_pair_is_named_in_the_problem(api: ApiServer, half: str) -> None:
     answer = await api.http.post(SEND, content=f'{{"body": "{half}"}}'.encode())

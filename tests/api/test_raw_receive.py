@@ -1,5 +1,6 @@
 """Raw receives: the body of the answer is the body of the message, and headers give its other fields."""
 
+import asyncio
 import json
 from typing import Any
 from urllib.parse import unquote
@@ -9,6 +10,7 @@ import pytest
 
 from app.api.endpoints.raw_receive import MAX_MESSAGE_HEADERS_BYTES
 from tests.api.api_server import ApiServer, pointers, problem
+from tests.virtual_clock import run_ready_tasks
 
 RECEIVE = "/queues/orders/messages/receive/raw"
 RAW = "/queues/orders/messages/raw"
@@ -200,3 +202,48 @@ async def test_properties_in_one_header_are_joined_with_those_in_their_own(api: 
     headers = {"peeklock-properties": '{"Count": 3, "region": "eu"}', "peeklock-property-region": "us"}
     await api.request("POST", RAW, content=b"", headers=headers)
     assert (await api.receive())[0]["properties"] == {"Count": 3, "region": "us"}
+
+
+async def test_long_texts_never_displace_a_field_of_the_broker(api: ApiServer) -> None:
+    texts = {"subject": "ü" * 400, "to": "ü" * 400, "reply_to": "ü" * 400, "correlation_id": "ü" * 128}
+    await api.send(body=1, **texts)
+    (locked,) = (await api.request_json("GET", "/queues/orders/messages"))["items"]
+    headers = (await receive(api)).headers
+    assert set(headers["peeklock-omitted"].split(", ")) < set(texts)
+    assert headers["peeklock-sequence-number"] == str(locked["sequence_number"])
+    assert {"peeklock-lock-token", "peeklock-locked-until", "peeklock-lock-remaining-ms"} <= set(headers)
+
+
+@pytest.mark.parametrize(
+    ("text", "encoded"), [(" edges ", "%20edges%20"), ("a/ü", "a%2F%C3%BC"), ("ü's", "%C3%BC%27s")]
+)
+async def test_a_text_that_a_header_could_change_is_percent_encoded(api: ApiServer, text: str, encoded: str) -> None:
+    await api.request("POST", RAW, content=b"", headers={"peeklock-to*": f"UTF-8''{encoded}"})
+    headers = (await receive(api)).headers
+    assert ("peeklock-to" in headers, headers["peeklock-to*"]) == (False, f"UTF-8''{encoded}")
+
+
+async def test_a_trace_context_has_the_header_of_its_standard(api: ApiServer) -> None:
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    await api.request("POST", RAW, content=b"", headers={"traceparent": trace})
+    assert (await receive(api)).headers["traceparent"] == trace
+
+
+async def test_an_answer_without_a_message_names_the_wait_of_the_header(api: ApiServer) -> None:
+    await api.request("PUT", "/queues/orders", {})
+    waiting = asyncio.create_task(api.request("POST", RECEIVE, headers={"prefer": "wait=10"}))
+    await run_ready_tasks()
+    await api.clock.advance(10.1)
+    answer = await waiting
+    assert (answer.status_code, answer.headers["preference-applied"]) == (204, "wait=10")
+
+
+async def test_the_charset_of_an_extended_header_may_be_written_in_any_case(api: ApiServer) -> None:
+    sent = await api.request("POST", RAW, content=b"", headers={"peeklock-subject*": "utf-8''Gr%C3%BC%C3%9Fe"})
+    assert sent.status_code == 201
+    assert (await api.receive())[0]["subject"] == "Grüße"
+
+
+async def test_a_wrong_property_in_the_header_of_properties_is_named(api: ApiServer) -> None:
+    answer = await api.request("POST", RAW, content=b"", headers={"peeklock-properties": '{"a": 1, "b/c": []}'})
+    assert pointers(answer) == ["#/header/Peeklock-Properties/b~1c"]
