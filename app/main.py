@@ -127,7 +127,7 @@ class ServerApplication:
         self._settings = settings
         self._backends = backends
         self._metrics = Metrics()
-        self._activity = Activity(self._metrics)
+        self._activity: Activity | None = None
         self._middleware: RequestIdMiddleware | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -140,12 +140,15 @@ class ServerApplication:
     @asynccontextmanager
     async def open(self, clock: Clock) -> AsyncGenerator[Services]:
         """Open the services on this clock, and answer requests with them until the end of the block."""
-        opened = open_services(self._settings, self._metrics, self._activity, clock, self._backends)
+        if self._settings.console:
+            self._activity = Activity(self._metrics, clock)
+        counters = self._activity or self._metrics
+        opened = open_services(self._settings, self._metrics, counters, clock, self._backends)
         async with opened as services, AsyncExitStack() as stack:
             context = self._context(services)
             stack.push_async_callback(context.metrics_page.close)
             application = build_application(context)
-            if self._settings.console:
+            if self._activity is not None:
                 console = open_console(context, services.sessions, self._activity, _report)
                 application = with_console(application, await stack.enter_async_context(console))
             self._middleware = RequestIdMiddleware(application)
@@ -155,7 +158,8 @@ class ServerApplication:
         """Report the drain first, then end the waits of all receivers, which answer with what they have, and all views."""
         if self._middleware is not None:
             self._middleware.is_draining = True
-        self._activity.close()
+        if self._activity is not None:
+            self._activity.close()
         services.components.wait_queue.close()
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
 from app.broker.durability import DurabilityCheck
-from app.broker.ports import Store
+from app.broker.ports import Counters, Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
@@ -31,7 +31,7 @@ from tests.virtual_clock import VirtualClock
 ANSWER_BYTES = 128 << 20
 
 
-class CountingTally(Counter[str]):
+class CountingTally(Counter[str], Counters):
     """Counters that tests can read; `messages` counts by queue id and event."""
 
     def __init__(self) -> None:

@@ -67,7 +67,7 @@ async def receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) ->
     """Lock and return messages, in order; none if none arrived in time. Refuses as `check_receive` does."""
     messages = await _receive(ports, queue, request)
     ports.delivered_ids.note(queue.id, messages)
-    ports.counters.count_messages(queue.id, "delivered", len(messages))
+    _count_delivered(ports.counters, queue, messages)
     return messages
 
 
@@ -109,10 +109,15 @@ async def receive_once(
                 # cannot settle here.
                 own_messages = [message for message in once.result if message.queue_id == queue.id]
                 return AttemptResult(await _live_messages(ports.renewing, queue, request, own_messages), replayed=True)
-            ports.counters.count_messages(queue.id, "delivered", len(once.result))
+            _count_delivered(ports.counters, queue, once.result)
             _pass_on_wake_up(waiter, request, once.result, _spare_bytes(ports.limits, queue))
             if once.result or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline):
                 return once
+
+
+def _count_delivered(counters: Counters, queue: Queue, messages: Sequence[Message]) -> None:
+    counters.count_messages(queue.id, "delivered", len(messages))
+    counters.time_deliveries(messages)
 
 
 async def check_receive(messages: ClaimStore, queue: Queue, request: ReceiveRequest, attempt: Attempt | None) -> None:

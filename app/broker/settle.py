@@ -14,6 +14,7 @@ the lock store belongs to a token that no receiver holds.
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TypeAlias
 
 import msgspec
@@ -259,3 +260,4 @@ def note_settled(ports: SettlePorts, settlements: Sequence[Settlement], answers:
             removals.append(settlement)
     ports.receivers.count_removed(removals)
     ports.receivers.notify_moved(moves, effective)
+    ports.receivers.counters.time_settlements([*removals, *compress(moves, effective)])

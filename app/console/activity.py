@@ -5,15 +5,18 @@ Each process keeps the events of the requests that it served itself. The numbers
 
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from app.api.http.metrics import MetricsSnapshot
 from app.api.http.queue_statistics import QueueStatistics
 from app.broker.ports import Counters
 from app.broker.queues import QueueWithCounts
+from app.console.latency import KINDS, NOT_KNOWN, Kind, Latencies
 from app.domain.attention import Trend
 from app.domain.instant import Duration, from_seconds
+from app.domain.message import Message
+from app.domain.settlement import Settlement
 from app.runtime.clock import Clock, Signal
 
 SAMPLE_SECONDS = 5.0
@@ -24,7 +27,7 @@ RATE_SAMPLES = 12
 """Rates are those of the last minute."""
 
 MAX_QUEUES = 1000
-"""Queues whose samples are kept, the first by name: 180 samples of 8 numbers, 6 kB for each queue."""
+"""Queues whose samples are kept, the first by name: 180 samples of 10 numbers, 7 kB for each queue."""
 
 LARGEST = 2**32 - 1
 """The largest number of a sample; it has four bytes."""
@@ -51,22 +54,30 @@ SERIES = (*EVENT_SERIES, "waiting", "dead")
 class QueueActivity:
     """The samples of one queue, the newest last."""
 
-    __slots__ = ("_series",)
+    __slots__ = ("_seconds", "_series")
 
     def __init__(self) -> None:
         self._series = {name: array("I") for name in SERIES}
+        self._seconds: dict[Kind, array[float]] = {kind: array("f") for kind in KINDS}
 
-    def add(self, events: Mapping[str, int], waiting: int, dead: int) -> None:
-        """Add a sample, and drop what is older than 15 minutes."""
+    def add(self, events: Mapping[str, int], waiting: int, dead: int, seconds: Mapping[Kind, float]) -> None:
+        """Add a sample, and drop what is older than 15 minutes. `seconds` has the average times that are known."""
         sample = {**events, "waiting": waiting, "dead": dead}
         for name, series in self._series.items():
             series.append(min(sample.get(name, 0), LARGEST))
-            if len(series) > SAMPLES:
-                del series[0]
+        for kind, times in self._seconds.items():
+            times.append(seconds.get(kind, NOT_KNOWN))
+        if len(self._series["waiting"]) > SAMPLES:
+            for kept in (*self._series.values(), *self._seconds.values()):
+                del kept[0]
 
     def series(self, name: str) -> Sequence[int]:
         """Return a series, the newest sample last."""
         return self._series[name]
+
+    def seconds(self, kind: Kind) -> list[float | None]:
+        """Return the average seconds of each sample, None where no time is known."""
+        return [None if value == NOT_KNOWN else round(value, 4) for value in self._seconds[kind]]
 
     def rate(self, name: str) -> float:
         """Return the events a second within the last minute."""
@@ -89,8 +100,9 @@ class QueueActivity:
 class Activity(Counters):
     """Passes all events on to the metrics, and keeps those of messages by queue."""
 
-    def __init__(self, counters: Counters) -> None:
+    def __init__(self, counters: Counters, clock: Clock) -> None:
         self._counters = counters
+        self._latencies = Latencies(clock)
         self._events: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._by_queue: dict[int, QueueActivity] = {}
         self._viewers: set[Signal] = set()
@@ -111,12 +123,20 @@ class Activity(Counters):
         if (series := SERIES_OF_EVENT.get(event)) is not None:
             self._events[queue_id][series] += amount
 
+    def time_deliveries(self, messages: Sequence[Message]) -> None:
+        """See `Counters`."""
+        self._latencies.time_deliveries(messages)
+
+    def time_settlements(self, settlements: Iterable[Settlement]) -> None:
+        """See `Counters`."""
+        self._latencies.time_settlements(settlements)
+
     def of(self, queue_id: int) -> QueueActivity:
         """Return the samples of a queue; one that has none yet is at rest."""
         activity = self._by_queue.get(queue_id)
         if activity is None:
             activity = QueueActivity()
-            activity.add({}, 0, 0)
+            activity.add({}, 0, 0, {})
         return activity
 
     async def refresh(self, statistics: QueueStatistics) -> None:
@@ -132,6 +152,7 @@ class Activity(Counters):
             events, self._events = self._events, defaultdict(Counter)
             kept = self.snapshot.queues[:MAX_QUEUES]
             self._by_queue = {listed.queue.id: self._with_sample(listed, events) for listed in kept}
+            self._latencies.next_sample()
         self.number += 1
         self._wake_viewers()
         return SAMPLE_SECONDS
@@ -159,7 +180,8 @@ class Activity(Counters):
     def _with_sample(self, listed: QueueWithCounts, events: dict[int, Counter[str]]) -> QueueActivity:
         activity = self._by_queue.get(listed.queue.id) or QueueActivity()
         waiting = listed.counts.available + listed.counts.blocked
-        activity.add(events.get(listed.queue.id, {}), waiting, listed.counts.dead_lettered)
+        seconds = self._latencies.averages(listed.queue.id)
+        activity.add(events.get(listed.queue.id, {}), waiting, listed.counts.dead_lettered, seconds)
         return activity
 
     def _wake_viewers(self) -> None:

@@ -1,5 +1,6 @@
 """The page of one queue: what it holds, what happens in it, why it stands still, and who holds its messages."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -13,9 +14,12 @@ from app.broker.queues import change_queue, get_queue, reload_queue
 from app.console.access import Context, CurrentVisitor, needs
 from app.console.activity import SAMPLE_SECONDS, QueueActivity
 from app.console.context import ConsoleContext
+from app.console.groups import blocked_groups
+from app.console.latency import Kind
 from app.console.pages import render
 from app.console.summaries import summary
 from app.domain.access import Right
+from app.domain.delivery import wait_key_of
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.queue import QueueStatus
@@ -26,6 +30,7 @@ MAX_LOCKED = 20
 """Locked messages on the page. Their own page has the others."""
 
 EVENT_PLOT = (("sent", "Sent"), ("delivered", "Delivered"), ("completed", "Completed"), ("failed", "Failed"))
+LATENCY_PLOT: Sequence[tuple[Kind, str]] = (("waiting", "Waiting for a receiver"), ("processing", "With a receiver"))
 DEPTH_PLOT = (("waiting", "Waiting"), ("dead", "Dead-lettered"))
 
 router = APIRouter(prefix="/console/queues/{queue}")
@@ -36,6 +41,7 @@ may_browse, may_manage = Depends(needs(Right.BROWSE, "queue")), Depends(needs(Ri
 async def show_queue(request: Request, context: Context, visitor: CurrentVisitor, queue: str) -> HTMLResponse:
     """Show one queue."""
     listed = await get_queue(context.broker.queues, queue)
+    waiting = context.broker.explaining.wait_queue
     explanation = await explain_whole_queue(context.broker.explaining, listed.queue, visitor.principal.name)
     locked, more = await browse(context.broker.browsing, listed.queue, [MessageState.LOCKED], MatchAll(), 0, MAX_LOCKED)
     return render(
@@ -50,6 +56,8 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
         explanation=queue_explanation_view(explanation),
         locked=locked,
         has_more_locked=more is not None,
+        receivers_waiting=waiting.waiter_count(wait_key_of(listed.queue.id, MessageState.AVAILABLE)),
+        groups=await blocked_groups(context, listed.queue, visitor.principal.name) if listed.counts.blocked else (),
         now=await context.broker.store_clock.now(),
         plots=_plots(context, listed.queue.id),
     )
@@ -71,7 +79,7 @@ async def change_status(context: Context, queue: str, status: Annotated[QueueSta
 
 
 def _plots(context: ConsoleContext, queue_id: int) -> dict[str, Any]:
-    """Return the points of both plots: events a second, and messages."""
+    """Return the points of the plots: events a second, messages, and average seconds."""
     activity = context.activity.of(queue_id)
     points = len(activity.series("waiting"))
     end = context.broker.clock.now() / SECOND
@@ -79,6 +87,7 @@ def _plots(context: ConsoleContext, queue_id: int) -> dict[str, Any]:
         "times": [round(end - (points - 1 - index) * SAMPLE_SECONDS, 1) for index in range(points)],
         "events": {label: _a_second(activity, name) for name, label in EVENT_PLOT},
         "depth": {label: list(activity.series(name)) for name, label in DEPTH_PLOT},
+        "seconds": {label: activity.seconds(kind) for kind, label in LATENCY_PLOT},
     }
 
 

@@ -106,6 +106,10 @@ class WaitQueue(Generic[Key]):
         """Whether a wake-up under this key would reach a waiter."""
         return key in self._waiters
 
+    def waiter_count(self, key: Key) -> int:
+        """Return how many callers wait under this key."""
+        return len(self._waiters.get(key, ()))
+
     def wake(self, key: Key, count: int = 1) -> int:
         """Wake up to `count` waiters of this key, in the order in which they joined. Return how many were woken."""
         woken = list(islice(self._waiters.get(key, ()), count))

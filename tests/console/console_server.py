@@ -30,7 +30,7 @@ class ConsoleServer:
 
     def __init__(self, api: ApiServer) -> None:
         self.counted = api.broker.counters
-        self.activity = Activity(self.counted)
+        self.activity = Activity(self.counted, api.clock)
         self.api = api = ApiServer(replace(api.broker, counters=self.activity), api.clock, api.authenticator)
         self.sessions = api.authenticator and Sessions(api.broker.store.sessions, api.authenticator, api.clock)
         self.context = ConsoleContext(

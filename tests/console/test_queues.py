@@ -1,5 +1,6 @@
 """The page of a queue shows what it holds, why it stands still and who holds its messages; it pauses and resumes the queue."""
 
+import asyncio
 import re
 
 import pytest
@@ -48,6 +49,41 @@ async def test_the_plots_have_the_events_of_each_sample(console: ConsoleServer) 
     assert plots["events"]["Sent"][-1] == 10 / SAMPLE_SECONDS
     assert plots["depth"]["Waiting"] == [1, 11]
     assert plots["times"][1] - plots["times"][0] == SAMPLE_SECONDS
+
+
+async def test_blocked_groups_name_the_message_that_they_stand_behind(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {"group_in_flight": 1})
+    for group_id in ("<b>a</b>", "<b>a</b>", "<b>a</b>", "alone"):
+        await console.api.send(body=1, group_id=group_id)
+    await console.api.receive()
+    page = await console.page("/queues/orders")
+    (group,) = re.findall(r'<th scope="row" class="wrap">(.*?)</tr>', page, re.DOTALL)
+    assert group.startswith("&lt;b&gt;a&lt;/b&gt;")
+    assert re.findall(r">(\w+)</(?:td|a|span)>", group) == ["2", "2", "1", "locked"]
+
+
+async def test_receivers_that_wait_here_are_counted(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {})
+    assert "No receiver waits for a message" in await console.page("/queues/orders")
+    waiting = asyncio.ensure_future(console.api.receive(wait_seconds=20))
+    await console.api.clock.advance(1)
+    assert "1 receiver waits for a message" in await console.page("/queues/orders")
+    await console.api.clock.advance(20)
+    assert await waiting == []
+
+
+async def test_the_plots_have_the_average_times_of_deliveries(console: ConsoleServer) -> None:
+    await console.api.send(body=1)
+    await console.api.send(body=2)
+    await console.api.clock.advance(3)
+    first, second = await console.api.receive(max_messages=2)
+    await console.page()
+    await console.api.settle(first, "complete")
+    await console.api.clock.advance(4)
+    await console.api.settle(second, "abandon")
+    await console.page()
+    seconds = (await console.get("/queues/orders/plots")).json()["seconds"]
+    assert seconds == {"Waiting for a receiver": [3, None], "With a receiver": [None, SAMPLE_SECONDS + 2]}
 
 
 @pytest.mark.parametrize("status", ["receive_disabled", "send_disabled", "disabled", "active"])

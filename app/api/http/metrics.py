@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.api.http.message_counters import MessageCounters, with_names
+from app.broker.ports import Counters
 from app.broker.queues import QueueWithCounts
 from app.domain.instant import to_seconds
 
@@ -59,7 +60,7 @@ class OperationMetrics:
         seconds.observe(time.perf_counter() - started_at)
 
 
-class Metrics:
+class Metrics(Counters):
     """The metrics of one process."""
 
     def __init__(self) -> None:

@@ -1,7 +1,10 @@
 """Notifications to receivers, background loops and other processes, and the counters of events."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
+
+from app.domain.message import Message
+from app.domain.settlement import Settlement
 
 
 class Notifier(Protocol):
@@ -25,7 +28,7 @@ class Notifier(Protocol):
 
 
 class Counters(Protocol):
-    """Counts events for the metrics."""
+    """Counts events for the metrics, and takes times for the console."""
 
     def count(self, event: str, amount: int = 1) -> None:
         """Add `amount` to the counter of this event (a name from docs/metrics.md)."""
@@ -34,3 +37,9 @@ class Counters(Protocol):
     def count_messages(self, queue_id: int, event: str, amount: int = 1) -> None:
         """Add `amount` to the number of messages of a queue to which this has happened (a name from docs/metrics.md)."""
         ...
+
+    def time_deliveries(self, messages: Sequence[Message]) -> None:
+        """Take the time that these messages have waited. By default nothing does."""
+
+    def time_settlements(self, settlements: Iterable[Settlement]) -> None:
+        """Take the time between the deliveries that have ended and their ends. By default nothing does."""
