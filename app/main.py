@@ -149,7 +149,10 @@ class ServerApplication:
             stack.push_async_callback(context.metrics_page.close)
             application = build_application(context)
             if self._activity is not None:
-                console = open_console(context, services.sessions, self._activity, _report)
+                report_url = self._settings.console_report_url
+                console = open_console(
+                    context, services.sessions, self._activity, _report, str(report_url) if report_url else None
+                )
                 application = with_console(application, await stack.enter_async_context(console))
             self._middleware = RequestIdMiddleware(application)
             yield services

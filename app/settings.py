@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, HttpUrl, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.domain.instant import to_seconds
@@ -71,6 +71,9 @@ class Settings(BaseSettings):
         "By default pages of other sites may not.",
     )
     console: bool = Field(default=True, description="Serve the console for people at /console.")
+    console_report_url: HttpUrl | None = Field(
+        default=None, description="URL of a report of the data pipeline, to which the console links."
+    )
     metrics_key: SecretStr | None = Field(
         default=None,
         description="Bearer token with which /metrics shows queue names. An API key that may browse every queue works too.",

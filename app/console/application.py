@@ -31,6 +31,7 @@ from app.console import (
     signing_in,
     states,
     topics,
+    trail,
     transactions,
 )
 from app.console.access import SignInNeeded, console_context
@@ -54,6 +55,7 @@ ROUTERS = (
     messages.router,
     dead_letters.router,
     resubmission.router,
+    trail.router,
     topics.router,
     states.router,
     transactions.router,
@@ -66,7 +68,7 @@ log = structlog.get_logger("peeklock.console")
 
 @asynccontextmanager
 async def open_console(
-    context: AppContext, sessions: Sessions | None, activity: Activity, report: ErrorReporter
+    context: AppContext, sessions: Sessions | None, activity: Activity, report: ErrorReporter, report_url: str | None
 ) -> AsyncGenerator[FastAPI]:
     """Keep the activity of queues up to date, and return the application of the console."""
     broker, clock = context.broker, context.broker.clock
@@ -84,6 +86,7 @@ async def open_console(
         statistics,
         context.long_poll_cap_seconds,
         context.max_request_bytes,
+        report_url,
     )
     loop.start()
     try:

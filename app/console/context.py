@@ -16,7 +16,8 @@ class ConsoleContext:
     """The broker, the sessions and the activity of one server.
 
     `authenticator` and `sessions` are None where every client has every right. `policy` decides which requests without a
-    session are accepted. `time_limit_seconds` is how long an action may take, such as a redrive.
+    session are accepted. `time_limit_seconds` is how long an action may take, such as a redrive. `report_url` is that of a
+    report of the data pipeline.
     """
 
     broker: Broker
@@ -28,3 +29,4 @@ class ConsoleContext:
     statistics: QueueStatistics
     time_limit_seconds: float
     max_request_bytes: int
+    report_url: str | None = None

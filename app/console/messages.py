@@ -88,7 +88,7 @@ async def show_one_message(page: CurrentPage, queue: str, sequence_number: str) 
     found = await reload_queue(broker.queues, queue)
     message = await _message_if_held(page.context, found, number)
     explained = await explain_one_message(broker.explaining, found, number, page.visitor.principal.name)
-    after = _after(page.query("events_after"))
+    after = after_cursor(page.query("events_after"))
     events, more = await read_history(broker.reading_history, found, number, after, MAX_EVENTS)
     return page.render(
         "message.html",
@@ -131,14 +131,15 @@ async def _list(context: ConsoleContext, queue: Queue, fields: dict[str, object]
         query = decoded(BrowseMessages, fields)
         states = parse_states(query.state) or list(MessageState)
         chosen = MatchAll() if query.filter is None else CelFilter(query.filter)
-        after = _after(query.cursor)
+        after = after_cursor(query.cursor)
     except InvalidRequest as refusal:
         return MessageList((), None, faults_of(refusal))
     messages, more = await browse(context.broker.browsing, queue, states, chosen, after, PAGE_SIZE)
     return MessageList(messages, None if more is None else str(more), {})
 
 
-def _after(cursor: str | None) -> int:
+def after_cursor(cursor: str | None) -> int:
+    """Return the number after which a page begins. Refuses with `InvalidRequest` a text that is no cursor."""
     if not cursor:
         return 0
     try:

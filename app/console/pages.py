@@ -46,6 +46,7 @@ def render(
         lock_store=context.broker.lock_store.state,
         is_store_up=snapshot.queues is not None or context.activity.number == 0,
         is_store_slow=snapshot.is_slow,
+        report_url=context.report_url,
         **values,
     )
     response = HTMLResponse(page, status, headers=dict(HEADERS))

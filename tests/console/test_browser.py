@@ -19,7 +19,7 @@ MAX_FIRST_PAINT_BYTES = 100 << 10
 
 PATHS = (
     "", "/queues/orders", "/queues/orders/settings", "/topics", "/topics/events", "/states", "/states/customer.17",
-    "/transactions", "/keys",
+    "/transactions", "/keys", "/trail?id=order-1",
 )  # fmt: skip
 """The main pages, once a queue, a topic and a state exist."""
 
@@ -97,7 +97,14 @@ async def test_every_page_is_reached_by_the_keyboard(server: PeeklockProcess, ca
         await page.keyboard.press("j")
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/console/queues/beta")
-        for key, path in (("t", "/topics"), ("s", "/states"), ("x", "/transactions"), ("k", "/keys"), ("q", "")):
+        for key, path in (
+            ("t", "/topics"),
+            ("s", "/states"),
+            ("x", "/transactions"),
+            ("m", "/trail"),
+            ("k", "/keys"),
+            ("q", ""),
+        ):
             await page.keyboard.press("g")
             await page.keyboard.press(key)
             await page.wait_for_url(f"**/console{path}")

@@ -43,7 +43,7 @@ document.addEventListener("click", (event) => {
 
 // ---- keyboard ---------------------------------------------------------------------------------------------------------
 
-const pages = { q: "/console", t: "/console/topics", s: "/console/states", x: "/console/transactions", k: "/console/keys" };
+const pages = { q: "/console", t: "/console/topics", s: "/console/states", x: "/console/transactions", m: "/console/trail", k: "/console/keys" };
 let isGoing = false;
 
 function moveRow(step) {
