@@ -26,15 +26,14 @@ async def send_with(console: ConsoleServer, secret: str, queue: str = "orders") 
     return await console.api.request("POST", f"/queues/{queue}/messages", {"body": 1}, headers=headers)
 
 
-async def signed_in(console: ConsoleServer) -> str:
-    """Sign in with a key that may do everything, and return it."""
-    key = await console.api.new_key(*Right, principal="operator")
-    await console.sign_in(key)
-    return key
+async def sign_in(console: ConsoleServer) -> None:
+    """Sign in with a key that may do everything. It is older than all keys that a test makes."""
+    await console.sign_in(await console.api.new_key(*Right, principal="operator"))
+    await console.api.clock.advance(1)
 
 
 async def test_a_new_key_is_shown_once_and_works(console_with_keys: ConsoleServer) -> None:
-    await signed_in(console_with_keys)
+    await sign_in(console_with_keys)
     made = await console_with_keys.post(PAGE, PAGE, **FIELDS)
     assert made.headers["cache-control"] == "no-store"
     secret = secret_in(made.text)
@@ -46,7 +45,7 @@ async def test_a_new_key_is_shown_once_and_works(console_with_keys: ConsoleServe
 
 
 async def test_a_key_ends_after_its_days(console_with_keys: ConsoleServer) -> None:
-    await signed_in(console_with_keys)
+    await sign_in(console_with_keys)
     secret = secret_in((await console_with_keys.post(PAGE, PAGE, **FIELDS | {"days": "2"})).text)
     assert (await send_with(console_with_keys, secret)).status_code == 201
     await console_with_keys.api.clock.advance(2 * 24 * 3600)
@@ -54,13 +53,12 @@ async def test_a_key_ends_after_its_days(console_with_keys: ConsoleServer) -> No
 
 
 async def test_a_revoked_key_is_refused(console_with_keys: ConsoleServer) -> None:
-    await signed_in(console_with_keys)
+    await sign_in(console_with_keys)
     secret = secret_in((await console_with_keys.post(PAGE, PAGE, **FIELDS)).text)
     page = await console_with_keys.page(PAGE)
-    (path,) = re.findall(r'action="/console(/keys/\w+/revoke)".*?of shop', page, re.DOTALL)[-1:]
     paths = re.findall(r'action="/console(/keys/\w+/revoke)"', page)
     response = await console_with_keys.post(paths[-1], PAGE)
-    assert (path in paths, response.status_code) == (True, 303)
+    assert response.status_code == 303
     assert (await send_with(console_with_keys, secret)).status_code == 401
     assert "revoked <time" in await console_with_keys.page(PAGE)
     assert (await console_with_keys.post(paths[-1], PAGE)).status_code == 404
@@ -68,7 +66,7 @@ async def test_a_revoked_key_is_refused(console_with_keys: ConsoleServer) -> Non
 
 
 async def test_the_page_says_what_each_key_may_do_on_a_name(console_with_keys: ConsoleServer) -> None:
-    await signed_in(console_with_keys)
+    await sign_in(console_with_keys)
     await console_with_keys.post(PAGE, PAGE, **FIELDS)
     page = await console_with_keys.page(f"{PAGE}?name=orders.eu")
     rows = [re.findall(r'<span class="tag">(\w+)</span>', row) for row in re.findall(r"<tr>.*?</tr>", page, re.DOTALL)]
@@ -102,7 +100,7 @@ async def test_a_fault_is_shown_at_its_field_and_nothing_is_made(
 
 
 async def test_a_third_live_key_of_a_principal_is_refused(console_with_keys: ConsoleServer) -> None:
-    await signed_in(console_with_keys)
+    await sign_in(console_with_keys)
     for _ in range(2):
         assert (await console_with_keys.post(PAGE, PAGE, **FIELDS)).status_code == 200
     response = await console_with_keys.post(PAGE, PAGE, **FIELDS)
