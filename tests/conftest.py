@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of `dev.py test`."""
     parser.addoption("--without", action="append", default=[], choices=list(KINDS), help="leave this server out")
     parser.addoption("--faults", choices=["short", "all"], default="short", help="which fault tests to run")
+    parser.addoption("--screenshots", action="store_true", help="make the images of docs/images again")
     parser.addoption("--sdks", action="store_true", help="run the tests of SDKs that need a JDK and Go")
 
 
