@@ -50,6 +50,14 @@ QueueName: TypeAlias = Annotated[
 ]
 Id: TypeAlias = Annotated[str, text_of(PRINTABLE, min_length=1, max_length=MAX_ID_LENGTH)]
 HeaderText: TypeAlias = Annotated[str, text_of(PRINTABLE, max_length=MAX_TEXT_LENGTH)]
+TRACEPARENT_PATTERN: Final = "[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}"
+Traceparent: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=f"^{TRACEPARENT_PATTERN}{END_OF_TEXT}",
+        description="The W3C trace context of the message. Without it, the message gets that of the request.",
+    ),
+]
 ContentType: TypeAlias = Annotated[
     str, text_of(ASCII, "The media type of the body.", min_length=1, max_length=MAX_TEXT_LENGTH)
 ]

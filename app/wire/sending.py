@@ -23,6 +23,7 @@ from app.wire.field_types import (
     Priority,
     SentState,
     Timestamp,
+    Traceparent,
     TransactionId,
     TtlSeconds,
 )
@@ -68,11 +69,12 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     durability: Durability = Durability.DURABLE
     delivery: Delivery = "asynchronous"
     wait_seconds: SendWaitSeconds | None = None
+    traceparent: Traceparent | None = None
 
     def new_message(self, traceparent: str | None = None, locate: Callable[[str], str] = str) -> NewMessage:
         """Convert to the message of the broker. Refuses with `InvalidRequest` if fields contradict each other.
 
-        `locate` converts a pointer to one in the whole request.
+        `traceparent` is the trace context of the request, for a message without its own. `locate` converts a pointer to one in the whole request.
         """
         if self.delivery == "synchronous":
             raise invalid_at(
@@ -98,7 +100,7 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
                 reply_to=self.reply_to,
                 to=self.to,
                 group_id=self.group_id,
-                traceparent=traceparent,
+                traceparent=self.traceparent or traceparent,
                 properties=self._properties(locate),
             ),
             body=body,

@@ -23,7 +23,8 @@ class NewMessage:
     """A message to send.
 
     `body` is any value that msgspec encodes as JSON, also with pydantic models in it, or bytes, which are received as bytes.
-    A handler that returns the message sets `queue` or `topic`. docs/http.md, Send, describes the other fields.
+    A handler that returns the message sets `queue` or `topic`. `traceparent` is the trace context of the message, by default
+    that of the call that sends it. docs/http.md, Send, describes the other fields.
     """
 
     body: Any = None
@@ -41,6 +42,7 @@ class NewMessage:
     ttl_seconds: float | None = None
     available_at: datetime | None = None
     delay_seconds: float | None = None
+    traceparent: str | None = None
 
 
 class MessageFields(TypedDict, total=False):
@@ -58,6 +60,7 @@ class MessageFields(TypedDict, total=False):
     ttl_seconds: float | None
     available_at: datetime | None
     delay_seconds: float | None
+    traceparent: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
@@ -15,6 +16,7 @@ from peeklock_client.errors import InDoubt, NotSent, NotSerializable, PeeklockEr
 from peeklock_client.generated import answers
 from peeklock_client.messages import MessageFields, NewMessage, new_message
 from peeklock_client.receive_context import JoinableTransaction
+from peeklock_client.tracing import current_traceparent
 
 log = logging.getLogger("peeklock.sender")
 
@@ -108,11 +110,13 @@ class Sender(Generic[Result]):
     async def post(self, body: Any, **fields: Unpack[MessageFields]) -> PendingSend[Result]:
         """Wait until the message is within the limits, and return it as pending. Await the `PendingSend` for its outcome.
 
-        Raises `NotSent` if the sender ends before.
+        The message belongs to the trace of this call, also if its batch carries messages of others. Raises `NotSent` if the sender ends before.
         """
         if self._loop is None:
             raise RuntimeError("Use a Sender inside its `async with` block.")
         message = new_message(body, fields)
+        if message.traceparent is None and (traceparent := current_traceparent()) is not None:
+            message = replace(message, traceparent=traceparent)
         pending = PendingSend[Result](message, weight_of(message), self._note_awaited)
         async with self._changed:
             await self._changed.wait_for(lambda: self._has_ended or self._has_room(pending.weight))

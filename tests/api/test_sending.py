@@ -417,6 +417,25 @@ async def test_the_trace_context_is_kept_with_the_message(api: ApiServer) -> Non
     assert "traceparent" not in second
 
 
+OWN_TRACE, OTHER_TRACE = (f"00-{digit * 32}-{digit * 16}-01" for digit in "ab")
+
+
+async def test_a_message_of_a_request_may_have_its_own_trace(api: ApiServer) -> None:
+    messages = [{"body": 1, "traceparent": OWN_TRACE}, {"body": 2}, {"body": 3, "traceparent": None}]
+    await api.request(
+        "POST", "/queues/orders/messages/batch", {"messages": messages}, headers={"traceparent": OTHER_TRACE}
+    )
+    await api.request("POST", "/queues/orders/messages", messages[0])
+    received = await api.receive(max_messages=4)
+    assert [one["traceparent"] for one in received] == [OWN_TRACE, OTHER_TRACE, OTHER_TRACE, OWN_TRACE]
+
+
+@pytest.mark.parametrize("traceparent", ["", "garbled", OWN_TRACE.upper(), f"{OWN_TRACE}\n", 7])
+async def test_a_message_with_a_malformed_trace_of_its_own_is_refused(api: ApiServer, traceparent: Any) -> None:
+    answer = await api.request("POST", "/queues/orders/messages", {"body": 1, "traceparent": traceparent})
+    assert problem(answer, 422, "invalid-request")["errors"][0]["pointer"] == "#/body/traceparent"
+
+
 async def test_an_unknown_queue_is_not_created_without_auto_create() -> None:
     async with open_api_server(auto_create=False) as api:
         problem(await api.request("POST", "/queues/nowhere/messages", {}), 404, "queue-not-found")

@@ -13,7 +13,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from peeklock_client import AckPolicy, Client, NewMessage, Queue, Worker
+from peeklock_client import AckPolicy, Client, NewMessage, Queue, Sender, Worker
 
 from tests.bounds import bounded
 from tests.client.conftest import new_queue
@@ -47,10 +47,11 @@ def named(spans: InMemorySpanExporter, name: str) -> ReadableSpan:
     return span
 
 
-def identity(span: ReadableSpan) -> str:
+def identity(span: trace.Span | ReadableSpan) -> str:
     """Return the trace context that a child of this span is given, without its flags."""
-    assert span.context is not None
-    return f"00-{span.context.trace_id:032x}-{span.context.span_id:016x}"
+    context = span.get_span_context()
+    assert context is not None
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}"
 
 
 async def processed(client: Client, queue: Queue, result: Any = None) -> None:
@@ -112,6 +113,31 @@ async def test_an_error_is_recorded_with_its_span(client: Client, queue: Queue, 
     assert (span.attributes or {})["error.type"] == "ValueError"
     assert span.status.status_code is trace.StatusCode.ERROR
     assert [event.name for event in span.events] == ["exception"]
+
+
+async def test_each_message_of_a_shared_sender_belongs_to_the_trace_of_its_call(
+    queue: Queue, spans: InMemorySpanExporter
+) -> None:
+    tracer, contexts = trace.get_tracer("test"), dict[str, str]()
+
+    async def post(sender: Sender[Any], name: str) -> None:
+        with tracer.start_as_current_span(name) as span:
+            contexts[name] = identity(span)
+            await sender.post(name)
+
+    async with Sender(queue) as sender:
+        await asyncio.gather(*(post(sender, name) for name in "abc"))
+        await sender.post("own", traceparent=PARENT)
+    received = {one.message.body: one.message.traceparent for one in await queue.receive(4)}
+    assert received.pop("own") == PARENT
+    assert {body: (parent or "").rpartition("-")[0] for body, parent in received.items()} == contexts
+
+
+async def test_a_message_in_a_batch_keeps_the_trace_it_is_given(queue: Queue) -> None:
+    await queue.send_batch([NewMessage("relayed", traceparent=PARENT), "own"])
+    relayed, own = [one.message.traceparent for one in await queue.receive(2)]
+    assert relayed == PARENT
+    assert own not in (None, PARENT)
 
 
 WITHOUT = r"""

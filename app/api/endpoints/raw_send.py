@@ -28,7 +28,7 @@ EXTENDED_PREFIX = "UTF-8''"
 """What the value of a header whose name ends with `*` begins with (RFC 8187). The rest is percent-encoded."""
 HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
 
-NOT_IN_HEADERS = ("body", "body_base64", "content_type", "properties")
+NOT_IN_HEADERS = ("body", "body_base64", "content_type", "properties", "traceparent")
 FIELD_HEADERS: Mapping[str, str] = {
     f"Peeklock-{field.name.replace('_', '-').title()}": field.name
     for field in msgspec.structs.fields(MessageToSend)

@@ -19,7 +19,7 @@ from app.domain.name_ranges import NameRange
 from app.domain.queue import Queue, is_valid_name
 from app.domain.refusals import FieldError, InvalidRequest
 from app.domain.settlement import LockToken
-from app.wire.field_types import Page
+from app.wire.field_types import TRACEPARENT_PATTERN, Page
 
 ATTEMPT_RETENTION = DAY
 MAX_IDEMPOTENCY_KEY_LENGTH = 255
@@ -28,7 +28,7 @@ PREFER_WAIT = re.compile(r'(?:^|[,;\s])wait\s*=\s*("?)(\d+)\1(?=\s*(?:[,;]|$))',
 ENTITY_TAG = re.compile(r'"([\x21\x23-\x7e\x80-\xff]*)"')
 """The text between the quotes of an ETag. A `W/` ahead of them is ignored: a proxy that compresses answers weakens
 their tags, and this server gives each state of a resource its own tag, so a weak tag is as good as a strong one."""
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+TRACEPARENT = re.compile(TRACEPARENT_PATTERN)
 Body = TypeVar("Body")
 
 

@@ -148,6 +148,7 @@ class PublishEntry(Struct):
     ) = UNSET
     delivery: Literal["asynchronous", "synchronous"] | UnsetType = UNSET
     wait_seconds: float | None | UnsetType = UNSET
+    traceparent: str | None | UnsetType = UNSET
 
 
 class PublishMessage(Struct):
@@ -180,6 +181,7 @@ class PublishMessage(Struct):
     ) = UNSET
     delivery: Literal["asynchronous", "synchronous"] | UnsetType = UNSET
     wait_seconds: float | None | UnsetType = UNSET
+    traceparent: str | None | UnsetType = UNSET
     transaction_id: str | None | UnsetType = UNSET
 
 
@@ -302,6 +304,7 @@ class SendEntry(Struct):
     ) = UNSET
     delivery: Literal["asynchronous", "synchronous"] | UnsetType = UNSET
     wait_seconds: float | None | UnsetType = UNSET
+    traceparent: str | None | UnsetType = UNSET
 
 
 class SendMessage(Struct):
@@ -334,6 +337,7 @@ class SendMessage(Struct):
     ) = UNSET
     delivery: Literal["asynchronous", "synchronous"] | UnsetType = UNSET
     wait_seconds: float | None | UnsetType = UNSET
+    traceparent: str | None | UnsetType = UNSET
     transaction_id: str | None | UnsetType = UNSET
 
 
@@ -566,6 +570,7 @@ class MessageToSend(Struct):
     ) = UNSET
     delivery: Literal["asynchronous", "synchronous"] | UnsetType = UNSET
     wait_seconds: float | None | UnsetType = UNSET
+    traceparent: str | None | UnsetType = UNSET
 
 
 class PublishBatch(Struct):
