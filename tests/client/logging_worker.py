@@ -26,6 +26,7 @@ async def main(url: str, queue: str, path: str) -> None:
             os.write(log, f"{number}\n".encode())
 
         await worker.start()
+        print("started", flush=True)
         await stopping.wait()
         print(await worker.stop())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,7 +39,7 @@ async def start(any_server_url: str, any_queue: Queue, tmp_path: Path) -> AsyncI
         command = [sys.executable, "-m", "tests.client.logging_worker", any_server_url, any_queue.name]
         log = tmp_path / f"{len(workers)}.log"
         log.touch()
-        workers.append(subprocess.Popen([*command, str(log)], env=environment()))
+        workers.append(subprocess.Popen([*command, str(log)], env=environment(), stdout=subprocess.PIPE))
         return workers[-1]
 
     yield start_one
@@ -46,7 +47,8 @@ async def start(any_server_url: str, any_queue: Queue, tmp_path: Path) -> AsyncI
         if worker.poll() is None:
             worker.send_signal(signal.SIGCONT)
             worker.kill()
-        worker.wait()
+        with worker:
+            pass  # close its output, and wait for its end
 
 
 def processed(directory: Path) -> list[int]:
@@ -59,6 +61,12 @@ async def until_processed(directory: Path, count: int) -> None:
         if len(set(processed(directory))) >= count:
             return
         await asyncio.sleep(POLL_SECONDS)
+
+
+def locks_lost(report: bytes) -> int:
+    """Return how many messages lost their locks, by the report that a worker prints at its end."""
+    [lost] = re.findall(rb"(\d+) lock_lost", report)
+    return int(lost)
 
 
 def working(directory: Path) -> int:
@@ -89,15 +97,18 @@ async def test_killed_and_stopped_workers_lose_nothing(
     await clock.send("due", delay_seconds=LOCK_SECONDS + 1)
     assert await clock.receive(wait_seconds=30)
     os.kill(stopped.pid, signal.SIGCONT)
-    start()
+    late = start()
     await until_processed(tmp_path, MESSAGES)
     await until_empty(any_queue)
-    for worker in (stopped, steady):
+    assert late.stdout is not None
+    assert await asyncio.to_thread(late.stdout.readline) == b"started\n"
+    for worker in (stopped, steady, late):
         worker.terminate()
-    assert [await asyncio.to_thread(worker.wait) for worker in (stopped, steady)] == [0, 0]
+    reports = [(await asyncio.to_thread(worker.communicate))[0] for worker in (stopped, steady, late)]
+    assert [worker.returncode for worker in (stopped, steady, late)] == [0, 0, 0]
     seen = processed(tmp_path)
     assert set(seen) == {*range(MESSAGES)}
-    # Only what a killed or stopped worker held is processed twice.
-    assert len(seen) - MESSAGES <= 2 * 50
+    # Only what a killed or stopped worker held is processed twice, and what lost its lock on a busy machine.
+    assert len(seen) - MESSAGES <= 2 * 50 + sum(map(locks_lost, reports))
     counts = (await any_queue.status()).counts
     assert (counts.available, counts.locked, counts.dead_lettered) == (0, 0, 0)
