@@ -34,6 +34,7 @@ async def test_a_listed_page_sends_a_message_and_reads_the_answer(client: httpx.
     assert permission.headers["access-control-allow-origin"] == SHOP
     assert "POST" in permission.headers["access-control-allow-methods"]
     assert permission.headers["access-control-allow-headers"] == "authorization"
+    assert permission.headers["access-control-max-age"] == "600"
     sent = await client.post("/v1/queues/orders/messages", json={"body": 1}, headers={"Origin": SHOP})
     assert (sent.status_code, sent.headers["access-control-allow-origin"]) == (201, SHOP)
     # Every header, as long as the page sends no cookies. A list would be larger than a message's headers may be.

@@ -18,6 +18,7 @@ from app.broker.queue_cache import QueueCache
 from app.broker.queues import QueueWithCounts
 from app.domain.access import Right
 from app.domain.queue import Queue, QueueCounts, QueueSettings
+from app.domain.refusals import StoreUnavailable
 from tests.api.api_server import METRICS_KEY, ApiServer, problem
 from tests.brokers import ChangedStore
 from tests.faults.polling import wait_until
@@ -27,18 +28,21 @@ TOTAL = 'peeklock_messages{state="available"} 1.0'
 
 
 class CountingStore:
-    """Counts the reads of the store, and delays them on demand."""
+    """Counts the reads of the store, and delays or refuses them on demand."""
 
     def __init__(self, api: ApiServer) -> None:
         self.asked = 0
         self.open = asyncio.Event()
         self.open.set()
+        self.is_down = False
         self._counts = api.broker.store.queues.counts
         self.api = api.with_store(queues=ChangedStore(api.broker.store.queues, counts=self.counts))
 
     async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
         self.asked += 1
         await self.open.wait()
+        if self.is_down:
+            raise StoreUnavailable
         return await self._counts(queue_ids)
 
 
@@ -275,6 +279,17 @@ async def test_a_slow_store_is_up_with_its_last_known_counts(api: ApiServer) -> 
     await api.send()
     await api.clock.advance(1)
     assert "peeklock_store_slow 0.0" in await read_metrics(store.api)
+
+
+async def test_a_store_that_answers_no_more_is_down_and_has_no_counts(api: ApiServer) -> None:
+    await api.send()
+    store = CountingStore(api)
+    assert {"peeklock_store_up 1.0", NAMED} <= set(await read_metrics(store.api))
+    await api.clock.advance(1)
+    store.is_down = True
+    lines = await read_metrics(store.api)
+    assert {"peeklock_store_up 0.0", "peeklock_store_slow 0.0"} <= set(lines)
+    assert NAMED not in lines
 
 
 # ---- a limit of queues -----------------------------------------------------------------------------------------------

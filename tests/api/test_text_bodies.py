@@ -46,11 +46,23 @@ async def test_text_in_json_is_stored_as_its_bytes(api: ApiServer, content_type:
         (b"\xed\xa0\x80", "text/plain"),
         (b"caf\xe9", "text/plain; charset=iso-8859-1"),
         (b"text", "text/plain; charset=utf-16"),
-        (b"\x00\x01", "text/plain"),
+        *((b"a" + bytes([code]), "text/plain") for code in (0x00, 0x07, 0x0B, 0x0E, 0x1F)),
         (b"text", "application/octet-stream"),
         (b"text", "texture/plain"),
     ],
-    ids=["no UTF-8", "a surrogate", "another charset", "UTF-16", "control characters", "bytes", "another type"],
+    ids=[
+        "no UTF-8",
+        "a surrogate",
+        "another charset",
+        "UTF-16",
+        "NUL",
+        "BEL",
+        "VT",
+        "SO",
+        "US",
+        "bytes",
+        "another type",
+    ],
 )
 async def test_other_bytes_are_received_as_base64(api: ApiServer, content: bytes, content_type: str) -> None:
     await send_raw(api, content, content_type)
