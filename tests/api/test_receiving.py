@@ -217,6 +217,20 @@ class TestWaiting:
             await api.clock.advance(50.1)
             assert (await waiting).headers.get("preference-applied") == expected
 
+    @pytest.mark.parametrize("prefer", ["nowait=10", "wait=10s", "wait=1.5", "wait", "foo=wait", "respond-async"])
+    async def test_another_preference_sets_no_wait(self, api: ApiServer, prefer: str) -> None:
+        await api.request_json("PUT", "/queues/orders")
+        answer = await api.request("POST", "/queues/orders/messages/receive", {}, headers={"Prefer": prefer})
+        assert (answer.json(), "preference-applied" in answer.headers) == ({"messages": []}, False)
+
+    async def test_the_wait_may_be_in_a_second_header(self, api: ApiServer) -> None:
+        await api.request_json("PUT", "/queues/orders")
+        headers = [("Prefer", "respond-async"), ("Prefer", "wait=10")]
+        waiting = asyncio.create_task(api.http.post("/v1/queues/orders/messages/receive", json={}, headers=headers))
+        await run_ready_tasks()
+        await api.clock.advance(10.1)
+        assert (await waiting).headers["preference-applied"] == "wait=10"
+
     async def test_the_server_caps_it(self, api: ApiServer) -> None:
         waiting = await self.wait(api, seconds=100_000)
         await api.clock.advance(50.1)
