@@ -100,3 +100,19 @@ class TestUnchanged:
         await api.receive()
         again = await api.request("GET", path, headers={"If-None-Match": tag})
         assert (again.status_code, again.content) == (304, b"")
+
+    async def test_tags_may_be_in_several_headers(self, api: ApiServer) -> None:
+        await api.send()
+        path = "/v1/queues/orders/messages/1"
+        tag = (await api.http.get(path)).headers["etag"]
+        again = await api.http.get(path, headers=[("If-None-Match", '"other"'), ("If-None-Match", tag)])
+        assert again.status_code == 304
+        edited = await api.http.patch(path, json={"priority": 9}, headers=[("If-Match", '"other"'), ("If-Match", tag)])
+        assert (edited.status_code, edited.json()["priority"]) == (200, 9)
+
+    async def test_an_answer_304_has_no_headers_of_a_body(self, api: ApiServer) -> None:
+        await api.send(body="x", content_type="text/plain")
+        path = "/queues/orders/messages/1/body"
+        tag = (await api.request("GET", path)).headers["etag"]
+        again = await api.request("GET", path, headers={"If-None-Match": tag})
+        assert (again.headers["etag"], {"content-type", "content-length"} & set(again.headers)) == (tag, set())
