@@ -28,6 +28,29 @@ async def test_a_key_counts_for_one_principal(api_with_keys: ApiServer) -> None:
     problem(other, 422, "idempotency-key-reused")
 
 
+async def test_a_key_counts_for_one_queue(api: ApiServer) -> None:
+    for queue in ("orders", "returns"):
+        for path in (f"/queues/{queue}/messages", f"/queues/{queue}/messages/batch"):
+            body = {"messages": [{"body": 1}]} if path.endswith("batch") else {"body": 1}
+            answer = await api.request("POST", path, body, headers={"Idempotency-Key": path.rpartition("/")[2]})
+            assert (answer.status_code, "idempotency-replayed" in answer.headers) == (201, False)
+        assert len((await api.request_json("GET", f"/queues/{queue}/messages"))["items"]) == 2
+    first, second = [
+        (await api.request("POST", f"/queues/{queue}/messages/receive", {}, headers=KEY)).json()["messages"]
+        for queue in ("orders", "returns")
+    ]
+    assert first[0]["message_id"] != second[0]["message_id"]
+
+
+async def test_a_key_counts_for_one_operation(api: ApiServer) -> None:
+    await api.request_json("PUT", "/topics/orders", {})
+    await subscribe(api, "all")
+    sent = await api.request("POST", SEND, {"body": 1}, headers=KEY)
+    published = await api.request("POST", "/topics/orders/messages", {"body": 1}, headers=KEY)
+    assert (sent.status_code, published.json()["matched"]) == (201, 1)
+    assert "idempotency-replayed" not in published.headers
+
+
 RAW_HEADERS = {
     **KEY, "Content-Type": "text/plain", "Peeklock-Subject": "one",
     "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/shop", "ce-type": "order",
