@@ -110,6 +110,11 @@ class TestUnchanged:
         edited = await api.http.patch(path, json={"priority": 9}, headers=[("If-Match", '"other"'), ("If-Match", tag)])
         assert (edited.status_code, edited.json()["priority"]) == (200, 9)
 
+    async def test_an_answer_204_has_no_headers_of_a_body(self, api: ApiServer) -> None:
+        await api.send()
+        cancelled = await api.request("DELETE", "/queues/orders/messages/1")
+        assert (cancelled.status_code, {"content-type", "content-length"} & set(cancelled.headers)) == (204, set())
+
     async def test_an_answer_304_has_no_headers_of_a_body(self, api: ApiServer) -> None:
         await api.send(body="x", content_type="text/plain")
         path = "/queues/orders/messages/1/body"

@@ -59,13 +59,17 @@ async def test_a_key_lists_the_names_that_it_may_browse(
     assert all(len(names) <= limit for names in found)
 
 
-async def test_a_page_needs_a_bounded_number_of_statements(api_with_keys: ApiServer, path: str) -> None:
+@pytest.mark.parametrize(("end", "limit", "empty"), [("missing", 100, 2), ("*", 1, 1)], ids=["names", "prefixes"])
+async def test_a_page_needs_a_bounded_number_of_statements(
+    api_with_keys: ApiServer, path: str, end: str, limit: int, empty: int
+) -> None:
+    """A page without names may end where a pattern ends, and the next one begins there."""
     admin = {"authorization": f"Bearer {await api_with_keys.new_key(*Right, principal='other')}"}
     count = 3 * MAX_STATEMENTS
     for number in range(count):
         await api_with_keys.request_json("PUT", f"{path}/p{number:02}", {}, headers=admin)
-    patterns = (*(f"p{number:02}.missing" for number in range(count - 1)), "z")
-    assert await pages(api_with_keys, path, patterns, 100) == [[], [], ["z"]]
+    patterns = (*(f"p{number:02}.{end}" for number in range(count - 1)), "z")
+    assert await pages(api_with_keys, path, patterns, limit) == [*([[]] * empty), ["z"]]
 
 
 class Entry(str):
