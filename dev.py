@@ -11,7 +11,7 @@ if sys.version_info < (3, 11):
 import argparse
 from pathlib import Path
 
-from developing.commands import COMMANDS, bench, pipeline_demo, sdk, test
+from developing.commands import COMMANDS, bench, docs, pipeline_demo, sdk, test
 from developing.machine import SERVERS
 from developing.processes import Refusal, say
 from developing.sdk import GENERATORS
@@ -37,6 +37,8 @@ def read_command_line() -> argparse.Namespace:
             sub.add_argument("language", choices=GENERATORS, help=f"one of {', '.join(GENERATORS)}", metavar="LANGUAGE")
             text = "directory of the SDK, by default build/sdk/LANGUAGE"
             sub.add_argument("directory", nargs="?", type=Path, help=text, metavar="DIRECTORY")
+        if command is docs:
+            sub.add_argument("--serve", action="store_true", help="show the site on 127.0.0.1:8000 while pages change")
         if command is bench:
             sub.add_argument("--pipeline", action="store_true", help="measure the data pipeline instead of the service")
     arguments, arguments.rest = parser.parse_known_args()

@@ -22,6 +22,7 @@ REQUIREMENT_SETS = (
     "test",
     "sdk",
     "helm",
+    "docs",
     "build",
 )  # in this order: the versions of earlier files constrain the later ones
 PACKAGES = {"client": CLIENT, "pipeline": PIPELINE}
@@ -48,7 +49,7 @@ def test(arguments: argparse.Namespace) -> int:
         prepare("run", "test", *PACKAGES)
         install_compilers()
         return run_tests(["--sdks"], arguments.rest or ["tests/sdks"])
-    prepare("run", "test", "helm", *PACKAGES)
+    prepare("run", "test", "helm", "docs", *PACKAGES)
     install_servers(arguments.without)
     install_browser()
     prepare_node()
@@ -86,7 +87,7 @@ def newest_python(choices: list[str]) -> dict[str, tuple[str | Path, ...]]:
 
 def check(_: argparse.Namespace) -> int:
     """Check format, lint, types, imports, dead code, dependencies and the OpenAPI document; name all that fail."""
-    prepare("run", "test", *PACKAGES)
+    prepare("run", "test", "docs", *PACKAGES)
     prepare_node()
     failed = [name for name, step in CHECKS.items() if not run_check(name, step)]
     print(f"failed: {', '.join(failed)}" if failed else "all checks passed", flush=True)
@@ -122,6 +123,14 @@ def openapi(_: argparse.Namespace) -> int:
     return status(PYTHON, GENERATE)
 
 
+def docs(arguments: argparse.Namespace) -> int:
+    """Build the site of the documentation into build/site; `--serve` shows it while pages change."""
+    prepare("run", "test", "docs")
+    if arguments.serve:
+        return status(BIN / "mkdocs", "serve")
+    return status(BIN / "mkdocs", "build", "--strict", "--quiet")
+
+
 def sdk(arguments: argparse.Namespace) -> int:
     """Generate an SDK for a language from openapi/openapi.json. docs/sdks.md is the guide."""
     prepare_sdk()
@@ -148,4 +157,4 @@ def lock(arguments: argparse.Namespace) -> int:
     return 0
 
 
-COMMANDS = (run, test, check, bench, pipeline_demo, openapi, sdk, lock)
+COMMANDS = (run, test, check, bench, pipeline_demo, openapi, docs, sdk, lock)

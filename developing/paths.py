@@ -19,6 +19,7 @@ ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},
     "VIRTUAL_ENV": str(VENV),
     "UV_PYTHON_DOWNLOADS": "never",
+    "NO_MKDOCS_2_WARNING": "1",
     "REDOCLY_TELEMETRY": "off",
     "REDOCLY_SUPPRESS_UPDATE_NOTICE": "true",
 }

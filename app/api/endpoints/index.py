@@ -7,6 +7,7 @@ from app.api.http.response import Response
 from app.wire.index import Index, IndexLinks
 
 GUIDES = (
+    "docs/README.md",
     "docs/http.md",
     "docs/command-line.md",
     "docs/console.md",

@@ -1,0 +1,106 @@
+"""Hooks of MkDocs: the navigation is the list in docs/README.md, and links to other files of the repository work.
+
+MkDocs loads this file by its name in mkdocs.yml. Only then is MkDocs imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+CONTENTS = "docs/README.md"
+OUTSIDE = {
+    "README.md": "project/peeklock.md",
+    "CHANGELOG.md": "project/changelog.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "app/README.md": "project/service.md",
+    "client/README.md": "project/python-client.md",
+    "helm/peeklock/README.md": "project/chart.md",
+    "pipeline/README.md": "project/pipeline.md",
+    "requirements/README.md": "project/dependencies.md",
+}
+"""The pages of the site that stand elsewhere in the repository."""
+
+LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^)\s]+)\)")
+ENTRY = re.compile(r"- \[(.+?)\]\((\S+?)\)")
+INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Take the navigation from the list of pages."""
+    config.nav = navigation((ROOT / CONTENTS).read_text("utf-8"))
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that stand outside docs/."""
+    for source, name in OUTSIDE.items():
+        files.append(File.generated(config, name, content=(ROOT / source).read_text("utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """Let the links of a page lead to pages of the site. A link to a source file becomes its text."""
+    names = {name: source for source, name in OUTSIDE.items()}
+    return with_links(markdown, names.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Move scripts from the page into files, so that a policy without inline scripts allows the site."""
+    assets = Path(config.site_dir) / "assets/scripts"
+    assets.mkdir(parents=True, exist_ok=True)
+
+    def moved(script: re.Match[str]) -> str:
+        name = f"{hashlib.sha256(script[1].encode()).hexdigest()[:16]}.js"
+        (assets / name).write_text(script[1], "utf-8")
+        folder = posixpath.dirname(page.file.dest_uri)
+        return f'<script src="{posixpath.relpath(f"assets/scripts/{name}", folder or ".")}"></script>'
+
+    return INLINE_SCRIPT.sub(moved, output)
+
+
+def on_post_template(output_content: str, template_name: str, **_: object) -> str:
+    """Leave out the page for what does not exist: who serves the site answers that."""
+    return "" if template_name == "404.html" else output_content
+
+
+def navigation(contents: str) -> list[Any]:
+    """Return the navigation that a list of pages describes: a section for each heading, a page for each link."""
+    sections: list[Any] = [{"Contents": "README.md"}]
+    for part in contents.split("\n## ")[1:]:
+        title, _, text = part.partition("\n")
+        pages = [{name: _site_path(target, CONTENTS) or target} for name, target in ENTRY.findall(text)]
+        sections.append({title: pages})
+    return sections
+
+
+def with_links(markdown: str, source: str) -> str:
+    """Return the text of a page with links to pages of the site. `source` is the page's path in the repository."""
+    here = OUTSIDE.get(source, source.removeprefix("docs/"))
+
+    def resolved(link: re.Match[str]) -> str:
+        text, (target, mark, anchor) = link[1], link[2].partition("#")
+        if not target or ":" in target:
+            return link[0]
+        if found := _site_path(target, source):
+            return f"[{text}]({posixpath.relpath(found, posixpath.dirname(here) or '.')}{mark}{anchor})"
+        return text if (ROOT / posixpath.dirname(source) / target).exists() else link[0]
+
+    return LINK.sub(resolved, markdown)
+
+
+def _site_path(target: str, source: str) -> str | None:
+    """Return the path in the site of what a page links to; None if it is not in the site."""
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    for candidate in (path, f"{path}/README.md"):
+        if candidate in OUTSIDE:
+            return OUTSIDE[candidate]
+    return path.removeprefix("docs/") if path.startswith("docs/") else None

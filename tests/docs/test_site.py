@@ -1,0 +1,115 @@
+"""The site of the documentation: it is built without a warning, has every page, and loads nothing from other servers."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from developing.paths import ENVIRONMENT, ROOT
+from developing.site_hooks import OUTSIDE, navigation, with_links
+
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href", "form": "action"}
+"""The attributes by which a browser loads a file."""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `python3 dev.py docs` builds it."""
+    directory = tmp_path_factory.mktemp("site")
+    program = Path(sys.executable).with_name("mkdocs")
+    done = subprocess.run(
+        [program, "build", "--strict", "--quiet", "--site-dir", directory],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return directory
+
+
+class References(HTMLParser):
+    """What a page loads, and its scripts, styles and handlers that stand in the page itself."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.inline: list[str] = []
+        self.feed(page.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if address := given.get(LOADED.get(tag, "")):
+            self.loaded.append(address)
+        is_data = tag == "script" and given.get("type") == "application/json"
+        if (tag == "style" or (tag == "script" and "src" not in given)) and not is_data:
+            self.inline.append(tag)
+        self.inline += [name for name in given if name.startswith("on") or name == "style"]
+
+
+def pages(site: Path) -> list[Path]:
+    return sorted(site.rglob("*.html"))
+
+
+def test_each_page_of_the_list_is_in_the_site(site: Path) -> None:
+    listed = [page for section in navigation((ROOT / "docs/README.md").read_text()) for page in leaves(section)]
+    assert len(listed) == len(set(listed))
+    built = {page.removesuffix(".md") + ".html" for page in listed} - {"README.html"} | {"index.html"}
+    assert built == {str(page.relative_to(site)) for page in pages(site)}
+
+
+def test_each_page_can_be_found(site: Path) -> None:
+    entries = json.loads((site / "search/search_index.json").read_text())["docs"]
+    assert {entry["location"].partition("#")[0] for entry in entries} == {
+        str(page.relative_to(site)) for page in pages(site)
+    }
+
+
+def test_a_page_loads_nothing_from_other_servers(site: Path) -> None:
+    for page in pages(site):
+        references = References(page)
+        assert references.loaded
+        for address in references.loaded:
+            parts = urlsplit(address)
+            assert (parts.scheme, parts.netloc) == ("", "")
+            assert not parts.path or (page.parent / parts.path).exists(), address
+
+
+def test_no_style_sheet_loads_anything_from_other_servers(site: Path) -> None:
+    for sheet in site.rglob("*.css"):
+        assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//", sheet.read_text()) == []
+
+
+def test_a_page_has_no_script_or_style_of_its_own(site: Path) -> None:
+    assert {str(page): References(page).inline for page in pages(site) if References(page).inline} == {}
+
+
+def test_a_link_leads_to_the_page_in_the_site() -> None:
+    text = "[a](../README.md#x), [b](http.md), [c](#d), [e](../helm/peeklock), [f](https://example.com/)"
+    assert with_links(text, "docs/deploy.md") == (
+        "[a](project/peeklock.md#x), [b](http.md), [c](#d), [e](project/chart.md), [f](https://example.com/)"
+    )
+    assert with_links("[a](docs/http.md)", "README.md") == "[a](../http.md)"
+
+
+def test_a_link_to_a_source_file_becomes_its_text_and_a_wrong_one_stays() -> None:
+    text = "[`the document`](../openapi/openapi.json) and [this](../missing.md)"
+    assert with_links(text, "docs/http.md") == "`the document` and [this](../missing.md)"
+
+
+def test_every_page_from_elsewhere_exists() -> None:
+    assert [name for name in OUTSIDE if not (ROOT / name).is_file()] == []
+
+
+def leaves(section: dict[str, str | list[dict[str, str]]]) -> list[str]:
+    """The pages of a section."""
+    (content,) = section.values()
+    return [content] if isinstance(content, str) else [page for entry in content for page in entry.values()]
