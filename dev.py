@@ -39,6 +39,7 @@ def read_command_line() -> argparse.Namespace:
             sub.add_argument("directory", nargs="?", type=Path, help=text, metavar="DIRECTORY")
         if command is docs:
             sub.add_argument("--serve", action="store_true", help="show the site on 127.0.0.1:8000 while pages change")
+            sub.add_argument("--generate", action="store_true", help="write the pages of docs/reference from the code")
         if command is bench:
             sub.add_argument("--pipeline", action="store_true", help="measure the data pipeline instead of the service")
     arguments, arguments.rest = parser.parse_known_args()

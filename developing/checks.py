@@ -1,4 +1,4 @@
-"""The steps of `check`: format, lint, types, imports, dead code, dependencies and the OpenAPI document."""
+"""The steps of `check`: format, lint, types, imports, dead code, dependencies, the OpenAPI document and the reference."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from developing.environment import NODE, node
-from developing.paths import BIN, CLIENT, GENERATE, OPENAPI, PIPELINE, PYTHON
+from developing.paths import BIN, CLIENT, GENERATE, OPENAPI, PIPELINE, PYTHON, REFERENCE
 from developing.processes import Refusal, output, say, status
 
 
@@ -43,6 +43,7 @@ CHECKS: dict[str, Callable[[], int]] = {
     "OpenAPI export": openapi_is_exported,
     "client layer": lambda: status(PYTHON, GENERATE, "--check"),
     "OpenAPI rules": redocly,
+    "reference": lambda: status(PYTHON, "-m", REFERENCE, "--check"),
 }
 
 

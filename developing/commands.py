@@ -12,7 +12,18 @@ from developing.environment import make_venv, prepare, prepare_node, prepare_sdk
 from developing.machine import apt_install, install_browser, install_compilers, install_java, install_servers
 from developing.newest_python import TESTS, find_newest, prepare_newest
 from developing.parallel import run_parallel
-from developing.paths import BIN, CLIENT, ENVIRONMENT, GENERATE, OPENAPI, PIPELINE, PIPELINE_TESTS, PYTHON, ROOT
+from developing.paths import (
+    BIN,
+    CLIENT,
+    ENVIRONMENT,
+    GENERATE,
+    OPENAPI,
+    PIPELINE,
+    PIPELINE_TESTS,
+    PYTHON,
+    REFERENCE,
+    ROOT,
+)
 from developing.processes import call, output, status
 from developing.sdk import BY_OPENAPI_GENERATOR, make_sdk
 
@@ -124,8 +135,10 @@ def openapi(_: argparse.Namespace) -> int:
 
 
 def docs(arguments: argparse.Namespace) -> int:
-    """Build the site of the documentation into build/site; `--serve` shows it while pages change."""
+    """Build the site of the documentation into build/site; `--serve` shows it, `--generate` writes docs/reference."""
     prepare("run", "test", "docs")
+    if arguments.generate:
+        return status(PYTHON, "-m", REFERENCE)
     if arguments.serve:
         return status(BIN / "mkdocs", "serve")
     return status(BIN / "mkdocs", "build", "--strict", "--quiet")

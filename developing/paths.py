@@ -14,6 +14,8 @@ SDK_VENV = ROOT / ".venv-sdk"
 REQUIREMENTS = ROOT / "requirements"
 PIPELINE, PIPELINE_TESTS = "pipeline/pyproject.toml", "tests/pipeline"
 CLIENT, GENERATE = "client/pyproject.toml", "client/generate.py"
+REFERENCE = "developing.reference"
+"""The module that writes docs/reference."""
 OPENAPI = ROOT / "openapi/openapi.json"
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"},

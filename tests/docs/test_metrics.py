@@ -1,4 +1,4 @@
-"""The list of metrics is whole: it names what a server answers after traffic, and what the code can count."""
+"""The reference of metrics is whole: it names what a server answers after traffic, and what the code can count."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.domain.instant import MINUTE
+from developing.reference.contract import ROOT, constants, errors, operations
 from tests.databases import RunResources
-from tests.docs.contract import ROOT, constants, errors, operations
 from tests.faults.database_access import pass_time
 from tests.guides import section, table
 from tests.peeklock_process import PeeklockProcess, services
 
-GUIDE = (ROOT / "docs" / "metrics.md").read_text()
+PAGE = (ROOT / "docs/reference/metrics.md").read_text()
+GUIDE = (ROOT / "docs/monitoring.md").read_text()
 CODE = "\n".join(file.read_text() for file in sorted((ROOT / "app").rglob("*.py")))
 PATIENCE_SECONDS = 60.0
 
@@ -41,14 +42,13 @@ def figures(run_resources: RunResources, tmp_path_factory: pytest.TempPathFactor
 
 def test_the_metrics_are_listed(figures: str) -> None:
     shown = {
-        row[0].strip("`"): (row[1], set(re.findall(r"`(\w+)`", row[2])))
-        for row in table(GUIDE, "All metrics", "metric")
+        row[0].strip("`"): (row[1], set(re.findall(r"`(\w+)`", row[2]))) for row in table(PAGE, "All metrics", "metric")
     }
     assert shown == families(figures)
 
 
 def test_the_buckets_are_listed(figures: str) -> None:
-    for metric, *_, ends in table(GUIDE, "All metrics", "histogram"):
+    for metric, *_, ends in table(PAGE, "All metrics", "histogram"):
         found = re.findall(rf'{metric.strip("`")}_bucket{{.*?le="([^"]+)"', figures)
         assert {float(end) for end in found} == {*map(float, ends.split(", ")), float("inf")}
 
@@ -113,7 +113,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         GUIDE, "Who sees the names of queues"
     )
     assert limits["queue_statistics.CACHE_SECONDS"] == 1.0
-    assert "counted at most once a second" in section(GUIDE, "All metrics")
+    assert "counted at most once a second" in section(PAGE, "All metrics")
 
 
 def test_no_queue_is_named_where_the_setting_says_so(serve: Callable[..., PeeklockProcess]) -> None:
@@ -164,7 +164,7 @@ def figures_with_all_events(client: httpx.Client) -> str:
 
 def words(heading: str, first: str) -> set[str]:
     """The first column of a table."""
-    return {row[0].strip("`") for row in table(GUIDE, heading, first)}
+    return {row[0].strip("`") for row in table(PAGE, heading, first)}
 
 
 def families(text: str) -> dict[str, tuple[str, set[str]]]:

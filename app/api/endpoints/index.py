@@ -15,7 +15,7 @@ GUIDES = (
     "docs/testing.md",
     "docs/protocol.md",
     "docs/deploy.md",
-    "docs/metrics.md",
+    "docs/monitoring.md",
     "docs/performance.md",
     "docs/postgresql.md",
     "docs/pipeline.md",

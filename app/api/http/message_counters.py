@@ -20,14 +20,16 @@ MESSAGE_EVENTS = "peeklock_queue_message_events"
 SLOTS = "peeklock_queue_slots"
 """The id of the queue that has each slot, 0 if none has it. No answer has this counter."""
 
-DOCUMENTATION = "What has happened to messages."
+DOCUMENTATION = "Events of messages in one queue."
 
 
 class MessageCounters:
     """The counters of one process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._totals = Counter("peeklock_message_events", DOCUMENTATION, ("event",), registry=registry)
+        self._totals = Counter(
+            "peeklock_message_events", "Events of messages in all queues.", ("event",), registry=registry
+        )
         self._events = Counter(MESSAGE_EVENTS, DOCUMENTATION, ("slot", "event"), registry=registry)
         self._slots = Counter(SLOTS, "The queue of each slot.", ("slot",), registry=registry)
         self._process = uuid4().hex

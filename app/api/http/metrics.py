@@ -66,10 +66,13 @@ class Metrics(Counters):
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
-            "peeklock_request_seconds", "Time to answer, waiting included, by operation and outcome.",
+            "peeklock_request_seconds", "Time to answer a request, waiting included.",
             ("operation", "outcome"), buckets=LATENCY_BUCKETS, registry=self._registry,
         )  # fmt: skip
-        self._events = Counter("peeklock_events", "What happened by itself.", ("event",), registry=self._registry)
+        self._events = Counter(
+            "peeklock_events", "Events that no caller sees in an answer, or that are worth adding up.", ("event",),
+            registry=self._registry,
+        )  # fmt: skip
         self._batches = Histogram(
             "peeklock_batch_entries", "Callers that shared one statement.", ("statement",),
             buckets=BATCH_SIZE_BUCKETS, registry=self._registry,
@@ -77,10 +80,13 @@ class Metrics(Counters):
         self._by_statement: dict[str, Histogram] = {}
         self._messages = MessageCounters(self._registry)
         self._passes = Counter(
-            "peeklock_passes", "Background passes by name and outcome.", ("name", "outcome"), registry=self._registry
+            "peeklock_passes",
+            "Background passes that ended, ok or failed.",
+            ("name", "outcome"),
+            registry=self._registry,
         )
         self.waiting_receivers = Gauge(
-            "peeklock_waiting_receivers", "Receivers waiting for a message.",
+            "peeklock_waiting_receivers", "Receives that wait for a message.",
             registry=self._registry, multiprocess_mode="livesum",
         )  # fmt: skip
 
@@ -160,18 +166,18 @@ class _SnapshotCollector:
         """Yield the gauges, as `prometheus_client` expects."""
         queues = self._snapshot.queues
         yield GaugeMetricFamily(
-            "peeklock_store_up", "0 while the message store cannot be reached or has not answered yet.",
+            "peeklock_store_up", "0 while the message store cannot be reached, or has not answered yet.",
             float(queues is not None),
         )  # fmt: skip
         yield GaugeMetricFamily(
             "peeklock_store_slow",
-            "1 while the message store takes longer than a second; the figures are the last known ones.",
+            "1 while the store takes longer than a second. The figures of queues are then the last known ones.",
             float(self._snapshot.is_slow),
         )
         yield self._lock_store()
         if queues is None:
             return
-        yield GaugeMetricFamily("peeklock_queues", "Queues in all.", len(queues))
+        yield GaugeMetricFamily("peeklock_queues", "Queues.", len(queues))
         yield self._total_messages(queues)
         yield GaugeMetricFamily(
             "peeklock_oldest_seconds", "How long the oldest available message of all queues has waited.",
@@ -182,19 +188,25 @@ class _SnapshotCollector:
             yield self._oldest_by_queue(queues[:MAX_NAMED_QUEUES])
 
     def _total_messages(self, queues: Sequence[QueueWithCounts]) -> Metric:
-        family = GaugeMetricFamily("peeklock_messages", "Messages of all queues by state.", labels=("state",))
+        family = GaugeMetricFamily("peeklock_messages", "Messages of all queues, by state.", labels=("state",))
         for state in STATES:
             family.add_metric((state,), sum(getattr(listed.counts, state) for listed in queues))
         return family
 
     def _lock_store(self) -> Metric:
-        family = GaugeMetricFamily("peeklock_lock_store", "1 for the state the lock store is in.", labels=("state",))
+        family = GaugeMetricFamily(
+            "peeklock_lock_store",
+            "1 for the state of the lock store: ok, degraded, or none without Redis.",
+            labels=("state",),
+        )
         for state in LOCK_STORE_STATES:
             family.add_metric((state,), float(state == self._snapshot.lock_store))
         return family
 
     def _messages_by_queue(self, queues: Sequence[QueueWithCounts]) -> Metric:
-        family = GaugeMetricFamily("peeklock_queue_messages", "Messages by queue and state.", labels=("queue", "state"))
+        family = GaugeMetricFamily(
+            "peeklock_queue_messages", "Messages of one queue, by state.", labels=("queue", "state")
+        )
         for listed in queues:
             for state in STATES:
                 family.add_metric((listed.queue.name, state), getattr(listed.counts, state))
@@ -202,7 +214,9 @@ class _SnapshotCollector:
 
     def _oldest_by_queue(self, queues: Sequence[QueueWithCounts]) -> Metric:
         family = GaugeMetricFamily(
-            "peeklock_queue_oldest_seconds", "How long the oldest available message has waited.", labels=("queue",)
+            "peeklock_queue_oldest_seconds",
+            "How long the oldest available message of one queue has waited.",
+            labels=("queue",),
         )
         for listed in queues:
             family.add_metric((listed.queue.name,), _oldest_seconds(listed))

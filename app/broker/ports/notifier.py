@@ -31,11 +31,11 @@ class Counters(Protocol):
     """Counts events for the metrics, and takes times for the console."""
 
     def count(self, event: str, amount: int = 1) -> None:
-        """Add `amount` to the counter of this event (a name from docs/metrics.md)."""
+        """Add `amount` to the counter of this event (a name from docs/reference/metrics.md)."""
         ...
 
     def count_messages(self, queue_id: int, event: str, amount: int = 1) -> None:
-        """Add `amount` to the number of messages of a queue to which this has happened (a name from docs/metrics.md)."""
+        """Add `amount` to the number of messages of a queue to which this has happened (a name from docs/reference/metrics.md)."""
         ...
 
     def time_deliveries(self, messages: Sequence[Message]) -> None:

@@ -117,7 +117,7 @@ def _references(part: Any) -> Iterator[str]:
 
 def _ranges_of(schema: Mapping[str, Any], name: str) -> Iterator[tuple[str, str]]:
     """What is bounded in a schema, each with its range."""
-    if range_ := _bounds(schema):
+    if range_ := bounds(schema):
         yield name, range_
     for member, inside in schema.get("properties", {}).items():
         yield from _ranges_of(inside, member)
@@ -129,7 +129,7 @@ def _ranges_of(schema: Mapping[str, Any], name: str) -> Iterator[tuple[str, str]
         yield from _ranges_of(schema["propertyNames"], f"{name} (names)")
 
 
-def _bounds(schema: Mapping[str, Any]) -> str:
+def bounds(schema: Mapping[str, Any]) -> str:
     for least, most, unit in (
         ("minimum", "maximum", ""),
         ("minLength", "maxLength", " characters"),
@@ -150,7 +150,7 @@ def _parameters() -> Iterator[tuple[str, str, str]]:
     for calls in DOCUMENT["paths"].values():
         for method in METHODS:
             for parameter in calls.get(method, {}).get("parameters", ()):
-                name, location, range_ = parameter["name"], parameter["in"], _bounds(parameter["schema"])
+                name, location, range_ = parameter["name"], parameter["in"], bounds(parameter["schema"])
                 gives_member = name.startswith("Peeklock-")
                 if range_ and not gives_member and not (location == "path" and range_.startswith("from")):
                     yield name, f"{location} parameter", range_

@@ -1,0 +1,1 @@
+"""Writes docs/reference from the code, the OpenAPI document and the words beside these modules."""
