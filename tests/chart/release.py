@@ -34,7 +34,11 @@ ALL_OPTIONS: dict[str, Any] = {
     },
     "serviceAccount": {"annotations": {"example.com/role": "queue"}},
     "migration": {"serviceAccountName": "migrator"},
-    "metrics": {"serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+    "metrics": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+        "dashboard": {"enabled": True},
+    },
     "networkPolicy": {
         "enabled": True,
         "from": [{"namespaceSelector": {"matchLabels": {"team": "orders"}}}],

@@ -13,8 +13,9 @@ from tests.chart.release import REQUIRED, VALUE_SETS, chart, render
 OLDEST = chart().metadata["kubeVersion"].removeprefix(">=").removesuffix(".0-0")
 VERSIONS = [OLDEST, kubernetes_validate.latest_version()]
 
-# Defined by an operator, not by Kubernetes, so there is no schema to hold it to; test_promises.py reads it field by field.
-CUSTOM = {"ServiceMonitor"}
+# Defined by an operator, not by Kubernetes, so there is no schema to hold them to; test_promises.py and test_monitoring.py
+# read them field by field.
+CUSTOM = {"PrometheusRule", "ServiceMonitor"}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -14,6 +14,8 @@ from tests.chart.release import CHART, REQUIRED, VALUE_SETS, chart, render
 FREE = {
     "affinity",
     "ingress.annotations",
+    "metrics.dashboard.labels",
+    "metrics.prometheusRule.labels",
     "metrics.serviceMonitor.labels",
     "nodeSelector",
     "podAnnotations",
