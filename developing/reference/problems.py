@@ -9,20 +9,21 @@ from developing.reference.contract import errors
 INTRODUCTION = """
 Every error is a problem document (RFC 9457) with a `code`. A code does not change between versions, so compare it.
 `retryable` says whether the same request may succeed later. [Errors](../http.md#errors) in the HTTP guide says how to
-repeat. [Problem](http-types.md#problem) lists the members of the document.
+repeat. [Problem](http-types.md#problem) lists the members of the document. The headings are the statuses with their `title`.
 """
 
 
 def page() -> str:
-    """Return the page: a table of all codes, then a section for each status."""
+    """Return the page: a section for each status, with a table of its codes."""
     known = errors()
     said = words.of(words.WORDS, "problems", known)
-    rows = [
-        (markdown.code(code), str(status), "yes" if retryable else "no", said[code]["meaning"], said[code]["action"])
-        for code, (status, retryable) in sorted(known.items(), key=lambda entry: (entry[1][0], entry[0]))
-    ]
-    header = ("code", "status", "retryable", "meaning", "what to do")
-    titles = markdown.table(("status", "title"), [(str(status), title) for status, title in TITLES.items()])
-    return markdown.page(
-        "Problem codes", INTRODUCTION, markdown.table(header, rows), "## Titles\n\n`title` names the status.", titles
-    )
+    parts = [INTRODUCTION]
+    for status in sorted({status for status, _ in known.values()}):
+        rows = [
+            (markdown.code(code), "yes" if retryable else "no", said[code]["meaning"], said[code]["action"])
+            for code, (at, retryable) in sorted(known.items())
+            if at == status
+        ]
+        table = markdown.table(("code", "retryable", "meaning", "what to do"), rows)
+        parts += [f"## {status} {TITLES[status]}", table]
+    return markdown.page("Problem codes", *parts)
