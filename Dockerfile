@@ -17,6 +17,23 @@ RUN /opt/peeklock/bin/pip install --no-deps --no-build-isolation --editable . \
  && /opt/peeklock/bin/python3 -m compileall -q app migrations \
  && /opt/peeklock/bin/pip uninstall --yes setuptools pip
 
+# ---- the site of the documentation, which the server shows at /docs/guide
+FROM ${BASE} AS guide
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ONLY_BINARY=:all: PIP_ROOT_USER_ACTION=ignore
+WORKDIR /guide
+COPY requirements/docs.txt requirements/
+RUN python3 -m venv /opt/mkdocs \
+ && /opt/mkdocs/bin/pip install --require-hashes --requirement requirements/docs.txt
+COPY mkdocs.yml README.md CHANGELOG.md CONTRIBUTING.md ./
+COPY app/README.md app/
+COPY client/README.md client/
+COPY developing/site_hooks.py developing/
+COPY docs docs
+COPY helm/peeklock/README.md helm/peeklock/
+COPY pipeline/README.md pipeline/
+COPY requirements/README.md requirements/
+RUN /opt/mkdocs/bin/mkdocs build --strict --site-dir /site
+
 # ---- the image
 FROM ${BASE}
 ARG VERSION=0.2.0
@@ -28,6 +45,7 @@ LABEL org.opencontainers.image.title="Peeklock" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/peeklock /opt/peeklock
 COPY --from=build /app /app
+COPY --from=guide /site /opt/peeklock-guide
 RUN install --directory --owner=10001 --group=10001 --mode=0700 /data
 ENV PATH=/opt/peeklock/bin:${PATH} \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -35,6 +53,7 @@ ENV PATH=/opt/peeklock/bin:${PATH} \
     PEEKLOCK_HOST=0.0.0.0 \
     PEEKLOCK_PORT=8080 \
     PEEKLOCK_DATA_DIR=/data \
+    PEEKLOCK_GUIDE_DIR=/opt/peeklock-guide \
     PEEKLOCK_LOG_FORMAT=json
 # A number, so that Kubernetes can see that it is not root.
 USER 10001:10001

@@ -201,6 +201,7 @@ class ServerApplication:
             self._settings.metrics_per_queue,
             self._settings.is_loopback,
             frozenset(origin.encode() for origin in self._settings.allowed_origins),
+            self._settings.guide_dir,
         )
 
 

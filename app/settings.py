@@ -74,6 +74,10 @@ class Settings(BaseSettings):
     console_report_url: HttpUrl | None = Field(
         default=None, description="URL of a report of the data pipeline, to which the console links."
     )
+    guide_dir: Path | None = Field(
+        default=None,
+        description="Directory of the built documentation, which is then served at /docs/guide. By default it is not.",
+    )
     metrics_key: SecretStr | None = Field(
         default=None,
         description="Bearer token with which /metrics shows queue names. An API key that may browse every queue works too.",

@@ -83,7 +83,10 @@ def navigation(contents: str) -> list[Any]:
 
 
 def with_links(markdown: str, source: str) -> str:
-    """Return the text of a page with links to pages of the site. `source` is the page's path in the repository."""
+    """Return the text of a page with links to pages of the site; a link to another file becomes its text.
+
+    `source` is the page's path in the repository.
+    """
     here = OUTSIDE.get(source, source.removeprefix("docs/"))
 
     def resolved(link: re.Match[str]) -> str:
@@ -92,7 +95,7 @@ def with_links(markdown: str, source: str) -> str:
             return link[0]
         if found := _site_path(target, source):
             return f"[{text}]({posixpath.relpath(found, posixpath.dirname(here) or '.')}{mark}{anchor})"
-        return text if (ROOT / posixpath.dirname(source) / target).exists() else link[0]
+        return text
 
     return LINK.sub(resolved, markdown)
 

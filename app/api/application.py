@@ -21,6 +21,7 @@ from app.api.http.operation_route import OperationRoute
 from app.api.http.problems import make_problem
 from app.api.http.response import PROBLEM, encode, problem_response, refusal_response, respond
 from app.api.openapi.document import openapi_document
+from app.api.openapi.guide import guide_pages
 from app.api.openapi.pages import document_pages
 from app.domain.refusals import BackendUnavailable, Refusal
 
@@ -47,7 +48,7 @@ class Application(FastAPI):
         self.router.routes += [OperationRoute(OperationHandler(operation, context)) for operation in OPERATIONS]
         self.router.routes += [
             OperationRoute(OperationHandler(page, context), include_in_schema=False)
-            for page in document_pages(self.openapi)
+            for page in (*document_pages(self.openapi), *guide_pages(context.guide_dir))
         ]
         policy = LocalAccessPolicy(
             context.is_loopback,

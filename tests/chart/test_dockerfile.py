@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+from developing.paths import ENVIRONMENT
 from tests.chart.release import REQUIRED, chart, environment, render
 
 TREE = Path(__file__).parents[2]
 DOCKERFILE = (TREE / "Dockerfile").read_text()
-BUILD_STAGE, LAST_STAGE = DOCKERFILE.split("\nFROM ")[1:]
+BUILD_STAGE, GUIDE_STAGE, LAST_STAGE = DOCKERFILE.split("\nFROM ")[1:]
 PROJECT = tomllib.loads((TREE / "pyproject.toml").read_text())
 
 
@@ -30,6 +32,11 @@ def setting(name: str) -> str:
     return found[1]
 
 
+def sources(stage: str) -> list[str]:
+    """Return what a stage copies from the tree."""
+    return [name for line in re.findall(r"^COPY (?!--)(.+) \S+$", stage, re.MULTILINE) for name in line.split()]
+
+
 def test_hadolint_finds_nothing() -> None:
     assert found_by_hadolint(DOCKERFILE) == ""
 
@@ -38,14 +45,18 @@ def test_hadolint_would_find_something() -> None:
     assert "DL3002" in found_by_hadolint(DOCKERFILE.replace("USER 10001:10001", "USER root"))
 
 
-def test_both_stages_start_from_the_base_that_can_be_chosen() -> None:
-    assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${BASE}", "${BASE}"]
+def test_all_stages_start_from_the_base_that_can_be_chosen() -> None:
+    assert re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE) == ["${BASE}"] * 3
     assert re.findall(r"^ARG BASE=", DOCKERFILE, re.MULTILINE) == ["ARG BASE="]
 
 
 def test_the_last_stage_installs_nothing_and_takes_only_what_was_built() -> None:
     copies = re.findall(r"^COPY (.+)$", LAST_STAGE, re.MULTILINE)
-    assert copies == ["--from=build /opt/peeklock /opt/peeklock", "--from=build /app /app"]
+    assert copies == [
+        "--from=build /opt/peeklock /opt/peeklock",
+        "--from=build /app /app",
+        "--from=guide /site /opt/peeklock-guide",
+    ]
     assert not re.search(r"\b(pip|apt-get|gcc|curl) ", LAST_STAGE)
 
 
@@ -53,9 +64,22 @@ def test_everything_copied_exists_and_everything_else_stays_out() -> None:
     ignored, *rules = [rule for rule in (TREE / ".dockerignore").read_text().split("\n") if rule[:1] not in ("", "#")]
     assert ignored == "*"
     let_in = {rule[1:] for rule in rules if rule.startswith("!")}
-    copies = re.findall(r"^COPY (?!--)(.+) \S+$", BUILD_STAGE, re.MULTILINE)
-    assert let_in == {source for line in copies for source in line.split()}
+    copied = [source for stage in (BUILD_STAGE, GUIDE_STAGE) for source in sources(stage)]
+    assert let_in == {source for source in copied if let_in.isdisjoint(map(str, Path(source).parents))}
     assert [source for source in let_in if not (TREE / source).exists()] == []
+
+
+def test_the_guide_stage_copies_all_that_its_site_needs(tmp_path: Path) -> None:
+    for source in sources(GUIDE_STAGE):
+        target = tmp_path / source
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (TREE / source).is_dir() else shutil.copy)(TREE / source, target)
+    program = Path(sys.executable).with_name("mkdocs")
+    command = (program, "build", "--strict", "--quiet", "--site-dir", tmp_path / "site")
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "site/index.html").exists()
+    assert setting("PEEKLOCK_GUIDE_DIR") == "/opt/peeklock-guide"
 
 
 def test_image_and_chart_agree_on_user_port_and_folder() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +14,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from developing.paths import ENVIRONMENT, ROOT
-from developing.site_hooks import OUTSIDE, navigation, with_links
+from developing.site_hooks import LINK, OUTSIDE, navigation, with_links
+from tests.console.browser import open_browser, open_screen
+from tests.guides import BLOCK
+from tests.peeklock_process import PeeklockProcess
 
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href", "form": "action"}
 """The attributes by which a browser loads a file."""
@@ -101,8 +105,15 @@ def test_a_link_leads_to_the_page_in_the_site() -> None:
 
 
 def test_a_link_to_a_source_file_becomes_its_text_and_a_wrong_one_stays() -> None:
-    text = "[`the document`](../openapi/openapi.json) and [this](../missing.md)"
-    assert with_links(text, "docs/http.md") == "`the document` and [this](../missing.md)"
+    text = "[`the document`](../openapi/openapi.json) and [this](missing.md)"
+    assert with_links(text, "docs/http.md") == "`the document` and [this](missing.md)"
+
+
+@pytest.mark.parametrize("source", [*OUTSIDE, *(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))])
+def test_every_link_of_a_page_leads_to_a_file_of_the_repository(source: str) -> None:
+    text = BLOCK.sub("", (ROOT / source).read_text("utf-8"))
+    targets = {target.partition("#")[0] for _, target in LINK.findall(text) if ":" not in target}
+    assert [target for target in targets if not ((ROOT / source).parent / target).exists()] == []
 
 
 def test_every_page_from_elsewhere_exists() -> None:
@@ -113,3 +124,24 @@ def leaves(section: dict[str, str | list[dict[str, str]]]) -> list[str]:
     """The pages of a section."""
     (content,) = section.values()
     return [content] if isinstance(content, str) else [page for entry in content for page in entry.values()]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_the_site_that_a_server_shows_is_searched_in_a_browser(
+    serve: Callable[..., PeeklockProcess], site: Path, theme: str
+) -> None:
+    """The policy of the server allows everything that the pages do, or the browser would report a fault."""
+    service = serve(guide_dir=site)
+    async with open_browser() as browser, open_screen(browser, service.url, theme=theme) as screen:
+        page = screen.page
+        foreign: list[str] = []
+        page.on("request", lambda request: request.url.startswith(service.url) or foreign.append(request.url))
+        await page.goto(f"{service.url}/docs/guide")
+        assert (
+            await page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[theme]
+        )
+        await page.get_by_placeholder("Search").first.click()
+        await page.keyboard.type("queue-full")
+        await page.locator(".md-search-result__link").first.click()
+        await page.wait_for_url(re.compile(r"/docs/guide/\w+"))
+        assert foreign == []

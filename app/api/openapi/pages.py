@@ -40,12 +40,15 @@ HEADERS: Headers = (
 
 def document_pages(document: Callable[[], Mapping[str, Any]]) -> list[Operation]:
     """Return the operations that serve the document and its viewer. None of them needs an API key."""
-    viewer = [_page(path, (FILES / name).read_bytes, kind) for path, (name, kind) in VIEWER_FILES.items()]
-    return [_page("/openapi.json", lambda: encode(document()), JSON), *viewer]
+    viewer = [page(path, (FILES / name).read_bytes, kind) for path, (name, kind) in VIEWER_FILES.items()]
+    return [page("/openapi.json", lambda: encode(document()), JSON), *viewer]
 
 
-def _page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operation:
-    """Return the operation that serves this content. The first request makes it, and the server keeps it."""
+def page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operation:
+    """Return the operation that serves this content. The first request makes it, and the server keeps it.
+
+    No API key is needed, and a page loads only what this server has.
+    """
 
     @cache
     def tagged_content() -> tuple[bytes, str]:
