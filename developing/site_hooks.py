@@ -30,7 +30,9 @@ OUTSIDE = {
 """The pages of the site that stand elsewhere in the repository."""
 
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^)\s]+)\)")
-ENTRY = re.compile(r"- \[(.+?)\]\((\S+?)\)")
+ENTRY = re.compile(r"^(?:- \[(.+?)\]\((\S+?)\)|([A-Z][\w ]*):)$", re.MULTILINE)
+"""A page in the list of pages, or the name of the pages that follow."""
+SEARCH_DIALOG = 'data-md-component="search" role="dialog"'
 INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -54,7 +56,10 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Move scripts from the page into files, so that a policy without inline scripts allows the site."""
+    """Move scripts from the page into files, so that a policy without inline scripts allows the site.
+
+    The dialog of the search gets a name for screen readers, which the theme leaves out.
+    """
     assets = Path(config.site_dir) / "assets/scripts"
     assets.mkdir(parents=True, exist_ok=True)
 
@@ -64,7 +69,8 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
         folder = posixpath.dirname(page.file.dest_uri)
         return f'<script src="{posixpath.relpath(f"assets/scripts/{name}", folder or ".")}"></script>'
 
-    return INLINE_SCRIPT.sub(moved, output)
+    named = output.replace(SEARCH_DIALOG, f'{SEARCH_DIALOG} aria-label="Search"')
+    return INLINE_SCRIPT.sub(moved, named)
 
 
 def on_post_template(output_content: str, template_name: str, **_: object) -> str:
@@ -73,12 +79,22 @@ def on_post_template(output_content: str, template_name: str, **_: object) -> st
 
 
 def navigation(contents: str) -> list[Any]:
-    """Return the navigation that a list of pages describes: a section for each heading, a page for each link."""
+    """Return the navigation that a list of pages describes: a section for each heading, a page for each link.
+
+    A word with a colon, alone in its line, begins a section within the section.
+    """
     sections: list[Any] = [{"Contents": "README.md"}]
     for part in contents.split("\n## ")[1:]:
         title, _, text = part.partition("\n")
-        pages = [{name: _site_path(target, CONTENTS) or target} for name, target in ENTRY.findall(text)]
+        pages: list[Any] = []
         sections.append({title: pages})
+        inner = pages
+        for name, target, group in ENTRY.findall(text):
+            if group:
+                inner = []
+                pages.append({group: inner})
+            else:
+                inner.append({name: _site_path(target, CONTENTS) or target})
     return sections
 
 

@@ -9,15 +9,19 @@ import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from developing.paths import ENVIRONMENT, ROOT
 from developing.site_hooks import LINK, OUTSIDE, navigation, with_links
-from tests.console.browser import open_browser, open_screen
+from tests.console.browser import faults_of_accessibility, open_browser, open_screen
 from tests.guides import BLOCK
 from tests.peeklock_process import PeeklockProcess
+
+FAULTS_OF_THE_THEME = {"landmark-unique"}
+"""The button that copies a block of code is in a landmark without a name."""
 
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href", "form": "action"}
 """The attributes by which a browser loads a file."""
@@ -70,6 +74,12 @@ def test_each_page_of_the_list_is_in_the_site(site: Path) -> None:
     assert built == {str(page.relative_to(site)) for page in pages(site)}
 
 
+def test_the_navigation_has_the_sections_of_the_list() -> None:
+    text = "# All\n\n## Do\n\nBuild:\n\n- [Workers](guides/workers.md)\n\nOperate:\n\n- [Chart](../helm/peeklock/README.md)\n"
+    build, operate = {"Build": [{"Workers": "guides/workers.md"}]}, {"Operate": [{"Chart": "project/chart.md"}]}
+    assert navigation(text) == [{"Contents": "README.md"}, {"Do": [build, operate]}]
+
+
 def test_each_page_can_be_found(site: Path) -> None:
     entries = json.loads((site / "search/search_index.json").read_text())["docs"]
     assert {entry["location"].partition("#")[0] for entry in entries} == {
@@ -120,10 +130,22 @@ def test_every_page_from_elsewhere_exists() -> None:
     assert [name for name in OUTSIDE if not (ROOT / name).is_file()] == []
 
 
-def leaves(section: dict[str, str | list[dict[str, str]]]) -> list[str]:
-    """The pages of a section."""
+def leaves(section: dict[str, Any]) -> list[str]:
+    """The pages of a section, and of the sections in it."""
     (content,) = section.values()
-    return [content] if isinstance(content, str) else [page for entry in content for page in entry.values()]
+    return [content] if isinstance(content, str) else [page for entry in content for page in leaves(entry)]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_no_page_has_a_fault_of_accessibility(
+    serve: Callable[..., PeeklockProcess], site: Path, theme: str
+) -> None:
+    service = serve(guide_dir=site)
+    async with open_browser() as browser, open_screen(browser, service.url, theme=theme) as screen:
+        for path in ("index.html", "http.html", "monitoring.html", "reference/problems.html"):
+            await screen.page.goto(f"{service.url}/docs/guide/{path}")
+            found = await faults_of_accessibility(screen.page)
+            assert [fault for fault in found if fault[0] not in FAULTS_OF_THE_THEME] == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
