@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 
 from app.broker.ports import HistoryStore
-from app.domain.history import MessageEvent
+from app.domain.history import EventCount, MessageEvent
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
+
+MAX_COUNTED_EVENTS = 20_000
+"""The newest events of all queues that one count reads, by their primary key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,11 @@ async def read_history(
         raise MessageNotFound(f"Queue {queue.name} holds no message {sequence_number}, and has no record of its end.")
     page = events[:limit]
     return page, page[-1].number if len(events) > limit else None
+
+
+async def count_by_minute(ports: HistoryPorts, queue: Queue) -> list[EventCount]:
+    """Return the counts of the queue's events among the newest events of all queues, by minute, ascending."""
+    return await ports.messages.history_by_minute(queue.id, MAX_COUNTED_EVENTS)
 
 
 async def _has_record(ports: HistoryPorts, queue: Queue, sequence_number: int) -> bool:

@@ -10,6 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from app.broker.browse import browse
 from app.broker.explain import explain_whole_queue
 from app.broker.filters import MatchAll
+from app.broker.history import count_by_minute
 from app.broker.queues import change_queue, get_queue, reload_queue
 from app.console.access import Context, CurrentVisitor, needs
 from app.console.activity import SAMPLE_SECONDS, QueueActivity
@@ -17,12 +18,13 @@ from app.console.context import ConsoleContext
 from app.console.groups import blocked_groups
 from app.console.latency import Kind
 from app.console.pages import render
+from app.console.past import past_plot
 from app.console.summaries import summary
 from app.domain.access import Right
 from app.domain.delivery import wait_key_of
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
-from app.domain.queue import QueueStatus
+from app.domain.queue import Queue, QueueStatus
 from app.wire.explanations import queue_explanation_view
 from app.wire.queues import queue_status
 
@@ -41,6 +43,7 @@ may_browse, may_manage = Depends(needs(Right.BROWSE, "queue")), Depends(needs(Ri
 async def show_queue(request: Request, context: Context, visitor: CurrentVisitor, queue: str) -> HTMLResponse:
     """Show one queue."""
     listed = await get_queue(context.broker.queues, queue)
+    past = await _past(context, listed.queue) if listed.queue.settings.history else None
     waiting = context.broker.explaining.wait_queue
     explanation = await explain_whole_queue(context.broker.explaining, listed.queue, visitor.principal.name)
     locked, more = await browse(context.broker.browsing, listed.queue, [MessageState.LOCKED], MatchAll(), 0, MAX_LOCKED)
@@ -59,7 +62,8 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
         receivers_waiting=waiting.waiter_count(wait_key_of(listed.queue.id, MessageState.AVAILABLE)),
         groups=await blocked_groups(context, listed.queue, visitor.principal.name) if listed.counts.blocked else (),
         now=await context.broker.store_clock.now(),
-        plots=_plots(context, listed.queue.id),
+        plots=_plots(context, listed.queue.id) | (past or {}),
+        has_past=past is not None,
     )
 
 
@@ -89,6 +93,11 @@ def _plots(context: ConsoleContext, queue_id: int) -> dict[str, Any]:
         "depth": {label: list(activity.series(name)) for name, label in DEPTH_PLOT},
         "seconds": {label: activity.seconds(kind) for kind, label in LATENCY_PLOT},
     }
+
+
+async def _past(context: ConsoleContext, queue: Queue) -> dict[str, Any] | None:
+    counts = await count_by_minute(context.broker.reading_history, queue)
+    return past_plot(counts, await context.broker.store_clock.now())
 
 
 def _a_second(activity: QueueActivity, name: str) -> list[float]:

@@ -43,6 +43,16 @@ class Event(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EventCount:
+    """How often an event with this outcome has happened within the minute that begins at `minute`."""
+
+    minute: Instant
+    event: Event
+    outcome: Outcome | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class MessageEvent:
     """One event in the history of a message, in order of `number`.
 

@@ -1,6 +1,7 @@
 """A queue with a history records each transition of its messages once, in the transaction that makes it."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace as replaced
 from typing import Any
@@ -585,3 +586,28 @@ async def test_deletion_is_done_in_small_steps(store_fixture: StoreFixture, reco
 
 def test_a_queue_without_a_history_has_no_retention_of_events() -> None:
     assert history_retention(QueueSettings()) is None
+
+
+# ---- counts ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_newest_events_of_a_queue_are_counted_by_minute(store_fixture: StoreFixture, recorded: Queue) -> None:
+    store, other = store_fixture.store, await store_fixture.queue(QueueSettings(history=True))
+    await send(store_fixture, recorded, 2)
+    await send(store_fixture, other, 3)
+    message, _ = await receive(store_fixture, recorded)
+    await store.remove([completion(recorded, message, **KEPT)])
+    counts = await store.history_by_minute(recorded.id, 1000)
+    assert all(one.minute % MINUTE == 0 for one in counts)
+    newest = await store.now()
+    assert newest - 10 * MINUTE < counts[0].minute <= counts[-1].minute <= newest
+    totals = Counter[tuple[Event, Outcome | None]]()
+    for one in counts:
+        totals[one.event, one.outcome] += one.count
+    assert totals == {
+        (Event.SENT, None): 2,
+        (Event.DELIVERED, None): 2,
+        (Event.SETTLED, Outcome.COMPLETED): 1,
+    }
+    assert sum(one.count for one in await store.history_by_minute(recorded.id, 1)) == 1
+    assert await store.history_by_minute(other.id, 3) == []

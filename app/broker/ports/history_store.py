@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from app.broker.ports.explain_store import TraceStore
-from app.domain.history import MessageEvent
+from app.domain.history import EventCount, MessageEvent
 
 
 class HistoryStore(TraceStore, Protocol):
@@ -11,4 +11,8 @@ class HistoryStore(TraceStore, Protocol):
 
     async def history(self, queue_id: int, sequence_number: int, after: int, limit: int) -> list[MessageEvent]:
         """Return events of a message with numbers above `after`, ascending; none if another queue recorded it last."""
+        ...
+
+    async def history_by_minute(self, queue_id: int, newest: int) -> list[EventCount]:
+        """Return the counts of the queue's events among the `newest` events of all queues, by minute, ascending."""
         ...

@@ -26,7 +26,7 @@ function start(root) {
   let points = JSON.parse(root.dataset.points);
   const boxes = [...root.querySelectorAll("[data-plot]")];
   let plots = [];
-  const redraw = () => (plots = boxes.map((box) => draw(box, points.times, points[box.dataset.plot])));
+  const redraw = () => (plots = boxes.map((box) => draw(box, points[box.dataset.times ?? "times"], points[box.dataset.plot])));
   redraw();
   addEventListener("resize", () => plots.forEach((plot, index) => plot.setSize({ width: boxes[index].clientWidth, height: 200 })));
   document.addEventListener("theme", redraw);
@@ -35,8 +35,12 @@ function start(root) {
     const answer = await fetch(root.dataset.plots).catch(() => null);
     document.querySelector("[data-connection]").hidden = answer !== null;
     if (!answer?.ok) return;
-    points = await answer.json();
-    plots.forEach((plot, index) => plot.setData([points.times, ...Object.values(points[boxes[index].dataset.plot])]));
+    const newer = await answer.json();
+    points = { ...points, ...newer };
+    plots.forEach((plot, index) => {
+      const series = newer[boxes[index].dataset.plot];
+      if (series) plot.setData([newer.times, ...Object.values(series)]);
+    });
   }, SECONDS_BETWEEN * 1000);
 }
 

@@ -655,6 +655,13 @@ WHERE sequence_number = :sequence_number
 ORDER BY id
 LIMIT :limit;
 
+-- minutes_of_history: the newest events of all queues, those of one counted by minute, event and outcome
+SELECT happened_at - happened_at % 60000000, event, outcome, COUNT(*)
+FROM (SELECT queue_id, happened_at, event, outcome FROM message_event ORDER BY id DESC LIMIT :newest) AS newest
+WHERE queue_id = :queue_id
+GROUP BY 1, 2, 3
+ORDER BY 1;
+
 -- expired_events: events past their time, and whether each is kept: its message is in a queue or the archive, or has later events
 SELECT
     id,

@@ -13,10 +13,10 @@ import msgspec
 
 from app.broker.ports import Admitted, Extension, Withdrawal
 from app.domain.delivery import Claim
-from app.domain.history import Event, MessageEvent, event_of
+from app.domain.history import Event, EventCount, MessageEvent, event_of
 from app.domain.instant import DAY, Duration
 from app.domain.message import Draft, Message, Receipt
-from app.domain.settlement import Move, Removal
+from app.domain.settlement import Move, Outcome, Removal
 from app.domain.work_unit import WorkUnit
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
@@ -41,6 +41,14 @@ class HistoryReads:
             "history", queue_id=queue_id, sequence_number=sequence_number, after=after, limit=limit
         )
         return [rows.message_event(row) for row in found_rows]
+
+    async def history_by_minute(self, queue_id: int, newest: int) -> list[EventCount]:
+        """See `HistoryStore`."""
+        found_rows = await self._database.fetch("minutes_of_history", queue_id=queue_id, newest=newest)
+        return [
+            EventCount(minute, Event(event), None if outcome is None else Outcome(outcome), count)
+            for minute, event, outcome, count in found_rows
+        ]
 
 
 def any_keeps_history(entries: Iterable[Draft | Claim | Move | Removal | Extension]) -> bool:
