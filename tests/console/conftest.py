@@ -27,10 +27,12 @@ async def console_with_keys() -> AsyncIterator[ConsoleServer]:
 
 
 @pytest.fixture
-def server(run_resources: RunResources, tmp_path: Path) -> Iterator[PeeklockProcess]:
-    """A server over SQLite that needs no key."""
-    directory = run_resources.with_tables(tmp_path)
-    process = PeeklockProcess(directory)
+def server(request: pytest.FixtureRequest, run_resources: RunResources, tmp_path: Path) -> Iterator[PeeklockProcess]:
+    """A server that needs no key, over SQLite, or over PostgreSQL in tests that ask for it."""
+    settings: dict[str, object] = {}
+    if getattr(request, "param", "sqlite") == "postgresql":
+        settings = {"database_url": request.getfixturevalue("postgres_url"), "auto_create_queues": 1}
+    process = PeeklockProcess(run_resources.with_tables(tmp_path), **settings)
     yield process
     process.end()
 

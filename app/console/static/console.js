@@ -110,6 +110,7 @@ function refresh(root) {
 }
 
 refresh(document);
+if (document.querySelector("[data-retry]")) setTimeout(() => location.reload(), 5000);
 const table = document.querySelector("[data-live]");
 if (table) followRows(table);
 else if (document.querySelector("[data-no-queue]")) awaitFirstQueue();
