@@ -77,6 +77,23 @@ def test_after_large_messages_small_ones_come_in_batches_again() -> None:
     assert (report.completed, min(asked), asked[-1]) == (208, 5, 50)
 
 
+def test_as_many_messages_are_asked_for_as_fit_if_all_are_as_large_as_the_largest_of_the_last_answer() -> None:
+    broker = Broker(stored=100)
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        response = await broker.answer(request)
+        content = msgspec.json.decode(response.content)
+        for one in content.get("messages", []):
+            one["body"] = "x" * (SIZE if one["sequence_number"] % 5 == 0 else 1)
+        return httpx.Response(200, json=content)
+
+    report = run_worker(answer, work_for_a_second, max_workers=100, fetch_batch_size=20, max_bytes=7 * SIZE)
+    asked = [body["max_messages"] for _, body in broker.of_kind("receive")]
+    assert (report.completed, asked[0]) == (100, 20)
+    # The first answer has four large messages, so there is room for two more that are as large.
+    assert asked[1] == 2
+
+
 def test_a_worker_needs_a_byte() -> None:
     with pytest.raises(ValueError, match="max_bytes >= 1"):
         SubscriberOptions(max_bytes=0)

@@ -26,6 +26,13 @@ def test_no_more_is_fetched_than_there_is_room_for(batch: int, overfetch: float)
     assert report.handed_back <= batch * overfetch
 
 
+@pytest.mark.behaviour("S2.15")
+def test_messages_are_fetched_as_soon_as_there_is_room_for_half_a_batch() -> None:
+    broker = Broker(stored=500)
+    work(broker, 1, 20, max_workers=1, fetch_batch_size=10, overfetch_factor=1)
+    assert [body["max_messages"] for _, body in broker.of_kind("receive")] == [10, 5, 5, 5, 5]
+
+
 @pytest.mark.behaviour("S2.16")
 def test_after_a_full_fetch_the_next_one_is_sooner() -> None:
     broker = Broker(stored=30)
