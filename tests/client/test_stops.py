@@ -39,6 +39,20 @@ def worker_of(broker: Broker, handler: Any = nothing, *queues: str, **options: A
     return worker
 
 
+def test_a_stop_without_grace_returns_every_message() -> None:
+    broker = Broker(stored=10)
+
+    async def scenario() -> WorkerReport:
+        worker = worker_of(broker, sleep_long, max_workers=2)
+        await worker.start()
+        await asyncio.sleep(1)
+        return await worker.stop(0)
+
+    report = run_virtually(scenario())
+    assert (report.received, report.handed_back) == (10, 10)
+    assert sorted(broker.settled) == sorted((token, "abandon") for token in broker.lock_ends)
+
+
 # ---- handlers that do not end ----------------------------------------------------------------------------------------
 
 
