@@ -311,7 +311,8 @@ class TestServerErrors:
         broken = api.with_store(send=break_down)
         with structlog.testing.capture_logs() as logged:
             answer = await broken.http.post(SEND, json={"body": "private"}, headers={"X-Request-Id": "req-9"})
-        assert problem(answer, 500, "internal-error")["tracking_id"] == "req-9"
+        described = problem(answer, 500, "internal-error")
+        assert (described["tracking_id"], described["retryable"]) == ("req-9", True)
         assert "secret detail" not in answer.text
         (line,) = logged
         assert line == {
