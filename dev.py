@@ -30,7 +30,9 @@ def read_command_line() -> argparse.Namespace:
             sub.add_argument("--faults", choices=("short", "all"), default="short", help="which fault tests to run")
             sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="run without this server")
             sub.add_argument(
-                "--sdks", action="store_true", help="generate the SDKs of all languages and run only their tests"
+                "--sdks",
+                action="store_true",
+                help="run only the tests of the SDKs and of the pages of docs/, with those that need a JDK or Go",
             )
             sub.add_argument("--mutants", action="store_true", help="list the mutations that no fast test detects")
         if command is sdk:

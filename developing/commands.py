@@ -59,7 +59,7 @@ def test(arguments: argparse.Namespace) -> int:
     if arguments.sdks:
         prepare("run", "test", *PACKAGES)
         install_compilers()
-        return run_tests(["--sdks"], arguments.rest or ["tests/sdks"])
+        return run_tests(["--sdks"], arguments.rest or ["tests/sdks", "tests/docs/test_pages.py"])
     prepare("run", "test", "helm", "docs", *PACKAGES)
     install_servers(arguments.without)
     install_browser()

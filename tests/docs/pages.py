@@ -1,0 +1,147 @@
+"""Runs the pages of docs/start, docs/understand and docs/guides from top to bottom, as a reader does.
+
+The language of a fenced block says what happens to it:
+
+- `sh` is typed into one bash, from the first block of the page to the last.
+- A program (`python`, `ts`, `java`, ...) is saved under the name that ends the paragraph above it: "Save this as `x.py`:".
+- `json`, `http` and `text` show what the commands above have printed; `...` stands for what varies.
+- A block below `<!-- not executed: REASON -->` is left alone. `REASONS` lists what may stand there.
+
+The server of the page listens on localhost:8080. A page that starts another one uses localhost:8081.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from developing.environment import node
+from tests.answers import check_answer, masked
+from tests.guides import END_OF_BLOCK, GUIDE_ADDRESS
+from tests.peeklock_process import PeeklockProcess, environment
+from tests.servers import TIMEOUT_SECONDS
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = {
+    str(page.relative_to(DOCS)): page.read_text()
+    for folder in ("start", "understand", "guides")
+    for page in sorted(DOCS.glob(f"{folder}/*.md"))
+}
+"""The text of each page, by its name."""
+
+FENCE = re.compile(
+    r"(?:^<!-- not executed: (?P<reason>.*) -->\n)?^```(?P<kind>\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+FILE_ABOVE = re.compile(r"`([\w.-]+)`:\s*\Z")
+SECOND_PORT = "8081"
+COMMANDS = "sh"
+ANSWERS = ("json", "http", "text")
+PROGRAMS = ("python", "ts", "java", "sql")
+REASONS = ("the test has started the server", "needs another broker", "needs a cluster", "needs root")
+LONGEST_RUN_SECONDS = 4 * TIMEOUT_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One fenced block of a page."""
+
+    kind: str
+    text: str
+    reason: str | None
+    """Why it is not executed, or None."""
+    file: str | None
+    """Under which name a reader saves it, or None."""
+
+
+def read(text: str) -> list[Block]:
+    """Return the blocks of a page in their order."""
+    blocks: list[Block] = []
+    for found in FENCE.finditer(text):
+        file = FILE_ABOVE.search(text[: found.start()])
+        blocks.append(Block(found["kind"], found["text"], found["reason"], file and file[1]))
+    return blocks
+
+
+def check(text: str, service: PeeklockProcess, **variables: str) -> None:
+    """Run a page against a server of its own. All that a command prints must be shown below it."""
+    executed = [block for block in read(text) if block.reason is None]
+    outputs = iter(_printed(service, executed, variables))
+    for block, below in zip_longest(executed, executed[1:]):
+        if block.kind == COMMANDS:
+            _check_output(next(outputs), below if below and below.kind in ANSWERS else None)
+
+
+def _check_output(output: str, shown: Block | None) -> None:
+    if shown is None:
+        assert not output.strip(), f"the page does not show this output:\n{output}"
+    elif shown.kind == "text":
+        assert _is_shown(output.strip(), shown.text.strip()), f"printed:\n{output}\nshown:\n{shown.text}"
+    else:
+        check_answer(shown.kind, output, shown.text)
+
+
+def _is_shown(output: str, shown: str) -> bool:
+    """Whether a text is printed as shown. `...` stands for any characters, over several lines if it is alone on one."""
+    pattern = re.escape(masked(shown)).replace(r"\.\.\.", "...")
+    pattern = re.sub(r"^\.\.\.$", r"[\\s\\S]*", pattern, flags=re.MULTILINE).replace("...", ".*")
+    return re.fullmatch(pattern, masked(output)) is not None
+
+
+def _printed(service: PeeklockProcess, blocks: Sequence[Block], variables: Mapping[str, str]) -> list[str]:
+    """Return what each block of commands has printed."""
+    shell = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", "".join(_typed(service, blocks))],
+        env=environment(url=service.url) | {"PATH": _path(), "HOME": str(service.directory), **variables},
+        cwd=service.directory,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = shell.communicate(timeout=LONGEST_RUN_SECONDS)
+    finally:
+        _kill_session(shell)
+    assert shell.returncode == 0, f"{errors}\nprinted before:\n{output}"
+    return output.split(END_OF_BLOCK)[:-1]
+
+
+def _typed(service: PeeklockProcess, blocks: Sequence[Block]) -> Iterator[str]:
+    """Yield what a reader types for each block: its commands, or the saving of a program."""
+    second = str(_free_port())
+    for number, block in enumerate(blocks):
+        text = block.text.replace(GUIDE_ADDRESS, service.url.removeprefix("http://")).replace(SECOND_PORT, second)
+        if block.kind == COMMANDS:
+            yield f"{text}\necho '{END_OF_BLOCK}'\n"
+        elif block.kind in PROGRAMS:
+            (service.directory / f"block-{number}").write_text(text)
+            yield f"mv block-{number} {block.file}\n"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _path() -> str:
+    """Return a path on which `python3`, `peeklock`, `peeklock-worker` and `node` are those of the tests."""
+    return os.pathsep.join([str(Path(sys.executable).parent), str(node().parent), os.environ["PATH"]])
+
+
+def _kill_session(shell: subprocess.Popen[str]) -> None:
+    """End what the page has left running."""
+    try:
+        os.killpg(shell.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    shell.wait()

@@ -1,0 +1,48 @@
+"""docs/start, docs/understand and docs/guides: their commands and programs work as shown."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.docs import pages
+from tests.docs.pages import ANSWERS, COMMANDS, PAGES, PROGRAMS, REASONS
+from tests.peeklock_process import PeeklockProcess
+
+NEEDS_JAVA = ("start/java.md",)
+"""Pages that need a JDK, which `dev.py test --sdks` installs."""
+
+MAX_NOT_EXECUTED = 30
+
+
+@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.sdks] * (p in NEEDS_JAVA)) for p in PAGES])
+def test_the_page_works_as_shown(page: str, serve: Callable[..., PeeklockProcess]) -> None:
+    pages.check(PAGES[page], serve())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_block_is_executed_or_says_why_not(page: str) -> None:
+    blocks = pages.read(PAGES[page])
+    assert len(blocks) == PAGES[page].count("\n```") / 2  # no other form of fence
+    typed = "".join(block.text for block in blocks if block.kind == COMMANDS)
+    for block in blocks:
+        assert block.reason in (None, *REASONS)
+        assert block.kind in (COMMANDS, *ANSWERS, *PROGRAMS)
+        if block.kind in PROGRAMS and block.reason is None:
+            assert block.file, f"The paragraph above does not name the file of this program:\n{block.text}"
+            assert block.file in typed or Path(block.file).stem in typed, f"no command runs {block.file}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_program_in_python_compiles(page: str) -> None:
+    for block in pages.read(PAGES[page]):
+        if block.kind == "python":
+            ast.parse(block.text)
+
+
+def test_few_blocks_are_not_executed() -> None:
+    reasons = [block.reason for page in PAGES for block in pages.read(PAGES[page]) if block.reason]
+    assert len(reasons) <= MAX_NOT_EXECUTED

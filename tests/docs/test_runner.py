@@ -1,0 +1,52 @@
+"""The runner of pages notices a page that is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.docs import pages
+from tests.peeklock_process import PeeklockProcess
+
+SEND = "```sh\ncurl -s localhost:8080/v1/queues/orders/messages -d '{\"body\": 1}'\n```\n"
+RIGHT = '```json\n{"sequence_number": 1, "state": "available", ...}\n```\n'
+PROGRAM = 'Save this as `a.py`:\n\n```python\nprint("one")\nprint("two 17")\n```\n\n```sh\npython3 a.py\n```\n'
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        SEND + RIGHT,
+        PROGRAM + "```text\none\ntwo ...\n```\n",
+        PROGRAM + "```text\n...\ntwo 17\n```\n",
+        "<!-- not executed: needs root -->\n```sh\nfalse\n```\n",
+    ],
+)
+def test_a_page_that_is_right_passes(page: str, serve: Callable[[], PeeklockProcess]) -> None:
+    pages.check(page, serve())
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        SEND,  # does not show what is printed
+        SEND + RIGHT.replace("available", "locked"),
+        SEND + RIGHT.replace("sequence_number", "number"),
+        PROGRAM + "```text\none\nthree\n```\n",
+        PROGRAM + "```text\none\n```\n",
+        "```sh\nfalse\n```\n",
+        "```sh\nfalse | cat\n```\n",
+        "```sh\necho $UNKNOWN\n```\n",
+    ],
+)
+def test_a_page_that_is_wrong_fails(page: str, serve: Callable[[], PeeklockProcess]) -> None:
+    service = serve()
+    with pytest.raises(AssertionError):
+        pages.check(page, service)
+
+
+def test_a_marked_block_keeps_its_reason_and_a_program_its_name() -> None:
+    [marked, program, _] = pages.read("<!-- not executed: needs root -->\n```sh\nfalse\n```\n\n" + PROGRAM)
+    assert (marked.reason, marked.file) == ("needs root", None)
+    assert (program.reason, program.file) == (None, "a.py")
