@@ -7,7 +7,8 @@ The language of a fenced block says what happens to it:
 - `json`, `http` and `text` show what the commands above have printed; `...` stands for what varies.
 - A block below `<!-- not executed: REASON -->` is left alone. `REASONS` lists what may stand there.
 
-The server of the page listens on localhost:8080. A page that starts another one uses localhost:8081.
+The server of the page listens on localhost:8080. A page that starts another one uses localhost:8081. Addresses of databases
+in `DATABASES` are replaced by those of real ones.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PAGES = {
 """The text of each page, by its name."""
 
 FENCE = re.compile(
-    r"(?:^<!-- not executed: (?P<reason>.*) -->\n)?^```(?P<kind>\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"(?:^<!-- not executed: (?P<reason>[^\n]*) -->\n)?^```(?P<kind>\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 FILE_ABOVE = re.compile(r"`([\w.-]+)`:\s*\Z")
 SECOND_PORT = "8081"
@@ -46,7 +47,13 @@ COMMANDS = "sh"
 ANSWERS = ("json", "http", "text")
 PROGRAMS = ("python", "ts", "java", "sql")
 REASONS = ("the test has started the server", "needs another broker", "needs a cluster", "needs root")
-LONGEST_RUN_SECONDS = 4 * TIMEOUT_SECONDS
+DATABASES = {
+    "postgresql://peeklock:secret@localhost:5432/peeklock": "postgresql",
+    "postgresql://peeklock:secret@localhost:5432/restored": "postgresql",
+    "redis://localhost:6379/0": "redis",
+}
+"""The kind of server behind each address that a page may show. Each is empty at the start of the page."""
+LONGEST_RUN_SECONDS = 2 * TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +77,13 @@ def read(text: str) -> list[Block]:
     return blocks
 
 
-def check(text: str, service: PeeklockProcess, **variables: str) -> None:
-    """Run a page against a server of its own. All that a command prints must be shown below it."""
+def check(text: str, service: PeeklockProcess, addresses: Mapping[str, str] | None = None) -> None:
+    """Run a page against a server of its own. All that a command prints must be shown below it.
+
+    `addresses` has the address of a real server for addresses that the page shows.
+    """
     executed = [block for block in read(text) if block.reason is None]
-    outputs = iter(_printed(service, executed, variables))
+    outputs = iter(_printed(service, executed, addresses or {}))
     for block, below in zip_longest(executed, executed[1:]):
         if block.kind == COMMANDS:
             _check_output(next(outputs), below if below and below.kind in ANSWERS else None)
@@ -95,31 +105,37 @@ def _is_shown(output: str, shown: str) -> bool:
     return re.fullmatch(pattern, masked(output)) is not None
 
 
-def _printed(service: PeeklockProcess, blocks: Sequence[Block], variables: Mapping[str, str]) -> list[str]:
+def _printed(service: PeeklockProcess, blocks: Sequence[Block], addresses: Mapping[str, str]) -> list[str]:
     """Return what each block of commands has printed."""
-    shell = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", "".join(_typed(service, blocks))],
-        env=environment(url=service.url) | {"PATH": _path(), "HOME": str(service.directory), **variables},
-        cwd=service.directory,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, errors = shell.communicate(timeout=LONGEST_RUN_SECONDS)
-    finally:
-        _kill_session(shell)
-    assert shell.returncode == 0, f"{errors}\nprinted before:\n{output}"
-    return output.split(END_OF_BLOCK)[:-1]
+    output, errors = service.directory / "typed.out", service.directory / "typed.log"
+    with (
+        output.open("wb") as out,
+        errors.open("wb") as log,
+    ):  # pipes would stay open as long as a server of the page runs
+        shell = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", "".join(_typed(service, blocks, addresses))],
+            env=environment(url=service.url) | {"PATH": _path(), "HOME": str(service.directory)},
+            cwd=service.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            status = shell.wait(LONGEST_RUN_SECONDS)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            _kill_session(shell)
+    assert status == 0, f"status {status}: {errors.read_text()}\nprinted before:\n{output.read_text()}"
+    return output.read_text().split(END_OF_BLOCK)[:-1]
 
 
-def _typed(service: PeeklockProcess, blocks: Sequence[Block]) -> Iterator[str]:
+def _typed(service: PeeklockProcess, blocks: Sequence[Block], addresses: Mapping[str, str]) -> Iterator[str]:
     """Yield what a reader types for each block: its commands, or the saving of a program."""
-    second = str(_free_port())
+    real = {GUIDE_ADDRESS: service.url.removeprefix("http://"), SECOND_PORT: str(_free_port()), **addresses}
     for number, block in enumerate(blocks):
-        text = block.text.replace(GUIDE_ADDRESS, service.url.removeprefix("http://")).replace(SECOND_PORT, second)
+        text = re.sub("|".join(map(re.escape, real)), lambda found: real[found[0]], block.text)
         if block.kind == COMMANDS:
             yield f"{text}\necho '{END_OF_BLOCK}'\n"
         elif block.kind in PROGRAMS:

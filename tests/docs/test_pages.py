@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.databases import RunResources
 from tests.docs import pages
-from tests.docs.pages import ANSWERS, COMMANDS, PAGES, PROGRAMS, REASONS
+from tests.docs.pages import ANSWERS, COMMANDS, DATABASES, PAGES, PROGRAMS, REASONS
 from tests.peeklock_process import PeeklockProcess
 
 NEEDS_JAVA = ("start/java.md",)
@@ -19,8 +21,17 @@ MAX_NOT_EXECUTED = 30
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.sdks] * (p in NEEDS_JAVA)) for p in PAGES])
-def test_the_page_works_as_shown(page: str, serve: Callable[..., PeeklockProcess]) -> None:
-    pages.check(PAGES[page], serve())
+def test_the_page_works_as_shown(
+    page: str, serve: Callable[..., PeeklockProcess], run_resources: RunResources, require_server: Callable[[str], str]
+) -> None:
+    shown = {address: require_server(kind) for address, kind in DATABASES.items() if _is_typed(address, page)}
+    with ExitStack() as stack:
+        real = {address: stack.enter_context(run_resources.empty_database(kind)) for address, kind in shown.items()}
+        pages.check(PAGES[page], serve(), real)
+
+
+def _is_typed(address: str, page: str) -> bool:
+    return any(address in block.text for block in pages.read(PAGES[page]) if block.reason is None)
 
 
 @pytest.mark.parametrize("page", PAGES)

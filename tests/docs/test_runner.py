@@ -46,6 +46,11 @@ def test_a_page_that_is_wrong_fails(page: str, serve: Callable[[], PeeklockProce
         pages.check(page, service)
 
 
+def test_a_block_between_two_marked_blocks_is_executed() -> None:
+    marked = "<!-- not executed: needs root -->\n```sh\nfalse\n```\n\n"
+    assert [block.reason for block in pages.read(marked + SEND + marked)] == ["needs root", None, "needs root"]
+
+
 def test_a_marked_block_keeps_its_reason_and_a_program_its_name() -> None:
     [marked, program, _] = pages.read("<!-- not executed: needs root -->\n```sh\nfalse\n```\n\n" + PROGRAM)
     assert (marked.reason, marked.file) == ("needs root", None)
