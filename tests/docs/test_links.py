@@ -1,0 +1,54 @@
+"""The pages for people who begin are short, their links lead somewhere, their figures were measured, and the index lists every page of docs/."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, PAGES
+
+CHECKED = (*PAGES, "compare.md", "README.md")
+MAX_LINES = 160
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FIGURE = re.compile(r"(?<![\d.])\d[\d,.]*(?: ms\b|×|/s\b| messages/s\b| % of a core)|p50 [\d.]+ ms|\b\d+ MiB\b(?= \|)")
+"""A figure that only a measurement can give: CPU, a rate, a ratio, memory in a table."""
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", CHECKED)
+def test_each_link_leads_to_a_page_and_a_heading(page: str) -> None:
+    text = FENCED.sub("", (DOCS / page).read_text())
+    for link in LINK.findall(text):
+        if link.startswith("https://"):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (DOCS / page).parent / file if file else DOCS / page
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), link
+
+
+@pytest.mark.parametrize("page", CHECKED)
+def test_a_page_is_short_and_has_no_indented_commands(page: str) -> None:
+    text = (DOCS / page).read_text()
+    assert len(text.splitlines()) <= MAX_LINES
+    assert not re.search(r"\n\n {4}\S", FENCED.sub("", text))
+
+
+@pytest.mark.parametrize("page", CHECKED)
+def test_each_measured_figure_is_one_of_the_last_run(page: str) -> None:
+    measured = (DOCS / "performance.md").read_text()
+    assert [figure[0] for figure in FIGURE.finditer((DOCS / page).read_text()) if figure[0] not in measured] == []
+
+
+def test_the_index_lists_each_page() -> None:
+    linked = LINK.findall((DOCS / "README.md").read_text())
+    every = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"README.md"}
+    assert every - set(linked) == set()
+
+
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
