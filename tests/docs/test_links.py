@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.settings import Settings
 from tests.docs.pages import DOCS, PAGES
 
 CHECKED = (*PAGES, "compare.md", "README.md")
@@ -40,6 +41,12 @@ def test_a_page_is_short_and_has_no_indented_commands(page: str) -> None:
 def test_each_measured_figure_is_one_of_the_last_run(page: str) -> None:
     measured = (DOCS / "performance.md").read_text()
     assert [figure[0] for figure in FIGURE.finditer((DOCS / page).read_text()) if figure[0] not in measured] == []
+
+
+@pytest.mark.parametrize("page", CHECKED)
+def test_each_setting_that_a_page_names_exists(page: str) -> None:
+    known = {f"PEEKLOCK_{name.upper()}" for name in Settings.model_fields} | {"PEEKLOCK_URL", "PEEKLOCK_API_KEY"}
+    assert set(re.findall(r"PEEKLOCK_[A-Z_]+", (DOCS / page).read_text())) - known == set()
 
 
 def test_the_index_lists_each_page() -> None:
