@@ -49,11 +49,15 @@ def change_messages(
 def show_plan(client: ApiClient, path: str, request_body: dict[str, Any]) -> None:
     """Print what a request would do."""
     plan = client.call("POST", path, {**request_body, "dry_run": True})
-    count = f"{plan['count']} messages" if plan["complete"] else f"at least {plan['count']} messages"
-    client.printer.answer(plan, f"{count} of {plan['bytes']} bytes")
+    count = f"{_counted(plan['count'], 'message')} of {_counted(plan['bytes'], 'byte')}"
+    client.printer.answer(plan, count if plan["complete"] else f"at least {count}")
     if plan["sample"] and not client.printer.is_for_programs:
         rows = [[message.get(column) for column in PLAN_COLUMNS] for message in plan["sample"]]
         print_table(PLAN_COLUMNS, rows)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _in_batches(client: ApiClient, path: str, request_body: dict[str, Any], field: str, limit: int | None) -> int:

@@ -125,6 +125,11 @@ def test_a_dry_run_shows_a_plan_and_changes_nothing(command_line: CommandLine, c
     assert command_line.read_json("queue", "show", name) == before
 
 
+def test_a_plan_of_one_byte_is_in_the_singular(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "single", "1")
+    assert command_line.run_ok("queue", "purge", "single", "--dry-run").startswith("1 message of 1 byte\n")
+
+
 def test_a_plan_counts_with_filter_and_limit(command_line: CommandLine) -> None:
     command_line.run_ok("send", "chosen", "--lines", stdin=b"1\n22\n3\n4\n")
     one = ("--filter", "message.body_bytes == 1", "--limit", "2")
