@@ -17,7 +17,7 @@ from tests.peeklock_process import PeeklockProcess
 NEEDS_JAVA = ("start/java.md",)
 """Pages that need a JDK, which `dev.py test --sdks` installs."""
 
-MAX_NOT_EXECUTED = 30
+MAX_NOT_EXECUTED = 12
 
 
 @pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.sdks] * (p in NEEDS_JAVA)) for p in PAGES])
