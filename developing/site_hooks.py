@@ -30,6 +30,8 @@ OUTSIDE = {
 """The pages of the site that stand elsewhere in the repository."""
 
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^)\s]+)\)")
+IMAGE = re.compile(r'\b(src|srcset)="([^":]+)"')
+"""An image in HTML, as pages have it that show another one in the dark."""
 ENTRY = re.compile(r"^(?:- \[(.+?)\]\((\S+?)\)|([A-Z][\w ]*):)$", re.MULTILINE)
 """A page in the list of pages, or the name of the pages that follow."""
 SEARCH_DIALOG = 'data-md-component="search" role="dialog"'
@@ -99,7 +101,7 @@ def navigation(contents: str) -> list[Any]:
 
 
 def with_links(markdown: str, source: str) -> str:
-    """Return the text of a page with links to pages of the site; a link to another file becomes its text.
+    """Return the text of a page with links to pages and images of the site; a link to another file becomes its text.
 
     `source` is the page's path in the repository.
     """
@@ -113,7 +115,11 @@ def with_links(markdown: str, source: str) -> str:
             return f"[{text}]({posixpath.relpath(found, posixpath.dirname(here) or '.')}{mark}{anchor})"
         return text
 
-    return LINK.sub(resolved, markdown)
+    def shown(image: re.Match[str]) -> str:
+        found = _site_path(image[2], source)
+        return f'{image[1]}="{posixpath.relpath(found, posixpath.dirname(here) or ".")}"' if found else image[0]
+
+    return IMAGE.sub(shown, LINK.sub(resolved, markdown))
 
 
 def _site_path(target: str, source: str) -> str | None:

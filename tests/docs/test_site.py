@@ -114,6 +114,13 @@ def test_a_link_leads_to_the_page_in_the_site() -> None:
     assert with_links("[a](docs/http.md)", "README.md") == "[a](../http.md)"
 
 
+def test_an_image_in_html_is_that_of_the_site() -> None:
+    text = '<source srcset="docs/images/dark.png"> <img src="docs/images/light.png" alt="a"> <img src="https://a.example/b.png">'
+    assert with_links(text, "README.md") == (
+        '<source srcset="../images/dark.png"> <img src="../images/light.png" alt="a"> <img src="https://a.example/b.png">'
+    )
+
+
 def test_a_link_to_a_source_file_becomes_its_text_and_a_wrong_one_stays() -> None:
     text = "[`the document`](../openapi/openapi.json) and [this](missing.md)"
     assert with_links(text, "docs/http.md") == "`the document` and [this](missing.md)"
