@@ -52,7 +52,7 @@ INSIDE = frozenset((
     "offer.ANSWER_RETENTION",
     # docs/console.md.
     "session.SESSION_BYTES", "sessions.CACHE_SECONDS", "sessions.MAX_ENTRIES", "attention.MIN_GROWTH",
-    "attention.MIN_GROWTH_RATIO", "raw_send.MAX_QUOTED_NAME",
+    "attention.MIN_GROWTH_RATIO", "history.MAX_COUNTED_EVENTS", "raw_send.MAX_QUOTED_NAME",
 ))  # fmt: skip
 
 
