@@ -77,7 +77,7 @@ def test_after_large_messages_small_ones_come_in_batches_again() -> None:
     assert (report.completed, min(asked), asked[-1]) == (208, 5, 50)
 
 
-def test_as_many_messages_are_asked_for_as_fit_if_all_are_as_large_as_the_largest_of_the_last_answer() -> None:
+def test_as_many_messages_are_asked_for_as_fit_if_all_are_as_large_as_the_last() -> None:
     broker = Broker(stored=100)
 
     async def answer(request: httpx.Request) -> httpx.Response:
