@@ -8,6 +8,7 @@ from app.wire.index import Index, IndexLinks
 
 GUIDES = (
     "docs/README.md",
+    "docs/compare.md",
     "docs/http.md",
     "docs/command-line.md",
     "docs/console.md",
