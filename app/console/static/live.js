@@ -2,17 +2,20 @@
 import { drawSpark } from "./sparkline.js";
 
 const SPARK = 1;
+const SLICE_MS = 6;
+// What a slice may take. The layout that follows it takes about as long.
 
 export function followRows(table) {
   const body = table.tBodies[0];
   const rows = new Map([...body.rows].map((row) => [row.dataset.row, row]));
+  const later = new Slices((name, cells) => showRow(rows.get(name), cells));
   const events = new EventSource("/console/live");
   let lastAt = Date.now();
 
   events.addEventListener("rows", (event) => {
     const data = JSON.parse(event.data);
     lastAt = data.at;
-    requestAnimationFrame(() => show(data, table, rows));
+    requestAnimationFrame(() => show(data, table, rows, later));
   });
   events.addEventListener("open", () => showConnection(null));
   events.addEventListener("error", () => showConnection(lastAt));
@@ -36,15 +39,40 @@ function showConnection(lastAt) {
   }
 }
 
-function show(data, table, rows) {
+// Carries out work in slices, so that the page answers its reader meanwhile. Newer work of a name replaces older.
+class Slices {
+  #work = new Map();
+  #carryOut;
+
+  constructor(carryOut) {
+    this.#carryOut = carryOut;
+  }
+
+  add(name, value) {
+    if (!this.#work.size) setTimeout(() => this.#run());
+    this.#work.delete(name);
+    this.#work.set(name, value);
+  }
+
+  #run() {
+    const end = performance.now() + SLICE_MS;
+    for (const [name, value] of this.#work) {
+      this.#work.delete(name);
+      this.#carryOut(name, value);
+      if (performance.now() >= end) break;
+    }
+    if (this.#work.size) setTimeout(() => this.#run());
+  }
+}
+
+function show(data, table, rows, later) {
   showHealth("store", data.store);
   showHealth("lock_store", data.lock_store);
   document.querySelector("[data-store-away]").hidden = data.store !== "away";
   if (!data.rows) return;
   for (const [name, value] of Object.entries(data.totals)) write(document.querySelector(`[data-total="${name}"]`), value);
   for (const [name, cells] of Object.entries(data.rows)) {
-    const row = rows.get(name);
-    if (row) showRow(row, cells);
+    if (rows.has(name)) later.add(name, cells);
   }
   for (const name of data.gone) {
     rows.get(name)?.classList.add("gone");
