@@ -13,14 +13,20 @@ from app.broker.subscription_filter import check_filter, compiled, input_of
 from app.console.access import needs
 from app.console.forms import faults_of, typed
 from app.console.message_forms import new_message_of
+from app.console.overview import browsable_rows
 from app.console.pages import CurrentPage, PageRequest
+from app.console.summaries import QueueSummary
 from app.console.topic_picture import branches
 from app.domain.access import Right
+from app.domain.instant import Duration
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
 from app.domain.topic import Route, Topic, check_evaluations
 
-PAGE_SIZE = 100
+PAGE_SIZE = 50
+MAX_LISTED_ROUTES = 2_000
+"""Subscriptions that one list reads. Topics after these have no figures in it; their own pages have them."""
+
 SHOWN_BRANCHES = 100
 """Subscriptions in one picture. A name in the address finds the others."""
 
@@ -40,6 +46,23 @@ may_browse = Depends(needs(Right.BROWSE, "topic", "topic"))
 
 
 @dataclass(frozen=True, slots=True)
+class TopicSummary:
+    """A topic in the list, with the sums over the queues of its subscriptions that the visitor may browse.
+
+    `subscriptions` is None, and the sums are 0, if a page has read too many subscriptions of other topics before.
+    """
+
+    topic: Topic
+    subscriptions: int | None
+    available: int
+    locked: int
+    dead_lettered: int
+    oldest: Duration | None
+    rate_in: float
+    rate_out: float
+
+
+@dataclass(frozen=True, slots=True)
 class FilterTest:
     """Whether each subscription copies the message, by its name; `candidate` is the result of a filter that was typed."""
 
@@ -53,7 +76,7 @@ async def list_topics(page: CurrentPage) -> HTMLResponse:
     ranges = page.visitor.principal.grant.ranges(Right.BROWSE)
     store = page.context.broker.topics.topics
     topics, more = await page_of_ranges(store.page, ranges, page.query("after"), PAGE_SIZE)
-    return page.render("topics.html", topics=topics, after=page.query("after"), more=more)
+    return page.render("topics.html", rows=await _summaries(page, topics), after=page.query("after"), more=more)
 
 
 @router.get("/{topic}", dependencies=[may_browse])
@@ -76,6 +99,34 @@ async def test_filters(page: CurrentPage, topic: str) -> HTMLResponse:
     except Refusal as refusal:
         return await _page(page, found, routes, fields, refusal=refusal)
     return await _page(page, found, routes, fields, result)
+
+
+async def _summaries(page: PageRequest, topics: Sequence[Topic]) -> list[TopicSummary]:
+    """Return the topics with their figures, as far as few enough subscriptions are read."""
+    context, found, read = page.context, list[TopicSummary](), 0
+    await context.activity.refresh(context.statistics)
+    by_name = {row.name: row for row in browsable_rows(context, page.visitor)}
+    for topic in topics:
+        routes = await _routes(page, topic) if read < MAX_LISTED_ROUTES else None
+        read += len(routes or ())
+        queues = {route.subscription.settings.target_queue for route in routes or ()}
+        found.append(
+            _summary(topic, None if routes is None else len(routes), [by_name[one] for one in queues & by_name.keys()])
+        )
+    return found
+
+
+def _summary(topic: Topic, subscriptions: int | None, queues: Sequence[QueueSummary]) -> TopicSummary:
+    return TopicSummary(
+        topic,
+        subscriptions,
+        sum(queue.available for queue in queues),
+        sum(queue.locked for queue in queues),
+        sum(queue.dead_lettered for queue in queues),
+        max((queue.oldest for queue in queues if queue.oldest is not None), default=None),
+        sum(queue.rate_in for queue in queues),
+        sum(queue.rate_out for queue in queues),
+    )
 
 
 async def _topic(page: PageRequest, name: str) -> Topic:

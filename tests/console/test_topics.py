@@ -52,6 +52,31 @@ async def test_topics_are_listed_page_by_page(console: ConsoleServer) -> None:
     assert 'rel="next"' not in last
 
 
+async def test_a_topic_in_the_list_has_the_figures_of_its_queues(console: ConsoleServer) -> None:
+    await subscribe(console, "all")
+    await subscribe(console, "some", filter="message.priority > 3")
+    for priority in (1, 9):
+        await console.api.request_json("POST", "/topics/events/messages", {"body": 1, "priority": priority})
+    (message,) = await console.api.receive("some")
+    await console.api.settle(message, "dead-letter", "some", reason="broken")
+    await console.api.receive("all")
+    page = await console.page("/topics")
+    numbers = re.findall(r'<td class="number[^"]*">([^<]*)</td>', page)
+    assert numbers == ["2", "0.60", "–", "1", "1", "1", "5 s"]
+
+
+async def test_figures_of_a_topic_leave_out_queues_that_a_key_may_not_browse(
+    console_with_keys: ConsoleServer,
+) -> None:
+    api = console_with_keys.api
+    api.http.headers["authorization"] = f"Bearer {await api.new_key(*Right, principal='admin')}"
+    await subscribe(console_with_keys, "closed", target="private")
+    await api.request_json("POST", "/topics/events/messages", {"body": 1})
+    await console_with_keys.sign_in(await api.new_key(Right.BROWSE, patterns=("events",)))
+    numbers = re.findall(r'<td class="number[^"]*">([^<]*)</td>', await console_with_keys.page("/topics"))
+    assert numbers == ["1", "–", "–", "0", "0", "0", "–"]
+
+
 async def test_the_picture_follows_the_queues_to_those_that_they_forward_to(console: ConsoleServer) -> None:
     api = console.api
     for name in ("problems", "far"):
