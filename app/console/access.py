@@ -16,6 +16,7 @@ from fastapi import Depends, Request, Response
 from app.api.http.authorize import authorize
 from app.api.http.local_access import is_same_origin
 from app.console.context import ConsoleContext
+from app.console.forms import MAX_FIELD_BYTES, read_form
 from app.domain.access import ANONYMOUS, Principal, Right
 from app.domain.instant import to_seconds
 from app.domain.refusals import Forbidden, Unauthenticated
@@ -94,14 +95,14 @@ def needs(right: Right, parameter: str | None = None, kind: str = "queue") -> Ca
     return check
 
 
-async def check_token(request: Request, secret: str) -> None:
+async def check_token(request: Request, secret: str, max_field_bytes: int = MAX_FIELD_BYTES) -> None:
     """Refuse with `Forbidden` a request that no page of this console has sent to this visitor's session."""
     origin, host = request.headers.get("origin"), request.headers.get("host", "")
     if origin is not None and not is_same_origin(origin.lower(), host.lower()):
         raise Forbidden(FOREIGN_FORM)
     token = request.headers.get(CSRF_HEADER)
     if token is None:
-        field = (await request.form()).get(CSRF_FIELD)
+        field = (await read_form(request, max_field_bytes)).get(CSRF_FIELD)
         token = field if isinstance(field, str) else ""
     if not hmac.compare_digest(token.encode(), csrf_token(secret).encode()):
         raise Forbidden(FOREIGN_FORM)

@@ -37,6 +37,7 @@ from app.console import (
 from app.console.access import SignInNeeded, console_context
 from app.console.activity import Activity
 from app.console.context import ConsoleContext
+from app.console.forms import FormBodyLimit
 from app.console.pages import render
 from app.console.signing_in import SIGN_IN
 from app.console.summaries import Summaries
@@ -86,6 +87,7 @@ async def open_console(
         statistics,
         context.long_poll_cap_seconds,
         context.max_request_bytes,
+        context.request_budget,
         report_url,
     )
     loop.start()
@@ -107,6 +109,7 @@ def build_console(context: ConsoleContext) -> FastAPI:
     console.add_exception_handler(BackendUnavailable, _show_refusal)
     console.add_exception_handler(HTTPException, _show_http_error)
     console.add_exception_handler(Exception, _show_failure)
+    console.add_middleware(FormBodyLimit, budget=context.request_budget)
     console.add_middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED_BYTES)
     return console
 

@@ -9,6 +9,7 @@ from app.broker.keys import Authenticator
 from app.broker.sessions import Sessions
 from app.console.activity import Activity
 from app.console.summaries import Summaries
+from app.runtime.byte_budget import ByteBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +17,8 @@ class ConsoleContext:
     """The broker, the sessions and the activity of one server.
 
     `authenticator` and `sessions` are None where every client has every right. `policy` decides which requests without a
-    session are accepted. `time_limit_seconds` is how long an action may take, such as a redrive. `report_url` is that of a
-    report of the data pipeline.
+    session are accepted. `time_limit_seconds` is how long an action may take, such as a redrive. `request_budget` bounds the
+    bytes of forms. `report_url` is that of a report of the data pipeline.
     """
 
     broker: Broker
@@ -29,4 +30,5 @@ class ConsoleContext:
     statistics: QueueStatistics
     time_limit_seconds: float
     max_request_bytes: int
+    request_budget: ByteBudget
     report_url: str | None = None

@@ -5,12 +5,53 @@ from typing import TypeVar
 
 import msgspec
 from fastapi import Request
+from starlette.datastructures import FormData
 
-from app.domain.refusals import Refusal, invalid_at
+from app.api.http.asgi import ASGI, Event, Receive, Scope, Send
+from app.api.http.request_body import BodyReservation
+from app.domain.refusals import MessageTooLarge, Refusal, invalid_at
+from app.runtime.byte_budget import ByteBudget
 from app.wire.decode_errors import invalid_request
 from app.wire.json_depth import TOO_DEEP, is_too_deep
 
 Shape = TypeVar("Shape")
+
+FORM_TYPE = "application/x-www-form-urlencoded"
+MAX_FORM_BYTES = 2 << 20
+"""Bytes of a form. A message of this size is sent by a program."""
+
+FORM_COPIES = 3
+"""Copies of a form in memory: as it was sent, its fields, and what is made of them."""
+
+MAX_FIELDS = 100
+MAX_FIELD_BYTES = 1 << 20
+"""The largest field, as it was sent: a quarter of a second is needed to read it."""
+
+
+class FormBodyLimit:
+    """Passes requests on to the console, and counts the bytes of their bodies as the API does.
+
+    Refuses with `MessageTooLarge` a form of more than `MAX_FORM_BYTES`, and with `Overloaded` if the process holds no more.
+    """
+
+    def __init__(self, app: ASGI, budget: ByteBudget) -> None:
+        self._app = app
+        self._budget = budget
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size = 0
+        with BodyReservation(self._budget) as reservation:
+
+            async def counted() -> Event:
+                nonlocal size
+                event = await receive()
+                size += len(event.get("body", b""))
+                if size > MAX_FORM_BYTES:
+                    raise MessageTooLarge(f"A form has at most {MAX_FORM_BYTES} bytes.")
+                reservation.grow(FORM_COPIES * size)
+                return event
+
+            await self._app(scope, counted, send)
 
 
 def decoded(shape: type[Shape], fields: Mapping[str, object]) -> Shape:
@@ -35,8 +76,18 @@ def faults_of(refusal: Refusal) -> dict[str, str]:
 
 async def typed(request: Request) -> dict[str, str]:
     """Return the texts that a form was sent with. Browsers send each end of a line as two characters."""
-    form = await request.form()
+    form = await read_form(request)
     return {name: value.replace("\r\n", "\n") for name, value in form.items() if isinstance(value, str)}
+
+
+async def read_form(request: Request, max_field_bytes: int = MAX_FIELD_BYTES) -> FormData:
+    """Return the fields of a form, none for another body: no page of the console sends files.
+
+    A later call returns the same fields.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
+        return FormData()
+    return await request.form(max_files=0, max_fields=MAX_FIELDS, max_part_size=max_field_bytes)
 
 
 def json_field(name: str, text: str) -> msgspec.Raw | None:

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.api.http.problems import status_of
 from app.broker.keys import NewApiKey, create_key, revoke_key
 from app.console.access import needs
-from app.console.forms import decoded, faults_of
+from app.console.forms import decoded, faults_of, read_form
 from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import ApiKey, Right
 from app.domain.instant import DAY, to_seconds
@@ -74,7 +74,7 @@ async def end_key(page: CurrentPage, key_id: str) -> Response:
 
 
 async def _typed(page: PageRequest) -> Mapping[str, Sequence[str]]:
-    form = await page.request.form()
+    form = await read_form(page.request)
     return {name: [value for value in form.getlist(name) if isinstance(value, str)] for name in form}
 
 

@@ -1,10 +1,10 @@
 """The page of one queue: what it holds, what happens in it, why it stands still, and who holds its messages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from app.broker.browse import browse
@@ -15,6 +15,7 @@ from app.broker.queues import change_queue, get_queue, reload_queue
 from app.console.access import Context, CurrentVisitor, needs
 from app.console.activity import SAMPLE_SECONDS, QueueActivity
 from app.console.context import ConsoleContext
+from app.console.forms import typed
 from app.console.groups import blocked_groups
 from app.console.latency import Kind
 from app.console.pages import render
@@ -25,6 +26,7 @@ from app.domain.delivery import wait_key_of
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueStatus
+from app.domain.refusals import invalid_at
 from app.wire.explanations import queue_explanation_view
 from app.wire.queues import queue_status
 
@@ -75,11 +77,20 @@ async def read_plots(context: Context, queue: str) -> dict[str, Any]:
 
 
 @router.post("/status", dependencies=[may_manage])
-async def change_status(context: Context, queue: str, status: Annotated[QueueStatus, Form()]) -> RedirectResponse:
+async def change_status(request: Request, context: Context, queue: str) -> RedirectResponse:
     """Pause or resume sends and receives."""
+    status = _status(await typed(request))
     found = await reload_queue(context.broker.queues, queue)
     await change_queue(context.broker.queues, found, lambda settings: replace(settings, status=status))
     return RedirectResponse(f"/console/queues/{queue}", 303)
+
+
+def _status(fields: Mapping[str, str]) -> QueueStatus:
+    """Return the status in a form. Refuses with `InvalidRequest`."""
+    try:
+        return QueueStatus(fields.get("status", ""))
+    except ValueError:
+        raise invalid_at("/status", "This is not a status of a queue.") from None
 
 
 def _plots(context: ConsoleContext, queue_id: int) -> dict[str, Any]:

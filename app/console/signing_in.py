@@ -1,9 +1,8 @@
 """Sign in with an API key, and sign out."""
 
-from typing import Annotated
 from urllib.parse import urlsplit
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.console.access import (
@@ -17,12 +16,16 @@ from app.console.access import (
     set_session_cookie,
 )
 from app.console.context import ConsoleContext
+from app.console.forms import typed
 from app.console.pages import render
 from app.domain.access import ANONYMOUS
 from app.domain.refusals import Unauthenticated
 
 SIGN_IN = "/console/sign-in"
 START = "/console"
+MAX_SIGN_IN_FIELD_BYTES = 4096
+"""The largest field of the form, which every client may send."""
+
 NOT_ACCEPTED = "This API key is not accepted: it does not exist, has expired or was revoked."
 
 router = APIRouter()
@@ -35,18 +38,15 @@ async def show_sign_in(request: Request, context: Context, next_page: str = STAR
 
 
 @router.post(SIGN_IN)
-async def sign_in(
-    request: Request,
-    context: Context,
-    api_key: Annotated[str, Form(max_length=512)] = "",
-    next_page: Annotated[str, Form(max_length=2048)] = START,
-) -> Response:
+async def sign_in(request: Request, context: Context) -> Response:
     """Start a session, and go to the page that needed it."""
-    await check_token(request, session_secret(request) or "")
+    await check_token(request, session_secret(request) or "", MAX_SIGN_IN_FIELD_BYTES)
     if context.sessions is None:
         return RedirectResponse(START, 303)
+    fields = await typed(request)
+    next_page = fields.get("next_page", START)
     try:
-        secret = await context.sessions.sign_in(api_key.strip())
+        secret = await context.sessions.sign_in(fields.get("api_key", "").strip())
     except Unauthenticated:
         return _form(request, context, next_page, NOT_ACCEPTED, status=401)
     response = RedirectResponse(local_path(next_page), 303)
@@ -66,7 +66,10 @@ async def sign_out(context: Context, visitor: CurrentVisitor) -> Response:
 
 def local_path(target: str) -> str:
     """Return the path of a page of this console, and its start page for any other target."""
-    parts = urlsplit(target)
+    try:
+        parts = urlsplit(target)
+    except ValueError:
+        return START
     is_here = not parts.scheme and not parts.netloc and (parts.path == START or parts.path.startswith(START + "/"))
     return target if is_here and target.isprintable() and "\\" not in target else START
 

@@ -43,6 +43,7 @@ class ConsoleServer:
             QueueStatistics(api.broker.store.queues, api.broker.lock_store, self.activity, api.clock),
             MAX_WAIT,
             MAX_REQUEST_BYTES,
+            api.request_budget,
         )
         self.application = build_console(self.context)
         self.http = self.browser()

@@ -100,7 +100,17 @@ async def test_a_session_ends_after_twelve_hours(console_with_keys: ConsoleServe
 
 
 @pytest.mark.parametrize(
-    "target", ["//evil.test", "https://evil.test/console", "/consoles", "/console\\evil", "javascript:1", "/console/\n"]
+    "target",
+    [
+        "//evil.test",
+        "//[",
+        "http://[",
+        "https://evil.test/console",
+        "/consoles",
+        "/console\\evil",
+        "javascript:1",
+        "/console/\n",
+    ],
 )
 def test_a_sign_in_leads_to_pages_of_the_console_alone(target: str) -> None:
     assert local_path(target) == "/console"

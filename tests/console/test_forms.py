@@ -1,0 +1,82 @@
+"""Forms are read within limits: other clients than browsers send them too."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from app.console.access import COOKIE, csrf_token
+from app.console.forms import FORM_COPIES, FORM_TYPE, MAX_FORM_BYTES
+from app.domain.access import Right
+from tests.console.console_server import ConsoleServer
+
+TOKEN_PART = b'--x\r\nContent-Disposition: form-data; name="csrf_token"\r\n\r\n+2AA-\\ud800\r\n'
+FILE_PART = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n1\r\n'
+PART = 64 << 10
+
+
+async def post(console: ConsoleServer, path: str, content: object, media_type: str = FORM_TYPE) -> httpx.Response:
+    """Send the body of a form."""
+    return await console.http.post(f"/console{path}", content=content, headers={"content-type": media_type})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "media_type",
+    ["multipart/form-data; boundary=x; charset=utf-7", "multipart/form-data; boundary=x", "application/json", ""],
+)
+async def test_a_body_of_another_kind_has_no_fields(console: ConsoleServer, media_type: str) -> None:
+    response = await post(console, "/sign-in", TOKEN_PART + FILE_PART + b"--x--\r\n", media_type)
+    assert response.status_code == 403
+    assert "This form was not sent by a page of this console" in response.text
+
+
+async def test_a_form_has_a_limited_number_of_fields(console: ConsoleServer) -> None:
+    response = await post(console, "/sign-in", b"&".join(b"a=1" for _ in range(101)))
+    assert response.status_code == 400
+    assert "Too many fields" in response.text
+
+
+async def test_a_form_has_a_limit_in_bytes(console: ConsoleServer) -> None:
+    fields = b"&".join(b"a=" + b"1" * (512 << 10) for _ in range(5))
+    response = await post(console, "/queues/orders/send", fields)
+    assert response.status_code == 413
+    assert f"A form has at most {MAX_FORM_BYTES} bytes." in response.text
+
+
+async def test_the_form_that_every_client_may_send_takes_small_fields_only(console_with_keys: ConsoleServer) -> None:
+    await console_with_keys.api.new_key(*Right)
+    response = await post(console_with_keys, "/sign-in", b"api_key=" + b"1" * 5000)
+    assert response.status_code == 400
+    assert "1111" not in response.text
+
+
+async def test_without_a_session_no_other_form_is_read(console_with_keys: ConsoleServer) -> None:
+    await console_with_keys.api.new_key(*Right)
+    sent: list[int] = []
+    response = await post(console_with_keys, "/queues/orders/status", parts(console_with_keys, sent))
+    assert response.status_code == 303
+    assert not sent
+
+
+async def parts(console: ConsoleServer, held: list[int]) -> AsyncIterator[bytes]:
+    """Yield a form in parts, and note how many bytes the server has counted before each."""
+    await console.get()
+    yield b"csrf_token=" + csrf_token(console.http.cookies[COOKIE]).encode() + b"&name="
+    for _ in range(3):
+        yield b"a" * PART
+        held.append(console.api.request_budget.held)
+
+
+async def test_the_bytes_of_a_form_count_while_it_is_held(console: ConsoleServer) -> None:
+    await console.get()
+    held: list[int] = []
+    await post(console, "/queues/orders/send", parts(console, held))
+    assert held == sorted(held)
+    assert held[-1] > FORM_COPIES * 2 * PART
+    assert console.api.request_budget.held == 0
+
+
+async def test_a_form_that_the_server_has_no_bytes_for_is_refused(console: ConsoleServer) -> None:
+    console.api.request_budget.acquire_unchecked(console.api.request_budget.limit)
+    response = await post(console, "/queues/orders/send", b"a=" + b"1" * PART)
+    assert response.status_code == 503
