@@ -7,13 +7,13 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 
-from app.console.access import Context, CurrentVisitor, Visitor
+from app.console.access import Context, CurrentVisitor, SignInNeeded, Visitor, current_visitor
 from app.console.activity import SAMPLE_SECONDS
 from app.console.context import ConsoleContext
 from app.console.formats import format_number, format_rate
 from app.console.overview import browsable_rows, totals
 from app.domain.instant import SECOND
-from app.domain.refusals import RateLimited
+from app.domain.refusals import BackendUnavailable, Forbidden, RateLimited
 
 MAX_VIEWERS = 100
 """Open views of a process. Each has a connection, and refers to the rows that it was sent."""
@@ -27,7 +27,7 @@ _encode = msgspec.json.Encoder().encode
 
 @router.get("/console/live")
 async def stream_rows(request: Request, context: Context, visitor: CurrentVisitor) -> Response:
-    """Stream the rows of the overview until the browser goes away or the server stops."""
+    """Stream the rows of the overview until the browser goes away, its session ends or the server stops."""
     if context.activity.viewers >= MAX_VIEWERS:
         raise RateLimited("Too many pages of the console are open. Close one, or use another server.")
     headers = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
@@ -41,8 +41,20 @@ async def _events(request: Request, context: ConsoleContext, visitor: Visitor) -
         while not activity.is_closed:
             yield _event(context, visitor, sent)
             await signal.wait(2 * SAMPLE_SECONDS)
-            if await request.is_disconnected():
+            if await request.is_disconnected() or not await _may_stay(request):
                 return
+
+
+async def _may_stay(request: Request) -> bool:
+    """Return whether the visitor could open the view now: a session ends at the sign-out and with its key."""
+    try:
+        await current_visitor(request)
+    except (SignInNeeded, Forbidden):
+        return False
+    except BackendUnavailable:
+        # The view says that the database is away. It gets no newer rows until that is over.
+        return True
+    return True
 
 
 def _event(context: ConsoleContext, visitor: Visitor, sent: dict[str, list[str]]) -> bytes:

@@ -55,6 +55,13 @@ class ConsoleServer:
         self.context = replace(self.context, statistics=statistics)
         self.application.state.context = self.context
 
+    def take_sessions_away(self, **methods: object) -> None:
+        """Let the sessions use a store with other methods."""
+        assert self.api.authenticator is not None
+        store: Any = ChangedStore(self.api.broker.store.sessions, **methods)
+        self.context = replace(self.context, sessions=Sessions(store, self.api.authenticator, self.api.clock))
+        self.application.state.context = self.context
+
     def browser(self) -> httpx.AsyncClient:
         """Return a browser without cookies."""
         transport = httpx.ASGITransport(RequestIdMiddleware(self.application), raise_app_exceptions=False)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from app.broker.sessions import CACHE_SECONDS
 from app.console.activity import RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
 from app.console.live import MAX_VIEWERS
+from app.domain.access import Right
 from app.domain.refusals import StoreUnavailable
 from tests.console.console_server import ConsoleServer
 
@@ -149,9 +151,10 @@ async def events(console: ConsoleServer, wanted: int, between: Any) -> list[dict
             if len(received) >= wanted:
                 sent.set()
 
+    cookies = "; ".join(f"{name}={value}" for name, value in console.http.cookies.items())
     scope = {
         "type": "http", "method": "GET", "path": "/console/live", "query_string": b"", "state": {"request_id": "1"},
-        "headers": [(b"host", b"peeklock.test")], "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
+        "headers": [(b"host", b"peeklock.test"), (b"cookie", cookies.encode())], "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
         "server": ("peeklock.test", 80), "client": ("127.0.0.1", 1), "root_path": "", "raw_path": b"/console/live",
     }  # fmt: skip
     task = asyncio.create_task(console.application(scope, receive, send))
@@ -184,6 +187,46 @@ async def test_streams_end_when_the_server_stops(console: ConsoleServer) -> None
 
     assert len(await events(console, 9, between)) == 1
     assert console.activity.viewers == 0
+
+
+async def test_a_stream_ends_with_the_key_of_its_session(console_with_keys: ConsoleServer) -> None:
+    api = console_with_keys.api
+    await console_with_keys.sign_in(await api.new_key(*Right))
+    await console_with_keys.sample()
+    (key,) = await api.broker.store.keys.list_all()
+
+    async def later() -> None:
+        await api.clock.advance(CACHE_SECONDS + 1)
+        await console_with_keys.activity.sample(console_with_keys.context.statistics)
+
+    async def between(number: int) -> None:
+        if number == 1:
+            await api.broker.store.keys.revoke(key.id)
+            asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(later()))
+
+    assert len(await events(console_with_keys, 2, between)) == 1
+
+
+async def test_a_stream_stays_while_the_store_is_away(console_with_keys: ConsoleServer) -> None:
+    api = console_with_keys.api
+    await console_with_keys.sign_in(await api.new_key(*Right))
+    await console_with_keys.sample()
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable
+
+    async def later() -> None:
+        await api.clock.advance(CACHE_SECONDS + 1)
+        await console_with_keys.activity.sample(console_with_keys.context.statistics)
+
+    async def between(number: int) -> None:
+        if number == 1:
+            console_with_keys.take_queues_away(page=away)
+            console_with_keys.take_sessions_away(key_of=away)
+            asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(later()))
+
+    first, second = await events(console_with_keys, 2, between)
+    assert (first["store"], second["store"]) == ("ok", "away")
 
 
 async def test_a_server_has_a_limit_of_open_views(console: ConsoleServer) -> None:
