@@ -1,5 +1,6 @@
 """Forms that send, edit and cancel messages. A fault is shown at its field, and what was typed is kept."""
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,18 +9,20 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.api.http.problems import status_of
+from app.api.http.request import ATTEMPT_RETENTION
 from app.broker.browse import read_message
 from app.broker.edit import cancel, edit
-from app.broker.ports import Edit
+from app.broker.ports import Attempt, Edit
 from app.broker.queues import reload_queue
-from app.broker.send import send
-from app.console.access import needs
+from app.broker.send import send, send_once
+from app.console.access import CSRF_FIELD, needs, new_secret
 from app.console.forms import decoded, faults_of, json_field, typed
 from app.console.messages import number_of
 from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import Right
 from app.domain.instant import from_seconds
-from app.domain.message import DEFAULT_PRIORITY, Message
+from app.domain.message import DEFAULT_PRIORITY, Message, Receipt
+from app.domain.queue import Queue
 from app.domain.refusals import InvalidRequest, Refusal, invalid_at
 from app.domain.sending import NewMessage
 from app.wire.messages import EditMessage
@@ -39,6 +42,9 @@ SENT_FIELDS = (
 )
 """The fields of the form that sends, beside the body and the properties."""
 
+ATTEMPT_FIELD = "idempotency_key"
+"""The field that is different in each form, so that a form is recognised when it is sent again."""
+
 NEW = {"body_form": "json", "body": '{"hello": "world"}', "priority": str(DEFAULT_PRIORITY)}
 """What the form has at first."""
 
@@ -50,17 +56,17 @@ may_send, may_manage = Depends(needs(Right.SEND, "queue")), Depends(needs(Right.
 async def show_send(page: CurrentPage, queue: str) -> HTMLResponse:
     """Show the form that sends a message."""
     await reload_queue(page.context.broker.queues, queue)
-    return _send_form(page, queue, NEW)
+    return _send_form(page, queue, {**NEW, ATTEMPT_FIELD: new_secret()})
 
 
 @router.post("/send", dependencies=[may_send])
 async def send_message(page: CurrentPage, queue: str) -> Response:
-    """Send a message, and go to its page."""
+    """Send a message, and go to its page. A form that is sent twice stores one message."""
     fields = await typed(page.request)
     found = await reload_queue(page.context.broker.queues, queue)
     try:
         new_message = new_message_of(fields)
-        (receipt,) = await send(page.context.broker.sending, found, [new_message])
+        receipt = await _send(page, found, new_message, fields)
     except Refusal as refusal:
         return _send_form(page, queue, fields, refusal)
     is_here = found.settings.forward_to is None and page.visitor.may(Right.BROWSE, queue)
@@ -97,6 +103,19 @@ async def cancel_message(page: CurrentPage, queue: str, sequence_number: str) ->
     found = await reload_queue(page.context.broker.queues, queue)
     await cancel(page.context.broker.editing, found, number, {fields.get("etag", "")})
     return RedirectResponse(f"/console/queues/{queue}/messages/{number}", 303)
+
+
+async def _send(page: PageRequest, queue: Queue, new_message: NewMessage, fields: Mapping[str, str]) -> Receipt:
+    """Send the message of a form. The same form again is answered with the first receipt."""
+    ports = page.context.broker.sending
+    if not fields.get(ATTEMPT_FIELD):
+        (receipt,) = await send(ports, queue, [new_message])
+        return receipt
+    content = hashlib.sha256(repr(sorted(fields.items() - {(CSRF_FIELD, fields.get(CSRF_FIELD, ""))})).encode())
+    scope = "\0".join((page.visitor.principal.name, "send a form", queue.name, content.hexdigest()))
+    attempt = Attempt(hashlib.sha256(scope.encode()).digest(), content.digest(), ATTEMPT_RETENTION)
+    (receipt,) = (await send_once(ports, queue.name, [new_message], attempt)).result
+    return receipt
 
 
 def new_message_of(fields: Mapping[str, str]) -> NewMessage:

@@ -46,6 +46,35 @@ async def test_a_message_is_sent(console: ConsoleServer, fields: dict[str, str],
     assert ("body" in found or "body_base64" in found) == bool(fields["body"])
 
 
+async def test_a_form_that_is_sent_twice_stores_one_message(console: ConsoleServer) -> None:
+    await console.api.request("PUT", QUEUE, {})
+    page = await console.page(SEND)
+    (key,) = re.findall(r'name="idempotency_key" value="([^"]+)"', page)
+    once, again = [await console.post(SEND, SEND, body="1", idempotency_key=key) for _ in range(2)]
+    assert once.headers["location"] == again.headers["location"] == f"/console{MESSAGE}"
+    assert await console.api.counts() == {"available": 1}
+    assert key not in await console.page(SEND)
+
+
+async def test_a_form_with_another_content_is_another_message(console: ConsoleServer) -> None:
+    await console.api.request("PUT", QUEUE, {})
+    for body in ("1", "2"):
+        await console.post(SEND, SEND, body=body, idempotency_key="k")
+    await console.post("/queues/others/send", SEND, body="2", idempotency_key="k")
+    assert await console.api.counts() == {"available": 2}
+
+
+async def test_the_form_of_another_principal_is_another_message(console_with_keys: ConsoleServer) -> None:
+    api = console_with_keys.api
+    keys = [await api.new_key(*Right, principal=principal) for principal in ("a", "b")]
+    api.http.headers["authorization"] = f"Bearer {keys[0]}"
+    await api.request("PUT", QUEUE, {})
+    for key in keys:
+        await console_with_keys.sign_in(key)
+        await console_with_keys.post(SEND, SEND, body="1", idempotency_key="k")
+    assert await api.counts() == {"available": 2}
+
+
 async def test_a_delayed_message_is_scheduled(console: ConsoleServer) -> None:
     await console.api.request("PUT", QUEUE, {})
     await console.post(SEND, SEND, body="1", delay_seconds="60.5")
