@@ -19,7 +19,8 @@ from app.console.context import ConsoleContext
 from app.console.forms import MAX_FIELD_BYTES, read_form
 from app.domain.access import ANONYMOUS, Principal, Right
 from app.domain.instant import to_seconds
-from app.domain.refusals import Forbidden, Unauthenticated
+from app.domain.queue import is_valid_name
+from app.domain.refusals import Forbidden, NotFound, Unauthenticated
 from app.domain.session import SESSION_BYTES, SESSION_DURATION
 
 COOKIE, SECURE_COOKIE = "peeklock_session", "__Host-peeklock_session"
@@ -87,10 +88,16 @@ CurrentVisitor: TypeAlias = Annotated[Visitor, Depends(current_visitor)]
 
 
 def needs(right: Right, parameter: str | None = None, kind: str = "queue") -> Callable[..., Awaitable[None]]:
-    """Return the dependency of a page that needs this right on what a path parameter names; without one, on everything."""
+    """Return the dependency of a page that needs this right on what a path parameter names; without one, on everything.
+
+    It refuses with `NotFound` what is no name: not every store can look for such a text.
+    """
 
     async def check(request: Request, visitor: CurrentVisitor) -> None:
-        visitor.require(right, request.path_params[parameter] if parameter else None, kind)
+        name: str | None = request.path_params[parameter] if parameter else None
+        visitor.require(right, name, kind)
+        if name is not None and not is_valid_name(name):
+            raise NotFound(f"This is not the name of a {kind}.")
 
     return check
 

@@ -68,8 +68,8 @@ class PageRequest:
         return render(self.request, self.context, self.visitor, template, status, **values)
 
     def query(self, name: str) -> str:
-        """Return a value in the address, empty without one."""
-        return self.request.query_params.get(name, "").strip()
+        """Return a value in the address, empty without one. It has no NUL, which PostgreSQL stores in no text."""
+        return self.request.query_params.get(name, "").replace("\0", "").strip()
 
 
 def page_request(request: Request, context: Context, visitor: CurrentVisitor) -> PageRequest:

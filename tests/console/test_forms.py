@@ -1,4 +1,4 @@
-"""Forms are read within limits: other clients than browsers send them too."""
+"""Forms and addresses are read within limits: other clients than browsers send them too."""
 
 from collections.abc import AsyncIterator
 
@@ -80,3 +80,22 @@ async def test_a_form_that_the_server_has_no_bytes_for_is_refused(console: Conso
     console.api.request_budget.acquire_unchecked(console.api.request_budget.limit)
     response = await post(console, "/queues/orders/send", b"a=" + b"1" * PART)
     assert response.status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/queues/a%00b", "/topics/%00", "/states/%00", "/queues/-/messages", "/states/a b"])
+async def test_the_store_is_not_asked_for_what_is_no_name(console: ConsoleServer, path: str) -> None:
+    response = await console.get(path)
+    assert response.status_code == 404
+    assert "This is not the name of a" in response.text
+
+
+@pytest.mark.parametrize("path", ["/topics?after=%00", "/states?after=%00", "/trail?id=%00"])
+async def test_an_address_has_no_nul(console: ConsoleServer, path: str) -> None:
+    assert "First page" not in await console.page(path)
+    assert "\0" not in await console.page(path)
+
+
+async def test_a_script_gets_every_fault_as_json(console: ConsoleServer) -> None:
+    for path, status in (("/queues/orders/dead-letters/redrive", 403), ("/nothing", 404)):
+        response = await console.http.post(f"/console{path}", data={}, headers={"accept": "application/json"})
+        assert (response.status_code, list(response.json())) == (status, ["fault"])
