@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import structlog
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 
@@ -37,7 +37,7 @@ from app.console import (
 from app.console.access import SignInNeeded, console_context
 from app.console.activity import Activity
 from app.console.context import ConsoleContext
-from app.console.forms import FormBodyLimit
+from app.console.forms import FormBodyLimit, fault_answer, wants_json
 from app.console.pages import render
 from app.console.signing_in import SIGN_IN
 from app.console.summaries import Summaries
@@ -130,24 +130,26 @@ async def _ask_to_sign_in(request: Request, _: Exception) -> Response:
     return RedirectResponse(target, 303)
 
 
-async def _show_refusal(request: Request, error: Exception) -> HTMLResponse:
+async def _show_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal | BackendUnavailable)
     status = 503 if isinstance(error, BackendUnavailable) else status_of(type(error))
     return _error_page(request, status, str(error))
 
 
-async def _show_http_error(request: Request, error: Exception) -> HTMLResponse:
+async def _show_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = "The console has no such page." if error.status_code == 404 else str(error.detail)
     return _error_page(request, error.status_code, detail)
 
 
-async def _show_failure(request: Request, error: Exception) -> HTMLResponse:
+async def _show_failure(request: Request, error: Exception) -> Response:
     log.error("unexpected error", path=request.url.path, request_id=request.state.request_id, exc_info=error)
     return _error_page(request, 500, "Something went wrong here that should not have. The server's log has the cause.")
 
 
-def _error_page(request: Request, status: int, detail: str) -> HTMLResponse:
+def _error_page(request: Request, status: int, detail: str) -> Response:
+    if wants_json(request):
+        return fault_answer(status, detail)
     return render(
         request,
         console_context(request),

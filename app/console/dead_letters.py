@@ -23,7 +23,7 @@ from app.broker.redrive import check_rate, redrive
 from app.broker.restore import restore
 from app.broker.select_messages import MessageSelection
 from app.console.access import needs
-from app.console.forms import decoded, faults_of, typed
+from app.console.forms import decoded, fault_answer, faults_of, typed, wants_json
 from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import Right
 from app.domain.instant import SECOND, Instant
@@ -264,11 +264,11 @@ def _stepped(page: PageRequest, fields: Mapping[str, str], done: int, left: int 
 
 def _fault(refusal: Refusal) -> JSONResponse:
     """Answer a refusal to a script."""
-    return JSONResponse({"fault": refusal.detail}, _status_of(refusal))
+    return fault_answer(_status_of(refusal), refusal.detail)
 
 
 def _is_script(page: PageRequest) -> bool:
-    return page.request.headers.get("accept") == "application/json"
+    return wants_json(page.request)
 
 
 def _status_of(refusal: Refusal) -> int:

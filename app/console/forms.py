@@ -5,6 +5,7 @@ from typing import TypeVar
 
 import msgspec
 from fastapi import Request
+from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
 
 from app.api.http.asgi import ASGI, Event, Receive, Scope, Send
@@ -72,6 +73,16 @@ def faults_of(refusal: Refusal) -> dict[str, str]:
         name = fault.pointer.removeprefix("#").strip("/").partition("/")[0]
         faults.setdefault(name, fault.detail)
     return faults
+
+
+def wants_json(request: Request) -> bool:
+    """Return whether a script of a page has sent the form, and not the browser."""
+    return request.headers.get("accept") == "application/json"
+
+
+def fault_answer(status: int, detail: str) -> JSONResponse:
+    """Answer a script what is wrong."""
+    return JSONResponse({"fault": detail}, status)
 
 
 async def typed(request: Request) -> dict[str, str]:
