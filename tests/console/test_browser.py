@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from tests.console.browser import TIMEOUT_MS, faults_of_accessibility, open_browser, open_screen
 from tests.peeklock_process import PeeklockProcess
@@ -62,15 +62,26 @@ async def test_the_first_queue_appears_while_the_page_is_open(
         await expect(available(page, "orders")).to_have_text("1", timeout=TIMEOUT_MS)
 
 
+async def no_connection(route: Route) -> None:
+    """The server does not answer."""
+    await route.abort()
+
+
+async def no_stream(route: Route) -> None:
+    """The server, or a proxy before it, answers that it cannot serve now."""
+    await route.fulfill(status=503, content_type="text/html", body="")
+
+
+@pytest.mark.parametrize("answer", [no_connection, no_stream])
 async def test_a_lost_connection_is_said_and_nothing_is_lost_after_it(
-    server: PeeklockProcess, call: Callable[..., Any]
+    server: PeeklockProcess, call: Callable[..., Any], answer: Callable[[Route], Awaitable[None]]
 ) -> None:
     call("POST", "/queues/orders/messages", body=1)
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
         page = await screen.open()
         banner = page.locator("[data-connection]")
         assert await banner.is_hidden()
-        await page.route("**/console/live", lambda route: route.abort())
+        await page.route("**/console/live", answer)
         await page.reload()
         await banner.wait_for(state="visible")
         assert (await banner.text_content() or "").startswith("No connection to the server.")

@@ -4,30 +4,40 @@ import { drawSpark } from "./sparkline.js";
 const SPARK = 1;
 const SLICE_MS = 6;
 // What a slice may take. The layout that follows it takes about as long.
+const RETRY_MS = 5000;
 
 export function followRows(table) {
   const body = table.tBodies[0];
   const rows = new Map([...body.rows].map((row) => [row.dataset.row, row]));
   const later = new Slices((name, cells) => showRow(rows.get(name), cells));
-  const events = new EventSource("/console/live");
   let lastAt = Date.now();
-
-  events.addEventListener("rows", (event) => {
-    const data = JSON.parse(event.data);
+  follow((data) => {
     lastAt = data.at;
     requestAnimationFrame(() => show(data, table, rows, later));
-  });
-  events.addEventListener("open", () => showConnection(null));
-  events.addEventListener("error", () => showConnection(lastAt));
-  addEventListener("pagehide", () => events.close());
+  }, (isConnected) => showConnection(isConnected ? null : lastAt));
 }
 
 // A page without a queue has no table yet. It is loaded again when the first queue exists.
 export function awaitFirstQueue() {
-  const events = new EventSource("/console/live");
-  events.addEventListener("rows", (event) => {
-    if (Object.keys(JSON.parse(event.data).rows ?? {}).length) location.reload();
-  });
+  follow((data) => {
+    if (Object.keys(data.rows ?? {}).length) location.reload();
+  }, () => {});
+}
+
+// Passes on each event, and whether the stream is connected. A browser asks again after a lost connection. It gives up after
+// an answer that is no stream, as from a proxy without a server, so this function asks then.
+function follow(onData, onConnection) {
+  let events;
+  const connect = () => {
+    events = new EventSource("/console/live");
+    events.addEventListener("rows", (event) => onData(JSON.parse(event.data)));
+    events.addEventListener("open", () => onConnection(true));
+    events.addEventListener("error", () => {
+      onConnection(false);
+      if (events.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+    });
+  };
+  connect();
   addEventListener("pagehide", () => events.close());
 }
 
