@@ -62,6 +62,13 @@ class ConsoleServer:
         self.context = replace(self.context, sessions=Sessions(store, self.api.authenticator, self.api.clock))
         self.application.state.context = self.context
 
+    def take_sends_away(self, **methods: object) -> None:
+        """Let sends use a store with other methods."""
+        broker = self.context.broker
+        store: Any = ChangedStore(broker.sending.messages, **methods)
+        self.context = replace(self.context, broker=replace(broker, sending=replace(broker.sending, messages=store)))
+        self.application.state.context = self.context
+
     def browser(self) -> httpx.AsyncClient:
         """Return a browser without cookies."""
         transport = httpx.ASGITransport(RequestIdMiddleware(self.application), raise_app_exceptions=False)

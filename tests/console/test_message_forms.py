@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from app.domain.access import Right
+from app.domain.refusals import StoreUnavailable
 from tests.console.console_server import ConsoleServer, token_of
 
 QUEUE, SEND, MESSAGE = "/queues/orders", "/queues/orders/send", "/queues/orders/messages/1"
@@ -54,6 +55,20 @@ async def test_a_form_that_is_sent_twice_stores_one_message(console: ConsoleServ
     assert once.headers["location"] == again.headers["location"] == f"/console{MESSAGE}"
     assert await console.api.counts() == {"available": 1}
     assert key not in await console.page(SEND)
+
+
+async def test_what_was_typed_stays_while_the_store_is_away(console: ConsoleServer) -> None:
+    await console.api.request("PUT", QUEUE, {})
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("The database cannot be reached.")
+
+    console.take_sends_away(send_once=away)
+    response = await console.post(SEND, SEND, body='"typed"', idempotency_key="k")
+    assert response.status_code == 503
+    assert "The database cannot be reached." in response.text
+    assert "&#34;typed&#34;" in response.text
+    assert 'name="idempotency_key" value="k"' in response.text
 
 
 async def test_a_form_with_another_content_is_another_message(console: ConsoleServer) -> None:
