@@ -2,6 +2,7 @@
 import { awaitFirstQueue, followRows } from "./live.js";
 import { drawSparks } from "./sparkline.js";
 
+const DOUBLE_CLICK_MS = 1000;
 const zone = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
 function showLocalTimes(root) {
@@ -39,6 +40,14 @@ document.addEventListener("click", (event) => {
   else if (button.dataset.dialog) open(button.dataset.dialog);
   else if (button.dataset.copy) copy(button);
   else if ("close" in button.dataset) button.closest("dialog").close();
+});
+
+// The second click of a double click would make a second key, or show that a message is cancelled already.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.method !== "post" || "steps" in form.dataset) return;
+  if (event.timeStamp - (form.dataset.sentAt ?? -Infinity) < DOUBLE_CLICK_MS) event.preventDefault();
+  else form.dataset.sentAt = event.timeStamp;
 });
 
 // ---- keyboard ---------------------------------------------------------------------------------------------------------
