@@ -27,6 +27,9 @@ MEANINGS: Mapping[Right, str] = {
 MAX_ENDED = 50
 """Keys on the page that have ended, the newest first."""
 
+MAX_DAYS_LENGTH = 4
+"""Digits of the number of days that a key lives."""
+
 NEW: Mapping[str, Sequence[str]] = {"rights": (Right.SEND,), "patterns": ("*",)}
 """What the form has at first."""
 
@@ -98,8 +101,8 @@ def _wanted(fields: Mapping[str, Sequence[str]]) -> CreateKey:
 
 
 def _seconds(days: str) -> float:
-    if not (days.isascii() and days.isdecimal() and 0 < int(days) <= 9999):
-        raise invalid_at("/days", "A number of days is a whole number from 1.")
+    if not (days.isascii() and days.isdecimal() and len(days) <= MAX_DAYS_LENGTH and int(days)):
+        raise invalid_at("/days", "A number of days is a whole number from 1 to 9999.")
     return int(days) * to_seconds(DAY)
 
 
