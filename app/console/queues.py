@@ -25,8 +25,8 @@ from app.domain.access import Right
 from app.domain.delivery import wait_key_of
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
-from app.domain.queue import Queue, QueueStatus
-from app.domain.refusals import invalid_at
+from app.domain.queue import Queue, QueueSettings, QueueStatus
+from app.domain.refusals import Conflict, invalid_at
 from app.wire.explanations import queue_explanation_view
 from app.wire.queues import queue_status
 
@@ -78,19 +78,25 @@ async def read_plots(context: Context, queue: str) -> dict[str, Any]:
 
 @router.post("/status", dependencies=[may_manage])
 async def change_status(request: Request, context: Context, queue: str) -> RedirectResponse:
-    """Pause or resume sends and receives."""
-    status = _status(await typed(request))
-    found = await reload_queue(context.broker.queues, queue)
-    await change_queue(context.broker.queues, found, lambda settings: replace(settings, status=status))
+    """Pause or resume sends and receives, if the status is still as the page has shown it."""
+    fields = await typed(request)
+    seen, status = _status(fields, "seen"), _status(fields, "status")
+
+    def change(settings: QueueSettings) -> QueueSettings:
+        if settings.status not in (seen, status):
+            raise Conflict("The status of this queue has changed since the page was loaded. Load it again.")
+        return replace(settings, status=status)
+
+    await change_queue(context.broker.queues, await reload_queue(context.broker.queues, queue), change)
     return RedirectResponse(f"/console/queues/{queue}", 303)
 
 
-def _status(fields: Mapping[str, str]) -> QueueStatus:
-    """Return the status in a form. Refuses with `InvalidRequest`."""
+def _status(fields: Mapping[str, str], name: str) -> QueueStatus:
+    """Return the status in a field of a form. Refuses with `InvalidRequest`."""
     try:
-        return QueueStatus(fields.get("status", ""))
+        return QueueStatus(fields.get(name, ""))
     except ValueError:
-        raise invalid_at("/status", "This is not a status of a queue.") from None
+        raise invalid_at(f"/{name}", "This is not a status of a queue.") from None
 
 
 def _plots(context: ConsoleContext, queue_id: int) -> dict[str, Any]:

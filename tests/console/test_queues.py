@@ -86,10 +86,32 @@ async def test_the_plots_have_the_average_times_of_deliveries(console: ConsoleSe
     assert seconds == {"Waiting for a receiver": [3, None], "With a receiver": [None, SAMPLE_SECONDS + 2]}
 
 
+async def test_a_status_that_another_person_has_changed_stays(console: ConsoleServer) -> None:
+    await console.api.request("PUT", "/queues/orders", {"status": "send_disabled"})
+    response = await console.post("/queues/orders/status", "/queues/orders", status="receive_disabled", seen="active")
+    assert response.status_code == 409
+    assert "The status of this queue has changed" in response.text
+    assert (await console.api.request_json("GET", "/queues/orders"))["status"] == "send_disabled"
+    assert 'name="seen" value="send_disabled"' in await console.page("/queues/orders")
+
+
+async def test_a_change_of_the_status_that_is_sent_twice_is_made_once(console: ConsoleServer) -> None:
+    await console.api.request("PUT", "/queues/orders", {})
+    for _ in range(2):
+        response = await console.post("/queues/orders/status", "/queues/orders", status="disabled", seen="active")
+        assert response.status_code == 303
+
+
+@pytest.mark.parametrize("fields", [{"status": "<b>", "seen": "active"}, {"status": "active"}, {}])
+async def test_an_unknown_status_is_refused(console: ConsoleServer, fields: dict[str, str]) -> None:
+    await console.api.request("PUT", "/queues/orders", {})
+    assert (await console.post("/queues/orders/status", "/queues/orders", **fields)).status_code == 422
+
+
 @pytest.mark.parametrize("status", ["receive_disabled", "send_disabled", "disabled", "active"])
 async def test_sends_and_receives_are_paused_and_resumed(console: ConsoleServer, status: str) -> None:
     await console.api.send(body=1)
-    response = await console.post("/queues/orders/status", "/queues/orders", status=status)
+    response = await console.post("/queues/orders/status", "/queues/orders", status=status, seen="active")
     assert (response.status_code, response.headers["location"]) == (303, "/console/queues/orders")
     assert (await console.api.request_json("GET", "/queues/orders"))["status"] == status
     page = await console.page("/queues/orders")
@@ -111,7 +133,7 @@ async def test_what_a_key_may_not_do_is_not_offered_and_refused(console_with_key
     await console_with_keys.sign_in(await api.new_key(Right.BROWSE, patterns=("orders",)))
     page = await console_with_keys.page("/queues/orders")
     assert "Pause receives" not in page
-    fields = {"csrf_token": token_of(page), "status": "disabled"}
+    fields = {"csrf_token": token_of(page), "status": "disabled", "seen": "active"}
     for queue in ("orders", "payments"):
         response = await console_with_keys.http.post(f"/console/queues/{queue}/status", data=fields)
         assert response.status_code == 403
