@@ -1,6 +1,5 @@
 """The trail of a message: itself in every queue that has it, what was sent because of it, and what shares its trace."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,12 +8,11 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from app.broker.browse import PageLimits, browse
-from app.broker.filters import CelFilter
 from app.broker.queues import QueueWithCounts
 from app.console.messages import after_cursor
 from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import Right
-from app.domain.message import MAX_ID_LENGTH, Message, MessageState
+from app.domain.message import MAX_ID_LENGTH, Envelope, Message, MessageMetadata, MessageState
 
 PAGE_SIZE = 50
 MAX_SECONDS = 2.0
@@ -61,17 +59,33 @@ async def show_trail(page: CurrentPage) -> HTMLResponse:
     )
 
 
-def trail_filter(wanted: str) -> str:
+@dataclass(frozen=True, slots=True)
+class TrailFilter:
+    """Selects the messages of a trail. `trace` is the id of a trace if `wanted` is, or has, one."""
+
+    wanted: str
+    trace: str | None
+
+    async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
+        """Return the messages that match, in the order given."""
+        return [message for message in messages if self.relation(message.envelope) is not None]
+
+    def relation(self, envelope: Envelope) -> str | None:
+        """Return what a message has to do with the id, None if it has nothing."""
+        if envelope.message_id == self.wanted:
+            return "has this id"
+        if envelope.message_id.startswith(self.wanted + "/"):
+            return "was made from it"
+        if envelope.correlation_id == self.wanted:
+            return "names it as its correlation"
+        is_of_trace = self.trace is not None and self.trace in (envelope.traceparent or "")
+        return "shares the trace" if is_of_trace else None
+
+
+def trail_filter(wanted: str) -> TrailFilter:
     """Return the filter for messages with this id, those that were made from it, their answers, and those of the trace."""
-    quoted, made = json.dumps(wanted, ensure_ascii=False), json.dumps(wanted + "/", ensure_ascii=False)
-    conditions = [
-        f"message.message_id == {quoted}",
-        f"message.message_id.startsWith({made})",
-        f"message.correlation_id == {quoted}",
-    ]
-    if trace := TRACE_ID.fullmatch(wanted):
-        conditions.append(f'(message.traceparent != null && message.traceparent.contains("{trace[1]}"))')
-    return " || ".join(conditions)
+    trace = TRACE_ID.fullmatch(wanted)
+    return TrailFilter(wanted, trace[1] if trace else None)
 
 
 async def _search(page: PageRequest, wanted: str, start: Place) -> tuple[Sequence[Step], Place | None]:
@@ -79,13 +93,13 @@ async def _search(page: PageRequest, wanted: str, start: Place) -> tuple[Sequenc
     context, steps = page.context, list[Step]()
     await context.activity.refresh(context.statistics)
     ports = replace(context.broker.browsing, page_limits=PART)
-    chosen, states = CelFilter(trail_filter(wanted)), list(MessageState)
+    chosen, states = trail_filter(wanted), list(MessageState)
     end = context.broker.clock.monotonic() + MAX_SECONDS
     for listed in _browsable(page, start):
         name, after = listed.queue.name, start.after if listed.queue.name == start.queue else 0
         while True:
             found, more = await browse(ports, listed.queue, states, chosen, after, PAGE_SIZE - len(steps))
-            steps += [Step(name, message, _relation(message, wanted)) for message in found]
+            steps += [Step(name, message, chosen.relation(message.envelope) or "") for message in found]
             after = more or 0
             if len(steps) >= PAGE_SIZE or context.broker.clock.monotonic() >= end:
                 return steps, Place(name, after) if more else _next_queue(page, name)
@@ -106,12 +120,3 @@ def _next_queue(page: PageRequest, name: str) -> Place | None:
     following = (listed.queue.name for listed in _browsable(page, Place(name)) if listed.queue.name > name)
     found = next(following, None)
     return None if found is None else Place(found)
-
-
-def _relation(message: Message, wanted: str) -> str:
-    envelope = message.envelope
-    if envelope.message_id == wanted:
-        return "has this id"
-    if envelope.message_id.startswith(wanted + "/"):
-        return "was made from it"
-    return "names it as its correlation" if envelope.correlation_id == wanted else "shares the trace"

@@ -8,6 +8,7 @@ import pytest
 
 from app.console.trail import PAGE_SIZE, trail_filter
 from app.domain.access import Right
+from app.domain.message import MAX_ID_LENGTH
 from tests.console.console_server import ConsoleServer
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -104,6 +105,13 @@ async def test_the_report_is_linked_if_its_address_is_set(console: ConsoleServer
     assert page.count('href="https://lake.example/report?a=1&amp;b=2"') == 2
 
 
+async def test_the_longest_id_is_followed_in_every_script(console: ConsoleServer) -> None:
+    wanted = "😀" * MAX_ID_LENGTH
+    await console.api.send(body=1, message_id=wanted)
+    response = await console.get("/trail", params={"id": wanted})
+    assert steps(response.text) == [("orders", "has this id")]
+
+
 def test_a_trace_is_searched_only_for_an_id_of_a_trace() -> None:
-    assert "traceparent" not in trail_filter("order-1")
-    assert f'message.traceparent.contains("{TRACE}")' in trail_filter(TRACEPARENT)
+    assert trail_filter("order-1").trace is None
+    assert trail_filter(TRACEPARENT).trace == TRACE
