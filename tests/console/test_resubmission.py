@@ -113,3 +113,25 @@ async def test_a_resubmission_needs_the_rights_to_read_receive_and_send(
     fields = {"csrf_token": token_of((await console_with_keys.get()).text), "body": "1"}
     assert (await console_with_keys.get(FORM)).status_code == 403
     assert (await console_with_keys.http.post(f"/console{FORM}", data=fields)).status_code == 403
+
+
+async def test_a_key_that_may_not_manage_is_offered_the_resubmission_alone(console_with_keys: ConsoleServer) -> None:
+    api = console_with_keys.api
+    api.http.headers["authorization"] = f"Bearer {await api.new_key(*Right, principal='admin')}"
+    await dead_letter(console_with_keys, body=1)
+    await console_with_keys.sign_in(await api.new_key(Right.BROWSE, Right.LISTEN, Right.SEND))
+    page = await console_with_keys.page("/queues/orders/messages/1")
+    offered = [name for name in ("Edit and resubmit", ">Edit<", ">Cancel<") if name in page]
+    assert offered == ["Edit and resubmit"]
+    assert (await resubmit(console_with_keys)).status_code == 303
+
+
+@pytest.mark.parametrize("missing", [Right.LISTEN, Right.SEND])
+async def test_a_resubmission_that_would_be_refused_is_not_offered(
+    console_with_keys: ConsoleServer, missing: Right
+) -> None:
+    api = console_with_keys.api
+    api.http.headers["authorization"] = f"Bearer {await api.new_key(*Right, principal='admin')}"
+    await dead_letter(console_with_keys, body=1)
+    await console_with_keys.sign_in(await api.new_key(*(right for right in Right if right is not missing)))
+    assert "Edit and resubmit" not in await console_with_keys.page("/queues/orders/messages/1")
