@@ -10,7 +10,7 @@ from app.console.access import COOKIE, SECURE_COOKIE
 from app.console.application import ROUTERS
 from app.console.signing_in import local_path
 from app.domain.access import Right
-from tests.console.console_server import ConsoleServer, token_of
+from tests.console.console_server import ORIGIN, ConsoleServer, token_of
 
 OPEN_PAGES = {"/console/sign-in", "/console/assets/{version}/{name:path}"}
 """The pages that need no session."""
@@ -74,6 +74,26 @@ async def test_the_cookie_of_https_is_sent_over_https_alone(console_with_keys: C
     assert "Path=/; SameSite=strict; Secure" in response.headers["set-cookie"]
 
 
+async def test_a_session_over_https_is_recognised_by_its_cookie(console_with_keys: ConsoleServer) -> None:
+    await console_with_keys.sign_in(await console_with_keys.api.new_key(*Right))
+    secret = console_with_keys.http.cookies[COOKIE]
+    shown = await console_with_keys.browser().get("/console", headers={"cookie": f"{SECURE_COOKIE}={secret}"})
+    assert shown.status_code == 200
+    # Another host may have set the cookie of HTTP for this one.
+    cookies = f"{COOKIE}=of-another-host; {SECURE_COOKIE}={secret}"
+    assert (await console_with_keys.browser().get("/console", headers={"cookie": cookies})).status_code == 200
+
+
+async def test_no_other_site_signs_a_browser_in(console_with_keys: ConsoleServer) -> None:
+    key = await console_with_keys.api.new_key(*Right)
+    token = token_of((await console_with_keys.get("/sign-in")).text)
+    for fields, origin in (({}, ORIGIN), ({"csrf_token": token}, "https://evil.test")):
+        response = await console_with_keys.http.post(
+            "/console/sign-in", data={"api_key": key, **fields}, headers={"origin": origin}
+        )
+        assert (response.status_code, "set-cookie" in response.headers) == (403, False)
+
+
 async def test_a_session_ends_at_the_sign_out_in_the_server_too(console_with_keys: ConsoleServer) -> None:
     await console_with_keys.sign_in(await console_with_keys.api.new_key(*Right))
     stolen = console_with_keys.http.cookies[COOKIE]
@@ -108,6 +128,7 @@ async def test_a_session_ends_after_twelve_hours(console_with_keys: ConsoleServe
         "https://evil.test/console",
         "/consoles",
         "/console\\evil",
+        "/console/\\evil",
         "javascript:1",
         "/console/\n",
     ],

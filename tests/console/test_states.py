@@ -124,3 +124,38 @@ def test_a_comparison_is_bounded() -> None:
     ((difference,), _) = differences(deep, deep.replace(b"1", b"2")) or ((None,), False)
     assert difference is not None
     assert len(difference.pointer) < 300
+
+
+@pytest.mark.parametrize(
+    ("right", "pattern", "seen"),
+    [
+        (Right.BROWSE, "shop.*", ["shop.orders"]),
+        (Right.BROWSE, "*", ["private", "shop.orders"]),
+        (Right.SEND, "*", []),
+        (Right.LISTEN, "*", []),
+        (Right.MANAGE, "*", []),
+    ],
+)
+async def test_the_list_has_what_a_key_may_browse(
+    console_with_keys: ConsoleServer, right: Right, pattern: str, seen: list[str]
+) -> None:
+    api = console_with_keys.api
+    api.http.headers["authorization"] = f"Bearer {await api.new_key(*Right, principal='admin')}"
+    for name in ("shop.orders", "private"):
+        await add_version(console_with_keys, 1, {}, name)
+    await console_with_keys.sign_in(await api.new_key(right, patterns=(pattern,)))
+    assert re.findall(r'href="/console/states/([^"]+)"', await console_with_keys.page("/states")) == seen
+
+
+async def test_a_value_is_shown_to_a_key_that_may_listen_to_this_state(console_with_keys: ConsoleServer) -> None:
+    api = console_with_keys.api
+    api.http.headers["authorization"] = f"Bearer {await api.new_key(*Right, principal='admin')}"
+    await add_version(console_with_keys, 1, {"secret": "hidden value"})
+    await console_with_keys.sign_in(await api.new_key(Right.BROWSE, Right.LISTEN, patterns=("customer.*",)))
+    assert "hidden value" in await console_with_keys.page(PAGE)
+
+
+@pytest.mark.parametrize("query", ["version", "with", "before"])
+async def test_a_number_with_thousands_of_digits_is_none(console: ConsoleServer, query: str) -> None:
+    await add_version(console, 1, {"n": 1})
+    assert await console.page(f"{PAGE}?{query}={'9' * 5000}")

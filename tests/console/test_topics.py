@@ -171,3 +171,24 @@ async def test_a_topic_without_subscriptions_says_that_its_messages_go_nowhere(c
     await console.api.request_json("PUT", "/topics/events", {})
     assert "its messages go nowhere" in await console.page(PAGE)
     assert (await console.get("/topics/lost")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("right", "pattern", "seen"),
+    [
+        (Right.BROWSE, "shop.*", ["shop.orders"]),
+        (Right.BROWSE, "*", ["private", "shop.orders"]),
+        (Right.SEND, "*", []),
+        (Right.LISTEN, "*", []),
+        (Right.MANAGE, "*", []),
+    ],
+)
+async def test_the_list_has_what_a_key_may_browse(
+    console_with_keys: ConsoleServer, right: Right, pattern: str, seen: list[str]
+) -> None:
+    api = console_with_keys.api
+    api.http.headers["authorization"] = f"Bearer {await api.new_key(*Right, principal='admin')}"
+    for name in ("shop.orders", "private"):
+        await api.request("PUT", f"/topics/{name}", {})
+    await console_with_keys.sign_in(await api.new_key(right, patterns=(pattern,)))
+    assert re.findall(r'href="/console/topics/([^"]+)"', await console_with_keys.page("/topics")) == seen
