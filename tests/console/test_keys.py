@@ -52,6 +52,16 @@ async def test_a_key_ends_after_its_days(console_with_keys: ConsoleServer) -> No
     assert (await send_with(console_with_keys, secret)).status_code == 401
 
 
+async def test_a_key_that_is_in_use_is_refused_once_it_is_revoked(console_with_keys: ConsoleServer) -> None:
+    await sign_in(console_with_keys)
+    secret = secret_in((await console_with_keys.post(PAGE, PAGE, **FIELDS)).text)
+    assert (await send_with(console_with_keys, secret)).status_code == 201
+    paths = re.findall(r'action="/console(/keys/\w+/revoke)"', await console_with_keys.page(PAGE))
+    assert (await send_with(console_with_keys, secret)).status_code == 201
+    await console_with_keys.post(paths[-1], PAGE)
+    assert (await send_with(console_with_keys, secret)).status_code == 401
+
+
 async def test_a_revoked_key_is_refused(console_with_keys: ConsoleServer) -> None:
     await sign_in(console_with_keys)
     secret = secret_in((await console_with_keys.post(PAGE, PAGE, **FIELDS)).text)

@@ -49,6 +49,16 @@ async def test_a_long_trail_goes_on_with_the_next_page(console: ConsoleServer) -
     last = await console.page("/trail" + html.unescape(more))
     assert (len(steps(first)), len(steps(last))) == (PAGE_SIZE, 1)
     assert "Search further" not in last
+    assert ("First page" in first, "First page" in last) == (False, True)
+
+
+async def test_a_further_page_has_older_messages_of_later_queues(console: ConsoleServer) -> None:
+    await console.api.send("b", body=1, message_id="order-1")
+    for number in range(PAGE_SIZE + 1):
+        await console.api.send("a", body=1, message_id=f"order-1/{number}")
+    (more,) = re.findall(r'rel="next" href="([^"]+)"', await console.page("/trail?id=order-1"))
+    last = await console.page("/trail" + html.unescape(more))
+    assert steps(last) == [("b", "has this id"), ("a", "was made from it")]
 
 
 async def test_a_search_stops_after_its_time_and_goes_on(console: ConsoleServer) -> None:
