@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from app.cli.field_options import assigned
-from app.wire.values import is_json_media_type
+from app.wire.media_types import is_json_media_type
 
 BodyText: TypeAlias = Annotated[
     str | None,

@@ -21,12 +21,6 @@ def due_time(time: datetime, pointer: str) -> Instant:
     return from_wire(time)
 
 
-def is_json_media_type(content_type: str | None) -> bool:
-    """Return whether a media type is JSON."""
-    essence = (content_type or "").partition(";")[0].strip().lower()
-    return essence == "application/json" or essence.endswith("+json")
-
-
 def base64_bytes(text: str, pointer: str) -> bytes:
     """Decode standard base64 with padding. Refuses other text."""
     try:

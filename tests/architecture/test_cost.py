@@ -40,10 +40,11 @@ from app.domain.settlement import LockToken
 from app.store.mysql.templates import literal
 from app.wire.decode_errors import pointer_and_detail
 from app.wire.json_depth import is_too_deep
+from app.wire.media_types import is_json_media_type
 from app.wire.messages import BrowseMessages
 from app.wire.sending import SendMessage
 from app.wire.text_bodies import bytes_of_text, text_of
-from app.wire.values import base64_bytes, is_json_media_type, pointer_segment
+from app.wire.values import base64_bytes, pointer_segment
 from tests.api.api_server import ApiServer, open_api_server, problem
 
 LARGER = 4

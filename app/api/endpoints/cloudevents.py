@@ -18,8 +18,9 @@ from app.domain.message import MAX_ID_LENGTH, MAX_PROPERTIES, MAX_PROPERTIES_BYT
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.wire.field_types import DateTime
+from app.wire.media_types import is_json_media_type
 from app.wire.properties import MAX_RAW_PROPERTIES_BYTES
-from app.wire.values import base64_bytes, is_json_media_type, pointer_segment
+from app.wire.values import base64_bytes, pointer_segment
 
 HEADER_PREFIX = "ce-"
 PROPERTY_PREFIX = "cloudEvents:"

@@ -17,9 +17,9 @@ from app.domain.refusals import InvalidRequest, invalid_at
 from app.domain.sending import NewMessage
 from app.domain.suggestions import did_you_mean
 from app.wire.field_types import PropertyValue
+from app.wire.media_types import is_json_media_type
 from app.wire.properties import decode_properties, raw_properties
 from app.wire.sending import MessageToSend
-from app.wire.values import is_json_media_type
 
 HEADER_PREFIX = "peeklock-"
 PROPERTY_HEADER_PREFIX = "peeklock-property-"

@@ -11,7 +11,7 @@ from ipaddress import AddressValueError, IPv4Address
 from urllib.parse import urlsplit
 
 from app.api.http.asgi import Headers
-from app.wire.values import is_json_media_type
+from app.wire.media_types import is_json_media_type
 
 LOCAL_ADMIN = "Peeklock-Local-Admin"
 """The header that a client without an API key sends to create or revoke one. No HTML form can send it."""
