@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from developing.environment import NODE, node
-from developing.paths import BIN, CLIENT, GENERATE, OPENAPI, PIPELINE, PYTHON, REFERENCE
+from developing.paths import BIN, CLIENT, GENERATE, OPENAPI, PIPELINE, PYTHON, REFERENCE, REQUEST_OPTIONS
 from developing.processes import Refusal, output, say, status
 
 
@@ -41,6 +41,7 @@ CHECKS: dict[str, Callable[[], int]] = {
     "dead code": lambda: status(BIN / "vulture"),
     "dependencies": dependencies,
     "OpenAPI export": openapi_is_exported,
+    "request options": lambda: status(PYTHON, "-m", REQUEST_OPTIONS, "--check"),
     "client layer": lambda: status(PYTHON, GENERATE, "--check"),
     "OpenAPI rules": redocly,
     "reference": lambda: status(PYTHON, "-m", REFERENCE, "--check"),

@@ -22,6 +22,7 @@ from developing.paths import (
     PIPELINE_TESTS,
     PYTHON,
     REFERENCE,
+    REQUEST_OPTIONS,
     ROOT,
 )
 from developing.processes import call, output, status
@@ -128,9 +129,10 @@ def pipeline_demo(arguments: argparse.Namespace) -> int:
 
 
 def openapi(_: argparse.Namespace) -> int:
-    """Write openapi/openapi.json from the routes, and the typed layer of the client from this document."""
+    """Write openapi/openapi.json from the routes, the client's typed layer from it, and the options of requests."""
     prepare("run", "test", "client")
     OPENAPI.write_bytes(output(BIN / "peeklock", "openapi"))
+    call(PYTHON, "-m", REQUEST_OPTIONS)
     return status(PYTHON, GENERATE)
 
 

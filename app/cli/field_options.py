@@ -1,20 +1,14 @@
 """Makes the options of a command from the fields of its request, one for each field."""
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import typer
-from msgspec import inspect
 
-from app.api.openapi.field_descriptions import FieldDescriptions
 from app.cli.option_groups import option
-from app.wire.type_lookup import choices, members
-
-DESCRIPTIONS = FieldDescriptions()
 
 SHORT_NAMES = {
     "delay_seconds": "--delay",
@@ -24,14 +18,27 @@ SHORT_NAMES = {
 }
 """Older names of options. Since then, options have the names of fields."""
 
+Kind: TypeAlias = Literal["bool", "int", "float", "text", "texts", "numbers", "json"]
 
-@dataclass(frozen=True, slots=True)
-class FieldOption:
-    """An option for a field, or for a field of a field."""
+TYPES: Mapping[Kind, Any] = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "text": str,
+    "texts": list[str],
+    "numbers": list[float],
+    "json": msgspec.Raw,
+}
+"""The type of an option's values, for each kind of a field."""
+
+
+class FieldOption(NamedTuple):
+    """An option for a field, or for a field of a field. `request_options.py` lists them for each request."""
 
     path: tuple[str, ...]
-    types: Sequence[inspect.Type]
+    kind: Kind
     help: str
+    choices: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -41,40 +48,21 @@ class FieldOption:
     def parameter(self) -> Parameter:
         """Return the option, as a parameter with typer's annotation."""
         flag = "--" + self.name.replace("_", "-")
-        possible, kind = choices(self.types), self._python_type()
-        negated = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+        negated = f"{flag}/--no-{flag[2:]}" if self.kind == "bool" else flag
         names = [negated, *([SHORT_NAMES[self.name]] if self.name in SHORT_NAMES else [])]
         settings: dict[str, Any] = {"help": self.help}
-        if possible:
-            settings |= {"parser": _choice(possible), "metavar": f"[{'|'.join(possible)}]"}
-        elif kind is msgspec.Raw:
+        if self.choices:
+            settings |= {"parser": _choice(self.choices), "metavar": f"[{'|'.join(self.choices)}]"}
+        elif self.kind == "json":
             settings |= {"parser": _json_value, "metavar": "JSON"}
-        return option(self.name, Annotated[kind | None, typer.Option(*names, **settings)])
-
-    def _python_type(self) -> Any:
-        """Return the type of the option's values."""
-        for member in members(self.types):
-            match member:
-                case inspect.BoolType():
-                    return bool
-                case inspect.IntType():
-                    return int
-                case inspect.FloatType():
-                    return float
-                case inspect.ListType():
-                    return list[float] if _is_number(member.item_type) else list[str]
-                case inspect.StrType() | inspect.DateTimeType() | inspect.EnumType() | inspect.LiteralType():
-                    return str
-                case _:
-                    continue
-        return msgspec.Raw
+        return option(self.name, Annotated[TYPES[self.kind] | None, typer.Option(*names, **settings)])
 
 
 class FieldGroup:
-    """Options for the fields of a struct, as the members of a request."""
+    """Options for the fields of a request."""
 
-    def __init__(self, shape: type[msgspec.Struct], without: Sequence[str] = ()) -> None:
-        self._options = [found for found in field_options(shape) if found.path[0] not in without]
+    def __init__(self, options: Sequence[FieldOption], without: Sequence[str] = ()) -> None:
+        self._options = [found for found in options if found.path[0] not in without]
         self.parameters: Sequence[Parameter] = [found.parameter() for found in self._options]
 
     def collect(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -90,8 +78,8 @@ class FieldGroup:
 class SettingsGroup(FieldGroup):
     """Options for settings, also by `--set`."""
 
-    def __init__(self, shape: type[msgspec.Struct], *, resets: bool = False) -> None:
-        super().__init__(shape)
+    def __init__(self, options: Sequence[FieldOption], *, resets: bool = False) -> None:
+        super().__init__(options)
         self._of_fields = self.parameters
         self.parameters = [*self._of_fields, SET, *([RESET] if resets else [])]
 
@@ -117,19 +105,6 @@ RESET = option(
 )
 
 
-def field_options(shape: type[msgspec.Struct]) -> list[FieldOption]:
-    """Return an option for each field of a struct. A field with fields has an option for each of these."""
-    found: list[FieldOption] = []
-    for field in cast("inspect.StructType", inspect.type_info(shape)).fields:
-        structs = [info for info in members([field.type]) if isinstance(info, inspect.StructType)]
-        if structs:
-            found += _inner_options(field.encode_name, structs)
-        else:
-            help_text = _help(shape, field)
-            found.append(FieldOption((field.encode_name,), [field.type], help_text))
-    return found
-
-
 def assigned(assignments: list[str] | None) -> dict[str, str]:
     """Return the values of NAME=VALUE by name. Raises `typer.BadParameter`."""
     values: dict[str, str] = {}
@@ -139,43 +114,6 @@ def assigned(assignments: list[str] | None) -> dict[str, str]:
             raise typer.BadParameter(f"{assignment} is not NAME=VALUE")
         values[name] = value
     return values
-
-
-def _inner_options(outer: str, structs: Sequence[inspect.StructType]) -> list[FieldOption]:
-    """Return options for the fields of alternatives that a tag tells apart, and for the tag."""
-    found: dict[str, FieldOption] = {}
-    tags = [struct for struct in structs if struct.tag_field]
-    if tags:
-        tag = cast("str", tags[0].tag_field)
-        kinds = inspect.LiteralType(tuple(str(struct.tag) for struct in tags))
-        found[tag] = FieldOption((outer, tag), [kinds], f"The {tag} of {outer}.")
-    for struct in structs:
-        for field in struct.fields:
-            help_text = _help(struct.cls, field)
-            found.setdefault(field.encode_name, FieldOption((outer, field.encode_name), [field.type], help_text))
-    return list(found.values())
-
-
-def _help(shape: type[Any], field: inspect.Field) -> str:
-    of_type = _description(field.type)
-    text = DESCRIPTIONS.of_field(shape, field.encode_name, of_type)
-    return " ".join(text.replace("`", "").split())
-
-
-def _description(info: inspect.Type) -> str | None:
-    """Return what a type says about its values."""
-    match info:
-        case inspect.Metadata():
-            schema = cast("dict[str, Any]", info.extra_json_schema or {})  # pyright: ignore[reportUnknownMemberType]
-            return schema.get("description") or _description(info.type)
-        case inspect.UnionType():
-            return next(filter(None, map(_description, info.types)), None)
-        case _:
-            return None
-
-
-def _is_number(info: inspect.Type) -> bool:
-    return any(isinstance(member, inspect.FloatType | inspect.IntType) for member in members([info]))
 
 
 def _choice(possible: Sequence[str]) -> Callable[[str], str]:

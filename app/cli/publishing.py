@@ -6,13 +6,13 @@ from app.cli.bodies import BodyFile, BodyText, PropertyTexts, body_field, messag
 from app.cli.client import CONNECTION, ApiClient
 from app.cli.field_options import FieldGroup
 from app.cli.option_groups import with_options
+from app.cli.request_options import PUBLISH_MESSAGE
 from app.cli.topics import TopicName, topic_path
-from app.wire.topics import PublishMessage
 
 NOT_IN_OPTIONS = ("body", "body_base64", "delivery", "wait_seconds")
 
 
-@with_options(fields=FieldGroup(PublishMessage, without=NOT_IN_OPTIONS), client=CONNECTION)
+@with_options(fields=FieldGroup(PUBLISH_MESSAGE, without=NOT_IN_OPTIONS), client=CONNECTION)
 def publish(
     topic: TopicName,
     client: ApiClient,

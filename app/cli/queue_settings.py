@@ -6,10 +6,10 @@ from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path
 from app.cli.creating import IfNotExists, create
 from app.cli.field_options import SettingsGroup
 from app.cli.option_groups import with_options
-from app.wire.queues import QueueSettingsBody
+from app.cli.request_options import QUEUE_SETTINGS_BODY
 
 
-@with_options(settings=SettingsGroup(QueueSettingsBody), client=CONNECTION)
+@with_options(settings=SettingsGroup(QUEUE_SETTINGS_BODY), client=CONNECTION)
 def create_queue(
     name: QueueName, client: ApiClient, settings: dict[str, Any], if_not_exists: IfNotExists = False
 ) -> None:
@@ -17,7 +17,7 @@ def create_queue(
     create(client, queue_path(name), settings, if_not_exists)
 
 
-@with_options(settings=SettingsGroup(QueueSettingsBody, resets=True), client=CONNECTION)
+@with_options(settings=SettingsGroup(QUEUE_SETTINGS_BODY, resets=True), client=CONNECTION)
 def update_queue(name: QueueName, client: ApiClient, settings: dict[str, Any]) -> None:
     """Change these settings of a queue and keep the others."""
     client.printer.fields(client.call("PATCH", queue_path(name), settings))

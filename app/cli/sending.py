@@ -10,13 +10,13 @@ from app.cli.field_options import FieldGroup
 from app.cli.option_groups import with_options
 from app.cli.output import print_value
 from app.cli.progress import progress
-from app.wire.sending import SendMessage
+from app.cli.request_options import SEND_MESSAGE
 
 BATCH_SIZE = 500
 """Lines per request."""
 
 
-@with_options(fields=FieldGroup(SendMessage, without=("body", "body_base64", "delivery")), client=CONNECTION)
+@with_options(fields=FieldGroup(SEND_MESSAGE, without=("body", "body_base64", "delivery")), client=CONNECTION)
 def send(
     name: QueueName,
     client: ApiClient,

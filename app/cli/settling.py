@@ -8,38 +8,38 @@ import typer
 from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path
 from app.cli.field_options import FieldGroup
 from app.cli.option_groups import with_options
-from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, RenewLock
+from app.cli.request_options import ABANDON_LOCK, COMPLETE_LOCK, DEAD_LETTER_LOCK, DEFER_LOCK, RENEW_LOCK
 
 LockToken: TypeAlias = Annotated[
     str, typer.Argument(metavar="TOKEN", help="Lock token, as `receive --then none` prints it.")
 ]
 
 
-@with_options(fields=FieldGroup(CompleteLock), client=CONNECTION)
+@with_options(fields=FieldGroup(COMPLETE_LOCK), client=CONNECTION)
 def complete(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
     """Complete a message: it is processed, and no receiver gets it again."""
     _settle(client, name, lock_token, "complete", fields)
 
 
-@with_options(fields=FieldGroup(AbandonLock), client=CONNECTION)
+@with_options(fields=FieldGroup(ABANDON_LOCK), client=CONNECTION)
 def abandon(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
     """Return a message to its queue, after a delay if one is given."""
     _settle(client, name, lock_token, "abandon", fields)
 
 
-@with_options(fields=FieldGroup(DeferLock), client=CONNECTION)
+@with_options(fields=FieldGroup(DEFER_LOCK), client=CONNECTION)
 def defer(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
     """Set a message aside, to be received later with `receive --number`."""
     _settle(client, name, lock_token, "defer", fields)
 
 
-@with_options(fields=FieldGroup(DeadLetterLock), client=CONNECTION)
+@with_options(fields=FieldGroup(DEAD_LETTER_LOCK), client=CONNECTION)
 def dead_letter(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
     """Move a locked message to the dead-letter queue, because it cannot be processed."""
     _settle(client, name, lock_token, "dead-letter", fields)
 
 
-@with_options(fields=FieldGroup(RenewLock), client=CONNECTION)
+@with_options(fields=FieldGroup(RENEW_LOCK), client=CONNECTION)
 def renew(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
     """Extend the lock of a message."""
     answer = client.call("POST", _lock_path(name, lock_token, "renew"), fields)

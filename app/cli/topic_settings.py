@@ -6,11 +6,11 @@ from app.cli.client import CONNECTION, ApiClient
 from app.cli.creating import IfNotExists, create
 from app.cli.field_options import SettingsGroup
 from app.cli.option_groups import with_options
+from app.cli.request_options import SUBSCRIPTION_SETTINGS_BODY, TOPIC_SETTINGS_BODY
 from app.cli.topics import SubscriptionName, TopicName, subscription_path, topic_path
-from app.wire.topics import SubscriptionSettingsBody, TopicSettingsBody
 
 
-@with_options(settings=SettingsGroup(TopicSettingsBody), client=CONNECTION)
+@with_options(settings=SettingsGroup(TOPIC_SETTINGS_BODY), client=CONNECTION)
 def create_topic(
     name: TopicName, client: ApiClient, settings: dict[str, Any], if_not_exists: IfNotExists = False
 ) -> None:
@@ -18,13 +18,13 @@ def create_topic(
     create(client, topic_path(name), settings, if_not_exists)
 
 
-@with_options(settings=SettingsGroup(TopicSettingsBody, resets=True), client=CONNECTION)
+@with_options(settings=SettingsGroup(TOPIC_SETTINGS_BODY, resets=True), client=CONNECTION)
 def update_topic(name: TopicName, client: ApiClient, settings: dict[str, Any]) -> None:
     """Change these settings of a topic and keep the others."""
     client.printer.fields(client.call("PATCH", topic_path(name), settings))
 
 
-@with_options(settings=SettingsGroup(SubscriptionSettingsBody), client=CONNECTION)
+@with_options(settings=SettingsGroup(SUBSCRIPTION_SETTINGS_BODY), client=CONNECTION)
 def create_subscription(
     topic: TopicName,
     name: SubscriptionName,
@@ -36,7 +36,7 @@ def create_subscription(
     create(client, subscription_path(topic, name), settings, if_not_exists)
 
 
-@with_options(settings=SettingsGroup(SubscriptionSettingsBody, resets=True), client=CONNECTION)
+@with_options(settings=SettingsGroup(SUBSCRIPTION_SETTINGS_BODY, resets=True), client=CONNECTION)
 def update_subscription(
     topic: TopicName,
     name: SubscriptionName,

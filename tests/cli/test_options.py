@@ -14,6 +14,7 @@ from app.wire.queues import QueueSettingsBody
 from app.wire.sending import SendMessage
 from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, RenewLock
 from app.wire.topics import PublishMessage, SubscriptionSettingsBody, TopicSettingsBody
+from developing import request_options
 from tests.cli.command_names import typed_words
 from tests.cli.conftest import CommandLine
 
@@ -54,6 +55,10 @@ def test_each_field_of_a_request_has_an_option(words: tuple[str, ...]) -> None:
     struct, renamed = STRUCTS[words]
     expected = {renamed.get(field.name, field.name) for field in msgspec.structs.fields(struct)}
     assert expected <= parameters(words).keys()
+
+
+def test_the_options_of_requests_are_written_from_their_shapes() -> None:
+    assert request_options.FILE.read_text() == request_options.module_text(), "run `python3 dev.py openapi`"
 
 
 def test_every_option_of_every_command_has_help() -> None:

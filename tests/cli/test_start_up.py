@@ -16,8 +16,11 @@ NOTHING_LISTENS = ("--url", "http://127.0.0.1:1")
 SLOW = ("asyncio", "fastapi", "pydantic", "pygments", "rich", "sqlalchemy", "structlog", "app.store")
 """Modules that take a tenth of a second together, or more, and that no command of a client needs."""
 
-OF_FIELDS = ("app.cli.field_options", "app.domain", "app.wire")
-"""Modules that take a fifth of a command's start together, and that only options for the fields of a request need."""
+OF_FIELDS = ("app.cli.field_options", "app.cli.request_options")
+"""Modules that only options for the fields of a request need."""
+
+OF_A_SERVER = ("app.api", "app.broker", "app.domain", "app.wire")
+"""Packages that take a fifth of a command's start together."""
 
 REPORT = """
 import sys
@@ -41,6 +44,11 @@ app(sys.argv[1:], prog_name="peeklock")
 def imported_by(*arguments: str) -> set[str]:
     """Run a command, and return the modules that it has imported."""
     return reported_by(REPORT, *arguments)
+
+
+def of_a_server(modules: set[str]) -> set[str]:
+    """Return the modules that belong to a package of a server."""
+    return {module for module in modules if module.startswith(OF_A_SERVER)}
 
 
 def reported_by(program: str, *arguments: str, variables: dict[str, str] | None = None) -> set[str]:
@@ -92,6 +100,31 @@ def test_certificates_are_read_only_where_a_request_can_be_encrypted(
     assert ("certificates" in reported) == is_read
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("queue", "create", "orders"),
+        ("queue", "update", "orders"),
+        ("topic", "create", "news"),
+        ("topic", "update", "news"),
+        ("subscription", "create", "news", "all"),
+        ("subscription", "update", "news", "all"),
+        ("send", "orders", "text"),
+        ("publish", "news", "text"),
+        ("complete", "orders", "token"),
+        ("abandon", "orders", "token"),
+        ("defer", "orders", "token"),
+        ("renew", "orders", "token"),
+        ("dead-letter", "add", "orders", "token"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_with_options_for_fields_imports_no_shapes_of_requests(command: tuple[str, ...]) -> None:
+    imported = imported_by(*command, *NOTHING_LISTENS)
+    assert imported.issuperset(OF_FIELDS)
+    assert of_a_server(imported) <= {"app.wire", "app.wire.media_types"}
+
+
 @pytest.mark.parametrize("command", [("--version",), ("queue", "create", "--help"), ("send", "--help")], ids=" ".join)
 def test_help_and_version_import_no_http_client(command: tuple[str, ...]) -> None:
     assert imported_by(*command).isdisjoint((*SLOW, "httpx"))
@@ -117,10 +150,11 @@ def test_help_and_version_import_no_http_client(command: tuple[str, ...]) -> Non
     ],
     ids=" ".join,
 )
-def test_a_command_without_options_for_fields_imports_no_wire_structs(command: tuple[str, ...]) -> None:
+def test_a_command_without_options_for_fields_imports_nothing_for_them(command: tuple[str, ...]) -> None:
     imported = imported_by(*command, *NOTHING_LISTENS)
     assert "httpx" in imported
     assert imported.isdisjoint(OF_FIELDS)
+    assert of_a_server(imported) == set()
 
 
 @pytest.mark.parametrize("command", [("--version",), ("lost",), ("queue", "lost")], ids=" ".join)
