@@ -121,6 +121,29 @@ async def test_a_duplicate_of_a_handler_that_is_not_deterministic_is_refused(
     assert (report.completed, dead.message.dead_letter_reason) == (1, "ResultDiffers")
 
 
+@pytest.mark.behaviour("S4.2")
+async def test_duplicates_that_are_processed_at_once_take_effect_once(
+    any_client: Client, any_queue: Queue, game: str
+) -> None:
+    """Each is loaded before the other is committed. The second commit is refused, and finds a duplicate when it loads again."""
+    both, calls = asyncio.Barrier(2), 0
+
+    async def handle(range_: Range, shot: Shot, context: HandlerContext) -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= both.parties:
+            await both.wait()
+        range_.target = context.randint(0, 10**9)
+
+    worker = worker_of(any_client, any_queue, handle, max_workers=2, retry=NoRetry())
+    await shoot(any_queue, game, ("A", 1))
+    await shoot(any_queue, game, ("A", 1))
+    async with running(worker):
+        report = await ended(any_queue, 2, worker)
+    state = await any_client.api.get_state(game)
+    assert (report.completed, report.dead_lettered, state.version, calls) == (2, 0, 1, 3)
+
+
 @pytest.mark.behaviour("S4.8", "S4.24")
 async def test_messages_that_change_one_state_at_once_all_count(
     any_client: Client, any_queue: Queue, game: str

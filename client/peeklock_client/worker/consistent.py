@@ -15,7 +15,7 @@ import msgspec
 
 from peeklock_client.connection import Connection
 from peeklock_client.encoding import encoded
-from peeklock_client.errors import VersionConflict
+from peeklock_client.errors import ResultDiffers, VersionConflict
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import NewMessage
 from peeklock_client.receive_context import ReceiveContext
@@ -30,7 +30,7 @@ StateFunction = Callable[[State, Body, HandlerContext], Result]
 """A handler that keeps a state. It changes the state, and returns messages."""
 
 MAX_TRIES = 20
-"""How often a message is processed again because another message has changed its state."""
+"""How often a message is processed because another delivery changes its state."""
 
 
 class ConsistentHandler:
@@ -62,7 +62,7 @@ class ConsistentHandler:
         self._convert_state = converter(state)
 
     async def call(self, context: ReceiveContext[Any], threads: Executor) -> list[NewMessage]:
-        """Process the message and commit. If another message has changed the state meanwhile, process it again.
+        """Process the message and commit. If another delivery has changed the state meanwhile, process it again.
 
         Raises `VersionConflict` if that happens too often, `ReplayDiffers`, `ResultDiffers`, and what the function raises.
         """
@@ -75,6 +75,10 @@ class ConsistentHandler:
                 await context.commit(results)
             except VersionConflict:
                 if not tries_left:
+                    raise
+            except ResultDiffers:
+                # A message that was not yet a duplicate drew its own time, ids and random numbers. Only a replay tells.
+                if loaded.duplicate or not tries_left:
                     raise
             else:
                 return []
