@@ -4,11 +4,12 @@ from base64 import b64decode
 from enum import StrEnum
 from typing import Annotated, Any, Literal, assert_never
 
+import msgspec
 import typer
 
-from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path, without_none
+from app.cli.client import CONNECTION, ApiClient, QueueName, encode, queue_path, without_none
 from app.cli.option_groups import with_options
-from app.cli.output import Output, print_value, say
+from app.cli.output import Output, print_value, read_json, say
 
 SETTLEMENTS_PER_REQUEST = 100
 """A request for each message could take longer than the locks last; one for all would settle none after a failure."""
@@ -76,7 +77,7 @@ def receive(
     chosen = {"max_messages": max_messages or 1, "wait_seconds": wait or 0, "source": source}
     request_body = {"sequence_numbers": number} if number else chosen | without_none(group_id=group, filter=filter_)
     request_body |= without_none(receiver_id=receiver, lock_seconds=lock_seconds)
-    messages = client.call("POST", queue_path(name, "messages", "receive"), request_body)["messages"]
+    messages = _messages(client, queue_path(name, "messages", "receive"), request_body)
     if client.printer.output is Output.TABLE or not messages:
         client.printer.rows(messages, COLUMNS, f"message in queue {name}")
     for start in range(0, len(messages), SETTLEMENTS_PER_REQUEST):
@@ -103,10 +104,32 @@ def recover(
 ) -> None:
     """Receive again the messages that a receiver has locked, under new lock tokens, and print them. They stay locked."""
     request_body = {"receiver_id": receiver, "max_messages": max_messages or 1000}
-    messages = client.call("POST", queue_path(name, "recover"), request_body)["messages"]
+    messages = _messages(client, queue_path(name, "recover"), request_body)
     if client.printer.output is Output.TABLE or not messages:
         client.printer.rows(messages, COLUMNS, f"message of receiver {receiver}")
     _print_messages(client, messages, line_break=not raw, is_kept=True)
+
+
+class _WrittenMessage(msgspec.Struct):
+    """The body of a message, with the blanks, the numbers and the order in which its sender wrote it."""
+
+    body: msgspec.Raw = msgspec.Raw()
+
+
+class _WrittenMessages(msgspec.Struct):
+    messages: list[_WrittenMessage]
+
+
+def _messages(client: ApiClient, path: str, request_body: Any) -> list[dict[str, Any]]:
+    """Receive messages. Where only bodies are printed, a JSON body that is no string is the JSON that was sent."""
+    headers = {"content-type": "application/json"}
+    answer = client.send("POST", path, content=encode(request_body), headers=headers).content
+    messages: list[dict[str, Any]] = read_json(answer)["messages"]
+    if client.printer.output is None:
+        for message, written in zip(messages, msgspec.json.decode(answer, type=_WrittenMessages).messages, strict=True):
+            if not isinstance(message.get("body", ""), str):
+                message["body"] = written.body
+    return messages
 
 
 def _print_messages(client: ApiClient, messages: list[dict[str, Any]], *, line_break: bool, is_kept: bool) -> None:

@@ -96,6 +96,15 @@ def test_numbers_are_printed_exactly(command_line: CommandLine, number: str) -> 
     assert "Infinity" not in printed
 
 
+@pytest.mark.parametrize("body", ['{"order":  17, "total": 1.0e2}', "[\n  1\n]", '{"a": 1, "a": 2}', "null"])
+def test_a_json_body_is_printed_as_it_was_sent(command_line: CommandLine, body: str) -> None:
+    command_line.run_ok("send", "written", body, "--content-type", "application/json")
+    assert command_line.run_ok("receive", "written", "--then", "abandon") == f"{body}\n"
+    assert command_line.run_ok("receive", "written", "--raw", "--receiver", "clerk", "--then", "none") == body
+    assert command_line.run_ok("recover", "written", "--raw", "--receiver", "clerk") == body
+    command_line.run_ok("queue", "purge", "written", "--state", "locked", "--yes")
+
+
 def test_a_message_without_a_body_prints_an_empty_line(command_line: CommandLine) -> None:
     httpx.post(f"{command_line.url}/v1/queues/bodiless/messages", json={}, timeout=60).raise_for_status()
     assert command_line.run_ok("receive", "bodiless") == "\n"
