@@ -40,3 +40,14 @@ def test_one_answer_has_the_counts_of_every_process(tmp_path: Path) -> None:
         'peeklock_message_events_total{event="sent"} 14.0',
     ):
         assert line in done.stdout.splitlines()
+
+
+def test_processes_that_have_counted_nothing_yet_answer(tmp_path: Path) -> None:
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    script = """
+from app.api.http.metrics import Metrics, MetricsSnapshot
+
+print(Metrics().render(MetricsSnapshot([], "ok")).decode())
+"""
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert "peeklock_waiting_receivers 0.0" in done.stdout.splitlines()

@@ -77,11 +77,12 @@ class MessageCounters:
 def with_names(metrics: Iterable[Metric], names: Mapping[int, str]) -> Iterable[Metric]:
     """Yield the metrics, with the names of queues instead of slots. Series of queues without a name are left out."""
     kept = {metric.name: metric for metric in metrics}
-    slots, events = kept.pop(SLOTS), kept.pop(MESSAGE_EVENTS)
+    # The files of several processes have no metric without a sample.
+    slots, events = (metric.samples if (metric := kept.pop(name, None)) else [] for name in (SLOTS, MESSAGE_EVENTS))
     yield from kept.values()
-    queue_of = {sample.labels["slot"]: int(sample.value) for sample in slots.samples}
+    queue_of = {sample.labels["slot"]: int(sample.value) for sample in slots}
     counts: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for sample in events.samples:
+    for sample in events:
         name = names.get(queue_of.get(sample.labels["slot"], 0))
         if name is not None:
             counts[name, sample.labels["event"]] += sample.value
