@@ -657,8 +657,9 @@ LIMIT :limit;
 
 -- minutes_of_history: the newest events of all queues, those of one counted by minute, event and outcome
 SELECT happened_at - happened_at % 60000000, event, outcome, COUNT(*)
-FROM (SELECT queue_id, happened_at, event, outcome FROM message_event ORDER BY id DESC LIMIT :newest) AS newest
-WHERE queue_id = :queue_id
+FROM message_event
+WHERE id > (SELECT MAX(last.id) FROM message_event AS last) - :newest
+  AND queue_id = :queue_id
 GROUP BY 1, 2, 3
 ORDER BY 1;
 
