@@ -14,7 +14,7 @@ from app.domain.settlement import Settlement
 from app.runtime.clock import Clock
 
 MAX_DELIVERIES = 10_000
-"""Deliveries whose end is awaited, each with two numbers. The oldest are forgotten first."""
+"""Deliveries whose end is awaited, each with the number and the token of its lock. The oldest are forgotten first."""
 
 Kind: TypeAlias = Literal["waiting", "processing"]
 KINDS: Sequence[Kind] = ("waiting", "processing")
@@ -27,7 +27,7 @@ class Latencies:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._delivered_at: dict[int, float] = {}
+        self._delivered_at: dict[tuple[int, bytes], float] = {}
         self._times: dict[Kind, defaultdict[int, _Average]] = {}
         self.next_sample()
 
@@ -38,7 +38,7 @@ class Latencies:
             delivered_at = message.last_delivered_at or message.read_at
             waiting[message.queue_id].add(max(0.0, to_seconds(delivered_at - message.available_at)))
             if message.lock_token is not None:
-                self._delivered_at[message.sequence_number] = now
+                self._delivered_at[message.sequence_number, message.lock_token] = now
         while len(self._delivered_at) > MAX_DELIVERIES:
             del self._delivered_at[next(iter(self._delivered_at))]
 
@@ -46,7 +46,8 @@ class Latencies:
         """See `Counters`."""
         now, processing = self._clock.monotonic(), self._times["processing"]
         for settlement in settlements:
-            delivered_at = self._delivered_at.pop(settlement.token.sequence_number, None)
+            token = settlement.token
+            delivered_at = self._delivered_at.pop((token.sequence_number, token.secret), None)
             if delivered_at is not None:
                 processing[settlement.queue_id].add(now - delivered_at)
 

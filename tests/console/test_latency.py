@@ -45,6 +45,13 @@ async def test_a_delivery_by_another_process_has_no_time(console: ConsoleServer,
     assert latencies.averages(delivered.queue_id) == {}
 
 
+async def test_a_later_delivery_by_another_process_has_no_time(console: ConsoleServer, delivered: Message) -> None:
+    latencies = Latencies(console.api.clock)
+    latencies.time_deliveries([delivered])
+    latencies.time_settlements([completed(replace(delivered, lock_token=b"a later delivery"))])
+    assert "processing" not in latencies.averages(delivered.queue_id)
+
+
 async def test_the_oldest_delivery_is_forgotten_first(console: ConsoleServer, delivered: Message) -> None:
     latencies = Latencies(console.api.clock)
     messages = [replace(delivered, sequence_number=number) for number in range(MAX_DELIVERIES + 1)]
