@@ -15,9 +15,11 @@ FILE_PART = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r
 PART = 64 << 10
 
 
-async def post(console: ConsoleServer, path: str, content: object, media_type: str = FORM_TYPE) -> httpx.Response:
+async def post(
+    console: ConsoleServer, path: str, content: bytes | str | AsyncIterator[bytes], media_type: str = FORM_TYPE
+) -> httpx.Response:
     """Send the body of a form."""
-    return await console.http.post(f"/console{path}", content=content, headers={"content-type": media_type})  # type: ignore[arg-type]
+    return await console.http.post(f"/console{path}", content=content, headers={"content-type": media_type})
 
 
 @pytest.mark.parametrize(
