@@ -328,8 +328,13 @@ ANY_VALUE = {
     "numbers": [1, 2, 3],
     "queue_ids": [1, 2, 3],
 }
-MAY_SCAN = {"promote", "block", "dead_letter", "redrive", "delete_messages", "archive_messages", "group_ids"}
-"""Statements of background loops that may read all of a small table."""
+MAY_SCAN = {
+    *("promote", "block", "dead_letter", "redrive", "delete_messages", "archive_messages", "group_ids"),
+    *("properties_of", "end_deliveries"),
+}
+"""Statements that may read all of a small table: those of background loops, and some about messages that their own
+transaction has locked.
+"""
 
 SORTS = {"available_in_group"}
 """Statements that sort the messages that one group has in flight."""

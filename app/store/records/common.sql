@@ -658,7 +658,8 @@ LIMIT :limit;
 -- minutes_of_history: the newest events of all queues, those of one counted by minute, event and outcome
 SELECT happened_at - happened_at % 60000000, event, outcome, COUNT(*)
 FROM message_event
-WHERE id > (SELECT MAX(last.id) FROM message_event AS last) - :newest
+-- Not MAX(id): planned for an empty table, that reads every entry of the index.
+WHERE id > (SELECT last.id FROM message_event AS last WHERE last.id > 0 ORDER BY last.id DESC LIMIT 1) - :newest
   AND queue_id = :queue_id
 GROUP BY 1, 2, 3
 ORDER BY 1;
