@@ -27,7 +27,7 @@ def read_command_line() -> argparse.Namespace:
         sub = commands.add_parser(name, help=command.__doc__, description=command.__doc__, add_help=has_help)
         sub.set_defaults(command=command)
         if command is test:
-            sub.add_argument("--faults", choices=("short", "all"), default="short", help="which fault tests to run")
+            sub.add_argument("--nightly", action="store_true", help="also run what takes too long for every change")
             sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="run without this server")
             sub.add_argument(
                 "--sdks",

@@ -66,7 +66,7 @@ def test(arguments: argparse.Namespace) -> int:
     install_browser()
     prepare_node()
     checked = 0 if arguments.rest else check(arguments)
-    choices = [f"--faults={arguments.faults}", *(f"--without={kind}" for kind in arguments.without)]
+    choices = [*(["--nightly"] if arguments.nightly else []), *(f"--without={kind}" for kind in arguments.without)]
     tested = run_tests(choices, arguments.rest)
     if checked:
         print("---- checks: FAILED (see the report above)", flush=True)

@@ -28,7 +28,7 @@ if settings.get_current_profile_name() == "default":
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of `dev.py test`."""
     parser.addoption("--without", action="append", default=[], choices=list(KINDS), help="leave this server out")
-    parser.addoption("--faults", choices=["short", "all"], default="short", help="which fault tests to run")
+    parser.addoption("--nightly", action="store_true", help="also run what takes too long for every change")
     parser.addoption("--screenshots", action="store_true", help="make the images of docs/images again")
     parser.addoption("--sdks", action="store_true", help="run the tests of SDKs that need a JDK and Go")
 
@@ -60,8 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
     if item.get_closest_marker("sdks") and not config.getoption("--sdks"):
         return True
-    faults = item.get_closest_marker("faults")
-    return faults is not None and faults.args == ("all",) and config.getoption("--faults") != "all"
+    return item.get_closest_marker("nightly") is not None and not config.getoption("--nightly")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -71,7 +70,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for kind, server in KINDS.items():
         left_out = f"left out by --without={kind}" if kind in _left_out(config) else "not needed"
         terminalreporter.write_line(f"{server.title}: {used.get(kind, left_out)}")
-    terminalreporter.write_line(f"faults: {config.getoption('--faults')}")
+    terminalreporter.write_line(f"nightly tests: {'included' if config.getoption('--nightly') else 'left out'}")
 
 
 def _left_out(config: pytest.Config) -> list[str]:

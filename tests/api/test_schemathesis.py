@@ -74,7 +74,7 @@ def document() -> BaseSchema:
 def test_no_request_finds_a_bug_or_a_broken_promise(
     operation: str, document: BaseSchema, server: PeeklockServer, store: str, pytestconfig: pytest.Config
 ) -> None:
-    modes, examples = FULL_RUN if store == "sqlite" or pytestconfig.getoption("--faults") == "all" else SHORT_RUN
+    modes, examples = FULL_RUN if store == "sqlite" or pytestconfig.getoption("--nightly") else SHORT_RUN
 
     def is_answered_well(case: schemathesis.Case) -> None:
         case.call_and_validate(

@@ -15,7 +15,7 @@ from tests.databases import RunResources
 EXAMPLES = {"sqlite": 100, "postgresql": 12, "mariadb": 12}
 """Histories per run. One history takes several times as long on a server."""
 EXAMPLES_FACTOR = 10
-"""The factor with --faults=all."""
+"""The factor with --nightly."""
 
 
 @pytest.fixture(params=list(EXAMPLES))
@@ -42,7 +42,7 @@ def make_store_fixture(
 
 @pytest.mark.timeout(900)  # a failing history is reduced to its shortest form
 def test_histories(store: str, make_store_fixture: Callable[[], StoreFixture], pytestconfig: pytest.Config) -> None:
-    times = EXAMPLES_FACTOR if pytestconfig.getoption("--faults") == "all" else 1
+    times = EXAMPLES_FACTOR if pytestconfig.getoption("--nightly") else 1
     run_state_machine_as_test(
         lambda: StateHistories(make_store_fixture),
         settings=settings(

@@ -96,7 +96,7 @@ async def working(client: Client, orders: Queue, results: Queue) -> AsyncIterato
     assert sorted(await results_of(results)) == [*range(MESSAGES)]
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 @pytest.mark.behaviour("S2.9", "S2.25", "S0.24")
 async def test_a_worker_that_is_cut_off_from_the_server_loses_nothing(any_server_url: str, any_client: Client) -> None:
     orders, results = [await new_patient_queue(any_client) for _ in range(2)]
@@ -134,7 +134,7 @@ def server_settings(request: pytest.FixtureRequest, postgres_url: str) -> Iterat
         yield {"database_url": postgres_url, "redis_url": redis}
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_workers_lose_nothing_while_the_server_is_cut_off_from_redis(
     server_settings: dict[str, object], run_resources: RunResources, tmp_path: Path
 ) -> None:

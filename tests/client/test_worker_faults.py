@@ -81,7 +81,7 @@ async def until_all_work(directory: Path, workers: int) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 @pytest.mark.behaviour("S2.23", "S2.25", "S0.24")
 async def test_killed_and_stopped_workers_lose_nothing(
     any_client: Client, any_queue: Queue, start: Start, tmp_path: Path

@@ -51,9 +51,9 @@ Workload = Callable[[RetryingClient, CrashSetup], Awaitable[Counter[str]]]
 
 
 def step_parameters(steps: Sequence[CrashPoint], short: Collection[CrashPoint]) -> list[Any]:
-    """The steps as parameters: few for every run, the others for `--faults=all`."""
-    selections = ((step, "short" if step in short else "all") for step in steps)
-    return [pytest.param(step, id=str(step), marks=pytest.mark.faults(selection)) for step, selection in selections]
+    """The steps as parameters: few for every run, the others for `--nightly`."""
+    marks = ((step, () if step in short else (pytest.mark.nightly,)) for step in steps)
+    return [pytest.param(step, id=str(step), marks=(pytest.mark.faults, *more)) for step, more in marks]
 
 
 def server_steps(steps: Sequence[CrashPoint]) -> list[CrashPoint]:

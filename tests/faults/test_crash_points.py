@@ -141,13 +141,15 @@ async def test_the_sweep_on_postgresql_with_redis(postgres_setup: CrashSetup, st
     await check_crash(postgres_setup, step, expire_a_lock)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", server_steps(VERBS + LOCK_VERBS), ids=str)
 async def test_a_verb_on_mariadb_with_redis(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, run_every_verb)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", server_steps(SWEEPS + LOCK_SWEEPS), ids=str)
 async def test_the_sweep_on_mariadb_with_redis(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, expire_a_lock)

@@ -64,7 +64,8 @@ async def test_a_step_on_postgresql(postgres_setup: CrashSetup, step: CrashPoint
     await check_crash(postgres_setup, step, serve_a_group)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", server_steps(STEPS), ids=str)
 async def test_a_step_on_mariadb(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, serve_a_group)

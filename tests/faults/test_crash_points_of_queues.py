@@ -142,13 +142,15 @@ async def test_a_step_on_sqlite(sqlite_setup: CrashSetup, step: CrashPoint) -> N
     await check_every_verb(sqlite_setup, step)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", step_parameters(ON_SERVERS, SHORT_RUN))
 async def test_a_step_on_postgresql_with_redis(postgres_setup: CrashSetup, step: CrashPoint) -> None:
     await check_every_verb(postgres_setup, step)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", [pytest.param(step, id=str(step)) for step in STEPS if step.moment != "commit"])
 async def test_a_step_on_mariadb_with_redis(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_every_verb(mariadb_setup, step)

@@ -58,7 +58,8 @@ async def test_a_step_on_postgresql_with_redis(postgres_setup: CrashSetup, step:
     await check_crash(postgres_setup, step, recover_what_is_held)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", server_steps(STEPS), ids=str)
 async def test_a_step_on_mariadb_with_redis(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, recover_what_is_held)

@@ -45,13 +45,15 @@ async def test_a_step_on_sqlite(sqlite_setup: CrashSetup, step: CrashPoint) -> N
     await check_restored_once(sqlite_setup, step)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", server_steps(STEPS), ids=str)
 async def test_a_step_on_postgresql(postgres_setup: CrashSetup, step: CrashPoint) -> None:
     await check_restored_once(postgres_setup, step)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", server_steps(STEPS), ids=str)
 async def test_a_step_on_mariadb(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_restored_once(mariadb_setup, step)

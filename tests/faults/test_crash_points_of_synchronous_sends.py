@@ -99,7 +99,8 @@ async def test_a_step_of_a_withdrawal_on_postgresql(postgres_setup: CrashSetup, 
     await check_crash(postgres_setup, step, hear_of_no_receiver)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", server_steps(COMPLETION_STEPS), ids=str)
 async def test_a_step_of_a_completion_on_mariadb(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, hear_the_completion)

@@ -75,19 +75,21 @@ def rows_of(setup: CrashSetup, batch: ArchiveBatch) -> int:
     return counted[0][0]
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 @pytest.mark.parametrize("step", STEPS, ids=str)
 async def test_a_step_on_sqlite(sqlite_setup: CrashSetup, step: CrashPoint) -> None:
     await check_trimmed_once(sqlite_setup, step)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", STEPS, ids=str)
 async def test_a_step_on_postgresql(postgres_setup: CrashSetup, step: CrashPoint) -> None:
     await check_trimmed_once(postgres_setup, step)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", STEPS, ids=str)
 async def test_a_step_on_mariadb(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_trimmed_once(mariadb_setup, step)

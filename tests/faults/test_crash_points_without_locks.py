@@ -137,13 +137,15 @@ async def test_a_verb_on_sqlite(sqlite_setup: CrashSetup, step: CrashPoint) -> N
     await check_crash(sqlite_setup, step, run_every_verb)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", step_parameters(server_steps(VERBS), SHORT_RUN))
 async def test_a_verb_on_postgresql_with_redis(postgres_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(postgres_setup, step, run_every_verb)
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("step", server_steps(VERBS), ids=str)
 async def test_a_verb_on_mariadb_with_redis(mariadb_setup: CrashSetup, step: CrashPoint) -> None:
     await check_crash(mariadb_setup, step, run_every_verb)

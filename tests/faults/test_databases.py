@@ -55,8 +55,8 @@ def own_database(private_server: Callable[..., ServerProcess]) -> Callable[..., 
     return make
 
 
-POSTGRESQL = pytest.param(PostgresServer, id="postgresql", marks=pytest.mark.faults("short"))
-MARIADB = pytest.param(MariaServer, id="mariadb", marks=pytest.mark.faults("all"))
+POSTGRESQL = pytest.param(PostgresServer, id="postgresql", marks=pytest.mark.faults)
+MARIADB = pytest.param(MariaServer, id="mariadb", marks=[pytest.mark.faults, pytest.mark.nightly])
 
 
 @pytest.mark.parametrize("kind", [POSTGRESQL, MARIADB])
@@ -80,7 +80,8 @@ async def test_the_database_is_killed_and_started_again(
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_a_server_without_a_database_answers_with_retry_after(
     start_fleet: StartFleet, own_database: Callable[..., OwnDatabase], redis_url: str
 ) -> None:
@@ -104,7 +105,8 @@ TERMINATE = {
 }
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("fixture", ["postgres_url", "mariadb_url"])
 async def test_backends_are_terminated(
     start_fleet: StartFleet, redis_url: str, request: pytest.FixtureRequest, fixture: str
@@ -129,7 +131,7 @@ SLOW_COMMITS = ("-c", "commit_delay=20000", "-c", "commit_siblings=0")
 """Every COMMIT takes 20 ms, as on a busy disk, and until then its rows stay locked: statements meet there."""
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_completions_meet_renewals_where_commits_take_long(
     start_fleet: StartFleet, own_database: Callable[..., OwnDatabase], redis_url: str
 ) -> None:
@@ -177,8 +179,8 @@ def token_spellings(token: str) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize(
     "fixture",
     [
-        pytest.param("postgres_url", marks=pytest.mark.faults("short")),
-        pytest.param("mariadb_url", marks=pytest.mark.faults("all")),
+        pytest.param("postgres_url", marks=pytest.mark.faults),
+        pytest.param("mariadb_url", marks=[pytest.mark.faults, pytest.mark.nightly]),
     ],
 )
 async def test_the_connection_is_lost_inside_commit(
@@ -217,7 +219,8 @@ async def test_the_connection_is_lost_inside_commit(
 # ---- clocks ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("fixture", ["postgres_url", "mariadb_url"])
 async def test_the_clock_of_the_database_jumps_a_minute(
     start_fleet: StartFleet, redis_url: str, request: pytest.FixtureRequest, fixture: str
@@ -238,7 +241,7 @@ async def test_the_clock_of_the_database_jumps_a_minute(
 # ---- a full disk -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_the_disk_of_a_sqlite_file_is_full(sqlite_fleet: Fleet) -> None:
     """No file of the server may grow, which SQLite meets like a full disk; then they may again."""
     server = await sqlite_fleet.serve()
@@ -265,7 +268,8 @@ FULL_DISK = (
 )
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_postgresql_says_that_its_disk_is_full(fleet: Fleet) -> None:
     server = await fleet.serve()
     await fleet.create_queue(server.url)

@@ -55,7 +55,7 @@ RECORD = re.compile(rb"peeklock:\{\d+\}:lock:\d+\.[0-9a-f]{32}")
 
 
 @pytest.mark.behaviour("S3.32")
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_redis_is_killed_and_comes_back_empty(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:
@@ -71,7 +71,8 @@ async def test_redis_is_killed_and_comes_back_empty(
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_redis_forgets_everything_again_and_again(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:
@@ -92,7 +93,8 @@ async def test_redis_forgets_everything_again_and_again(
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_redis_evicts_records(start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer) -> None:
     evicted = 0
 
@@ -111,7 +113,8 @@ async def test_redis_evicts_records(start_fleet: StartFleet, postgres_url: str, 
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_a_stale_replica_of_redis_is_promoted(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:
@@ -135,7 +138,8 @@ async def test_a_stale_replica_of_redis_is_promoted(
     assert fleet.broken_promises(excused=EARLY) == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_redis_answers_late(start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer) -> None:
     async with (
         FaultyProxy(lock_store.port).open() as proxy,
@@ -150,7 +154,8 @@ async def test_redis_answers_late(start_fleet: StartFleet, postgres_url: str, lo
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_redis_takes_everything_and_answers_nothing(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:
@@ -169,7 +174,8 @@ async def test_redis_takes_everything_and_answers_nothing(
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_redis_is_cut_off_for_one_replica(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:
@@ -189,7 +195,8 @@ async def test_redis_is_cut_off_for_one_replica(
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_redis_is_stopped_and_goes_on(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:
@@ -212,7 +219,7 @@ async def test_redis_is_stopped_and_goes_on(
 # ---- clocks ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("jump", "passed"),
     [
@@ -239,7 +246,8 @@ async def test_the_clock_of_redis_jumps_under_one_lock(
     assert fleet.broken_promises(excused=EARLY) == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_the_clock_of_redis_jumps_a_minute(
     start_fleet: StartFleet, postgres_url: str, lock_store: RedisServer
 ) -> None:

@@ -27,7 +27,7 @@ IDLE = 50
 ROUNDS = 5
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_under_all_attacks_at_once_memory_stays_bounded_and_others_are_served(
     sqlite_fleet: Fleet,
 ) -> None:

@@ -62,7 +62,7 @@ async def answer(http: httpx.AsyncClient, method: str, url: str, **body: object)
     return response
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_an_older_server_refuses_queues_with_groups_and_serves_all_others(
     fleet: Fleet, older_version: Path
 ) -> None:
@@ -85,7 +85,7 @@ async def test_an_older_server_refuses_queues_with_groups_and_serves_all_others(
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_an_older_server_delivers_no_message_without_its_shared_body(
     fleet: Fleet, version_before_shared_bodies: Path
 ) -> None:
@@ -106,7 +106,7 @@ async def test_an_older_server_delivers_no_message_without_its_shared_body(
     assert execute(fleet.database, "SELECT COUNT(*) FROM shared_body") == [(1,)]
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_an_older_server_alone_leaves_locks_of_queues_with_groups_to_newer_ones(
     fleet: Fleet, older_version: Path
 ) -> None:
@@ -126,7 +126,7 @@ async def test_an_older_server_alone_leaves_locks_of_queues_with_groups_to_newer
         await wait_until(lambda: state(fleet, grouped) == MessageState.AVAILABLE, "the newer server has swept")
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_an_older_server_leaves_a_queue_with_synchronous_sends_to_newer_ones(
     fleet: Fleet, older_version: Path
 ) -> None:

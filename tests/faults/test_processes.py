@@ -24,7 +24,7 @@ FOREVER = 3600
 
 
 @pytest.mark.behaviour("S0.1", "S2.23")
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_a_server_is_killed(fleet: Fleet) -> None:
     first, second = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(first.url)
@@ -38,7 +38,7 @@ async def test_a_server_is_killed(fleet: Fleet) -> None:
 
 
 @pytest.mark.behaviour("S1.87")
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_a_server_is_killed_while_groups_are_in_order(fleet: Fleet) -> None:
     first, second = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(first.url, group_in_flight=1)
@@ -52,7 +52,8 @@ async def test_a_server_is_killed_while_groups_are_in_order(fleet: Fleet) -> Non
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_one_of_two_workers_is_killed(fleet: Fleet) -> None:
     server = await fleet.serve(PEEKLOCK_WORKERS="2")
     await fleet.create_queue(server.url)
@@ -65,7 +66,7 @@ async def test_one_of_two_workers_is_killed(fleet: Fleet) -> None:
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_receivers_of_a_killed_worker_leave_the_metrics(fleet: Fleet) -> None:
     server = await fleet.serve(PEEKLOCK_WORKERS="2")
     await fleet.create_queue(server.url)
@@ -92,7 +93,7 @@ def is_worker(process: psutil.Process) -> bool:
 
 
 @pytest.mark.behaviour("S3.32")
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_the_only_server_is_killed(sqlite_fleet: Fleet) -> None:
     server = await sqlite_fleet.serve()
     await sqlite_fleet.create_queue(server.url)
@@ -108,8 +109,8 @@ async def test_the_only_server_is_killed(sqlite_fleet: Fleet) -> None:
     "without",
     [
         # A lock that is renewed twice at once lasts for the lead time in SQL, which is a minute.
-        pytest.param(["renew and forget"], marks=pytest.mark.faults("short"), id="no renewed lock is forgotten"),
-        pytest.param([], marks=pytest.mark.faults("all"), id="every action"),
+        pytest.param(["renew and forget"], marks=pytest.mark.faults, id="no renewed lock is forgotten"),
+        pytest.param([], marks=[pytest.mark.faults, pytest.mark.nightly], id="every action"),
     ],
 )
 async def test_every_request_is_duplicated_by_a_proxy(fleet: Fleet, without: Sequence[str]) -> None:
@@ -123,7 +124,7 @@ async def test_every_request_is_duplicated_by_a_proxy(fleet: Fleet, without: Seq
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_a_client_disconnects_during_a_long_poll(fleet: Fleet) -> None:
     server = await fleet.serve()
     await fleet.create_queue(server.url)
@@ -137,7 +138,7 @@ async def test_a_client_disconnects_during_a_long_poll(fleet: Fleet) -> None:
         assert (message["delivery_count"], message["failure_count"]) == (1, 0)
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_a_client_disconnects_before_the_reply(fleet: Fleet) -> None:
     server = await fleet.serve()
     await fleet.create_queue(server.url)
@@ -180,7 +181,7 @@ def waits(server: PeeklockServer) -> bool:
 
 
 @pytest.mark.behaviour("S0.23")
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_a_server_is_stopped_for_longer_than_the_lock(fleet: Fleet) -> None:
     stopped, other = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(stopped.url)
@@ -196,7 +197,7 @@ async def test_a_server_is_stopped_for_longer_than_the_lock(fleet: Fleet) -> Non
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("is_renewed", "is_forgotten", "status"),
     [
@@ -231,7 +232,7 @@ async def test_a_server_is_stopped_for_longer_than_a_lock_that_no_receiver_takes
     assert fleet.broken_promises(excused=EARLY) == []
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_a_server_is_stopped_for_less_than_the_lock(fleet: Fleet) -> None:
     server = await fleet.serve()
     await fleet.create_queue(server.url)
@@ -246,7 +247,8 @@ async def test_a_server_is_stopped_for_less_than_the_lock(fleet: Fleet) -> None:
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 async def test_a_server_is_stopped_under_load(fleet: Fleet) -> None:
     first, second = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(first.url)
@@ -260,7 +262,7 @@ async def test_a_server_is_stopped_under_load(fleet: Fleet) -> None:
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_servers_are_restarted_one_after_the_other(fleet: Fleet) -> None:
     first, second = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(first.url)
@@ -279,7 +281,7 @@ async def test_servers_are_restarted_one_after_the_other(fleet: Fleet) -> None:
     assert fleet.broken_promises() == []
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_waiting_polls_answer_at_once_when_the_server_is_told_to_stop(fleet: Fleet) -> None:
     """Only the stop can end this poll before the test's timeouts, and the stop itself has a long grace period."""
     server = await fleet.serve(PEEKLOCK_LONG_POLL_CAP_SECONDS="3600", PEEKLOCK_SHUTDOWN_GRACE_SECONDS="600")

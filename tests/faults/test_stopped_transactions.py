@@ -22,7 +22,7 @@ IF_ENDED = f"SELECT 1 FROM message WHERE sequence_number = :number AND locked_un
 IF_FREE = "SELECT 1 FROM message WHERE sequence_number = :number FOR UPDATE SKIP LOCKED"
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_other_queues_go_on_while_a_stopped_server_holds_a_row(
     start_fleet: StartFleet, mariadb_url: str, redis_url: str
 ) -> None:

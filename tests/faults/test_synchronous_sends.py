@@ -63,7 +63,7 @@ async def pair_of(fleet: Fleet) -> AsyncIterator[Pair]:
 
 
 @pytest.mark.behaviour("S1.1")
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_a_sender_hears_of_a_completion_on_another_server(fleet: Fleet) -> None:
     async with pair_of(fleet) as pair:
         asking = asyncio.create_task(pair.ask(pair.senders))
@@ -73,7 +73,7 @@ async def test_a_sender_hears_of_a_completion_on_another_server(fleet: Fleet) ->
 
 
 @pytest.mark.behaviour("S1.2")
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_a_sender_hears_that_the_server_of_its_receiver_has_died(fleet: Fleet) -> None:
     async with pair_of(fleet) as pair:
         asking = asyncio.create_task(pair.ask(pair.senders))
@@ -86,7 +86,7 @@ async def test_a_sender_hears_that_the_server_of_its_receiver_has_died(fleet: Fl
     assert pair.remaining() == []
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 async def test_a_repeat_on_another_server_hears_the_completion(fleet: Fleet) -> None:
     async with pair_of(fleet) as pair:
         asking = asyncio.create_task(pair.ask(pair.senders))

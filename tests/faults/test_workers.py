@@ -73,7 +73,7 @@ def completed(fleet: Fleet) -> int:
     return sum(one.state == FINAL["complete"] for one in remaining_messages(fleet.database, fleet.queue))
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 @pytest.mark.behaviour("S2.23", "S2.25", "S0.23", "S0.24")
 async def test_workers_that_are_killed_and_stopped_keep_every_promise(
     any_fleet: Fleet, start_worker: StartWorker

@@ -42,7 +42,8 @@ def test_a_missing_rule_breaks_the_promise_it_guards(run: ModelRun) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.faults("all")
+@pytest.mark.faults
+@pytest.mark.nightly
 @pytest.mark.parametrize("run", LONG, ids=_name)
 def test_larger_scenarios_break_what_is_documented(run: ModelRun) -> None:
     _check(run)

@@ -23,9 +23,9 @@ TIMEOUT_SECONDS = 600.0
 @pytest.mark.parametrize(
     ("moment", "batches_left"),
     [
-        pytest.param("before_the_commit", 3, marks=pytest.mark.faults("all")),
-        pytest.param("after_the_commit", 2, marks=pytest.mark.faults("short")),
-        pytest.param("in_the_second_commit", 2, marks=pytest.mark.faults("all")),
+        pytest.param("before_the_commit", 3, marks=[pytest.mark.faults, pytest.mark.nightly]),
+        pytest.param("after_the_commit", 2, marks=pytest.mark.faults),
+        pytest.param("in_the_second_commit", 2, marks=[pytest.mark.faults, pytest.mark.nightly]),
     ],
 )
 def test_the_next_export_completes_a_crashed_one(

@@ -201,7 +201,7 @@ def test_the_rate_is_that_of_all_tasks_together(
     assert seconds > 32 / 8 - 2  # the first messages of each task wait for nothing
 
 
-@pytest.mark.faults("short")
+@pytest.mark.faults
 def test_a_killed_run_is_continued_where_it_ended(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, tmp_path: Path
 ) -> None:
