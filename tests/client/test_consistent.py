@@ -224,3 +224,15 @@ def test_a_duplicate_that_reads_other_values_raises(read: Callable[[HandlerConte
     first.now()
     with pytest.raises(ReplayDiffers):
         read(HandlerContext("A", "1", first.captured))
+
+
+async def test_a_function_with_other_parameters_is_refused_before_it_receives(client: Client, queue: Queue) -> None:
+    def without_context(range_: Range, shot: Shot) -> None: ...
+
+    def of_the_state_alone(range_: Range) -> None: ...
+
+    def of_four(range_: Range, shot: Shot, context: HandlerContext, name: str) -> None: ...
+
+    for handle in (without_context, of_the_state_alone, of_four):
+        with pytest.raises(TypeError, match=f"{handle.__name__} must take a state, a body and a HandlerContext"):
+            await worker_of(client, queue, handle).start()

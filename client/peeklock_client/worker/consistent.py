@@ -7,6 +7,7 @@ A handler reads its state, its message and its `HandlerContext`, and nothing els
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
@@ -38,6 +39,7 @@ class ConsistentHandler:
 
     `key` returns the key of the state for a body. `state` is the type of the state; called without arguments, it makes the
     first version. `logic` is the version of the code. With `verify`, a duplicate with a different result is refused (S4.2).
+    Raises `TypeError` for a function that cannot be called with these three.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class ConsistentHandler:
         self._state = state
         self._logic = logic
         self._verify = verify
-        self._convert_body = converter(parameter_types(function)[1])
+        self._convert_body = converter(_type_of_body(function))
         self._convert_state = converter(state)
 
     async def call(self, context: ReceiveContext[Any], threads: Executor) -> list[NewMessage]:
@@ -100,3 +102,14 @@ class ConsistentHandler:
         if self._is_async:
             return await self._function(*arguments)
         return await in_thread(threads, self._function, *arguments)
+
+
+def _type_of_body(function: Callable[..., Any]) -> Any:
+    """Return the annotation of the second parameter. Refuse a function that every message would fail to call."""
+    types = parameter_types(function)
+    try:
+        inspect.signature(function).bind("state", "body", "context")
+    except TypeError as error:
+        problem = f"{name_of(function)} must take a state, a body and a HandlerContext: {error}."
+        raise TypeError(problem) from error
+    return types[1]
