@@ -46,7 +46,12 @@ SECOND_PORT = "8081"
 COMMANDS = "sh"
 ANSWERS = ("json", "http", "text")
 PROGRAMS = ("python", "ts", "java", "sql")
-REASONS = ("the test has started the server", "needs another broker", "needs a cluster", "needs root")
+REASONS = (
+    "the test has started the server",
+    "needs another broker",
+    "needs a cluster",
+    "needs a superuser of the database",
+)
 DATABASES = {
     "postgresql://peeklock:secret@localhost:5432/peeklock": "postgresql",
     "postgresql://peeklock:secret@localhost:5432/restored": "postgresql",
