@@ -141,8 +141,13 @@ def bounds(schema: Mapping[str, Any]) -> str:
         if most in schema:
             return f"at most {schema[most]:.16g}{unit}"
         if least in schema:
-            return f"from {schema[least]:.16g}{unit}"
+            return f"from {schema[least]:.16g}{_counted(unit, schema[least])}"
     return ""
+
+
+def _counted(unit: str, number: float) -> str:
+    singular = {" characters": " character", " entries": " entry", " members": " member"}
+    return singular.get(unit, unit) if number == 1 else unit
 
 
 def _parameters() -> Iterator[tuple[str, str, str]]:

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from app.api.http.problems import TITLES
 from developing.reference import markdown, schemas, words
-from developing.reference.contract import DOCUMENT, METHODS, SCHEMAS
+from developing.reference.contract import DOCUMENT, METHODS, SCHEMAS, errors
 
 PROBLEMS = """
 Every other answer is a [Problem](http-types.md#problem). [Problem codes](problems.md) lists them all.
@@ -83,14 +84,18 @@ def _section(operation: Operation) -> str:
     parts = [
         f"### {operation.id}",
         markdown.block("text", operation.call),
-        about["summary"].removesuffix(".") + ".",
-        about.get("description", ""),
+        _purpose(about["summary"].removesuffix(".") + ".", about.get("description", "")),
         _parameters(about.get("parameters", [])),
         *_body(about.get("requestBody", {})),
         _answers(operation),
         *_answer_examples(operation),
     ]
     return "\n\n".join(part.strip() for part in parts if part)
+
+
+def _purpose(summary: str, description: str) -> str:
+    """Return the summary and the description. A description that begins with the summary is enough."""
+    return description if " ".join(description.split()).startswith(summary) else f"{summary}\n\n{description}"
 
 
 def _parameters(parameters: list[dict[str, Any]]) -> str:
@@ -128,9 +133,17 @@ def _answers(operation: Operation) -> str:
         )
         headers = ", ".join(f"`{name}`" for name in found.get("headers", {}) if name != "X-Request-Id")
         rows.append((status, kinds, headers, found["description"]))
-    named = [f"{status}" for status in operation.about["responses"] if "400" <= status < "600"]
-    rows += [(status, "[Problem](http-types.md#problem)", "", "See [problem codes](problems.md).") for status in named]
+    rows += [(str(status), "[Problem](http-types.md#problem)", "", codes) for status, codes in _problems(operation)]
     return markdown.table(("answer", "body", "headers", "meaning"), rows)
+
+
+def _problems(operation: Operation) -> Iterator[tuple[int, str]]:
+    """Yield each status of the problems of an operation, with their codes."""
+    known = errors()
+    statuses = {code: known[code][0] for code in operation.about.get("x-peeklock-problems", ())}
+    for status in sorted(set(statuses.values())):
+        anchor = f"problems.md#{status}-{TITLES[status].lower().replace(' ', '-')}"
+        yield status, ", ".join(f"[`{code}`]({anchor})" for code, at in statuses.items() if at == status)
 
 
 def _answer_examples(operation: Operation) -> Iterator[str]:

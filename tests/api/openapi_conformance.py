@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 
+from app.api.http.problems import COMMON_CODES
 from app.api.openapi.document import OTHER_PROBLEM_HEADERS, openapi_document
 from tests.api.expected_rights import PAGES
 
@@ -22,7 +23,7 @@ DOCUMENT = openapi_document()
 
 
 async def check_conformance(answer: httpx.Response) -> None:
-    """Fail for an answer whose status, content type, headers or body the operation does not declare."""
+    """Fail for an answer whose status, content type, headers, body or problem the operation does not declare."""
     promise = documented_responses(answer.request.method, answer.request.url.raw_path.decode().partition("?")[0])
     if promise is None:
         known = answer.request.method == "HEAD" or answer.request.url.path.startswith(PAGES)
@@ -41,6 +42,9 @@ async def check_conformance(answer: httpx.Response) -> None:
         assert answer.headers["content-type"] == kind
         errors = list(validator(operation, status, kind).iter_errors(json.loads(body)))
         assert not errors, f"{operation} {answer.status_code}: {errors[0].message} at {list(errors[0].absolute_path)}"
+    if answer.status_code >= 400:
+        code = json.loads(body)["code"]
+        assert code in COMMON_CODES | problem_codes(operation), f"{operation} does not promise {code}"
     for name in {*response["headers"]} - HEADERS_OF_SOME | {*HEADERS_OF_STATUS.get(answer.status_code, ())}:
         assert name in answer.headers, f"{operation} {answer.status_code} promises the header {name}"
 
@@ -54,6 +58,15 @@ def resolved(response: dict[str, Any]) -> dict[str, Any]:
     """Return a response, with a reference to a shared one resolved."""
     _, shared, name = response.get("$ref", "//").rsplit("/", 2)
     return DOCUMENT["components"][shared][name] if name else response
+
+
+@cache
+def problem_codes(operation: str) -> frozenset[str]:
+    """Return the codes that an operation declares, besides those of every operation."""
+    (found,) = [
+        one for calls in DOCUMENT["paths"].values() for one in calls.values() if one["operationId"] == operation
+    ]
+    return frozenset(found.get("x-peeklock-problems", ()))
 
 
 @cache

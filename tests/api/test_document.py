@@ -10,10 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api.application import FRAMEWORK_CODES
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.problems import PARSE_ERROR_CODES, STATUS, codes_of_status
+from app.api.http.problems import COMMON_CODES, PARSE_ERROR_CODES, STATUS, TITLES, codes_of_status
 from app.api.openapi import field_descriptions
-from app.api.openapi.document import answer_examples, openapi_document
+from app.api.openapi.document import NAMED_PROBLEMS, answer_examples, openapi_document
 from app.wire.messages import MessageView
 from tests.api.api_server import ApiServer
 from tests.api.openapi_conformance import check_conformance, resolved, validator
@@ -23,6 +24,9 @@ DOCUMENT = openapi_document()
 SCHEMAS = DOCUMENT["components"]["schemas"]
 DOCUMENTED_OPERATIONS = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
 
+PROBLEM = {
+    "type": "urn:peeklock:problem:x", "title": "Not found", "status": 404, "detail": "x", "tracking_id": "1", "retryable": False
+}  # fmt: skip
 NAMES_SCHEMAS = ("schemas", "properties", "anyOf", "oneOf")
 NOT_SCHEMA_PATHS = ("/properties", "/mapping", "/discriminator", "/example", "/ApiKey")
 
@@ -296,6 +300,39 @@ def test_the_default_answer_lists_every_code() -> None:
     listed = {int(status): codes for status, codes in re.findall(r"^- (\d+): (.*)$", description, re.MULTILINE)}
     for status in {*STATUS.values(), *PARSE_ERROR_CODES}:
         assert listed[status] == ", ".join(f"`{code}`" for code in codes_of_status(status))
+
+
+def test_every_code_belongs_to_an_operation_or_to_all() -> None:
+    declared = {code for promise in DOCUMENTED_OPERATIONS for code in promise.get("x-peeklock-problems", ())}
+    known = {code for status in TITLES for code in codes_of_status(status)} | {*FRAMEWORK_CODES.values()}
+    assert declared | COMMON_CODES == known
+
+
+@each_operation
+def test_the_named_answers_are_those_of_the_codes(promise: dict[str, Any]) -> None:
+    statuses = {
+        status
+        for status in TITLES
+        for code in codes_of_status(status)
+        if code in promise.get("x-peeklock-problems", ())
+    }
+    named = {int(status) for status in promise["responses"] if status >= "400" and status != "default"}
+    assert named == statuses & NAMED_PROBLEMS
+
+
+async def test_a_problem_that_the_operation_does_not_declare_is_noticed() -> None:
+    for code, is_declared in (("queue-not-found", True), ("topic-not-found", False)):
+        problem = {**PROBLEM, "code": code}
+        request = httpx.Request("GET", "http://peeklock.test/v1/queues/orders")
+        answer = httpx.Response(
+            404, content=json.dumps(problem), request=request,
+            headers={"X-Request-Id": "1", "Content-Type": "application/problem+json"},
+        )  # fmt: skip
+        if is_declared:
+            await check_conformance(answer)
+        else:
+            with pytest.raises(AssertionError, match="get_queue does not promise topic-not-found"):
+                await check_conformance(answer)
 
 
 @pytest.mark.parametrize(

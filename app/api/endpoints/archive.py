@@ -13,7 +13,7 @@ ARCHIVE = "/v1/archive"
 
 @operation(
     "GET", ARCHIVE + "/batches", right=Right.BROWSE, tag="archive",
-    responses={200: BatchPage}, refusals=(422,), query=BrowseBatches,
+    responses={200: BatchPage}, query=BrowseBatches,
 )  # fmt: skip
 async def list_batches(request: Request[None]) -> Response:
     """List the sealed batches of the archive by number, including batches whose messages were removed within a year."""
@@ -25,7 +25,7 @@ async def list_batches(request: Request[None]) -> Response:
 
 @operation(
     "POST", ARCHIVE + "/trim", right=Right.MANAGE, tag="archive",
-    body=TrimArchive, responses={200: ArchiveTrimmed}, refusals=(422,),
+    body=TrimArchive, responses={200: ArchiveTrimmed},
     example={"batches": [{"number": 1, "row_count": 2, "digest": "6d" * 32}]},
 )  # fmt: skip
 async def trim_archive(request: Request[TrimArchive]) -> Response:

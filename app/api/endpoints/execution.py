@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from app.api.endpoints.lock_actions import settlement_request
+from app.api.endpoints.refusals import UNIT_REFUSALS
 from app.api.http.authorize import authorize
 from app.api.http.operation import operation
 from app.api.http.request import Request
@@ -11,10 +12,11 @@ from app.broker.execute import UnitPublish, UnitRequest, UnitSend, UnitSettlemen
 from app.broker.publish import message_ids, published_results
 from app.domain.access import ANY_RIGHT, Right
 from app.domain.message import Durability
-from app.domain.refusals import Refusal, invalid_at
+from app.domain.refusals import Refusal, TopicNotFound, invalid_at
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
 from app.domain.state import StateChange, state_change
+from app.domain.state_refusals import VersionConflict
 from app.domain.work_unit import WorkUnitResult
 from app.wire.execution import AddedState, Execute, Executed, PublishEntry, SendEntry, SettleEntry
 from app.wire.sending import MessageToSend, sent_message
@@ -25,7 +27,7 @@ from app.wire.topics import published_message
 
 @operation(
     "POST", "/v1/transactions/execute", right=ANY_RIGHT, tag="transactions",
-    body=Execute, responses={200: Executed}, refusals=(404, 409, 410, 413, 422, 507),
+    body=Execute, responses={200: Executed}, refusals=(*UNIT_REFUSALS, TopicNotFound, VersionConflict),
     headers=("Idempotency-Key", "traceparent"),
     example={
         "settlements": [

@@ -8,6 +8,7 @@ from app.api.http.response import Response
 from app.broker.explain import explain_one_message, explain_whole_queue
 from app.broker.queues import reload_queue
 from app.domain.access import Right
+from app.domain.refusals import MessageNotFound, QueueNotFound
 from app.wire.explanations import (
     MessageExplanationView,
     QueueExplanationView,
@@ -18,7 +19,7 @@ from app.wire.explanations import (
 
 @operation(
     "GET", MESSAGE + "/explain", right=Right.BROWSE, tag="messages",
-    responses={200: MessageExplanationView}, refusals=(404, 422),
+    responses={200: MessageExplanationView}, refusals=(QueueNotFound, MessageNotFound),
 )  # fmt: skip
 async def explain_message(request: Request[None]) -> Response:
     """Explain why a message is not delivered, or how it ended.
@@ -34,7 +35,7 @@ async def explain_message(request: Request[None]) -> Response:
 
 @operation(
     "GET", QUEUE + "/explain", right=Right.BROWSE, tag="queues",
-    responses={200: QueueExplanationView}, refusals=(404, 422),
+    responses={200: QueueExplanationView}, refusals=(QueueNotFound,),
 )  # fmt: skip
 async def explain_queue(request: Request[None]) -> Response:
     """Explain why a queue is stalled, or that it is not. Nothing is locked, counted or changed."""

@@ -22,7 +22,7 @@ async def check_live(_: Request[None]) -> Response:
     return Response(Liveness())
 
 
-@operation("GET", "/readyz", right=None, tag="health", responses={200: Readiness}, refusals=(503,))
+@operation("GET", "/readyz", right=None, tag="health", responses={200: Readiness}, refusals=(ShuttingDown,))
 async def check_ready(request: Request[None]) -> Response:
     """Report whether this server takes work: it is not stopping, and its store answers within a second."""
     if request.context.is_draining():
@@ -34,9 +34,7 @@ async def check_ready(request: Request[None]) -> Response:
     return Response(Readiness(request.broker.lock_store.state))
 
 
-@operation(
-    "GET", "/metrics", right=None, tag="health", responses={200: bytes}, refusals=(401,), response_media_type=PROMETHEUS
-)
+@operation("GET", "/metrics", right=None, tag="health", responses={200: bytes}, response_media_type=PROMETHEUS)
 async def read_metrics(request: Request[None]) -> Response:
     """Get the metrics of this server in the text format of Prometheus.
 

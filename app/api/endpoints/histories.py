@@ -6,13 +6,14 @@ from app.api.http.request import Request
 from app.api.http.response import Response
 from app.broker.history import read_history
 from app.domain.access import Right
+from app.domain.refusals import MessageNotFound, QueueNotFound
 from app.wire.field_types import Page
 from app.wire.history import MAX_HISTORY_PAGE_BYTES, HistoryPage, history_page
 
 
 @operation(
     "GET", MESSAGE + "/history", right=Right.BROWSE, tag="messages",
-    responses={200: HistoryPage}, refusals=(404, 422), query=Page, answer_bytes=MAX_HISTORY_PAGE_BYTES,
+    responses={200: HistoryPage}, refusals=(QueueNotFound, MessageNotFound), query=Page, answer_bytes=MAX_HISTORY_PAGE_BYTES,
 )  # fmt: skip
 async def read_message_history(request: Request[None]) -> Response:
     """List what happened to a message, in order, also after it has ended. Nothing is locked, counted or changed.

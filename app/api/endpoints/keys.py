@@ -8,7 +8,7 @@ from app.api.http.request import Request, invalid_cursor
 from app.api.http.response import Response
 from app.broker import keys as verbs
 from app.domain.access import Right
-from app.domain.refusals import KeyNotFound
+from app.domain.refusals import KeyNotFound, TooManyKeys
 from app.wire.field_types import Page
 from app.wire.keys import CreatedKey, CreateKey, KeyPage, created_key, key_view
 
@@ -18,7 +18,7 @@ NO_STORE_HEADERS: Headers = ((b"cache-control", b"no-store"),)
 
 @operation(
     "POST", KEYS, right=Right.MANAGE, tag="keys",
-    body=CreateKey, responses={201: CreatedKey}, has_location=True, refusals=(409, 422), headers=(LOCAL_ADMIN,),
+    body=CreateKey, responses={201: CreatedKey}, has_location=True, refusals=(TooManyKeys,), headers=(LOCAL_ADMIN,),
     example={"principal": "shop", "rights": ["send"], "patterns": ["orders", "orders.*"]},
 )  # fmt: skip
 async def create_key(request: Request[CreateKey]) -> Response:
@@ -35,7 +35,7 @@ async def create_key(request: Request[CreateKey]) -> Response:
     return Response(created, 201, headers=(*NO_STORE_HEADERS, *location(f"{KEYS}/{created.id}")))
 
 
-@operation("GET", KEYS, right=Right.MANAGE, tag="keys", responses={200: KeyPage}, refusals=(422,), query=Page)
+@operation("GET", KEYS, right=Right.MANAGE, tag="keys", responses={200: KeyPage}, query=Page)
 async def list_keys(request: Request[None]) -> Response:
     """List the API keys, oldest first, without their secrets."""
     page: Page = request.query
@@ -51,7 +51,7 @@ async def list_keys(request: Request[None]) -> Response:
 
 @operation(
     "DELETE", KEYS + "/{key_id}", right=Right.MANAGE, tag="keys",
-    responses={204: None}, refusals=(404,), headers=(LOCAL_ADMIN,),
+    responses={204: None}, refusals=(KeyNotFound,), headers=(LOCAL_ADMIN,),
 )  # fmt: skip
 async def revoke_key(request: Request[None]) -> Response:
     """Revoke an API key. Every server refuses it within seconds."""

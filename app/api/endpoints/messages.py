@@ -23,7 +23,17 @@ from app.domain.access import Right
 from app.domain.instant import Duration, Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Message, MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import FieldError, QueueNotFound, invalid_at
+from app.domain.refusals import (
+    Conflict,
+    FieldError,
+    MessageLocked,
+    MessageNotFound,
+    OfferedMessage,
+    QueueFull,
+    QueueNotFound,
+    SendDisabled,
+    invalid_at,
+)
 from app.wire.field_types import MAX_INT64, Page, PropertyValue
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, browsed_view, message_view
 from app.wire.plans import plan_fields
@@ -38,7 +48,7 @@ MESSAGE = MESSAGES + "/{sequence_number}"
 
 @operation(
     "GET", MESSAGES, right=Right.BROWSE, tag="messages",
-    responses={200: MessagePage}, refusals=(404, 422), query=BrowseMessages,
+    responses={200: MessagePage}, refusals=(QueueNotFound,), query=BrowseMessages,
 )  # fmt: skip
 async def browse_messages(request: Request[None]) -> Response:
     """List messages in any state by sequence number. They are not locked, counted as delivered or changed."""
@@ -54,7 +64,7 @@ async def browse_messages(request: Request[None]) -> Response:
 
 @operation(
     "GET", MESSAGE, right=Right.BROWSE, tag="messages",
-    responses={200: MessageView, 304: None}, refusals=(404, 422), headers=("If-None-Match",), etag_statuses=(200, 304),
+    responses={200: MessageView, 304: None}, refusals=(QueueNotFound, MessageNotFound), headers=("If-None-Match",), etag_statuses=(200, 304),
 )  # fmt: skip
 async def get_message(request: Request[None]) -> Response:
     """Get one message in any state. A locked one has the name of its receiver, if that gave one, and the end of its lock."""
@@ -64,7 +74,7 @@ async def get_message(request: Request[None]) -> Response:
 
 @operation(
     "GET", MESSAGE + "/body", right=Right.BROWSE, tag="messages",
-    responses={200: bytes, 304: None}, refusals=(404, 422), headers=("If-None-Match",), etag_statuses=(200, 304),
+    responses={200: bytes, 304: None}, refusals=(QueueNotFound, MessageNotFound), headers=("If-None-Match",), etag_statuses=(200, 304),
     response_media_type=OCTET_STREAM,
 )  # fmt: skip
 async def get_message_body(request: Request[None]) -> Response:
@@ -75,7 +85,7 @@ async def get_message_body(request: Request[None]) -> Response:
 
 @operation(
     "PATCH", MESSAGE, right=Right.MANAGE, tag="messages",
-    body=EditMessage, responses={200: MessageView}, refusals=(404, 409, 412, 422), headers=("If-Match",), etag_statuses=(200,),
+    body=EditMessage, responses={200: MessageView}, refusals=(QueueNotFound, MessageNotFound, Conflict, MessageLocked, OfferedMessage), headers=("If-Match",), etag_statuses=(200,),
     request_media_type=MERGE_PATCH, example={"priority": 9, "delay_seconds": 0},
 )  # fmt: skip
 async def edit_message(request: Request[EditMessage]) -> Response:
@@ -90,7 +100,7 @@ async def edit_message(request: Request[EditMessage]) -> Response:
 
 @operation(
     "DELETE", MESSAGE, right=Right.MANAGE, tag="messages",
-    responses={204: None}, refusals=(404, 409, 412, 422), headers=("If-Match",),
+    responses={204: None}, refusals=(QueueNotFound, MessageNotFound, MessageLocked, OfferedMessage), headers=("If-Match",),
 )  # fmt: skip
 async def cancel_message(request: Request[None]) -> Response:
     """Move a message that is not locked from its queue to the archive as cancelled."""
@@ -101,7 +111,7 @@ async def cancel_message(request: Request[None]) -> Response:
 
 @operation(
     "POST", "/v1/queues/{queue}/dead-letter/redrive", right=Right.MANAGE, tag="messages",
-    body=RedriveDeadLetters, empty_body=EmptyBody.USUAL, responses={200: Redriven}, refusals=(404, 422, 507),
+    body=RedriveDeadLetters, empty_body=EmptyBody.USUAL, responses={200: Redriven}, refusals=(QueueNotFound, SendDisabled, QueueFull),
     example={"filter": "message.dead_letter_reason == 'bad_address'", "rate_per_second": 50},
 )  # fmt: skip
 async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response:
@@ -129,7 +139,7 @@ async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response
 
 @operation(
     "POST", "/v1/queues/{queue}/restore", right=Right.MANAGE, tag="messages",
-    body=RestoreMessages, empty_body=EmptyBody.USUAL, responses={200: Restored}, refusals=(404, 422, 507),
+    body=RestoreMessages, empty_body=EmptyBody.USUAL, responses={200: Restored}, refusals=(QueueNotFound, SendDisabled, QueueFull),
     example={"since": "2026-11-22T12:00:00Z", "filter": "message.subject == 'invoice'"},
 )  # fmt: skip
 async def restore_messages(request: Request[RestoreMessages]) -> Response:

@@ -12,6 +12,7 @@ from app.api.endpoints.raw_send import (
     raw_message,
     without_transaction,
 )
+from app.api.endpoints.refusals import JOIN_REFUSALS, STORE_REFUSALS
 from app.api.endpoints.sending import SEND_HEADER_NAMES
 from app.api.http.asgi import Headers
 from app.api.http.operation import EmptyBody, operation
@@ -22,13 +23,13 @@ from app.broker.ports import Attempt
 from app.broker.publish import publish, publish_once
 from app.domain.access import Right
 from app.domain.message import Durability
-from app.domain.refusals import invalid_at
+from app.domain.refusals import TopicNotFound, invalid_at
 from app.domain.sending import NewMessage
 from app.domain.topic import Published
 from app.wire.topics import PublishBatch, PublishedMessage, PublishMessage, PublishResults, published_message
 
 MESSAGES = "/v1/topics/{topic}/messages"
-PUBLISH_REFUSALS = (404, 409, 413, 422, 429, 507)
+PUBLISH_REFUSALS = (TopicNotFound, *STORE_REFUSALS, *JOIN_REFUSALS)
 
 
 @operation(

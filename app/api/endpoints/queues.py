@@ -21,6 +21,7 @@ from app.broker.select_messages import MessageSelection
 from app.domain.access import Right
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import ForwardingCycle, ForwardingTooLong, QueueIsTarget, QueueNotFound, TooManyQueues
 from app.wire.decode_errors import invalid_request
 from app.wire.field_types import Page
 from app.wire.plans import PlanView, plan_fields
@@ -46,7 +47,7 @@ UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
 
 @operation(
     "PUT", QUEUE, right=Right.MANAGE, tag="queues",
-    body=QueueSettingsBody, responses={200: QueueView, 201: QueueView}, has_location=True, refusals=(404, 409, 412, 422),
+    body=QueueSettingsBody, responses={200: QueueView, 201: QueueView}, has_location=True, refusals=(TooManyQueues, ForwardingCycle, ForwardingTooLong),
     headers=("If-Match", "If-None-Match"), etag_statuses=(200, 201),
     example={"lock_duration_seconds": 60, "retry": {"kind": "exponential", "first_seconds": 1, "jitter": 0.2}},
 )  # fmt: skip
@@ -66,7 +67,7 @@ async def put_queue(request: Request[QueueSettingsBody]) -> Response:
 
 
 @operation(
-    "GET", "/v1/queues", right=Right.BROWSE, tag="queues", responses={200: QueuePage}, refusals=(422,), query=Page,
+    "GET", "/v1/queues", right=Right.BROWSE, tag="queues", responses={200: QueuePage}, query=Page,
     lists_own=True,
 )  # fmt: skip
 async def list_queues(request: Request[None]) -> Response:
@@ -83,7 +84,7 @@ async def list_queues(request: Request[None]) -> Response:
 
 
 @operation(
-    "GET", QUEUE, right=Right.BROWSE, tag="queues", responses={200: QueueStatusView}, refusals=(404, 422), etag_statuses=(200,),
+    "GET", QUEUE, right=Right.BROWSE, tag="queues", responses={200: QueueStatusView}, refusals=(QueueNotFound,), etag_statuses=(200,),
 )  # fmt: skip
 async def get_queue(request: Request[None]) -> Response:
     """Get a queue: its settings, its status, and the number of messages in each state."""
@@ -93,7 +94,7 @@ async def get_queue(request: Request[None]) -> Response:
 
 @operation(
     "PATCH", QUEUE, right=Right.MANAGE, tag="queues",
-    body=QueuePatch, responses={200: QueueView}, refusals=(404, 409, 412, 422), headers=("If-Match",), etag_statuses=(200,),
+    body=QueuePatch, responses={200: QueueView}, refusals=(QueueNotFound, ForwardingCycle, ForwardingTooLong), headers=("If-Match",), etag_statuses=(200,),
     request_media_type=MERGE_PATCH, example={"max_delivery_count": 5, "default_ttl_seconds": None},
 )  # fmt: skip
 async def patch_queue(request: Request[QueuePatch]) -> Response:
@@ -107,7 +108,7 @@ async def patch_queue(request: Request[QueuePatch]) -> Response:
 
 @operation(
     "DELETE", QUEUE, right=Right.MANAGE, tag="queues",
-    responses={200: PlanView, 204: None}, refusals=(404, 409, 412, 422), query=DeleteQueue, headers=("If-Match",),
+    responses={200: PlanView, 204: None}, refusals=(QueueNotFound, QueueIsTarget), query=DeleteQueue, headers=("If-Match",),
 )  # fmt: skip
 async def delete_queue(request: Request[None]) -> Response:
     """Delete a queue.
@@ -127,7 +128,7 @@ async def delete_queue(request: Request[None]) -> Response:
 
 @operation(
     "POST", QUEUE + "/purge", right=Right.MANAGE, tag="queues",
-    body=PurgeQueue, empty_body=EmptyBody.USUAL, responses={200: Purged}, refusals=(404, 422),
+    body=PurgeQueue, empty_body=EmptyBody.USUAL, responses={200: Purged}, refusals=(QueueNotFound,),
     example={"states": ["dead_lettered"], "filter": "message.failure_count > 3"},
 )  # fmt: skip
 async def purge_queue(request: Request[PurgeQueue]) -> Response:

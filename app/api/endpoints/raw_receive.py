@@ -19,7 +19,7 @@ from app.broker.ports import Attempt
 from app.broker.receive import ReceiveRequest
 from app.domain.access import Right
 from app.domain.message import BodyKind, Message
-from app.domain.refusals import FieldError, InvalidRequest
+from app.domain.refusals import FieldError, InvalidRequest, QueueNotFound, RateLimited, ReceiveDisabled
 from app.wire.messages import MessageView, ReceiveMessages, ReceiveRaw, message_views
 
 MAX_MESSAGE_HEADERS_BYTES = 3 << 10
@@ -52,7 +52,7 @@ HEADER_NAMES = {
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/receive/raw", right=Right.LISTEN, tag="messages",
-    responses={200: bytes, 204: None}, refusals=(404, 409, 422, 429), query=ReceiveRaw,
+    responses={200: bytes, 204: None}, refusals=(ReceiveDisabled, QueueNotFound, RateLimited), query=ReceiveRaw,
     headers=("Idempotency-Key", "Prefer"), response_media_type=OCTET_STREAM,
 )  # fmt: skip
 async def receive_raw(request: Request[Any]) -> Response:

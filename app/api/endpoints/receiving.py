@@ -19,7 +19,7 @@ from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import invalid_at
+from app.domain.refusals import QueueNotFound, RateLimited, ReceiveDisabled, invalid_at
 from app.wire.messages import ReceivedMessages, ReceiveMessages, message_views
 
 SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LETTERED}
@@ -27,7 +27,7 @@ SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LET
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/receive", right=Right.LISTEN, tag="messages",
-    body=ReceiveMessages, responses={200: ReceivedMessages}, refusals=(404, 409, 422, 429),
+    body=ReceiveMessages, responses={200: ReceivedMessages}, refusals=(ReceiveDisabled, QueueNotFound, RateLimited),
     headers=("Idempotency-Key", "Prefer"),
     example={"max_messages": 10, "wait_seconds": 20},
 )  # fmt: skip

@@ -5,12 +5,13 @@ from app.api.http.request import Request
 from app.api.http.response import Response
 from app.broker.recover import recover
 from app.domain.access import Right
+from app.domain.refusals import QueueNotFound, ReceiveDisabled
 from app.wire.messages import RecoveredMessages, RecoverMessages, message_views
 
 
 @operation(
     "POST", "/v1/queues/{queue}/recover", right=Right.LISTEN, tag="messages",
-    body=RecoverMessages, responses={200: RecoveredMessages}, refusals=(404, 422),
+    body=RecoverMessages, responses={200: RecoveredMessages}, refusals=(ReceiveDisabled, QueueNotFound),
     example={"receiver_id": "worker-1"},
 )  # fmt: skip
 async def recover_messages(request: Request[RecoverMessages]) -> Response:

@@ -14,6 +14,7 @@ from app.api.endpoints.raw_send import (
     raw_message,
     without_transaction,
 )
+from app.api.endpoints.refusals import JOIN_REFUSALS, SEND_REFUSALS
 from app.api.http.answer_headers import location
 from app.api.http.asgi import Headers
 from app.api.http.disconnect import run_until_disconnect
@@ -28,7 +29,7 @@ from app.broker.send_synchronously import send_synchronously
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import InvalidRequest, Refusal, invalid_at
+from app.domain.refusals import InvalidRequest, NoAnswer, NoReceiver, NotAccepted, RateLimited, Refusal, invalid_at
 from app.domain.sending import NewMessage
 from app.wire.sending import (
     AcceptedMessage,
@@ -46,14 +47,13 @@ from app.wire.sending import (
     uncommitted_result,
 )
 
-SEND_REFUSALS = (404, 409, 413, 422, 429, 507)
 SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
 
 
 @operation(
     "POST", "/v1/queues/{queue}/messages", right=Right.SEND, tag="messages",
     body=SendMessage, empty_body=EmptyBody.REFUSED, responses={200: SendAnswer, 201: SentMessage, 202: AcceptedMessage}, has_location=True,
-    refusals=(*SEND_REFUSALS, 504), headers=SEND_HEADER_NAMES,
+    refusals=(*SEND_REFUSALS, *JOIN_REFUSALS, RateLimited, NoReceiver, NotAccepted, NoAnswer), headers=SEND_HEADER_NAMES,
     example={"body": {"order": 17}, "subject": "order.placed", "properties": {"region": "eu"}, "delay_seconds": 5},
 )  # fmt: skip
 async def send_message(request: Request[SendMessage]) -> Response:
@@ -91,7 +91,7 @@ async def _send_synchronously(request: Request[SendMessage]) -> Response:
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/raw", right=Right.SEND, tag="messages",
-    body=bytes, responses={201: SendAnswer, 202: AcceptedMessage}, has_location=True, refusals=SEND_REFUSALS,
+    body=bytes, responses={201: SendAnswer, 202: AcceptedMessage}, has_location=True, refusals=(*SEND_REFUSALS, *JOIN_REFUSALS, RateLimited),
     headers=(*SEND_HEADER_NAMES, "Peeklock-Transaction-Id", PROPERTIES_HEADER, *FIELD_HEADERS),
 )  # fmt: skip
 async def send_raw(request: Request[bytes]) -> Response:
@@ -117,7 +117,7 @@ async def send_raw(request: Request[bytes]) -> Response:
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/batch", right=Right.SEND, tag="messages",
-    body=SendBatch, responses={201: SendResults}, refusals=SEND_REFUSALS, headers=SEND_HEADER_NAMES,
+    body=SendBatch, responses={201: SendResults}, refusals=(*SEND_REFUSALS, *JOIN_REFUSALS), headers=SEND_HEADER_NAMES,
     example={"messages": [{"body": "first"}, {"body": "second"}]},
 )  # fmt: skip
 async def send_batch(request: Request[SendBatch]) -> Response:

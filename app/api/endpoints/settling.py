@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from app.api.endpoints.lock_actions import lock_duration, settlement_request
+from app.api.endpoints.refusals import HOLD_REFUSALS, JOIN_REFUSALS, SETTLE_REFUSALS
 from app.api.endpoints.settlement_batch import (
     LockRenewal,
     MalformedSettlement,
@@ -22,7 +23,7 @@ from app.broker.settle import SettlementRequest, SettleResult, settle, settle_on
 from app.domain.access import Right
 from app.domain.instant import to_milliseconds
 from app.domain.queue import Queue
-from app.domain.refusals import MessageBusy, Refusal
+from app.domain.refusals import MessageBusy, OfferedMessage, QueueNotFound, Refusal, ReplyTooLarge
 from app.domain.settlement import LockToken, Settled
 from app.domain.transaction import JoinedIntent, TransactionKey
 from app.wire.settlements import (
@@ -51,13 +52,13 @@ RenewalResult: TypeAlias = RenewedLock | Refusal | MessageBusy
 EntryResult: TypeAlias = SettleResult | JoinedIntent | RenewedLock
 """The result of an entry of a batch."""
 
-LOCK_REFUSALS = (404, 409, 410, 422)
+LOCK_REFUSALS = (*SETTLE_REFUSALS, *JOIN_REFUSALS, OfferedMessage)
 LOCK = "/v1/queues/{queue}/locks/{lock_token}"
 
 
 @operation(
     "POST", LOCK + "/complete", right=Right.LISTEN, tag="locks",
-    body=CompleteLock, empty_body=EmptyBody.USUAL, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
+    body=CompleteLock, empty_body=EmptyBody.USUAL, responses={200: SettlementDone}, refusals=(*LOCK_REFUSALS, ReplyTooLarge),
 )  # fmt: skip
 async def complete_lock(request: Request[CompleteLock]) -> Response:
     """Complete: the message is done and leaves the queue."""
@@ -95,7 +96,7 @@ async def defer_lock(request: Request[DeferLock]) -> Response:
 
 @operation(
     "POST", LOCK + "/renew", right=Right.LISTEN, tag="locks",
-    body=RenewLock, empty_body=EmptyBody.USUAL, responses={200: LockRenewed}, refusals=LOCK_REFUSALS,
+    body=RenewLock, empty_body=EmptyBody.USUAL, responses={200: LockRenewed}, refusals=HOLD_REFUSALS,
     example={"lock_seconds": 60},
 )  # fmt: skip
 async def renew_lock(request: Request[RenewLock]) -> Response:
@@ -107,7 +108,7 @@ async def renew_lock(request: Request[RenewLock]) -> Response:
 
 @operation(
     "POST", "/v1/queues/{queue}/settle", right=Right.LISTEN, tag="locks",
-    body=SettleMessages, responses={200: SettlementResults}, refusals=(404, 422),
+    body=SettleMessages, responses={200: SettlementResults}, refusals=(QueueNotFound,),
     example={
         "settlements": [
             {"action": "complete", "lock_token": "17.1c66d937e0ceeec78eb91ef100ded6eb"},

@@ -1,6 +1,7 @@
 """Versioned states over HTTP: commit a message with one, and read, list and delete them."""
 
 from app.api.endpoints.execution import unit_publish, unit_send
+from app.api.endpoints.refusals import UNIT_REFUSALS
 from app.api.http.authorize import authorize
 from app.api.http.operation import operation
 from app.api.http.request import Request, commit_attempt, invalid_cursor, invalid_query
@@ -8,8 +9,10 @@ from app.api.http.response import Response
 from app.broker import states as verbs
 from app.broker.commit import CommitRequest, commit
 from app.domain.access import Right
+from app.domain.refusals import TopicNotFound
 from app.domain.settlement import LockToken
 from app.domain.state import MAX_METADATA_BYTES, MAX_VALUE_BYTES
+from app.domain.state_refusals import ResultDiffers, StateNotFound, VersionConflict
 from app.wire.states import (
     MAX_PAGE_SIZE,
     BrowseHistory,
@@ -30,7 +33,7 @@ MAX_STATE_BYTES = MAX_VALUE_BYTES + 2 * MAX_METADATA_BYTES
 
 @operation(
     "POST", "/v1/queues/{queue}/locks/{lock_token}/commit", right=Right.LISTEN, tag="locks",
-    body=CommitLock, responses={200: Committed}, refusals=(404, 409, 410, 413, 422, 507), headers=("traceparent",),
+    body=CommitLock, responses={200: Committed}, refusals=(*UNIT_REFUSALS, TopicNotFound, VersionConflict, ResultDiffers), headers=("traceparent",),
     example={
         "sends": [{"queue": "invoices", "body": {"order": 17}}],
         "publishes": [{"topic": "events", "body": {"paid": 17}}],
@@ -63,7 +66,7 @@ async def commit_lock(request: Request[CommitLock]) -> Response:
 
 @operation(
     "GET", STATE, right=Right.LISTEN, tag="states",
-    responses={200: StateView}, refusals=(404, 422), query=ReadState, answer_bytes=MAX_STATE_BYTES,
+    responses={200: StateView}, refusals=(StateNotFound,), query=ReadState, answer_bytes=MAX_STATE_BYTES,
 )  # fmt: skip
 async def get_state(request: Request[None]) -> Response:
     """Get the newest version of a state, one of its versions, or the version to process a message on.
@@ -81,7 +84,7 @@ async def get_state(request: Request[None]) -> Response:
 
 @operation(
     "GET", STATE + "/history", right=Right.BROWSE, tag="states",
-    responses={200: VersionPage}, refusals=(422,), query=BrowseHistory, answer_bytes=MAX_PAGE_SIZE * MAX_METADATA_BYTES,
+    responses={200: VersionPage}, query=BrowseHistory, answer_bytes=MAX_PAGE_SIZE * MAX_METADATA_BYTES,
 )  # fmt: skip
 async def list_versions(request: Request[None]) -> Response:
     """List the versions of a state that are kept, oldest first, without their values."""
@@ -94,7 +97,7 @@ async def list_versions(request: Request[None]) -> Response:
 
 
 @operation(
-    "DELETE", STATE, right=Right.MANAGE, tag="states", responses={204: None}, refusals=(404, 422),
+    "DELETE", STATE, right=Right.MANAGE, tag="states", responses={204: None}, refusals=(StateNotFound,),
 )  # fmt: skip
 async def delete_state(request: Request[None]) -> Response:
     """Delete a state with all its versions. Messages that were processed before then count as new."""

@@ -19,7 +19,16 @@ from app.broker.subscription_filter import check_filter, compiled, input_of
 from app.broker.try_filter import try_filter
 from app.domain.access import Right
 from app.domain.queue import is_valid_name
-from app.domain.refusals import invalid_at
+from app.domain.refusals import (
+    QueueNotFound,
+    SubscriptionNotFound,
+    TargetQueueTaken,
+    TooManyQueues,
+    TooManySubscriptions,
+    TooManyTopics,
+    TopicNotFound,
+    invalid_at,
+)
 from app.domain.topic import Subscription, Topic
 from app.wire.field_types import Page
 from app.wire.topics import (
@@ -50,7 +59,7 @@ INVALID_NAME = "A subscription's name has the form of a queue's name."
 
 @operation(
     "PUT", TOPIC, right=Right.MANAGE, tag="topics",
-    body=TopicSettingsBody, responses={200: TopicView, 201: TopicView}, has_location=True, refusals=(409, 412, 422),
+    body=TopicSettingsBody, responses={200: TopicView, 201: TopicView}, has_location=True, refusals=(TooManyTopics,),
     headers=("If-Match", "If-None-Match"), etag_statuses=(200, 201), example={"description": "Everything about orders."},
 )  # fmt: skip
 async def put_topic(request: Request[TopicSettingsBody]) -> Response:
@@ -63,7 +72,7 @@ async def put_topic(request: Request[TopicSettingsBody]) -> Response:
 
 
 @operation(
-    "GET", "/v1/topics", right=Right.BROWSE, tag="topics", responses={200: TopicPage}, refusals=(422,), query=Page,
+    "GET", "/v1/topics", right=Right.BROWSE, tag="topics", responses={200: TopicPage}, query=Page,
     lists_own=True,
 )  # fmt: skip
 async def list_topics(request: Request[None]) -> Response:
@@ -80,7 +89,7 @@ async def list_topics(request: Request[None]) -> Response:
 
 
 @operation(
-    "GET", TOPIC, right=Right.BROWSE, tag="topics", responses={200: TopicView, 304: None}, refusals=(404, 422), headers=("If-None-Match",), etag_statuses=(200, 304),
+    "GET", TOPIC, right=Right.BROWSE, tag="topics", responses={200: TopicView, 304: None}, refusals=(TopicNotFound,), headers=("If-None-Match",), etag_statuses=(200, 304),
 )  # fmt: skip
 async def get_topic(request: Request[None]) -> Response:
     """Get a topic."""
@@ -89,7 +98,7 @@ async def get_topic(request: Request[None]) -> Response:
 
 @operation(
     "PATCH", TOPIC, right=Right.MANAGE, tag="topics",
-    body=TopicPatch, responses={200: TopicView}, refusals=(404, 412, 422), headers=("If-Match",), etag_statuses=(200,),
+    body=TopicPatch, responses={200: TopicView}, refusals=(TopicNotFound,), headers=("If-Match",), etag_statuses=(200,),
     request_media_type=MERGE_PATCH, example={"description": None},
 )  # fmt: skip
 async def patch_topic(request: Request[TopicPatch]) -> Response:
@@ -100,7 +109,7 @@ async def patch_topic(request: Request[TopicPatch]) -> Response:
 
 
 @operation(
-    "DELETE", TOPIC, right=Right.MANAGE, tag="topics", responses={204: None}, refusals=(404, 412, 422), headers=("If-Match",),
+    "DELETE", TOPIC, right=Right.MANAGE, tag="topics", responses={204: None}, refusals=(TopicNotFound,), headers=("If-Match",),
 )  # fmt: skip
 async def delete_topic(request: Request[None]) -> Response:
     """Delete a topic and its subscriptions. Their queues stay, with their messages."""
@@ -111,7 +120,7 @@ async def delete_topic(request: Request[None]) -> Response:
 
 @operation(
     "PUT", SUBSCRIPTION, right=Right.MANAGE, tag="topics",
-    body=SubscriptionSettingsBody, responses={200: SubscriptionView, 201: SubscriptionView}, has_location=True, refusals=(404, 409, 412, 422),
+    body=SubscriptionSettingsBody, responses={200: SubscriptionView, 201: SubscriptionView}, has_location=True, refusals=(TopicNotFound, QueueNotFound, TargetQueueTaken, TooManySubscriptions, TooManyQueues),
     headers=("If-Match", "If-None-Match"), etag_statuses=(200, 201),
     example={"filter": "message.properties.region == 'eu'", "set_properties": {"from": "orders"}},
 )  # fmt: skip
@@ -135,7 +144,7 @@ async def put_subscription(request: Request[SubscriptionSettingsBody]) -> Respon
 
 @operation(
     "GET", SUBSCRIPTIONS, right=Right.BROWSE, tag="topics",
-    responses={200: SubscriptionPage}, refusals=(404, 422), query=Page, answer_bytes=MAX_SUBSCRIPTIONS_BYTES,
+    responses={200: SubscriptionPage}, refusals=(TopicNotFound,), query=Page, answer_bytes=MAX_SUBSCRIPTIONS_BYTES,
 )  # fmt: skip
 async def list_subscriptions(request: Request[None]) -> Response:
     """List the subscriptions of a topic by name."""
@@ -148,7 +157,7 @@ async def list_subscriptions(request: Request[None]) -> Response:
 
 @operation(
     "GET", SUBSCRIPTION, right=Right.BROWSE, tag="topics",
-    responses={200: SubscriptionView, 304: None}, refusals=(404, 422), headers=("If-None-Match",), etag_statuses=(200, 304),
+    responses={200: SubscriptionView, 304: None}, refusals=(TopicNotFound, SubscriptionNotFound), headers=("If-None-Match",), etag_statuses=(200, 304),
 )  # fmt: skip
 async def get_subscription(request: Request[None]) -> Response:
     """Get a subscription of a topic."""
@@ -158,7 +167,7 @@ async def get_subscription(request: Request[None]) -> Response:
 
 @operation(
     "PATCH", SUBSCRIPTION, right=Right.MANAGE, tag="topics",
-    body=SubscriptionPatch, responses={200: SubscriptionView}, refusals=(404, 409, 412, 422), headers=("If-Match",),
+    body=SubscriptionPatch, responses={200: SubscriptionView}, refusals=(TopicNotFound, SubscriptionNotFound, QueueNotFound, TargetQueueTaken), headers=("If-Match",),
     etag_statuses=(200,), request_media_type=MERGE_PATCH, example={"filter": None},
 )  # fmt: skip
 async def patch_subscription(request: Request[SubscriptionPatch]) -> Response:
@@ -183,7 +192,7 @@ async def patch_subscription(request: Request[SubscriptionPatch]) -> Response:
 
 
 @operation(
-    "DELETE", SUBSCRIPTION, right=Right.MANAGE, tag="topics", responses={204: None}, refusals=(404, 412, 422), headers=("If-Match",),
+    "DELETE", SUBSCRIPTION, right=Right.MANAGE, tag="topics", responses={204: None}, refusals=(TopicNotFound, SubscriptionNotFound), headers=("If-Match",),
 )  # fmt: skip
 async def delete_subscription(request: Request[None]) -> Response:
     """Delete a subscription of a topic. Its queue stays, with its messages."""
@@ -194,7 +203,7 @@ async def delete_subscription(request: Request[None]) -> Response:
 
 @operation(
     "POST", SUBSCRIPTION + "/test", right=Right.BROWSE, tag="topics",
-    body=SubscriptionTest, responses={200: SubscriptionTestResults}, refusals=(404, 422),
+    body=SubscriptionTest, responses={200: SubscriptionTestResults}, refusals=(TopicNotFound, SubscriptionNotFound, QueueNotFound),
     example={"messages": [{"properties": {"region": "eu"}}, {"properties": {"region": "us"}}]},
 )  # fmt: skip
 async def check_subscription(request: Request[SubscriptionTest]) -> Response:

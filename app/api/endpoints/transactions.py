@@ -8,8 +8,14 @@ from app.api.http.request import Request, invalid_cursor
 from app.api.http.response import Response
 from app.broker.transactions import commit, open_transaction, read_transaction, roll_back
 from app.domain.access import ANY_RIGHT
+from app.domain.refusals import StoreNotDurable
 from app.domain.transaction import MAX_MEMBERS, TransactionKey
-from app.domain.transaction_refusals import TransactionNotFound
+from app.domain.transaction_refusals import (
+    TooManyTransactions,
+    TransactionEnded,
+    TransactionNotFound,
+    TransactionRolledBack,
+)
 from app.wire.transactions import (
     BrowseMembers,
     CommittedTransaction,
@@ -30,7 +36,7 @@ MAX_MEMBER_BYTES = 1 << 10
 
 @operation(
     "POST", "/v1/transactions", right=ANY_RIGHT, tag="transactions",
-    body=OpenTransaction, empty_body=EmptyBody.USUAL, responses={201: TransactionView}, has_location=True, refusals=(409, 422),
+    body=OpenTransaction, empty_body=EmptyBody.USUAL, responses={201: TransactionView}, has_location=True, refusals=(TooManyTransactions,),
     example={"timeout_seconds": 60},
 )  # fmt: skip
 async def start_transaction(request: Request[OpenTransaction]) -> Response:
@@ -46,7 +52,7 @@ async def start_transaction(request: Request[OpenTransaction]) -> Response:
 
 @operation(
     "GET", TRANSACTION, right=ANY_RIGHT, tag="transactions",
-    responses={200: TransactionDetails}, refusals=(404, 422), query=BrowseMembers,
+    responses={200: TransactionDetails}, refusals=(TransactionNotFound,), query=BrowseMembers,
 )  # fmt: skip
 async def get_transaction(request: Request[None]) -> Response:
     """Get a transaction and its members. The outcome of one that has ended is kept for an hour."""
@@ -59,7 +65,7 @@ async def get_transaction(request: Request[None]) -> Response:
 
 @operation(
     "POST", TRANSACTION + "/commit", right=ANY_RIGHT, tag="transactions",
-    body=EndTransaction, empty_body=EmptyBody.USUAL, responses={200: CommittedTransaction}, refusals=(404, 409, 413, 422),
+    body=EndTransaction, empty_body=EmptyBody.USUAL, responses={200: CommittedTransaction}, refusals=(TransactionNotFound, TransactionRolledBack, StoreNotDurable),
 )  # fmt: skip
 async def commit_transaction(request: Request[EndTransaction]) -> Response:
     """Commit: all members take effect, first the settlements, then the sends in their order.
@@ -72,7 +78,7 @@ async def commit_transaction(request: Request[EndTransaction]) -> Response:
 
 @operation(
     "POST", TRANSACTION + "/rollback", right=ANY_RIGHT, tag="transactions",
-    body=EndTransaction, empty_body=EmptyBody.USUAL, responses={200: TransactionView}, refusals=(404, 409, 422),
+    body=EndTransaction, empty_body=EmptyBody.USUAL, responses={200: TransactionView}, refusals=(TransactionNotFound, TransactionEnded),
 )  # fmt: skip
 async def rollback_transaction(request: Request[EndTransaction]) -> Response:
     """Roll back: no member takes effect. Messages stay locked by their receivers."""

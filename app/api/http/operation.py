@@ -12,8 +12,16 @@ from app.api.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
 from app.api.http.request import Request
 from app.api.http.response import JSON, Response
 from app.domain.access import RequiredRight
+from app.domain.refusals import BackendUnavailable, KeyReused, PreconditionFailed, Refusal, RequestInProgress
 
 Endpoint: TypeAlias = Callable[[Request[Any]], Awaitable[Response]]
+Refused: TypeAlias = Refusal | BackendUnavailable
+
+REFUSALS_OF_HEADERS: Mapping[str, tuple[type[Refused], ...]] = {
+    "Idempotency-Key": (KeyReused, RequestInProgress),
+    "If-Match": (PreconditionFailed,),
+}
+"""What an operation refuses because it reads a header."""
 
 
 RESOURCES = {"queue": "queue", "topic": "topic", "key": "state"}
@@ -37,7 +45,7 @@ class Operation:
 
     `right` None means that no API key is needed, `ANY_RIGHT` that any API key is enough. `responses` maps
     a status to the struct of its body: None for no body, `bytes` for bytes of any type. `body` None means that the operation has no body, `bytes` that it accepts any content
-    type. `query` is the struct of its query parameters. `headers` are the request headers that it reads.
+    type. `refusals` are its own: others follow from `headers`, and `COMMON_CODES` has those of every operation. `query` is the struct of its query parameters. `headers` are the request headers that it reads.
     `etag_statuses` are the statuses whose answers have an ETag, and `has_location` says that those with 201 name what was
     created. `request_media_type` and `response_media_type` are
     the media types of the body and of the answers. `example` is one of the body.
@@ -53,7 +61,7 @@ class Operation:
     tag: str
     responses: Mapping[int, Any]
     body: Any = None
-    refusals: tuple[int, ...] = ()
+    refusals: tuple[type[Refused], ...] = ()
     query: type[msgspec.Struct] | None = None
     headers: tuple[str, ...] = ()
     etag_statuses: tuple[int, ...] = ()
@@ -80,6 +88,12 @@ class Operation:
         """The kind of the resource that the operation is about."""
         return RESOURCES[self.name_parameter or "queue"]
 
+    @property
+    def problems(self) -> frozenset[type[Refused]]:
+        """The refusals of the operation, without those of every operation."""
+        of_headers = (kind for name in self.headers for kind in REFUSALS_OF_HEADERS.get(name, ()))
+        return frozenset((*self.refusals, *of_headers))
+
     def local_access_policy(self, context: AppContext) -> LocalAccessPolicy:
         """Return the checks of a request where the server needs no API key."""
         requires_json = self.body not in (None, bytes)
@@ -96,7 +110,7 @@ def operation(
     tag: str,
     responses: Mapping[int, Any],
     body: Any = None,
-    refusals: tuple[int, ...] = (),
+    refusals: tuple[type[Refused], ...] = (),
     query: type[msgspec.Struct] | None = None,
     headers: tuple[str, ...] = (),
     etag_statuses: tuple[int, ...] = (),

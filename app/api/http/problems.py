@@ -82,6 +82,24 @@ PARSE_ERROR_CODES = {
 }
 """The codes of problems that the parser finds before an operation is known."""
 
+COMMON_CODES = frozenset(
+    (
+        *PARSE_ERROR_CODES.values(),
+        "unauthenticated",
+        "forbidden",
+        "not-found",
+        "method-not-allowed",
+        "message-too-large",
+        "unsupported-content-encoding",
+        "invalid-request",
+        "internal-error",
+        "overloaded",
+        "queue-needs-newer-server",
+        "store-unavailable",
+    )
+)
+"""The codes of problems that any operation may answer, because of its request, its key, its queue or the server."""
+
 MAX_DETAIL_LENGTH = 500
 """Characters. Texts without quoted input are shorter."""
 

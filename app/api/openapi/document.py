@@ -18,7 +18,7 @@ from app.api.http.answer_headers import is_paged
 from app.api.http.authorize import DEFAULT_RIGHT
 from app.api.http.local_access import LOCAL_ADMIN
 from app.api.http.operation import EmptyBody, Operation
-from app.api.http.problems import TITLES, codes_of_status
+from app.api.http.problems import COMMON_CODES, TITLES, codes_of_status, status_of
 from app.api.http.response import OCTET_STREAM, PROBLEM
 from app.api.openapi.schemas import Schema, Schemas, reference
 from app.domain.access import ANY_RIGHT
@@ -32,7 +32,7 @@ INFO: Mapping[str, Any] = {
     "title": "Peeklock",
     "version": app.__version__,
     "description": cleandoc("""
-        A message queue over HTTP. A receiver takes a message under a lock, and settles it by its lock token.
+        A message broker over HTTP. A receiver takes a message under a lock, and settles it by its lock token.
 
         Every answer has an `X-Request-Id`: that of the request, or a new one. Every error is a problem document
         (RFC 9457) with a stable `code`; its `tracking_id` is that id. Its `errors` name each
@@ -42,7 +42,10 @@ INFO: Mapping[str, Any] = {
         not interpreted: it is delivered as it was written, with repeated names.
 
         An integer is written without a fraction and without an exponent: `6`, not `6.0` or `6e0`.
-    """),
+
+        `x-peeklock-problems` of an operation lists the codes of its problems. Any operation may also answer
+    """)
+    + f" {', '.join(f'`{code}`' for code in sorted(COMMON_CODES))}.",
     "license_info": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     "contact": {"name": "Peeklock"},
     "servers": [
@@ -168,7 +171,7 @@ def openapi_document(
     _add_default_right(document["paths"])
     _add_examples(document["paths"], operations)
     headers = {name: {"description": text, "schema": schema} for name, (text, schema) in RESPONSE_HEADERS.items()}
-    named = sorted(NAMED_PROBLEMS & {status for operation in operations for status in operation.refusals})
+    named = sorted({status for operation in operations for status in _named_statuses(operation)})
     components: dict[str, Any] = document.get("components", {})
     document["components"] = {
         "schemas": {**components.get("schemas", {}), **schemas.components()},
@@ -255,11 +258,13 @@ def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
             **{str(status): _response(operation, status) for status in operation.responses},
             **{
                 str(status): {"$ref": f"#/components/responses/{_response_name(status)}"}
-                for status in sorted(NAMED_PROBLEMS & set(operation.refusals))
+                for status in _named_statuses(operation)
             },
             "default": {"$ref": "#/components/responses/Problem"},
         },
     }
+    if operation.problems:
+        operation_object["x-peeklock-problems"] = sorted({kind.code for kind in operation.problems})
     if operation.body is not None:
         operation_object["requestBody"] = _request_body(operation)
         operation_object["x-codegen-request-body-name"] = BODY_PARAMETER
@@ -268,6 +273,10 @@ def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     else:
         operation_object["x-peeklock-right"] = str(operation.right)
     return operation_object
+
+
+def _named_statuses(operation: Operation) -> list[int]:
+    return sorted(NAMED_PROBLEMS & {status_of(kind) for kind in operation.problems})
 
 
 def _required_right(operation: Operation) -> str:
