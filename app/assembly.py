@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from app.broker.broker import Broker
 from app.broker.browse import BrowsePorts, PageLimits
+from app.broker.browse_archive import ArchivePorts
 from app.broker.commit import CommitPorts
 from app.broker.delivered_ids import DeliveredIds
 from app.broker.durability import DurabilityCheck
@@ -134,6 +135,7 @@ def assemble_verbs(parts: Components) -> Broker:
         executing=executing,
         committing=CommitPorts(parts.store, parts.delivered_ids, executing),
         browsing=browsing,
+        browsing_archive=ArchivePorts(parts.store.archive, parts.searches, parts.page_limits, parts.clock),
         explaining=ExplainPorts(parts.store, parts.store.queues, parts.store, parts.lock_store, parts.wait_queue),
         reading_history=HistoryPorts(parts.store),
         editing=EditPorts(parts.store, browsing, shared.receivers, parts.counters),

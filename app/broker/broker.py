@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.broker.browse import BrowsePorts
+from app.broker.browse_archive import ArchivePorts
 from app.broker.commit import CommitPorts
 from app.broker.durability import DurabilityCheck
 from app.broker.edit import EditPorts
@@ -52,6 +53,7 @@ class Broker:
     transactions: TransactionPorts
     committing: CommitPorts
     browsing: BrowsePorts
+    browsing_archive: ArchivePorts
     explaining: ExplainPorts
     reading_history: HistoryPorts
     editing: EditPorts

@@ -1,6 +1,6 @@
 """Browse: read messages without locking, counting or changing them (S1.71)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ from app.broker.ports import BrowseStore, PromiseStore
 from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
 from app.domain.explanation import RecordedPromise, promised_end
+from app.domain.instant import Instant
 from app.domain.message import Message, MessageState, SelectedMessage
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
@@ -92,6 +93,11 @@ async def _select_page(
         if bytes_left <= 0 or ports.clock.monotonic() >= deadline:
             break
     return chosen, after
+
+
+async def first_deliveries(ports: BrowsePorts, numbers: Sequence[int]) -> Mapping[int, Instant]:
+    """Return when those of these messages that are in a queue and were delivered were delivered first, by number."""
+    return await ports.messages.first_deliveries(numbers)
 
 
 async def read_message(ports: BrowsePorts, queue: Queue, sequence_number: int) -> Message:

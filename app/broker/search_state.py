@@ -130,7 +130,11 @@ class SearchRegistry:
         Unfiltered reads are fast and wait only for each other. Without their turns, the bytes that all of them hold
         would have no bound.
         """
-        return self._unfiltered if isinstance(message_filter, MatchAll) else self._share
+        return self._unfiltered if isinstance(message_filter, MatchAll) else self.filtered_turn()
+
+    def filtered_turn(self) -> AbstractAsyncContextManager[None]:
+        """Return the lock for one read that looks for some messages among many."""
+        return self._share
 
     def note_receivable(self, wait_key: int, number: int, position: DeliveryPosition | None) -> None:
         """Note a message that became receivable in the searches of a wait key, with its position if known."""

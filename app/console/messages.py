@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse, Response
 
 from app.api.http.response import UNTRUSTED_BODY_HEADERS
 from app.broker.browse import browse, read_message, show_message
+from app.broker.browse_archive import read_archived
 from app.broker.explain import explain_one_message
 from app.broker.filters import CelFilter, MatchAll
 from app.broker.history import read_history
@@ -88,6 +89,7 @@ async def show_one_message(page: CurrentPage, queue: str, sequence_number: str) 
     found = await reload_queue(broker.queues, queue)
     message = await _message_if_held(page.context, found, number)
     explained = await explain_one_message(broker.explaining, found, number, page.visitor.principal.name)
+    archived = None if message else await read_archived(broker.browsing_archive, found, number)
     after = after_cursor(page.query("events_after"))
     events, more = await read_history(broker.reading_history, found, number, after, MAX_EVENTS)
     return page.render(
@@ -96,6 +98,7 @@ async def show_one_message(page: CurrentPage, queue: str, sequence_number: str) 
         tab="messages",
         number=number,
         message=message,
+        archived=archived,
         explanation=message_explanation_view(explained),
         body=message and body_view(message.body, message.body_kind, page.query("body")),
         properties=message and properties_of(message.envelope.properties),

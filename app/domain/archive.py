@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from app.domain.instant import MINUTE, Duration, Instant
+from app.domain.message import Envelope
+from app.domain.settlement import Outcome
 
 BATCH_SPAN: Duration = MINUTE
 """The removal times of the messages in a batch differ by at most this, because the batch is removed as a whole."""
@@ -51,6 +53,26 @@ class TrimResult(StrEnum):
     UNKNOWN = "unknown"
     TOO_YOUNG = "too_young"
     """The messages ended recently: their lock tokens must stay known, to answer a repeated settlement."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedMessage:
+    """A message as it ended, without its body and properties. `queue` is the name of the queue that it was in last.
+
+    `receiver_id` is the receiver of its last delivery.
+    """
+
+    sequence_number: int
+    queue_id: int
+    queue: str
+    envelope: Envelope
+    outcome: Outcome
+    enqueued_at: Instant
+    first_delivered_at: Instant | None
+    settled_at: Instant
+    receiver_id: str | None
+    delivery_count: int
+    failure_count: int
 
 
 @dataclass(frozen=True, slots=True)

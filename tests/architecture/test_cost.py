@@ -159,7 +159,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
     "app.console.bodies.CONTROLS": ("search", [lambda n: "a" * n]),
     "app.console.bodies.SPACES": ("findall", [lambda n: " " * n, lambda n: " a" * n]),
     "app.console.snippets.HOST": ("fullmatch", [lambda n: "a" * n + "/", lambda n: ":" * n]),
-    "app.console.trail.TRACE_ID": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
+    "app.console.trail_filter.TRACE_ID": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
     "app.domain.filter_expression.TOKEN_PATTERN": (
         "match",  # once for each token, up to the first that is none
         [

@@ -30,7 +30,7 @@ def add_topic_and_state(call: Callable[..., Any]) -> None:
     call("PUT", "/topics/events/subscriptions/all")
     call("PUT", "/topics/events/subscriptions/some", filter=f"message.subject == {json.dumps(HOSTILE)}")
     for number in range(2):
-        call("POST", "/queues/states/messages", body=number)
+        call("POST", "/queues/states/messages", body=number, correlation_id="order-1")
         (message,) = call("POST", "/queues/states/messages/receive")["messages"]
         state = {"key": "customer.17", "if_version": number, "value": {HOSTILE: number, "value": HOSTILE}}
         call("POST", f"/queues/states/locks/{message['lock_token']}/commit", state=state)

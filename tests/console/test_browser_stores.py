@@ -39,6 +39,10 @@ async def test_an_operator_goes_through_the_console(server: PeeklockProcess, cal
         await expect(page.get_by_role("row", name="/paid false true")).to_be_visible()
         await follow(page)
         await expect(page.get_by_role("row", name="was made from it")).to_be_visible()
+        ended = page.get_by_role("row", name="names it as its correlation").first
+        await expect(ended).to_contain_text("completed")
+        await ended.get_by_role("link").click()
+        await expect(page.get_by_text("completed the message")).to_be_visible()
         await roll_back(page)
         assert call("GET", "/queues/orders")["counts"]["uncommitted"] == 0
         secret = await make_key(page)
@@ -56,7 +60,7 @@ async def prepare(call: Call) -> None:
     call("PUT", "/topics/shop/subscriptions/eu", filter="message.properties.region == 'eu'")
     call("PUT", "/topics/shop/subscriptions/us", filter="message.properties.region == 'us'")
     for number in range(2):
-        call("POST", "/queues/payments/messages", body=number)
+        call("POST", "/queues/payments/messages", body=number, correlation_id="order-1")
         (message,) = call("POST", "/queues/payments/messages/receive")["messages"]
         state = {"key": "customer.17", "if_version": number, "value": {"paid": bool(number)}}
         call("POST", f"/queues/payments/locks/{message['lock_token']}/commit", state=state)

@@ -170,6 +170,26 @@ async def test_a_message_that_has_ended_is_still_explained(console: ConsoleServe
     assert "completed" in page
 
 
+async def test_a_message_of_the_archive_still_shows_its_fields(console: ConsoleServer) -> None:
+    await console.api.send(body=1, message_id="order-1", correlation_id=HOSTILE)
+    (message,) = await console.api.receive()
+    await console.api.settle(message, "complete")
+    page = await console.page(f"{MESSAGES}/1")
+    facts = re.findall(r"<dt>([^<]*)</dt>", page)
+    assert facts == ["Message id", "Correlation id", "Sent", "First delivered", "Deliveries", "Ended"]
+    assert '<a href="/console/trail?id=order-1">Trail</a>' in page
+    assert HOSTILE not in page
+
+
+async def test_a_message_of_a_queue_without_an_archive_is_explained_alone(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {"archive_retention_seconds": 0})
+    await console.api.send(body=1)
+    (message,) = await console.api.receive()
+    await console.api.settle(message, "complete")
+    page = await console.page(f"{MESSAGES}/1")
+    assert ("<dt>Message id" in page, "completed" in page) == (False, True)
+
+
 @pytest.mark.parametrize("number", ["2", "0", "x", "9" * 19, "1²"])
 async def test_an_unknown_message_is_not_found(console: ConsoleServer, number: str) -> None:
     await console.api.send(body=1)

@@ -5,7 +5,7 @@ answer, and never an exception of a driver. Lists of results have the order of t
 method in one process share statements; each call gets its own result.
 """
 
-from app.broker.ports.archive_store import ArchiveStore
+from app.broker.ports.archive_store import ArchiveStore, EndedStore
 from app.broker.ports.explain_store import ExplainStore
 from app.broker.ports.history_store import HistoryStore
 from app.broker.ports.lock_store import (
@@ -94,6 +94,7 @@ __all__ = [
     "Edit",
     "EditStore",
     "EndOfferStore",
+    "EndedStore",
     "EntityStore",
     "ExpireStore",
     "ExplainStore",

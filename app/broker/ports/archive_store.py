@@ -6,6 +6,7 @@ from app.domain.archive import (
     CURRENT_DIGEST_VERSION,
     DEFAULT_BATCH_LIMITS,
     ArchiveBatch,
+    ArchivedMessage,
     BatchLimits,
     CopiedBatch,
     DigestVersion,
@@ -15,7 +16,15 @@ from app.domain.archive import (
 from app.domain.instant import Instant
 
 
-class ArchiveStore(Protocol):
+class EndedStore(Protocol):
+    """Reads of ended messages, whether sealed or not."""
+
+    async def ended_before(self, before: int, limit: int) -> list[ArchivedMessage]:
+        """Return archived messages of all queues with sequence numbers below `before`, descending."""
+        ...
+
+
+class ArchiveStore(EndedStore, Protocol):
     """Ended messages, in batches that never change once they are sealed.
 
     A batch is removed as a whole, and only after it was sealed, so no reader ever gets half of one.

@@ -99,6 +99,10 @@ class BrowseStore(ReadStore, MetadataStore, Protocol):
         """Return those of these messages that are still in the queue, ascending, unchanged."""
         ...
 
+    async def first_deliveries(self, numbers: Sequence[int]) -> Mapping[int, Instant]:
+        """Return when those of these messages that are in a queue and were delivered were delivered first, by number."""
+        ...
+
 
 class EditStore(Protocol):
     """Changes of one unlocked message."""

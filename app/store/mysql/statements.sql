@@ -631,6 +631,11 @@ ORDER BY sequence_number;
 -- read_metadata: the same messages without their bodies
 @metadata_of(read_many)
 
+-- first_deliveries: when messages in queues were delivered first
+SELECT sequence_number, first_delivered_at
+FROM message FORCE INDEX (PRIMARY)
+WHERE sequence_number @in(:numbers);
+
 -- locked_facts: the first locked messages of a queue, without their bodies
 SELECT @facts
 FROM message FORCE INDEX (message_by_state)
@@ -903,6 +908,13 @@ FROM (
     ) AS of_older_servers
 ) AS unsealed
 ORDER BY remove_at
+LIMIT :limit;
+
+-- ended_before: archived messages of all queues below a number, from the newest, without their bodies and properties
+SELECT @ended
+FROM archive FORCE INDEX (PRIMARY)
+WHERE sequence_number < :before
+ORDER BY sequence_number DESC
 LIMIT :limit;
 
 -- seal: put messages into a batch

@@ -9,6 +9,7 @@ from app.domain.archive import (
     CURRENT_DIGEST_VERSION,
     DEFAULT_BATCH_LIMITS,
     ArchiveBatch,
+    ArchivedMessage,
     BatchContents,
     BatchLimits,
     CopiedBatch,
@@ -25,6 +26,7 @@ from app.domain.settlement import TOMBSTONE_RETENTION
 from app.domain.weight import count_that_fit
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
+from app.store.records.message_rows import archived_message
 
 BATCH_KEEP: Duration = 366 * DAY
 """How long the record of a removed batch is kept."""
@@ -35,6 +37,11 @@ class ArchiveRecords:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def ended_before(self, before: int, limit: int) -> list[ArchivedMessage]:
+        """See `Archive`."""
+        found_rows = await self._database.fetch("ended_before", before=before, limit=limit)
+        return [archived_message(row) for row in found_rows]
 
     async def first_unsealed(self, since: Instant) -> UnsealedMessage | None:
         """See `Archive`."""

@@ -85,6 +85,11 @@ ORDER BY sequence_number;
 -- read_metadata: the same messages without their bodies
 @metadata_of(read_many)
 
+-- first_deliveries: when messages in queues were delivered first
+SELECT sequence_number, first_delivered_at
+FROM message
+WHERE sequence_number @in(:numbers);
+
 -- locked_messages: the facts of locked messages
 SELECT @locked_message
 FROM message
@@ -890,6 +895,13 @@ SELECT
 FROM archive
 WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number;
+
+-- ended_before: archived messages of all queues below a number, from the newest, without their bodies and properties
+SELECT @ended
+FROM archive
+WHERE sequence_number < :before
+ORDER BY sequence_number DESC
+LIMIT :limit;
 
 -- restorable_for_update: lock those of these messages that can be restored, until the transaction ends
 SELECT sequence_number FROM restorable WHERE sequence_number @in(:numbers) @skip_locked;

@@ -1,6 +1,6 @@
 """The statements of every store that read messages, locks, tombstones and attempts, and change nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from app.broker.ports import Attempt
 from app.domain.delivery import DeliveryPosition
@@ -128,6 +128,13 @@ class MessageReads:
             return []
         found_rows = await self._database.fetch("read_many", queue_id=queue_id, numbers=list(numbers))
         return [message_rows.message(row) for row in found_rows]
+
+    async def first_deliveries(self, numbers: Sequence[int]) -> Mapping[int, Instant]:
+        """See `BrowseStore`."""
+        if not numbers:
+            return {}
+        found_rows = await self._database.fetch("first_deliveries", numbers=list(numbers))
+        return {number: delivered_at for number, delivered_at in found_rows if delivered_at is not None}
 
     async def _fetch_in_states(
         self, name: str, queue_id: int, states: Sequence[MessageState], after: int, limit: int

@@ -7,11 +7,12 @@ The hot functions here run for every message, so they look values up instead of 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.domain.archive import ArchivedMessage
 from app.domain.digest import content_digest
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageMetadata
 from app.domain.settlement import LockToken
 from app.store.records.json_columns import read_headers, read_properties, write_headers, write_properties
-from app.store.records.rows import HOME_STATES, IS_OFFERED, STATES, Row
+from app.store.records.rows import HOME_STATES, IS_OFFERED, OUTCOMES, STATES, Row
 
 IS_BLOCKED = 2
 """The value of column `in_group` in a blocked message. It is 1 in one that has a place, else null."""
@@ -182,6 +183,31 @@ def metadata(row: Row) -> MessageMetadata:
         dead_letter_reason,
         dead_letter_description,
         dead_lettered_at,
+    )
+
+
+ENDED_COLUMNS = (
+    "sequence_number",
+    "queue_id",
+    "queue",
+    "outcome",
+    "enqueued_at",
+    "first_delivered_at",
+    "settled_at",
+    "receiver_id",
+    "delivery_count",
+    "failure_count",
+    "message_id",
+    "group_id",
+    "headers",
+)
+
+
+def archived_message(row: Row) -> ArchivedMessage:
+    """Convert a row of `ENDED_COLUMNS`."""
+    sequence_number, queue_id, queue, outcome, *life, message_id, group_id, headers = row
+    return ArchivedMessage(
+        sequence_number, queue_id, queue, envelope(message_id, group_id, headers, None), OUTCOMES[outcome], *life
     )
 
 

@@ -15,6 +15,7 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
 `@subscription`, `@api_key`, `@transaction`, `@member`
                       the columns from which `message_rows.py`, `rows.py` and `transaction_rows.py` make these values, in
                       the order of their `*_COLUMNS`; `@m.message` is those of table `m`
+`@ended`              the columns from which `message_rows.py` makes a message of the archive
 `@archived`           the columns that a message and the archive share
 `@row_digest`         the digest of a row of the archive (`row_digest` over `DIGESTED_COLUMNS`), in hexadecimal
 `@event_digest`       the digest of an event (`row_digest` over `DIGESTED_EVENT_COLUMNS`), in hexadecimal
@@ -83,6 +84,7 @@ COLUMNS = {
     "inline_message": (*message_rows.INLINE_COLUMNS, "weight"),
     "metadata": message_rows.METADATA_COLUMNS,
     "archived": message_rows.ARCHIVED_COLUMNS,
+    "ended": message_rows.ENDED_COLUMNS,
     "locked_message": rows.LOCKED_COLUMNS,
     "facts": rows.FACTS_COLUMNS,
     "event": rows.EVENT_COLUMNS,
