@@ -1,5 +1,7 @@
 """Reports of histories with results computed by hand."""
 
+import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,7 +15,7 @@ from peeklock_pipeline.jobs.report import ReportResult, width_for
 from peeklock_pipeline.jobs.report import report as make
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.page import formatting
-from peeklock_pipeline.page.plots import Curve, Plot, draw
+from peeklock_pipeline.page.plots import FIRST, SECOND, THIRD, VARIABLES, Curve, Plot, draw
 from peeklock_pipeline.refusals import EmptyLake, UnknownQueue
 from peeklock_pipeline.transforms import report
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.pipeline.histories import ended, fill, history, later
 
 HOUR = 3600
+ROOT = Path(__file__).parents[2]
+CONSOLE = ROOT / "app/console/static"
+STYLE_SHEET = ROOT / "pipeline/peeklock_pipeline/page/report.css"
 
 
 def utc(value: Any) -> Any:
@@ -335,7 +340,33 @@ def test_a_share_is_whole_only_where_it_is(part: float | None, text: str) -> Non
 def test_the_same_plot_is_drawn_the_same() -> None:
     plot = Plot("x", [later(0), later(60), later(120)], [Curve("a", [1, None, 3])], "count")
     assert draw(plot, 360, 200) == draw(plot, 360, 200)
-    assert "var(--tone-1)" in draw(plot, 360, 200)
+
+
+def test_plots_have_the_colours_and_dashes_of_the_console() -> None:
+    curves = [Curve(name, [1, 2], colour) for name, colour in (("a", FIRST), ("b", SECOND), ("c", THIRD))]
+    drawn = draw(Plot("x", [later(0), later(60)], curves, "count"), 360, 200)
+    assert {f"--series-{number}" for number in (1, 2, 3)} | {"--ink-soft", "--line"} == set(
+        re.findall(r"--[a-z0-9-]+", drawn)
+    )
+    dashes = re.search(r"const DASHES = (.*);", (CONSOLE / "plots.js").read_text())
+    assert dashes
+    assert {f"stroke-dasharray: {on},{off}" for on, off in json.loads(dashes[1])[1:3]} <= set(
+        re.findall(r"stroke-dasharray: [^;]*", drawn)
+    )
+
+
+def test_the_page_has_the_tokens_of_the_console() -> None:
+    """It is one product to look at. The pipeline imports nothing of the server, so the values are compared here."""
+    own, console = (tokens(path.read_text()) for path in (STYLE_SHEET, CONSOLE / "console.css"))
+    assert own == {name: console.get(name) for name in own}
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", STYLE_SHEET.read_text()))
+    assert used | {f"--{name}" for name in VARIABLES.values()} == set(own)
+
+
+def tokens(style_sheet: str) -> dict[str, str]:
+    """The custom properties of the root, by name."""
+    (root,) = re.findall(r"^:root \{(.*?)^\}", style_sheet, re.DOTALL | re.MULTILINE)
+    return dict(re.findall(r"(--[a-z0-9-]+): ([^;]*);", root))
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

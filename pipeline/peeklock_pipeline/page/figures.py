@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from peeklock_pipeline.page import formatting
-from peeklock_pipeline.page.plots import DARK, FORMATTERS, LIGHT, MIDDLE, Curve, Plot, ValueKind, draw
+from peeklock_pipeline.page.plots import FIRST, FORMATTERS, SECOND, THIRD, Curve, Plot, ValueKind, draw
 from peeklock_pipeline.page.summary import Interval, Summary
 
 SMALL_SIZE = (360, 210)
 WIDE_SIZE = (1120, 260)
 
-PERCENTILES = (("p50", DARK), ("p95", MIDDLE), ("p99", LIGHT))
+PERCENTILES = (("p50", FIRST), ("p95", SECOND), ("p99", THIRD))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ def throughput(summary: Summary) -> Figure:
                 _count(interval, "completed", "received", "dead_lettered", "expired", "purged", "cancelled")
                 for interval in intervals
             ],
-            MIDDLE,
+            SECOND,
         ),
-        Curve("sent", [_count(interval, "sent") for interval in intervals], DARK),
+        Curve("sent", [_count(interval, "sent") for interval in intervals], FIRST),
     ]
     plot = Plot("throughput", [interval.at for interval in intervals], curves[::-1], "count")
     each = formatting.width(summary.width)
@@ -97,8 +97,8 @@ def lock_losses(summary: Summary) -> Figure:
     """Plot how many locks ran out: the proven number and the largest possible one."""
     intervals = summary.timeline()
     curves = [
-        Curve("at least", [_count(interval, "lock_losses_at_least") for interval in intervals], DARK),
-        Curve("at most", [_count(interval, "lock_losses_at_most") for interval in intervals], LIGHT),
+        Curve("at least", [_count(interval, "lock_losses_at_least") for interval in intervals], FIRST),
+        Curve("at most", [_count(interval, "lock_losses_at_most") for interval in intervals], SECOND),
     ]
     plot = Plot("lock-losses", [interval.at for interval in intervals], curves, "count", band=True)
     low, high = (summary.totals[f"lock_losses_{bound}"] for bound in ("at_least", "at_most"))

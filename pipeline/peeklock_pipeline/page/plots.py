@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -22,8 +22,10 @@ Value = float | None
 ValueKind: TypeAlias = Literal["count", "share", "decimal", "duration"]
 
 # Placeholder colours. The page's stylesheet replaces them, in its light and its dark style.
-MUTED, GRID, DARK, MIDDLE, LIGHT = "#010101", "#020202", "#030303", "#040404", "#050505"
-VARIABLES = {MUTED: "quiet", GRID: "grid", DARK: "tone-1", MIDDLE: "tone-2", LIGHT: "tone-3"}
+MUTED, GRID, FIRST, SECOND, THIRD = "#010101", "#020202", "#030303", "#040404", "#050505"
+VARIABLES = {MUTED: "ink-soft", GRID: "line", FIRST: "series-1", SECOND: "series-2", THIRD: "series-3"}
+DASHES: Mapping[str, Any] = {FIRST: "solid", SECOND: (0, (6, 3)), THIRD: (0, (2, 3))}
+"""How each curve is drawn: its colour alone never tells it from another."""
 
 POINTS = 72
 """Points per inch, the unit of SVG. At this value one unit of a position is one pixel."""
@@ -35,7 +37,13 @@ LABEL_GAP = 14
 LEFT, RIGHT, BOTTOM, TOP = 52, 66, 28, 12
 """Margins: for values on the left, names of curves on the right, and times below."""
 
-STYLE: dict[Any, Any] = {"svg.fonttype": "none", "font.size": TEXT, "font.family": "sans-serif", "path.simplify": True}
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "font.size": TEXT,
+    "font.family": "sans-serif",
+    "path.simplify": True,
+    "lines.scale_dashes": False,
+}
 
 ROUND_VALUES = (
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120, 600, 1800, 7200, 8 * 3600,
@@ -64,7 +72,7 @@ class Curve:
 
     name: str
     values: Sequence[Value]
-    colour: str = DARK
+    colour: str = FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +125,8 @@ def _draw_curves(axes: Axes, plot: Plot) -> None:
             at,
             values,
             color=curve.colour,
-            linewidth=1.8,
+            linewidth=2,
+            linestyle=DASHES[curve.colour],
             solid_capstyle="round",
             solid_joinstyle="round",
             zorder=9 - order,
@@ -135,7 +144,7 @@ def _draw_curves(axes: Axes, plot: Plot) -> None:
     if plot.band:
         low, high = plot.curves
         axes.fill_between(
-            at, [v or 0 for v in low.values], [v or 0 for v in high.values], color=LIGHT, alpha=0.35, linewidth=0
+            at, [v or 0 for v in low.values], [v or 0 for v in high.values], color=FIRST, alpha=0.12, linewidth=0
         )
 
 
