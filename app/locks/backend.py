@@ -1,18 +1,21 @@
 """Opens the lock backend: in Redis if a URL names one, else in the memory of a single process."""
 
+import random
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from app.broker.ports import LockStore
+from app.broker.ports import LockStore, ServerDirectory
 from app.locks.connect import connect
 from app.locks.memory_lock_store import MemoryLockStore
+from app.locks.memory_server_directory import MemoryServerDirectory
 from app.locks.notifier import LocalNotifier, SharedNotifier
 from app.locks.prefix_ownership import PrefixOwnership, acquire
 from app.locks.redis_client import RedisClient
 from app.locks.redis_connection import RedisConnection
 from app.locks.redis_keys import DEFAULT_PREFIX, RedisKeys
 from app.locks.redis_lock_store import RedisLockStore
+from app.locks.redis_server_directory import RedisServerDirectory
 from app.runtime.background_loop import ErrorReporter
 from app.runtime.clock import Clock
 from app.runtime.wait_queue import WaitQueue
@@ -20,13 +23,14 @@ from app.runtime.wait_queue import WaitQueue
 
 @dataclass(frozen=True, slots=True)
 class LockBackend:
-    """An open lock store and its notifier; `close` closes both.
+    """An open lock store, its notifier and the directory of servers; `close` closes all.
 
     `start` takes the broker's prefix in Redis, if Redis answers, and keeps it from then on. Refuses with `PrefixInUse`.
     """
 
     locks: LockStore
     notifier: LocalNotifier
+    servers: ServerDirectory
     start: Callable[[], Awaitable[None]]
     close: Callable[[], Awaitable[None]]
 
@@ -65,7 +69,7 @@ def open_locks(
     """
     if options is None:
         locks, notifier = MemoryLockStore(), LocalNotifier(wait_queue)
-        return LockBackend(locks, notifier, _do_nothing, locks.close)
+        return LockBackend(locks, notifier, MemoryServerDirectory(), _do_nothing, locks.close)
     return _open_redis(options, wait_queue, clock, report)
 
 
@@ -94,6 +98,7 @@ def _open_redis(options: RedisOptions, wait_queue: WaitQueue[int], clock: Clock,
     locks = RedisLockStore(connection, keys)
     notifier = SharedNotifier(wait_queue, connection, keys, secrets.token_hex(8), clock, report)
     notifier.start()
+    servers = RedisServerDirectory(connection, keys, random.random())
 
     async def start() -> None:
         await ownership.acquire()
@@ -105,4 +110,4 @@ def _open_redis(options: RedisOptions, wait_queue: WaitQueue[int], clock: Clock,
         await locks.close()
         await connection.close()
 
-    return LockBackend(locks, notifier, start, close)
+    return LockBackend(locks, notifier, servers, start, close)

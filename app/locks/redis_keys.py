@@ -1,4 +1,4 @@
-"""Names in Redis: a record per lock token, an index of deadlines per bucket, a channel for wake-ups.
+"""Names in Redis: a record per lock token, an index of deadlines per bucket, the servers, a channel for wake-ups.
 
 Versions of the service with another format of records use other names, so that both can run side by side. Each finds no
 record of the other; a missing record proves nothing, and the renewal goes to SQL.
@@ -17,6 +17,9 @@ DEFAULT_PREFIX = "peeklock:"
 BUCKETS = 16
 BUCKET_SHIFT = 6
 """64 neighbouring sequence numbers, about one batch, share a bucket."""
+
+WINDOW_KEYS = 16
+"""Hashes of windows, used in turn: more than the windows that are read, and the current one."""
 
 
 def bucket_of(token: LockToken) -> int:
@@ -45,6 +48,14 @@ class RedisKeys:
     def owner(self) -> str:
         """Return the name of the key that holds the identity of the prefix's broker."""
         return f"{self.prefix}owner"
+
+    def servers(self) -> str:
+        """Return the name of the hash of the servers. Redis Cluster keeps it in one slot with the windows."""
+        return f"{self.prefix}{{servers}}:running"
+
+    def windows(self) -> list[str]:
+        """Return the names of the hashes of counts, one for each window in turn."""
+        return [f"{self.prefix}{{servers}}:window:{number}" for number in range(WINDOW_KEYS)]
 
     def broadcast_channel(self) -> str:
         """Return the channel that every process subscribes to."""

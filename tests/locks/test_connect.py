@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.ports import LockRecord, Renewed
+from app.broker.ports import LockRecord, Renewed, Server
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EXPIRED_GENERATION
 from app.locks.connect import BadLockUrl, connect
 from app.locks.redis_connection import RedisConnection
 from app.locks.redis_keys import BUCKETS, RedisKeys
 from app.locks.redis_lock_store import RedisLockStore
+from app.locks.redis_server_directory import RedisServerDirectory
 from app.runtime.clock import SystemClock
 from tests.locks.conftest import NewToken
 from tests.locks.lock_records import EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS
@@ -22,6 +23,7 @@ from tests.servers import RedisServer, free_port
 
 DURATION = 30 * SECOND
 FAR_FUTURE = 4_000_000_000 * SECOND
+SERVER = Server("a", "a.example", 17, "1.0", 0)
 
 
 class SentinelServer(RedisServer):
@@ -54,6 +56,9 @@ async def check_lock_store(url: str, new_token: NewToken) -> None:
     assert await locks.expired_records(100) == []
     await locks.delete_records([(token, 9) for token in tokens[:1]])
     assert not isinstance(await locks.renew(tokens[0], DURATION, EDITION), Renewed)
+    reports = await RedisServerDirectory(connection, RedisKeys(), 0).report(SERVER, {7: {"sent": 1}})
+    assert reports is not None
+    assert [listed.server for listed in reports.servers] == [SERVER]
     await locks.close()
     await connection.close()
     assert failures == []

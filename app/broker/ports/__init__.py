@@ -71,6 +71,7 @@ from app.broker.ports.queue_store import (
     QueueStore,
     QueueTotals,
 )
+from app.broker.ports.server_directory import AllReports, Counts, ListedServer, Server, ServerDirectory
 from app.broker.ports.session_store import SessionStore
 from app.broker.ports.state_store import StateStore, VersionRetentionStore
 from app.broker.ports.store import Store, StoreClock, StoreDescription
@@ -79,6 +80,7 @@ from app.broker.ports.transaction_store import CommitResult, JoinResult, Transac
 
 __all__ = [
     "Admitted",
+    "AllReports",
     "ApiKeyStore",
     "ArchiveStore",
     "Attempt",
@@ -88,6 +90,7 @@ __all__ = [
     "CommitResult",
     "CommitStore",
     "Counters",
+    "Counts",
     "DeadLetterQueues",
     "DeletedQueue",
     "DeletedQueues",
@@ -102,6 +105,7 @@ __all__ = [
     "Extension",
     "HistoryStore",
     "JoinResult",
+    "ListedServer",
     "LockRecord",
     "LockRevocation",
     "LockRevocations",
@@ -137,6 +141,8 @@ __all__ = [
     "SearchStore",
     "SelectStore",
     "SendStore",
+    "Server",
+    "ServerDirectory",
     "SessionStore",
     "SettleStore",
     "SettlementsFailed",
