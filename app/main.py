@@ -4,7 +4,9 @@ import asyncio
 import gc
 import os
 import random
+import secrets
 import signal
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -15,8 +17,9 @@ from typing import TypeAlias
 import structlog
 from pydantic import SecretStr
 
+from app import __version__
 from app.api.application import build_application
-from app.api.http.asgi import Receive, Scope, Send
+from app.api.http.asgi import ASGI, Receive, Scope, Send
 from app.api.http.context import AppContext
 from app.api.http.metrics import Metrics
 from app.api.http.metrics_page import MetricsPage
@@ -27,7 +30,7 @@ from app.broker.broker import Broker
 from app.broker.durability import DurabilityCheck
 from app.broker.keys import Authenticator
 from app.broker.notify_receivers import on_remote_messages
-from app.broker.ports import Counters, Store
+from app.broker.ports import Counters, Server, ServerDirectory, Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import SearchRegistry
@@ -36,6 +39,7 @@ from app.broker.topic_cache import TopicCache
 from app.broker.volatile_buffer import VolatileBuffer
 from app.console.activity import Activity
 from app.console.application import open_console, with_console
+from app.console.reporting import Reporting
 from app.domain.instant import from_seconds
 from app.domain.message import MAX_BATCH_COUNT
 from app.domain.refusals import Overloaded
@@ -81,6 +85,7 @@ class Services:
     authenticator: Authenticator | None
     sessions: Sessions | None
     loops: BackgroundLoops
+    servers: ServerDirectory
 
 
 @asynccontextmanager
@@ -117,7 +122,7 @@ async def open_services(
         _connect_notifications(locks, components, loops)
         loops.start()
         stack.push_async_callback(loops.stop)
-        yield Services(components, assemble_verbs(components), authenticator, sessions, loops)
+        yield Services(components, assemble_verbs(components), authenticator, sessions, loops, locks.servers)
 
 
 class ServerApplication:
@@ -140,8 +145,8 @@ class ServerApplication:
     @asynccontextmanager
     async def open(self, clock: Clock) -> AsyncGenerator[Services]:
         """Open the services on this clock, and answer requests with them until the end of the block."""
-        if self._settings.console:
-            self._activity = Activity(self._metrics, clock)
+        if self._settings.console or self._settings.redis_url is not None:
+            self._activity = Activity(self._metrics, clock, this_server(clock))
         counters = self._activity or self._metrics
         opened = open_services(self._settings, self._metrics, counters, clock, self._backends)
         async with opened as services, AsyncExitStack() as stack:
@@ -149,13 +154,21 @@ class ServerApplication:
             stack.push_async_callback(context.metrics_page.close)
             application = build_application(context)
             if self._activity is not None:
-                report_url = self._settings.console_report_url
-                console = open_console(
-                    context, services.sessions, self._activity, _report, str(report_url) if report_url else None
-                )
-                application = with_console(application, await stack.enter_async_context(console))
+                reporting = Reporting(self._activity, services.servers, _report)
+                application = await self._with_console(application, context, services, reporting, stack)
             self._middleware = RequestIdMiddleware(application)
             yield services
+
+    async def _with_console(
+        self, api: ASGI, context: AppContext, services: Services, reporting: Reporting, stack: AsyncExitStack
+    ) -> ASGI:
+        """Return the application with a console, if it has one. Without one, this server still reports to the others."""
+        if not self._settings.console:
+            await stack.enter_async_context(reporting.without_console(context.broker.clock))
+            return api
+        report_url = self._settings.console_report_url
+        console = open_console(context, services.sessions, reporting, str(report_url) if report_url else None)
+        return with_console(api, await stack.enter_async_context(console))
 
     def drain(self, services: Services) -> None:
         """Report the drain first, then end the waits of all receivers, which answer with what they have, and all views."""
@@ -203,6 +216,11 @@ class ServerApplication:
             frozenset(origin.encode() for origin in self._settings.allowed_origins),
             self._settings.guide_dir,
         )
+
+
+def this_server(clock: Clock) -> Server:
+    """Return what this process tells the other servers about itself."""
+    return Server(secrets.token_hex(8), socket.gethostname(), os.getpid(), __version__, clock.now())
 
 
 def create() -> ServerApplication:

@@ -1,25 +1,27 @@
 """What has happened in queues within the last 15 minutes, kept in memory.
 
-Each process keeps the events of the requests that it served itself. The numbers of messages are those of the store.
+Each process counts the events of the requests that it served itself, and gets the sums of all servers from the server
+directory. The numbers of messages are those of the store.
 """
 
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from app.api.http.metrics import MetricsSnapshot
 from app.api.http.queue_statistics import QueueStatistics
-from app.broker.ports import Counters
+from app.broker.ports import Counters, Counts, ListedServer, Server, ServerDirectory
+from app.broker.ports.server_directory import MAX_WINDOWS, WINDOW_SECONDS
 from app.broker.queues import QueueWithCounts
-from app.console.latency import KINDS, NOT_KNOWN, Kind, Latencies
+from app.console.latency import KINDS, NOT_KNOWN, Kind, Latencies, averages
 from app.domain.attention import Trend
 from app.domain.instant import Duration, from_seconds
 from app.domain.message import Message
 from app.domain.settlement import Settlement
 from app.runtime.clock import Clock, Signal
 
-SAMPLE_SECONDS = 5.0
+SAMPLE_SECONDS = WINDOW_SECONDS
 SAMPLES = 180
 """A sample each 5 seconds for 15 minutes."""
 
@@ -100,12 +102,19 @@ class QueueActivity:
 class Activity(Counters):
     """Passes all events on to the metrics, and keeps those of messages by queue."""
 
-    def __init__(self, counters: Counters, clock: Clock) -> None:
+    def __init__(self, counters: Counters, clock: Clock, server: Server) -> None:
         self._counters = counters
+        self.server = server
         self._latencies = Latencies(clock)
         self._events: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self._windows: deque[tuple[Counts, bool]] = deque(maxlen=MAX_WINDOWS)
+        """The counts of windows that no sample has yet, and whether they are those of this server alone."""
         self._by_queue: dict[int, QueueActivity] = {}
+        self._samples_of_all: int = SAMPLES
+        """The newest samples that have the sums of all servers, up to the first that has not."""
         self._viewers: set[Signal] = set()
+        self.servers: Sequence[ListedServer] | None = ()
+        """The servers that run; None while that cannot be known, and counts are those of this server alone."""
         self.snapshot = MetricsSnapshot(None, "none")
         self.queues: Sequence[QueueWithCounts] = ()
         """The queues as the store has last answered."""
@@ -145,17 +154,40 @@ class Activity(Counters):
         if self.snapshot.queues is not None:
             self.queues = self.snapshot.queues
 
-    async def sample(self, statistics: QueueStatistics) -> float | None:
-        """Add a sample of every queue, and wake the viewers. Without an answer of the store nothing is added."""
+    async def report(self, directory: ServerDirectory) -> float:
+        """Hand over what has happened here, and read what has happened at all servers. Return the seconds to the next report."""
+        counts = self._take_counts()
+        reports = await directory.report(self.server, counts)
+        if reports is None:
+            self.servers = None
+            self._windows.append((counts, True))
+            return SAMPLE_SECONDS
+        self.servers = reports.servers
+        self._windows.extend((window, False) for window in reports.windows)
+        return reports.next_seconds
+
+    async def leave(self, directory: ServerDirectory) -> None:
+        """Hand over the last events. This server is listed no longer."""
+        await directory.leave(self.server, self._take_counts())
+
+    async def sample(self, statistics: QueueStatistics, directory: ServerDirectory) -> float:
+        """Add a sample of every queue for each window that has ended, and wake the viewers.
+
+        While the store does not answer, the newest windows are kept, and nothing is added. Return the seconds to the next
+        sample.
+        """
+        seconds = await self.report(directory)
         await self.refresh(statistics)
         if self.snapshot.queues is not None and not self.snapshot.is_slow:
-            events, self._events = self._events, defaultdict(Counter)
-            kept = self.snapshot.queues[:MAX_QUEUES]
-            self._by_queue = {listed.queue.id: self._with_sample(listed, events) for listed in kept}
-            self._latencies.next_sample()
+            while self._windows:
+                self._add_samples(self.snapshot.queues[:MAX_QUEUES], *self._windows.popleft())
         self.number += 1
         self._wake_viewers()
-        return SAMPLE_SECONDS
+        return seconds
+
+    def is_alone(self, samples: int = SAMPLES) -> bool:
+        """Return whether the newest samples, or some of them, have the events of this server alone."""
+        return self.servers is None or self._samples_of_all < samples
 
     def close(self) -> None:
         """End all views: the server is about to stop."""
@@ -177,11 +209,25 @@ class Activity(Counters):
         """How many views are open."""
         return len(self._viewers)
 
-    def _with_sample(self, listed: QueueWithCounts, events: dict[int, Counter[str]]) -> QueueActivity:
+    def _take_counts(self) -> Counts:
+        """Return what has happened here since the last call: if in more queues than are kept, then in those alone."""
+        counts, self._events = self._events, defaultdict(Counter)
+        for queue_id, times in self._latencies.take().items():
+            counts[queue_id].update(times)
+        if len(counts) > MAX_QUEUES and self.queues:
+            kept = (listed.queue.id for listed in self.queues[:MAX_QUEUES])
+            return {queue_id: counts[queue_id] for queue_id in kept if queue_id in counts}
+        return counts
+
+    def _add_samples(self, kept: Sequence[QueueWithCounts], counts: Counts, is_alone: bool) -> None:
+        self._by_queue = {listed.queue.id: self._with_sample(listed, counts) for listed in kept}
+        self._samples_of_all = 0 if is_alone else self._samples_of_all + 1
+
+    def _with_sample(self, listed: QueueWithCounts, counts: Counts) -> QueueActivity:
         activity = self._by_queue.get(listed.queue.id) or QueueActivity()
         waiting = listed.counts.available + listed.counts.blocked
-        seconds = self._latencies.averages(listed.queue.id)
-        activity.add(events.get(listed.queue.id, {}), waiting, listed.counts.dead_lettered, seconds)
+        of_queue = counts.get(listed.queue.id, {})
+        activity.add(of_queue, waiting, listed.counts.dead_lettered, averages(of_queue))
         return activity
 
     def _wake_viewers(self) -> None:

@@ -35,14 +35,13 @@ from app.console import (
     transactions,
 )
 from app.console.access import SignInNeeded, console_context
-from app.console.activity import Activity
 from app.console.context import ConsoleContext
 from app.console.forms import FormBodyLimit, fault_answer, wants_json
 from app.console.pages import render
+from app.console.reporting import Reporting
 from app.console.signing_in import SIGN_IN
 from app.console.summaries import Summaries
 from app.domain.refusals import BackendUnavailable, Refusal
-from app.runtime.background_loop import BackgroundLoop, ErrorReporter
 
 PREFIX = "/console"
 ROUTERS = (
@@ -69,13 +68,12 @@ log = structlog.get_logger("peeklock.console")
 
 @asynccontextmanager
 async def open_console(
-    context: AppContext, sessions: Sessions | None, activity: Activity, report: ErrorReporter, report_url: str | None
+    context: AppContext, sessions: Sessions | None, reporting: Reporting, report_url: str | None
 ) -> AsyncGenerator[FastAPI]:
     """Keep the activity of queues up to date, and return the application of the console."""
-    broker, clock = context.broker, context.broker.clock
+    broker, clock, activity = context.broker, context.broker.clock, reporting.activity
     # Statistics of its own: those of /metrics are then as new as without a console.
     statistics = QueueStatistics(broker.queues.queues, broker.lock_store, broker.counters, clock)
-    loop = BackgroundLoop("activity", partial(activity.sample, statistics), clock, report=report)
     policy = LocalAccessPolicy(context.is_loopback, requires_json=False, requires_admin_header=False)
     console = ConsoleContext(
         broker,
@@ -90,11 +88,10 @@ async def open_console(
         context.request_budget,
         report_url,
     )
-    loop.start()
     try:
-        yield build_console(console)
+        async with reporting.repeat(partial(activity.sample, statistics, reporting.directory), clock):
+            yield build_console(console)
     finally:
-        await loop.stop()
         await statistics.close()
 
 

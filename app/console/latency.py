@@ -1,14 +1,13 @@
 """How long messages wait for their delivery, and how long receivers take for them, on average within each sample.
 
-Taken from the deliveries of this process. The time of a receiver is known if the same process has delivered the message and
-takes its settlement.
+The time of a receiver is known if the same process has delivered the message and takes its settlement.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from app.domain.instant import to_seconds
+from app.domain.instant import Duration, from_seconds, to_seconds
 from app.domain.message import Message
 from app.domain.settlement import Settlement
 from app.runtime.clock import Clock
@@ -23,20 +22,19 @@ NOT_KNOWN = -1.0
 
 
 class Latencies:
-    """The times of the current sample, by queue."""
+    """The times since they were last taken, by queue: for each kind the number of times, and their sum in microseconds."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._delivered_at: dict[tuple[int, bytes], float] = {}
-        self._times: dict[Kind, defaultdict[int, _Average]] = {}
-        self.next_sample()
+        self._sums = _no_sums()
 
     def time_deliveries(self, messages: Sequence[Message]) -> None:
         """See `Counters`."""
-        now, waiting = self._clock.monotonic(), self._times["waiting"]
+        now, waiting = self._clock.monotonic(), self._sums["waiting"]
         for message in messages:
             delivered_at = message.last_delivered_at or message.read_at
-            waiting[message.queue_id].add(max(0.0, to_seconds(delivered_at - message.available_at)))
+            waiting[message.queue_id].add(max(0, delivered_at - message.available_at))
             if message.lock_token is not None:
                 self._delivered_at[message.sequence_number, message.lock_token] = now
         while len(self._delivered_at) > MAX_DELIVERIES:
@@ -44,34 +42,44 @@ class Latencies:
 
     def time_settlements(self, settlements: Iterable[Settlement]) -> None:
         """See `Counters`."""
-        now, processing = self._clock.monotonic(), self._times["processing"]
+        now, processing = self._clock.monotonic(), self._sums["processing"]
         for settlement in settlements:
             token = settlement.token
             delivered_at = self._delivered_at.pop((token.sequence_number, token.secret), None)
             if delivered_at is not None:
-                processing[settlement.queue_id].add(now - delivered_at)
+                processing[settlement.queue_id].add(from_seconds(now - delivered_at))
 
-    def averages(self, queue_id: int) -> Mapping[Kind, float]:
-        """Return the average seconds of the current sample, as far as any is known."""
-        return {kind: times[queue_id].seconds for kind, times in self._times.items() if queue_id in times}
+    def take(self) -> Mapping[int, Mapping[str, int]]:
+        """Return the sums by queue, and begin again."""
+        sums, self._sums = self._sums, _no_sums()
+        taken: defaultdict[int, dict[str, int]] = defaultdict(dict)
+        for kind, by_queue in sums.items():
+            for queue_id, sum_of_queue in by_queue.items():
+                taken[queue_id] |= {f"{kind}_times": sum_of_queue.times, f"{kind}_micros": sum_of_queue.micros}
+        return taken
 
-    def next_sample(self) -> None:
-        """Begin a sample."""
-        self._times = {kind: defaultdict(_Average) for kind in KINDS}
 
+class _Sum:
+    """A number of times, and their sum in microseconds."""
 
-class _Average:
-    """The average of times in seconds."""
-
-    __slots__ = ("_count", "_sum")
+    __slots__ = ("micros", "times")
 
     def __init__(self) -> None:
-        self._sum, self._count = 0.0, 0
+        self.times = self.micros = 0
 
-    def add(self, seconds: float) -> None:
-        self._sum += seconds
-        self._count += 1
+    def add(self, duration: Duration) -> None:
+        self.times += 1
+        self.micros += duration
 
-    @property
-    def seconds(self) -> float:
-        return self._sum / self._count
+
+def _no_sums() -> dict[Kind, defaultdict[int, _Sum]]:
+    return {kind: defaultdict(_Sum) for kind in KINDS}
+
+
+def averages(sums: Mapping[str, int]) -> Mapping[Kind, float]:
+    """Return the average seconds of each kind that has times."""
+    return {
+        kind: to_seconds(sums.get(f"{kind}_micros", 0)) / times
+        for kind in KINDS
+        if (times := sums.get(f"{kind}_times", 0))
+    }

@@ -12,6 +12,7 @@ from app.console.activity import SAMPLE_SECONDS
 from app.console.context import ConsoleContext
 from app.console.formats import format_number, format_rate
 from app.console.overview import browsable_rows, totals
+from app.console.servers import scope_note, server_list
 from app.domain.instant import SECOND
 from app.domain.refusals import BackendUnavailable, Forbidden, RateLimited
 
@@ -64,6 +65,8 @@ def _event(context: ConsoleContext, visitor: Visitor, sent: dict[str, list[str]]
         "at": context.broker.clock.now() // (SECOND // 1000),
         "store": "away" if snapshot.queues is None else "slow" if snapshot.is_slow else "ok",
         "lock_store": snapshot.lock_store,
+        "scope": scope_note(context.activity),
+        "servers": server_list(context.activity),
     }
     if snapshot.queues is not None:
         rows = browsable_rows(context, visitor)

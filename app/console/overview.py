@@ -9,6 +9,7 @@ from fastapi.responses import HTMLResponse
 from app.console.access import Context, CurrentVisitor, Visitor
 from app.console.context import ConsoleContext
 from app.console.pages import render
+from app.console.servers import server_list
 from app.console.summaries import QueueSummary
 from app.domain.access import Right
 from app.domain.attention import Concern
@@ -58,6 +59,7 @@ async def show_overview(
         sort=sort,
         find=find,
         totals=totals(rows),
+        servers=server_list(context.activity),
     )
 
 

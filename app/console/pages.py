@@ -14,6 +14,7 @@ from app.console.access import CSRF_FIELD, Context, CurrentVisitor, Visitor, ses
 from app.console.assets import asset_url
 from app.console.context import ConsoleContext
 from app.console.formats import format_bytes, format_duration, format_number, format_rate, format_time
+from app.console.servers import scope_note
 from app.wire.times import to_wire
 
 CONTENT_SECURITY_POLICY = (
@@ -47,6 +48,7 @@ def render(
         is_store_up=snapshot.queues is not None or context.activity.number == 0,
         is_store_slow=snapshot.is_slow,
         report_url=context.report_url,
+        scope=scope_note(context.activity),
         **values,
     )
     response = HTMLResponse(page, status, headers=dict(HEADERS))

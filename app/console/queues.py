@@ -20,6 +20,7 @@ from app.console.groups import blocked_groups
 from app.console.latency import Kind
 from app.console.pages import render
 from app.console.past import past_plot
+from app.console.servers import scope_note
 from app.console.summaries import summary
 from app.domain.access import Right
 from app.domain.delivery import wait_key_of
@@ -73,7 +74,7 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
 async def read_plots(context: Context, queue: str) -> dict[str, Any]:
     """Answer the points of the plots, for a page that is open."""
     listed = await get_queue(context.broker.queues, queue)
-    return _plots(context, listed.queue.id)
+    return _plots(context, listed.queue.id) | {"scope": scope_note(context.activity)}
 
 
 @router.post("/status", dependencies=[may_manage])

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.console.console_server import ConsoleServer, open_console_server
+from tests.console.shared_directory import Directory
 from tests.databases import RunResources
 from tests.peeklock_process import PeeklockProcess
 
@@ -24,6 +25,14 @@ async def console_with_keys() -> AsyncIterator[ConsoleServer]:
     """The console of a server that needs API keys."""
     async with open_console_server(needs_keys=True) as console:
         yield console
+
+
+@pytest.fixture
+def directory(console: ConsoleServer) -> Directory:
+    """The directory of the console's server, shared with others."""
+    directory = Directory()
+    console.directory = directory
+    return directory
 
 
 @pytest.fixture

@@ -10,15 +10,18 @@ from typing import Any
 
 import httpx
 
+from app import __version__
 from app.api.http.local_access import LocalAccessPolicy
 from app.api.http.queue_statistics import QueueStatistics
 from app.api.http.request_id import RequestIdMiddleware
+from app.broker.ports import Server, ServerDirectory
 from app.broker.sessions import Sessions
 from app.console.access import COOKIE, csrf_token
 from app.console.activity import SAMPLE_SECONDS, Activity
 from app.console.application import build_console
 from app.console.context import ConsoleContext
 from app.console.summaries import Summaries
+from app.locks.memory_server_directory import MemoryServerDirectory
 from tests.api.api_server import MAX_REQUEST_BYTES, MAX_WAIT, ApiServer, open_api_server
 from tests.brokers import ChangedStore
 
@@ -30,7 +33,9 @@ class ConsoleServer:
 
     def __init__(self, api: ApiServer) -> None:
         self.counted = api.broker.counters
-        self.activity = Activity(self.counted, api.clock)
+        self.server = Server("this", "web-1", 17, __version__, api.clock.now())
+        self.directory: ServerDirectory = MemoryServerDirectory()
+        self.activity = Activity(self.counted, api.clock, self.server)
         self.api = api = ApiServer(replace(api.broker, counters=self.activity), api.clock, api.authenticator)
         self.sessions = api.authenticator and Sessions(api.broker.store.sessions, api.authenticator, api.clock)
         self.context = ConsoleContext(
@@ -88,7 +93,11 @@ class ConsoleServer:
     async def sample(self) -> None:
         """Let the time to the next sample pass, and take it."""
         await self.api.clock.advance(SAMPLE_SECONDS)
-        await self.activity.sample(self.context.statistics)
+        await self.take_sample()
+
+    async def take_sample(self) -> None:
+        """Take the next sample."""
+        await self.activity.sample(self.context.statistics, self.directory)
 
     async def post(self, path: str, from_page: str = "", **fields: object) -> httpx.Response:
         """Send a form with the token of this visitor, after loading a page."""

@@ -1,10 +1,12 @@
 """The times of deliveries are averages of a sample, and only as many deliveries are awaited as memory allows."""
 
+from collections.abc import Mapping
+
 import pytest
 from msgspec.structs import replace
 
 from app.broker.browse import read_message
-from app.console.latency import MAX_DELIVERIES, Latencies
+from app.console.latency import MAX_DELIVERIES, Kind, Latencies, averages
 from app.domain.message import Message
 from app.domain.settlement import LockToken, Outcome, Removal
 from tests.console.console_server import ConsoleServer
@@ -20,6 +22,11 @@ async def delivered(console: ConsoleServer) -> Message:
     return await read_message(console.context.broker.browsing, queue, 1)
 
 
+def taken(latencies: Latencies, queue_id: int) -> Mapping[Kind, float]:
+    """Take the times, and return the averages of this queue."""
+    return averages(latencies.take().get(queue_id, {}))
+
+
 def completed(message: Message) -> Removal:
     """The settlement of a message."""
     token = LockToken(message.sequence_number, message.lock_token or b"")
@@ -33,23 +40,23 @@ async def test_a_sample_has_the_averages_by_queue(console: ConsoleServer, delive
     latencies.time_settlements([completed(delivered)])
     await console.api.clock.advance(2)
     latencies.time_settlements([completed(other), completed(other)])
-    assert latencies.averages(delivered.queue_id) == {"waiting": 0, "processing": 3}
-    assert latencies.averages(delivered.queue_id + 1) == {}
-    latencies.next_sample()
-    assert latencies.averages(delivered.queue_id) == {}
+    sums = latencies.take()
+    assert averages(sums[delivered.queue_id]) == {"waiting": 0, "processing": 3}
+    assert len(sums) == 1
+    assert latencies.take() == {}
 
 
 async def test_a_delivery_by_another_process_has_no_time(console: ConsoleServer, delivered: Message) -> None:
     latencies = Latencies(console.api.clock)
     latencies.time_settlements([completed(delivered)])
-    assert latencies.averages(delivered.queue_id) == {}
+    assert taken(latencies, delivered.queue_id) == {}
 
 
 async def test_a_later_delivery_by_another_process_has_no_time(console: ConsoleServer, delivered: Message) -> None:
     latencies = Latencies(console.api.clock)
     latencies.time_deliveries([delivered])
     latencies.time_settlements([completed(replace(delivered, lock_token=b"a later delivery"))])
-    assert "processing" not in latencies.averages(delivered.queue_id)
+    assert "processing" not in taken(latencies, delivered.queue_id)
 
 
 async def test_the_oldest_delivery_is_forgotten_first(console: ConsoleServer, delivered: Message) -> None:
@@ -57,6 +64,6 @@ async def test_the_oldest_delivery_is_forgotten_first(console: ConsoleServer, de
     messages = [replace(delivered, sequence_number=number) for number in range(MAX_DELIVERIES + 1)]
     latencies.time_deliveries(messages)
     latencies.time_settlements([completed(messages[0])])
-    assert "processing" not in latencies.averages(delivered.queue_id)
+    assert "processing" not in taken(latencies, delivered.queue_id)
     latencies.time_settlements([completed(messages[1])])
-    assert "processing" in latencies.averages(delivered.queue_id)
+    assert "processing" in taken(latencies, delivered.queue_id)

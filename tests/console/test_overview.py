@@ -197,7 +197,7 @@ async def test_a_stream_ends_with_the_key_of_its_session(console_with_keys: Cons
 
     async def later() -> None:
         await api.clock.advance(CACHE_SECONDS + 1)
-        await console_with_keys.activity.sample(console_with_keys.context.statistics)
+        await console_with_keys.take_sample()
 
     async def between(number: int) -> None:
         if number == 1:
@@ -217,7 +217,7 @@ async def test_a_stream_stays_while_the_store_is_away(console_with_keys: Console
 
     async def later() -> None:
         await api.clock.advance(CACHE_SECONDS + 1)
-        await console_with_keys.activity.sample(console_with_keys.context.statistics)
+        await console_with_keys.take_sample()
 
     async def between(number: int) -> None:
         if number == 1:

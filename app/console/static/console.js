@@ -1,16 +1,9 @@
 // What every page does: times in the zone of the reader, theme, keyboard, dialogs, copies.
 import { awaitFirstQueue, followRows } from "./live.js";
 import { drawSparks } from "./sparkline.js";
+import { showLocalTimes } from "./times.js";
 
 const DOUBLE_CLICK_MS = 1000;
-const zone = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-
-function showLocalTimes(root) {
-  for (const time of root.querySelectorAll("time[datetime]:not([title])")) {
-    time.title = time.textContent;
-    time.textContent = zone.format(new Date(time.dateTime));
-  }
-}
 
 function switchTheme() {
   const root = document.documentElement;

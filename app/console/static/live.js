@@ -1,4 +1,5 @@
 // Keeps the rows of the overview up to date by server-sent events. Only cells whose text has changed are written.
+import { showScope, showServers } from "./servers.js";
 import { drawSpark } from "./sparkline.js";
 
 const SPARK = 1;
@@ -20,6 +21,8 @@ export function followRows(table) {
 // A page without a queue has no table yet. It is loaded again when the first queue exists.
 export function awaitFirstQueue() {
   follow((data) => {
+    showScope(data.scope);
+    showServers(data.servers);
     if (Object.keys(data.rows ?? {}).length) location.reload();
   }, () => {});
 }
@@ -78,6 +81,8 @@ class Slices {
 function show(data, table, rows, later) {
   showHealth("store", data.store);
   showHealth("lock_store", data.lock_store);
+  showScope(data.scope);
+  showServers(data.servers);
   document.querySelector("[data-store-away]").hidden = data.store !== "away";
   if (!data.rows) return;
   for (const [name, value] of Object.entries(data.totals)) write(document.querySelector(`[data-total="${name}"]`), value);

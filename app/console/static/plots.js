@@ -1,5 +1,7 @@
 // Plots of one queue. They ask for new points while the page is open.
 
+import { showScope } from "./servers.js";
+
 const SECONDS_BETWEEN = 5;
 const COLOURS = ["--series-1", "--series-2", "--series-3", "--series-4"];
 const DASHES = [[], [6, 3], [2, 3], [8, 3, 2, 3]];
@@ -35,7 +37,8 @@ function start(root) {
     const answer = await fetch(root.dataset.plots).catch(() => null);
     document.querySelector("[data-connection]").hidden = answer !== null;
     if (!answer?.ok) return;
-    const newer = await answer.json();
+    const { scope, ...newer } = await answer.json();
+    showScope(scope);
     points = { ...points, ...newer };
     plots.forEach((plot, index) => {
       const series = newer[boxes[index].dataset.plot];
