@@ -1,10 +1,10 @@
 """What changes while a page is open, as server-sent events: the first has every row, the others those that have changed."""
 
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response, StreamingResponse
 
 from app.console.access import Context, CurrentVisitor, SignInNeeded, Visitor, current_visitor
@@ -15,6 +15,7 @@ from app.console.overview import browsable_rows, totals
 from app.console.servers import scope_note, server_list
 from app.domain.instant import SECOND
 from app.domain.refusals import BackendUnavailable, Forbidden, RateLimited
+from app.runtime.clock import Signal
 
 MAX_VIEWERS = 100
 """Open views of a process. Each has a connection, and refers to the rows that it was sent."""
@@ -26,24 +27,32 @@ router = APIRouter()
 _encode = msgspec.json.Encoder().encode
 
 
-@router.get("/console/live")
-async def stream_rows(request: Request, context: Context, visitor: CurrentVisitor) -> Response:
-    """Stream the rows of the overview until the browser goes away, its session ends or the server stops."""
+async def open_view(context: Context, _: CurrentVisitor) -> AsyncGenerator[Signal]:
+    """Register a view until its response has ended. Refuses with `RateLimited` if too many are open."""
     if context.activity.viewers >= MAX_VIEWERS:
         raise RateLimited("Too many pages of the console are open. Close one, or use another server.")
+    with context.activity.viewer(context.broker.clock) as signal:
+        yield signal
+
+
+@router.get("/console/live")
+async def stream_rows(
+    request: Request, context: Context, visitor: CurrentVisitor, signal: Annotated[Signal, Depends(open_view)]
+) -> Response:
+    """Stream the rows of the overview until the browser goes away, its session ends or the server stops."""
     headers = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
-    return StreamingResponse(_events(request, context, visitor), headers=headers, media_type="text/event-stream")
+    events = _events(request, context, visitor, signal)
+    return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
 
-async def _events(request: Request, context: ConsoleContext, visitor: Visitor) -> AsyncIterator[bytes]:
-    activity, sent = context.activity, dict[str, list[str]]()
+async def _events(request: Request, context: ConsoleContext, visitor: Visitor, signal: Signal) -> AsyncIterator[bytes]:
+    sent = dict[str, list[str]]()
     yield RETRY
-    with activity.viewer(context.broker.clock) as signal:
-        while not activity.is_closed:
-            yield _event(context, visitor, sent)
-            await signal.wait(2 * SAMPLE_SECONDS)
-            if await request.is_disconnected() or not await _may_stay(request):
-                return
+    while not context.activity.is_closed:
+        yield _event(context, visitor, sent)
+        await signal.wait(2 * SAMPLE_SECONDS)
+        if await request.is_disconnected() or not await _may_stay(request):
+            return
 
 
 async def _may_stay(request: Request) -> bool:

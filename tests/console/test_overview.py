@@ -134,6 +134,17 @@ async def test_while_the_store_is_away_the_last_figures_stay_and_the_page_says_s
 # ---- server-sent events -------------------------------------------------------------------------------------------------
 
 
+async def live(console: ConsoleServer, receive: Any, send: Any) -> None:
+    """Ask for the stream, and answer its messages until it ends."""
+    cookies = "; ".join(f"{name}={value}" for name, value in console.http.cookies.items())
+    scope = {
+        "type": "http", "method": "GET", "path": "/console/live", "query_string": b"", "state": {"request_id": "1"},
+        "headers": [(b"host", b"peeklock.test"), (b"cookie", cookies.encode())], "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
+        "server": ("peeklock.test", 80), "client": ("127.0.0.1", 1), "root_path": "", "raw_path": b"/console/live",
+    }  # fmt: skip
+    await console.application(scope, receive, send)
+
+
 async def events(console: ConsoleServer, wanted: int, between: Any) -> list[dict[str, Any]]:
     """Read this many events of the stream, and call `between` after each."""
     received: list[dict[str, Any]] = []
@@ -151,14 +162,7 @@ async def events(console: ConsoleServer, wanted: int, between: Any) -> list[dict
             if len(received) >= wanted:
                 sent.set()
 
-    cookies = "; ".join(f"{name}={value}" for name, value in console.http.cookies.items())
-    scope = {
-        "type": "http", "method": "GET", "path": "/console/live", "query_string": b"", "state": {"request_id": "1"},
-        "headers": [(b"host", b"peeklock.test"), (b"cookie", cookies.encode())], "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
-        "server": ("peeklock.test", 80), "client": ("127.0.0.1", 1), "root_path": "", "raw_path": b"/console/live",
-    }  # fmt: skip
-    task = asyncio.create_task(console.application(scope, receive, send))
-    await task
+    await live(console, receive, send)
     return received
 
 
@@ -236,4 +240,25 @@ async def test_a_server_has_a_limit_of_open_views(console: ConsoleServer) -> Non
         view.__enter__()
     assert (await console.get("/live")).status_code == 429
     views[0].__exit__(None, None, None)
+    assert console.activity.viewers == MAX_VIEWERS - 1
+
+
+async def test_requests_at_once_do_not_pass_the_limit_of_open_views(console: ConsoleServer) -> None:
+    views = [console.activity.viewer(console.api.clock) for _ in range(MAX_VIEWERS - 1)]
+    for view in views:
+        view.__enter__()
+    statuses, answered = list[int](), asyncio.Event()
+
+    async def receive() -> dict[str, Any]:
+        await answered.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+        if len(statuses) == 3:
+            answered.set()
+
+    await asyncio.gather(*(live(console, receive, send) for _ in range(3)))
+    assert sorted(statuses) == [200, 429, 429]
     assert console.activity.viewers == MAX_VIEWERS - 1
