@@ -17,6 +17,7 @@ from app.api.http.authorize import authorize
 from app.api.http.local_access import is_same_origin
 from app.console.context import ConsoleContext
 from app.console.forms import MAX_FIELD_BYTES, read_form
+from app.console.known_visitors import KnownVisitor
 from app.domain.access import ANONYMOUS, Principal, Right
 from app.domain.instant import to_seconds
 from app.domain.queue import is_valid_name
@@ -78,6 +79,8 @@ async def current_visitor(request: Request) -> Visitor:
     context = console_context(request)
     secret = session_secret(request)
     visitor = await _signed_in(context, secret) or await _anonymous(context, request, secret)
+    if secret is not None:
+        context.visitors.remember(secret, KnownVisitor(visitor.principal, visitor.is_signed_in))
     if request.method not in SAFE_METHODS:
         await check_token(request, visitor.secret)
     return visitor
@@ -157,6 +160,7 @@ async def _signed_in(context: ConsoleContext, secret: str | None) -> Visitor | N
     try:
         return Visitor(await context.sessions.find(secret), secret, is_signed_in=True)
     except Unauthenticated:
+        context.visitors.forget(secret)
         return None
 
 

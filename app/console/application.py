@@ -34,9 +34,11 @@ from app.console import (
     trail,
     transactions,
 )
-from app.console.access import SignInNeeded, console_context
+from app.console.access import SAFE_METHODS, SignInNeeded, console_context
 from app.console.context import ConsoleContext
 from app.console.forms import FormBodyLimit, fault_answer, wants_json
+from app.console.kept_forms import kept_form
+from app.console.known_visitors import KnownVisitors
 from app.console.pages import render
 from app.console.reporting import Reporting
 from app.console.signing_in import SIGN_IN
@@ -83,6 +85,7 @@ async def open_console(
         activity,
         Summaries(activity),
         statistics,
+        KnownVisitors(clock),
         context.long_poll_cap_seconds,
         context.max_request_bytes,
         context.request_budget,
@@ -130,21 +133,23 @@ async def _ask_to_sign_in(request: Request, _: Exception) -> Response:
 async def _show_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal | BackendUnavailable)
     status = 503 if isinstance(error, BackendUnavailable) else status_of(type(error))
-    return _error_page(request, status, str(error))
+    return await _error_page(request, status, str(error))
 
 
 async def _show_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = "The console has no such page." if error.status_code == 404 else str(error.detail)
-    return _error_page(request, error.status_code, detail)
+    return await _error_page(request, error.status_code, detail)
 
 
 async def _show_failure(request: Request, error: Exception) -> Response:
     log.error("unexpected error", path=request.url.path, request_id=request.state.request_id, exc_info=error)
-    return _error_page(request, 500, "Something went wrong here that should not have. The server's log has the cause.")
+    return await _error_page(
+        request, 500, "Something went wrong here that should not have. The server's log has the cause."
+    )
 
 
-def _error_page(request: Request, status: int, detail: str) -> Response:
+async def _error_page(request: Request, status: int, detail: str) -> Response:
     if wants_json(request):
         return fault_answer(status, detail)
     return render(
@@ -157,4 +162,6 @@ def _error_page(request: Request, status: int, detail: str) -> Response:
         title=TITLES.get(status, "Refused"),
         detail=detail,
         request_id=request.state.request_id,
+        is_page=request.method in SAFE_METHODS,
+        kept=await kept_form(request),
     )

@@ -8,6 +8,7 @@ from app.broker.broker import Broker
 from app.broker.keys import Authenticator
 from app.broker.sessions import Sessions
 from app.console.activity import Activity
+from app.console.known_visitors import KnownVisitors
 from app.console.summaries import Summaries
 from app.runtime.byte_budget import ByteBudget
 
@@ -28,6 +29,7 @@ class ConsoleContext:
     activity: Activity
     summaries: Summaries
     statistics: QueueStatistics
+    visitors: KnownVisitors
     time_limit_seconds: float
     max_request_bytes: int
     request_budget: ByteBudget

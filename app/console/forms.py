@@ -76,8 +76,8 @@ def faults_of(refusal: Refusal) -> dict[str, str]:
 
 
 def wants_json(request: Request) -> bool:
-    """Return whether a script of a page has sent the form, and not the browser."""
-    return request.headers.get("accept") == "application/json"
+    """Return whether a script of a page has sent the form, and not the browser. It may take other answers as pages."""
+    return request.headers.get("accept", "").startswith("application/json")
 
 
 def fault_answer(status: int, detail: str) -> JSONResponse:

@@ -59,6 +59,7 @@ async def sign_out(context: Context, visitor: CurrentVisitor) -> Response:
     """End the session, in the server as well as in the browser."""
     if context.sessions is not None:
         await context.sessions.sign_out(visitor.secret)
+        context.visitors.forget(visitor.secret)
     response = RedirectResponse(SIGN_IN, 303)
     delete_session_cookie(response)
     return response

@@ -20,6 +20,7 @@ from app.console.access import COOKIE, csrf_token
 from app.console.activity import SAMPLE_SECONDS, Activity
 from app.console.application import build_console
 from app.console.context import ConsoleContext
+from app.console.known_visitors import KnownVisitors
 from app.console.summaries import Summaries
 from app.locks.memory_server_directory import MemoryServerDirectory
 from tests.api.api_server import MAX_REQUEST_BYTES, MAX_WAIT, ApiServer, open_api_server
@@ -46,6 +47,7 @@ class ConsoleServer:
             self.activity,
             Summaries(self.activity),
             QueueStatistics(api.broker.store.queues, api.broker.lock_store, self.activity, api.clock),
+            KnownVisitors(api.clock),
             MAX_WAIT,
             MAX_REQUEST_BYTES,
             api.request_budget,
