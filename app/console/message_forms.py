@@ -23,7 +23,7 @@ from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import DEFAULT_PRIORITY, Message, Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import BackendUnavailable, InvalidRequest, QueueNotFound, Refusal, invalid_at
+from app.domain.refusals import InvalidRequest, QueueNotFound, Refusal, invalid_at
 from app.domain.sending import NewMessage
 from app.wire.messages import EditMessage
 from app.wire.properties import decode_properties, encode_properties
@@ -68,8 +68,8 @@ async def send_message(page: CurrentPage, queue: str) -> Response:
         receipt = await _send(page, found, new_message_of(fields), fields)
     except QueueNotFound:
         raise
-    except (Refusal, BackendUnavailable) as error:
-        return _send_form(page, queue, fields, error)
+    except Refusal as refusal:
+        return _send_form(page, queue, fields, refusal)
     is_here = found.settings.forward_to is None and page.visitor.may(Right.BROWSE, queue)
     sent = f"/messages/{receipt.sequence_number}" if is_here else f"/send?sent={receipt.sequence_number}"
     return RedirectResponse(f"/console/queues/{queue}{sent}", 303)
@@ -170,10 +170,10 @@ async def _read(page: PageRequest, queue: str, sequence_number: str) -> Message:
 
 
 def _send_form(
-    page: PageRequest, queue: str, fields: Mapping[str, str], error: Refusal | BackendUnavailable | None = None
+    page: PageRequest, queue: str, fields: Mapping[str, str], refusal: Refusal | None = None
 ) -> HTMLResponse:
     values: dict[str, Any] = {"fields": fields, "sent_fields": SENT_FIELDS, "sent": page.query("sent")}
-    return _form(page, "send.html", queue, error, tab="send", **values)
+    return _form(page, "send.html", queue, refusal, tab="send", **values)
 
 
 def _edit_form(
@@ -182,13 +182,8 @@ def _edit_form(
     return _form(page, "edit.html", queue, refusal, tab="messages", fields=fields, message=message)
 
 
-def _form(
-    page: PageRequest, template: str, queue: str, error: Refusal | BackendUnavailable | None, **values: Any
-) -> HTMLResponse:
+def _form(page: PageRequest, template: str, queue: str, refusal: Refusal | None, **values: Any) -> HTMLResponse:
     """Show a form, with what is wrong with it."""
-    status, faults = 200, dict[str, str]()
-    if isinstance(error, BackendUnavailable):
-        status, faults = 503, {"": f"{error} Nothing that you have typed is lost: send it again later."}
-    elif error is not None:
-        status, faults = 422 if isinstance(error, InvalidRequest) else status_of(type(error)), faults_of(error)
+    status = 200 if refusal is None else 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))
+    faults = faults_of(refusal) if refusal else {}
     return page.render(template, status, name=queue, faults=faults, **values)

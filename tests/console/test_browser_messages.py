@@ -116,23 +116,3 @@ async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
 
 
 ACTIONS = ("redrive", "purge", "restore")
-
-
-SUBMIT_TWICE = """() => {
-  const sent = [];
-  document.addEventListener("submit", (event) => {
-    sent.push(!event.defaultPrevented);
-    event.preventDefault();
-  });
-  const form = document.querySelector("form.sheet");
-  form.requestSubmit();
-  form.requestSubmit();
-  return sent;
-}"""
-
-
-async def test_the_second_click_of_a_double_click_sends_nothing(server: PeeklockProcess, call: Call) -> None:
-    call("PUT", QUEUE)
-    async with open_browser() as browser, open_screen(browser, server.url) as screen:
-        page = await screen.open(f"{QUEUE}/send")
-        assert await page.evaluate(SUBMIT_TWICE) == [True, False]

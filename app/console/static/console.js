@@ -1,9 +1,8 @@
 // What every page does: times in the zone of the reader, theme, keyboard, dialogs, copies.
+import { sendForms } from "./forms.js";
 import { awaitFirstQueue, followRows } from "./live.js";
 import { drawSparks } from "./sparkline.js";
 import { showLocalTimes } from "./times.js";
-
-const DOUBLE_CLICK_MS = 1000;
 
 function switchTheme() {
   const root = document.documentElement;
@@ -33,14 +32,6 @@ document.addEventListener("click", (event) => {
   else if (button.dataset.dialog) open(button.dataset.dialog);
   else if (button.dataset.copy) copy(button);
   else if ("close" in button.dataset) button.closest("dialog").close();
-});
-
-// The second click of a double click would make a second key, or show that a message is cancelled already.
-document.addEventListener("submit", (event) => {
-  const form = event.target;
-  if (form.method !== "post" || "steps" in form.dataset) return;
-  if (event.timeStamp - (form.dataset.sentAt ?? -Infinity) < DOUBLE_CLICK_MS) event.preventDefault();
-  else form.dataset.sentAt = event.timeStamp;
 });
 
 // ---- keyboard ---------------------------------------------------------------------------------------------------------
@@ -112,6 +103,7 @@ function refresh(root) {
 }
 
 refresh(document);
+sendForms(refresh);
 if (document.querySelector("[data-retry]")) setTimeout(() => location.reload(), 5000);
 const table = document.querySelector("[data-live]");
 if (table) followRows(table);
