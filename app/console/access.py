@@ -21,7 +21,7 @@ from app.console.known_visitors import KnownVisitor
 from app.domain.access import ANONYMOUS, Principal, Right
 from app.domain.instant import to_seconds
 from app.domain.queue import is_valid_name
-from app.domain.refusals import Forbidden, NotFound, Unauthenticated
+from app.domain.refusals import Forbidden, NotFound, StoreUnavailable, Unauthenticated
 from app.domain.session import SESSION_BYTES, SESSION_DURATION
 
 COOKIE, SECURE_COOKIE = "peeklock_session", "__Host-peeklock_session"
@@ -78,16 +78,42 @@ async def current_visitor(request: Request) -> Visitor:
     """
     context = console_context(request)
     secret = session_secret(request)
-    visitor = await _signed_in(context, secret) or await _anonymous(context, request, secret)
-    if secret is not None:
-        context.visitors.remember(secret, KnownVisitor(visitor.principal, visitor.is_signed_in))
+    try:
+        visitor = await _signed_in(context, secret) or await _anonymous(context, request, secret)
+    except SignInNeeded:
+        if secret is not None:
+            context.visitors.forget(secret)
+        raise
+    context.visitors.remember(visitor.secret, KnownVisitor(visitor.principal, visitor.is_signed_in))
     if request.method not in SAFE_METHODS:
         await check_token(request, visitor.secret)
     return visitor
 
 
+def known_visitor(request: Request) -> Visitor | None:
+    """Return the visitor as the database has last described them, None if this process does not know them."""
+    context, secret = console_context(request), session_secret(request)
+    known = None if secret is None else context.visitors.find(secret)
+    if secret is None or known is None:
+        return None
+    if not known.is_signed_in and context.policy.origin_violation(request.headers.raw):
+        return None
+    return Visitor(known.principal, secret, known.is_signed_in)
+
+
+async def current_or_known_visitor(request: Request) -> Visitor:
+    """Return who looks at figures that are in memory: as `current_visitor`, or while the database is away as last known."""
+    try:
+        return await current_visitor(request)
+    except StoreUnavailable:
+        if (visitor := known_visitor(request)) is None:
+            raise
+        return visitor
+
+
 Context: TypeAlias = Annotated[ConsoleContext, Depends(console_context)]
 CurrentVisitor: TypeAlias = Annotated[Visitor, Depends(current_visitor)]
+KnownVisitorToo: TypeAlias = Annotated[Visitor, Depends(current_or_known_visitor)]
 
 
 def needs(right: Right, parameter: str | None = None, kind: str = "queue") -> Callable[..., Awaitable[None]]:
@@ -160,7 +186,6 @@ async def _signed_in(context: ConsoleContext, secret: str | None) -> Visitor | N
     try:
         return Visitor(await context.sessions.find(secret), secret, is_signed_in=True)
     except Unauthenticated:
-        context.visitors.forget(secret)
         return None
 
 

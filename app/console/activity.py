@@ -16,7 +16,7 @@ from app.broker.ports.server_directory import MAX_WINDOWS, WINDOW_SECONDS
 from app.broker.queues import QueueWithCounts
 from app.console.latency import KINDS, NOT_KNOWN, Kind, Latencies, averages
 from app.domain.attention import Trend
-from app.domain.instant import Duration, from_seconds
+from app.domain.instant import Duration, Instant, from_seconds
 from app.domain.message import Message
 from app.domain.settlement import Settlement
 from app.runtime.clock import Clock, Signal
@@ -106,6 +106,7 @@ class Activity(Counters):
         self._counters = counters
         self.server = server
         self._latencies = Latencies(clock)
+        self._clock = clock
         self._events: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._windows: deque[tuple[Counts, bool]] = deque(maxlen=MAX_WINDOWS)
         """The counts of windows that no sample has yet, and whether they are those of this server alone."""
@@ -118,6 +119,8 @@ class Activity(Counters):
         self.snapshot = MetricsSnapshot(None, "none")
         self.queues: Sequence[QueueWithCounts] = ()
         """The queues as the store has last answered."""
+        self.read_at: Instant | None = None
+        """When that was, None before the first answer."""
         self.number: int = 0
         """The number of samples so far."""
         self.is_closed = False
@@ -153,6 +156,8 @@ class Activity(Counters):
         self.snapshot = await statistics.snapshot()
         if self.snapshot.queues is not None:
             self.queues = self.snapshot.queues
+            if not self.snapshot.is_slow:
+                self.read_at = self._clock.now()
 
     async def report(self, directory: ServerDirectory) -> float:
         """Hand over what has happened here, and read what has happened at all servers. Return the seconds to the next report."""

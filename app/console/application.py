@@ -34,7 +34,7 @@ from app.console import (
     trail,
     transactions,
 )
-from app.console.access import SAFE_METHODS, SignInNeeded, console_context
+from app.console.access import SAFE_METHODS, SignInNeeded, console_context, known_visitor
 from app.console.context import ConsoleContext
 from app.console.forms import FormBodyLimit, fault_answer, wants_json
 from app.console.kept_forms import kept_form
@@ -43,7 +43,7 @@ from app.console.pages import render
 from app.console.reporting import Reporting
 from app.console.signing_in import SIGN_IN
 from app.console.summaries import Summaries
-from app.domain.refusals import BackendUnavailable, Refusal
+from app.domain.refusals import BackendUnavailable, Refusal, StoreUnavailable
 
 PREFIX = "/console"
 ROUTERS = (
@@ -64,6 +64,7 @@ ROUTERS = (
     keys.router,
 )
 MIN_COMPRESSED_BYTES = 1024
+STORE_AWAY = "The database does not answer"
 
 log = structlog.get_logger("peeklock.console")
 
@@ -132,8 +133,9 @@ async def _ask_to_sign_in(request: Request, _: Exception) -> Response:
 
 async def _show_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal | BackendUnavailable)
-    status = 503 if isinstance(error, BackendUnavailable) else status_of(type(error))
-    return await _error_page(request, status, str(error))
+    if isinstance(error, Refusal):
+        return await _error_page(request, status_of(type(error)), str(error))
+    return await _error_page(request, 503, str(error), STORE_AWAY if isinstance(error, StoreUnavailable) else None)
 
 
 async def _show_http_error(request: Request, error: Exception) -> Response:
@@ -149,19 +151,21 @@ async def _show_failure(request: Request, error: Exception) -> Response:
     )
 
 
-async def _error_page(request: Request, status: int, detail: str) -> Response:
+async def _error_page(request: Request, status: int, detail: str, title: str | None = None) -> Response:
     if wants_json(request):
         return fault_answer(status, detail)
+    context = console_context(request)
     return render(
         request,
-        console_context(request),
-        None,
+        context,
+        known_visitor(request),
         "error.html",
         status,
         code=status,
-        title=TITLES.get(status, "Refused"),
+        title=title or TITLES.get(status, "Refused"),
         detail=detail,
         request_id=request.state.request_id,
         is_page=request.method in SAFE_METHODS,
+        has_figures=title == STORE_AWAY and context.activity.read_at is not None,
         kept=await kept_form(request),
     )

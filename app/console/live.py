@@ -7,10 +7,10 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response, StreamingResponse
 
-from app.console.access import Context, CurrentVisitor, SignInNeeded, Visitor, current_visitor
+from app.console.access import Context, KnownVisitorToo, SignInNeeded, Visitor, current_or_known_visitor
 from app.console.activity import SAMPLE_SECONDS
 from app.console.context import ConsoleContext
-from app.console.formats import format_number, format_rate
+from app.console.formats import format_duration, format_number, format_rate
 from app.console.overview import browsable_rows, totals
 from app.console.servers import scope_note, server_list
 from app.domain.instant import SECOND
@@ -27,7 +27,7 @@ router = APIRouter()
 _encode = msgspec.json.Encoder().encode
 
 
-async def open_view(context: Context, _: CurrentVisitor) -> AsyncGenerator[Signal]:
+async def open_view(context: Context, _: KnownVisitorToo) -> AsyncGenerator[Signal]:
     """Register a view until its response has ended. Refuses with `RateLimited` if too many are open."""
     if context.activity.viewers >= MAX_VIEWERS:
         raise RateLimited("Too many pages of the console are open. Close one, or use another server.")
@@ -37,7 +37,7 @@ async def open_view(context: Context, _: CurrentVisitor) -> AsyncGenerator[Signa
 
 @router.get("/console/live")
 async def stream_rows(
-    request: Request, context: Context, visitor: CurrentVisitor, signal: Annotated[Signal, Depends(open_view)]
+    request: Request, context: Context, visitor: KnownVisitorToo, signal: Annotated[Signal, Depends(open_view)]
 ) -> Response:
     """Stream the rows of the overview until the browser goes away, its session ends or the server stops."""
     headers = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
@@ -58,7 +58,7 @@ async def _events(request: Request, context: ConsoleContext, visitor: Visitor, s
 async def _may_stay(request: Request) -> bool:
     """Return whether the visitor could open the view now: a session ends at the sign-out and with its key."""
     try:
-        await current_visitor(request)
+        await current_or_known_visitor(request)
     except (SignInNeeded, Forbidden):
         return False
     except BackendUnavailable:
@@ -77,6 +77,8 @@ def _event(context: ConsoleContext, visitor: Visitor, sent: dict[str, list[str]]
         "scope": scope_note(context.activity),
         "servers": server_list(context.activity),
     }
+    if snapshot.queues is None and context.activity.read_at is not None:
+        data["age"] = format_duration(context.broker.clock.now() - context.activity.read_at)
     if snapshot.queues is not None:
         rows = browsable_rows(context, visitor)
         current = {row.name: context.summaries.cells(row.name) for row in rows}

@@ -6,16 +6,19 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
-from app.console.access import Context, CurrentVisitor, Visitor
+from app.console.access import Context, KnownVisitorToo, Visitor
 from app.console.context import ConsoleContext
 from app.console.pages import render
 from app.console.servers import server_list
 from app.console.summaries import QueueSummary
 from app.domain.access import Right
 from app.domain.attention import Concern
+from app.domain.refusals import StoreUnavailable
 
 MAX_ROWS = 1000
 """Rows of a page; a filter by name finds the others."""
+
+NOT_READ = "The database has not answered since this server process started."
 
 router = APIRouter()
 
@@ -41,10 +44,12 @@ SORT_KEYS: dict[str, Callable[[QueueSummary], Any]] = {
 
 @router.get("/console")
 async def show_overview(
-    request: Request, context: Context, visitor: CurrentVisitor, sort: str = "attention", find: str = ""
+    request: Request, context: Context, visitor: KnownVisitorToo, sort: str = "attention", find: str = ""
 ) -> HTMLResponse:
-    """Show the queues that the visitor may browse."""
+    """Show the queues that the visitor may browse, while the database is away as they were last known."""
     await context.activity.refresh(context.statistics)
+    if context.activity.read_at is None:
+        raise StoreUnavailable(NOT_READ)
     rows = browsable_rows(context, visitor)
     found = sorted_rows([row for row in rows if find.lower() in row.name.lower()], sort)
     return render(
@@ -60,6 +65,7 @@ async def show_overview(
         find=find,
         totals=totals(rows),
         servers=server_list(context.activity),
+        age=context.broker.clock.now() - context.activity.read_at,
     )
 
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.console.browser import TIMEOUT_MS, open_browser, open_screen
+from tests.console.browser import TIMEOUT_MS, faults_of_accessibility, open_browser, open_screen
 from tests.databases import RunResources
 from tests.faults.proxies import FaultyProxy
 from tests.peeklock_process import PeeklockProcess
@@ -154,18 +154,58 @@ async def keep_a_page_open(browser: Any, process: PeeklockProcess, proxy: Faulty
         async with open_screen(browser, process.url) as screen:
             page = await screen.open()
             await expect(page.locator("tr[data-row=orders]")).to_be_visible()
-            away = page.locator("[data-store-away]")
-            await expect(away).to_be_hidden()
-            proxy.is_closed = True
-            proxy.cut()
-            await expect(away).to_be_visible(timeout=TIMEOUT_MS)
-            await expect(page.locator("tr[data-row=orders]")).to_be_visible()
-            response = await page.goto(f"{process.url}/console/queues/orders")
-            assert response is not None
-            assert response.status == 503
-            await expect(page.get_by_text("This page loads again every five seconds.")).to_be_visible()
+            await expect(page.locator("[data-store-away]")).to_be_hidden()
+            await expect(page.locator("[data-old]")).to_be_hidden()
+            await page.goto(f"{process.url}/console/queues/orders/settings")
+            await page.locator("#description").fill("typed")
+            plain = await browser.new_context(java_script_enabled=False)
+            other = await plain.new_page()
+            await other.goto(f"{process.url}/console/queues/orders/send")
+            await other.locator("#body").fill('"typed without script"')
+            await take_away(proxy)
+            await send_in_vain(page, other)
+            live = await page.context.new_page()
+            await live.goto(f"{process.url}/console")
+            await look_at_figures_in_memory(live)
+            lost = await page.context.new_page()
+            await lost.goto(f"{process.url}/console/queues/orders/messages?state=available#main")
+            await expect(lost.get_by_text("opens automatically")).to_be_visible()
             proxy.is_closed = False
-            await expect(page.get_by_role("heading", name="orders")).to_be_visible(timeout=TIMEOUT_MS)
-            await screen.open()
-            await expect(away).to_be_hidden(timeout=TIMEOUT_MS)
-            screen.faults.clear()  # the browser reports the answer 503
+            await expect(lost.get_by_role("link", name="1", exact=True)).to_be_visible(timeout=TIMEOUT_MS)
+            assert lost.url.endswith("/messages?state=available#main")
+            await expect(live.locator("[data-old]")).to_be_hidden(timeout=TIMEOUT_MS)
+            await expect(live.locator("[data-store-away]")).to_be_hidden()
+            await page.get_by_role("button", name="Try again").click()
+            await expect(page.get_by_text("This is what changes")).to_be_visible(timeout=TIMEOUT_MS)
+            await other.get_by_role("button", name="Try again").click()
+            await expect(other.get_by_text("typed without script").first).to_be_visible(timeout=TIMEOUT_MS)
+            await plain.close()
+            screen.faults.clear()  # the browser reports the answers 503
+
+
+async def take_away(proxy: FaultyProxy) -> None:
+    """Let the database answer no more."""
+    proxy.is_closed = True
+    proxy.cut()
+
+
+async def send_in_vain(page: Page, other: Page) -> None:
+    """Send a form with a script and one without while the database is away. Both keep what was typed."""
+    await page.get_by_role("button", name="Preview the change").click()
+    await expect(page.locator("[data-refused]")).to_contain_text(
+        "Nothing that you have typed is lost.", timeout=TIMEOUT_MS
+    )
+    await expect(page.locator("#description")).to_have_value("typed")
+    await other.get_by_role("button", name="Send").click()
+    await expect(other.get_by_text("Nothing that you have typed is lost:")).to_be_visible(timeout=TIMEOUT_MS)
+    await expect(other.get_by_text('"typed without script"')).to_be_visible()
+
+
+async def look_at_figures_in_memory(page: Page) -> None:
+    """The overview that is loaded now shows the last known figures with their age."""
+    await expect(page.locator("[data-old]")).to_contain_text("Last known figures")
+    await expect(page.locator("[data-store-away]")).to_be_visible()
+    await expect(page.locator("tr[data-row=orders]")).to_be_visible()
+    age = await page.locator("[data-age]").inner_text()
+    await expect(page.locator("[data-age]")).not_to_have_text(age, timeout=TIMEOUT_MS)
+    assert await faults_of_accessibility(page) == []

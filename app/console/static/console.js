@@ -1,6 +1,6 @@
 // What every page does: times in the zone of the reader, theme, keyboard, dialogs, copies.
 import { sendForms } from "./forms.js";
-import { awaitFirstQueue, followRows } from "./live.js";
+import { awaitAnswer, awaitFirstQueue, followRows } from "./live.js";
 import { drawSparks } from "./sparkline.js";
 import { showLocalTimes } from "./times.js";
 
@@ -104,7 +104,7 @@ function refresh(root) {
 
 refresh(document);
 sendForms(refresh);
-if (document.querySelector("[data-retry]")) setTimeout(() => location.reload(), 5000);
+if (document.querySelector("[data-retry]")) awaitAnswer();
 const table = document.querySelector("[data-live]");
 if (table) followRows(table);
 else if (document.querySelector("[data-no-queue]")) awaitFirstQueue();

@@ -27,6 +27,15 @@ export function awaitFirstQueue() {
   }, () => {});
 }
 
+// Opens the page again once the server answers it. Its address stays.
+export function awaitAnswer() {
+  setTimeout(async () => {
+    const answer = await fetch(location.href).catch(() => null);
+    if (answer && answer.status !== 503) location.reload();
+    else awaitAnswer();
+  }, RETRY_MS);
+}
+
 // Passes on each event, and whether the stream is connected. A browser asks again after a lost connection. It gives up after
 // an answer that is no stream, as from a proxy without a server, so this function asks then.
 function follow(onData, onConnection) {
@@ -83,7 +92,8 @@ function show(data, table, rows, later) {
   showHealth("lock_store", data.lock_store);
   showScope(data.scope);
   showServers(data.servers);
-  document.querySelector("[data-store-away]").hidden = data.store !== "away";
+  for (const mark of document.querySelectorAll("[data-store-away], [data-old]")) mark.hidden = data.store !== "away";
+  if (data.age) write(document.querySelector("[data-age]"), data.age);
   if (!data.rows) return;
   for (const [name, value] of Object.entries(data.totals)) write(document.querySelector(`[data-total="${name}"]`), value);
   for (const [name, cells] of Object.entries(data.rows)) {
