@@ -24,6 +24,9 @@ MEANINGS: Mapping[Right, str] = {
 }
 """The rights, in the order of the form."""
 
+MAX_LIVE = 100
+"""Keys on the page that work now, the oldest first. A part of a principal finds the others."""
+
 MAX_ENDED = 50
 """Keys on the page that have ended, the newest first."""
 
@@ -117,19 +120,22 @@ async def _page(
     made: NewApiKey | None = None,
     refusal: Refusal | None = None,
 ) -> HTMLResponse:
-    keys, now = await page.context.broker.keys.list_all(), await page.context.broker.store_clock.now()
+    now, find = await page.context.broker.store_clock.now(), page.query("find").lower()
+    keys = [key for key in await page.context.broker.keys.list_all() if find in key.principal.lower()]
     live = [key for key in keys if key.is_live(now)]
     ended = [key for key in reversed(keys) if not key.is_live(now)][:MAX_ENDED]
     status = 200 if refusal is None else 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))
     return page.render(
         "keys.html",
         status,
-        keys=KeyList(live, ended),
+        keys=KeyList(live[:MAX_LIVE], ended),
+        live_count=len(live),
         made=made,
         fields=fields,
         faults=_faults(refusal),
         rights=MEANINGS,
         name=page.query("name"),
+        find=page.query("find"),
         own_id=page.visitor.principal.key_id,
     )
 

@@ -6,7 +6,9 @@ import re
 import httpx
 import pytest
 
-from app.domain.access import Right
+from app.broker.keys import create_key
+from app.console.keys import MAX_LIVE
+from app.domain.access import Grant, Right
 from tests.console.console_server import ConsoleServer, token_of
 
 PAGE = "/keys"
@@ -136,3 +138,20 @@ async def test_only_who_may_manage_everything_sees_or_makes_keys(
     for path in (PAGE, f"{PAGE}/1/revoke"):
         fields = {"csrf_token": token_of(page), **FIELDS}
         assert (await console_with_keys.http.post(f"/console{path}", data=fields)).status_code == 403
+
+
+async def test_the_list_is_bounded_and_a_principal_finds_the_others(console: ConsoleServer) -> None:
+    store, clock = console.api.broker.store.keys, console.api.clock
+    for number in range(MAX_LIVE + 1):
+        grant = Grant(frozenset({Right.SEND}), ("*",))
+        await create_key(store, f"shop-{number:03d}", grant, clock.now())
+        await clock.advance(0.001)
+    page = (await console.get(PAGE)).text
+    assert page.count("/revoke") == MAX_LIVE
+    assert f"The first {MAX_LIVE} of {MAX_LIVE + 1} keys are shown." in page
+    found = (await console.get(f"{PAGE}?find=SHOP-{MAX_LIVE}")).text
+    assert (found.count("/revoke"), "are shown" in found) == (1, False)
+    assert f"shop-{MAX_LIVE}" in found
+    hostile = (await console.get(f"{PAGE}?find=<script>")).text
+    assert "No key that works now has" in hostile
+    assert "<script>" not in hostile.replace("<script src", "")
