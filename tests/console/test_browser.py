@@ -15,6 +15,8 @@ from tests.peeklock_process import PeeklockProcess
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 MAX_FIRST_PAINT_BYTES = 100 << 10
+IS_LAID_OUT = "(element) => element.checkVisibility({contentVisibilityAuto: true})"
+IS_DRAWN = "(canvas) => canvas.getContext('2d').getImageData(0, 0, 120, 24).data.some(Boolean)"
 
 
 PATHS = (
@@ -196,6 +198,12 @@ async def test_the_first_paint_of_500_queues_is_light_and_updates_are_short(
         page = await screen.open()
         await page.wait_for_selector("tr[data-row=queue-499]")
         assert 0 < sum(weights) <= MAX_FIRST_PAINT_BYTES
+        last = page.locator("tr[data-row=queue-499]")
+        assert not await last.evaluate(IS_LAID_OUT)
+        assert not await last.locator("canvas").evaluate(IS_DRAWN)
+        await last.scroll_into_view_if_needed()
+        await page.wait_for_function(f"({IS_LAID_OUT})(document.querySelector('tr[data-row=queue-499]'))")
+        await page.wait_for_function(f"({IS_DRAWN})(document.querySelector('tr[data-row=queue-499] canvas'))")
         for number in range(0, 500, 5):
             call("POST", f"/queues/queue-{number:03d}/messages", body=1)
         await expect(available(page, "queue-495")).to_have_text("1", timeout=TIMEOUT_MS)

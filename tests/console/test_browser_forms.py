@@ -1,4 +1,4 @@
-"""Forms in a real browser: what was typed stays in the form, whatever the server answers, and can be sent again."""
+"""Forms in a real browser: what was typed stays in the form after every refusal, and can be sent again."""
 
 from __future__ import annotations
 

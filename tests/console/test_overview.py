@@ -10,6 +10,7 @@ import pytest
 from app.broker.sessions import CACHE_SECONDS
 from app.console.activity import RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
 from app.console.live import MAX_VIEWERS
+from app.console.overview import ROWS_OF_A_PART, rendered_parts
 from app.domain.access import Right
 from app.domain.refusals import StoreUnavailable
 from tests.console.console_server import ConsoleServer
@@ -110,6 +111,25 @@ async def test_an_unknown_order_and_hostile_text_are_harmless(console: ConsoleSe
     page = await console.page(f"?sort={HOSTILE}&find={HOSTILE}")
     assert HOSTILE not in page
     assert "No queue has" in page
+
+
+async def test_other_requests_are_served_while_many_rows_are_rendered(console: ConsoleServer) -> None:
+    for number in range(2 * ROWS_OF_A_PART + 1):
+        await console.api.request("PUT", f"/queues/queue-{number:03d}", {})
+    page = await console.page()
+    assert page.partition("data-live")[2].count("<tbody>") == 3
+    assert names(page) == [f"queue-{number:03d}" for number in range(2 * ROWS_OF_A_PART + 1)]
+    served = list[int]()
+
+    async def other() -> None:
+        while True:
+            served.append(len(served))
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    assert len(await rendered_parts(console.context.summaries.rows())) == 3
+    task.cancel()
+    assert len(served) == 3
 
 
 async def test_an_empty_server_says_how_to_begin(console: ConsoleServer) -> None:

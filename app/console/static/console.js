@@ -85,6 +85,7 @@ function filterRows() {
     row.hidden = !row.dataset.row.toLowerCase().includes(wanted);
     if (!row.hidden) shown += 1;
   }
+  for (const part of document.querySelectorAll("[data-live] tbody")) part.hidden = !part.querySelector("tr:not([hidden])");
   const found = document.querySelector("[data-found]");
   if (found) found.textContent = `${shown.toLocaleString("en")} queue${shown === 1 ? "" : "s"}`;
   const address = new URL(location);

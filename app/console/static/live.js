@@ -8,8 +8,7 @@ const SLICE_MS = 6;
 const RETRY_MS = 5000;
 
 export function followRows(table) {
-  const body = table.tBodies[0];
-  const rows = new Map([...body.rows].map((row) => [row.dataset.row, row]));
+  const rows = new Map([...table.querySelectorAll("tr[data-row]")].map((row) => [row.dataset.row, row]));
   const later = new Slices((name, cells) => showRow(rows.get(name), cells));
   let lastAt = Date.now();
   follow((data) => {
@@ -128,7 +127,7 @@ function showNewRows(table, rows, changed) {
     const link = row.querySelector("a");
     link.href = `/console/queues/${encodeURIComponent(name)}`;
     link.textContent = name;
-    table.tBodies[0].append(row);
+    [...table.tBodies].at(-1).append(row);
     rows.set(name, row);
     showRow(row, cells);
   }
