@@ -133,6 +133,7 @@ async def test_other_pages_say_what_still_works(console_with_keys: ConsoleServer
     assert AWAY in response.text
     assert "The database does not answer" in response.text
     assert "the last known figures of the queues" in response.text
+    assert "The figures are the last known ones." not in response.text
     assert '<meta http-equiv="refresh" content="5">' in response.text
 
 
