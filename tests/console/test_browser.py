@@ -202,8 +202,8 @@ async def test_the_first_paint_of_500_queues_is_light_and_updates_are_short(
         assert not await last.evaluate(IS_LAID_OUT)
         assert not await last.locator("canvas").evaluate(IS_DRAWN)
         await last.scroll_into_view_if_needed()
-        await page.wait_for_function(f"({IS_LAID_OUT})(document.querySelector('tr[data-row=queue-499]'))")
-        await page.wait_for_function(f"({IS_DRAWN})(document.querySelector('tr[data-row=queue-499] canvas'))")
+        await page.wait_for_function(IS_LAID_OUT, arg=await last.element_handle())
+        await page.wait_for_function(IS_DRAWN, arg=await last.locator("canvas").element_handle())
         for number in range(0, 500, 5):
             call("POST", f"/queues/queue-{number:03d}/messages", body=1)
         await expect(available(page, "queue-495")).to_have_text("1", timeout=TIMEOUT_MS)
