@@ -25,10 +25,16 @@ KEY = "pk_" + "made-for-this-test" * 2
 DATABASES = {"sqlite": "sqlite_url", "postgresql": "postgres_url", "mariadb": "mariadb_url"}
 """The fixture that provides a database of each engine."""
 
-FULL_RUN = (list(HypothesisTestMode), 25)
-"""The examples of the document, every limit of its schemas from both sides, and 25 random requests per operation."""
-SHORT_RUN = ([HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING], 4)
-"""A number that fits into a run. A request beyond a limit is refused before it reaches a database."""
+MODES = {
+    "sqlite": list(HypothesisTestMode),
+    "postgresql": [HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING],
+    "mariadb": [HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING],
+}
+"""The examples of the document, every limit of its schemas from both sides, and random requests. A request beyond a limit is
+refused before it reaches a database, so one engine is enough for limits.
+"""
+RANDOM_REQUESTS, NIGHTLY_RANDOM_REQUESTS = 4, 25
+"""For each operation."""
 
 SKIPPED_CHECKS = [
     positive_data_acceptance,  # a schema cannot express which cursors, tags and filters are valid
@@ -47,7 +53,10 @@ SETTINGS = settings(
 OPERATIONS = [found["operationId"] for methods in openapi_document()["paths"].values() for found in methods.values()]
 
 
-@pytest.fixture(scope="module", params=list(DATABASES))
+@pytest.fixture(
+    scope="module",
+    params=["sqlite", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("postgresql", "mariadb"))],
+)
 def store(request: pytest.FixtureRequest) -> str:
     """The engine of the database."""
     return request.param
@@ -74,7 +83,7 @@ def document() -> BaseSchema:
 def test_no_request_finds_a_bug_or_a_broken_promise(
     operation: str, document: BaseSchema, server: PeeklockServer, store: str, pytestconfig: pytest.Config
 ) -> None:
-    modes, examples = FULL_RUN if store == "sqlite" or pytestconfig.getoption("--nightly") else SHORT_RUN
+    examples = NIGHTLY_RANDOM_REQUESTS if pytestconfig.getoption("--nightly") else RANDOM_REQUESTS
 
     def is_answered_well(case: schemathesis.Case) -> None:
         case.call_and_validate(
@@ -88,7 +97,7 @@ def test_no_request_finds_a_bug_or_a_broken_promise(
         operation=document.find_operation_by_id(operation),
         test_func=is_answered_well,
         config=HypothesisTestConfig(
-            modes=modes,
+            modes=MODES[store],
             settings=settings(SETTINGS, max_examples=examples),
             project=document.config,
         ),

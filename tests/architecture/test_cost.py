@@ -66,7 +66,7 @@ def seconds(work: Callable[[Any], object], given: Any) -> float:
 
 
 def cost_growth(work: Callable[[Any], object], make: Maker) -> float:
-    """How many times more work a larger input is, at the lesser of two sizes: where caches end, it may look like more."""
+    """How many times more work a larger input is, at the best of three sizes: where caches end, it may look like more."""
     gc.disable()
     try:
         size = 64
@@ -75,7 +75,7 @@ def cost_growth(work: Callable[[Any], object], make: Maker) -> float:
                 return 0.0  # half a million characters cost less than can be measured
             size *= 2
         least = float("inf")
-        for base in (size, 2 * size):
+        for base in (size, 2 * size, 4 * size):
             least = min(least, ratio(work, make(base), make(LARGER * base)))
             if least <= FACTOR:
                 break

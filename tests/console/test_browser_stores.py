@@ -20,7 +20,7 @@ from tests.peeklock_process import PeeklockProcess
 Call = Callable[..., Any]
 
 
-@pytest.mark.parametrize("server", ["sqlite", "postgresql"], indirect=True)
+@pytest.mark.parametrize("server", ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)], indirect=True)
 async def test_an_operator_goes_through_the_console(server: PeeklockProcess, call: Call) -> None:
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
         page = await screen.open()

@@ -19,9 +19,11 @@ from tests.databases import RunResources
 from tests.shared_statements import open_shared
 
 STORES = ["sqlite", "memory", "postgresql", "postgresql-shared", "mariadb"]
+NIGHTLY = ("memory", "postgresql-shared")
+"""SQLite without a file, and PostgreSQL with statements that always share a run."""
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.nightly) if name in NIGHTLY else name for name in STORES])
 async def store_fixture(
     request: pytest.FixtureRequest, run_resources: RunResources, tmp_path: Path
 ) -> AsyncIterator[StoreFixture]:

@@ -69,7 +69,7 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-@pytest.fixture(params=["postgresql", "mariadb", "sqlite"])
+@pytest.fixture(params=["postgresql", pytest.param("mariadb", marks=pytest.mark.nightly), "sqlite"])
 def archive(request: pytest.FixtureRequest) -> Archive:
     """An empty archive, on each engine in turn."""
     urls = {"postgresql": "postgres_url", "mariadb": "mariadb_url", "sqlite": "sqlite_url"}

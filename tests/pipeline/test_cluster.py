@@ -144,6 +144,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.nightly
 def test_a_cluster_exports_and_reads_with_the_package_that_the_driver_ships(
     cluster: Cluster, bare_python: Path, small_archive: Archive, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_commit_takes_a_bounded_number_of_messages() -> None:
     assert list(portions([])) == []
 
 
+@pytest.mark.nightly
 def test_a_lake_of_the_previous_format_gets_digests_with_its_next_export(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
@@ -154,7 +155,7 @@ def test_a_worker_that_dies_in_its_task_is_replaced(
     assert len(list(lake.root.rglob("*.parquet"))) > len(lake.archive_table().file_uris())  # the killed worker's files
 
 
-@pytest.mark.parametrize("server", [PostgresServer, MariaServer])
+@pytest.mark.parametrize("server", [PostgresServer, pytest.param(MariaServer, marks=pytest.mark.nightly)])
 def test_a_database_that_crashes_during_a_read_leaves_the_lake_unchanged(
     spark: SparkSession, lake: Lake, private_server: Callable[..., ServerProcess], server: type[ServerProcess]
 ) -> None:

@@ -185,6 +185,7 @@ def test_a_batch_removed_between_its_events_and_its_messages_is_missed_as_a_whol
     assert [row.sequence_number for row in lake.read(spark).collect()] == [4]
 
 
+@pytest.mark.nightly
 def test_a_lake_of_the_previous_format_gets_histories_with_its_next_export(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:

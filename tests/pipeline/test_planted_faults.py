@@ -192,7 +192,10 @@ def test_where_nothing_is_planted_nothing_is_found(run_scene: RunScene, with_log
     assert all(line.missing == 0 for line in done.ledger)
 
 
-@pytest.mark.parametrize("with_log", [True, False], ids=["with a log", "without a log"])
+@pytest.mark.parametrize(
+    "with_log",
+    [pytest.param(True, id="with a log"), pytest.param(False, id="without a log", marks=pytest.mark.nightly)],
+)
 @pytest.mark.parametrize(("scene", "plant"), PLANTED)
 def test_a_planted_fault_is_named(run_scene: RunScene, scene: str, plant: PlantedFault, with_log: bool) -> None:
     done = run_scene(scene, with_log)

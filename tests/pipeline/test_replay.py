@@ -202,6 +202,7 @@ def test_the_rate_is_that_of_all_tasks_together(
 
 
 @pytest.mark.faults
+@pytest.mark.nightly
 def test_a_killed_run_is_continued_where_it_ended(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue, tmp_path: Path
 ) -> None:
