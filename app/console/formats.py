@@ -1,8 +1,14 @@
 """Numbers, rates, durations, sizes and times as people read them."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
+from markupsafe import Markup, escape
+
 from app.domain.instant import Duration, Instant, to_seconds
+
+WIRE_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)\.\d{6}Z", re.ASCII)
+"""An instant within a text, as the API writes it."""
 
 
 def format_number(number: float) -> str:
@@ -47,3 +53,8 @@ def format_bytes(size: float) -> str:
 def format_time(instant: Instant) -> str:
     """Format an instant for people, in UTC; a script shows it in the zone of the reader."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=instant)).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def mark_times(text: str) -> Markup:
+    """Return a text as HTML in which instants are elements, as they are elsewhere on a page."""
+    return Markup(WIRE_TIME.sub(r'<time datetime="\g<0>">\1 \2 UTC</time>', str(escape(text))))

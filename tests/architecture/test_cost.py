@@ -158,6 +158,10 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
     "app.api.http.request_id.REQUEST_ID": ("fullmatch", [lambda n: b"a" * n]),
     "app.console.bodies.CONTROLS": ("search", [lambda n: "a" * n]),
     "app.console.bodies.SPACES": ("findall", [lambda n: " " * n, lambda n: " a" * n]),
+    "app.console.formats.WIRE_TIME": (
+        "findall",
+        [lambda n: "2" * n, lambda n: "2031-01-02T03:04:05." * n, lambda n: "2031-" * n],
+    ),
     "app.console.snippets.HOST": ("fullmatch", [lambda n: "a" * n + "/", lambda n: ":" * n]),
     "app.console.trail_filter.TRACE_ID": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
     "app.domain.filter_expression.TOKEN_PATTERN": (

@@ -161,6 +161,13 @@ async def test_the_page_explains_the_message_and_tells_its_history(console: Cons
     assert "Reason: no-such-article" in page
 
 
+async def test_times_in_an_explanation_are_marked_for_the_zone_of_the_reader(console: ConsoleServer) -> None:
+    await console.api.send(body=1, available_at="2031-01-02T03:04:05Z")
+    page = await console.page(f"{MESSAGES}/1")
+    explanation = page.partition('<p class="explanation">')[2].partition("</p>")[0]
+    assert '<time datetime="2031-01-02T03:04:05.000000Z">2031-01-02 03:04:05 UTC</time>' in explanation
+
+
 async def test_a_message_that_has_ended_is_still_explained(console: ConsoleServer) -> None:
     await console.api.send(body=1)
     (message,) = await console.api.receive()
