@@ -20,6 +20,9 @@ MAX_DESCRIPTION_BYTES = 1024
 """A longer description is not sent, and its server is not listed."""
 
 NOTHING_READ = -1
+KEPT_WINDOWS = 25
+"""Sums are kept for less than the time of these windows (`LIFE_SECONDS` in `report.lua`)."""
+
 WINDOW = from_seconds(WINDOW_SECONDS)
 
 _encode = msgspec.json.Encoder().encode
@@ -33,6 +36,9 @@ class RedisServerDirectory:
     the sums that other servers read. They are never there twice. The caller shows them itself, as those of this server
     alone. So the windows up to the next answered call are not read: they may have these counts too.
 
+    If the clock of Redis is set back, as by a failover, the windows that were read begin again. They still have the counts of
+    their first time, so they are not read twice. For up to two minutes nothing is read then.
+
     `phase`, in [0, 1), spreads the calls of servers over a window. A server calls once in each window, far from its ends,
     so that each window has the counts of equal times.
     """
@@ -42,7 +48,7 @@ class RedisServerDirectory:
         self._keys = [keys.servers(), *keys.windows()]
         self._offset = WINDOW_SECONDS * (0.2 + 0.6 * phase)
         self._reports = 0
-        self._last_window = NOTHING_READ
+        self._last_window = self._newest_read = NOTHING_READ
 
     async def report(self, server: Server, counts: Counts) -> AllReports | None:
         """See `ServerDirectory`."""
@@ -53,7 +59,7 @@ class RedisServerDirectory:
             return None
         head, *lines = reply.split("\n")
         window, now = map(int, head.split())
-        self._last_window = window - 1
+        self._last_window = self._newest_read = self._newest_after(window - 1)
         servers = [listed for line in lines if line.startswith("s ") and (listed := _listed(line)) is not None]
         windows = [_counts(line.split()[1:]) for line in lines if line.startswith("w")]
         return AllReports(servers, windows, self._next_seconds(now))
@@ -70,6 +76,11 @@ class RedisServerDirectory:
         amounts = " ".join(islice(_amounts(counts), MAX_COUNTS))
         (reply,) = await self._connection.run([ScriptCall(REPORT, self._keys, [*own, amounts])])
         return reply.decode() if isinstance(reply, bytes) else None
+
+    def _newest_after(self, ended: int) -> int:
+        """Return the newest window that was read, after an answer with the windows up to this one."""
+        is_known = self._newest_read - KEPT_WINDOWS <= ended < self._newest_read
+        return self._newest_read if is_known else ended
 
     def _next_seconds(self, now: int) -> float:
         """Return the seconds to the time of this server in the next window."""

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 
 from app.broker.ports import AllReports, Counts, Server, ServerDirectory
 from app.broker.ports.server_directory import LISTED_SECONDS, MAX_COUNTS, MAX_WINDOWS, WINDOW_SECONDS
-from app.domain.instant import DAY, SECOND, from_seconds
+from app.domain.instant import DAY, MINUTE, SECOND, from_seconds
 from app.locks.memory_server_directory import MemoryServerDirectory
 from app.locks.redis_connection import RedisConnection
 from app.locks.redis_keys import WINDOW_KEYS, RedisKeys
@@ -226,6 +226,29 @@ async def test_a_clock_that_is_set_back_delays_nothing_for_long(
     assert await a.names() == ["a"]
     time.now += WINDOW
     assert await a.windows() == [{7: {"sent": 1}}]
+
+
+@pytest.mark.parametrize("back", [1, WINDOW, 5 * WINDOW, 2 * MINUTE])
+@pytest.mark.parametrize("is_failover", [False, True])
+async def test_a_window_that_was_read_is_not_read_again_after_the_clock_was_set_back(
+    a: DirectoryUnderTest, time: RedisTime, back: int, is_failover: bool
+) -> None:
+    await a.report()
+    returned = list[Counts]()
+    for number in range(30):
+        time.now += WINDOW
+        returned += await a.windows({number: {"sent": 1}})
+    time.now -= back
+    if is_failover:
+        time.answers = Answers.NONE
+        assert await a.directory.report(a.server, {}) is None
+        time.answers = Answers.ALL
+    for number in range(30, 60):
+        returned += await a.windows({number: {"sent": 1}})
+        time.now += WINDOW
+    seen = [queue_id for window in returned for queue_id in window]
+    assert len(seen) == len(set(seen))
+    assert 58 in seen
 
 
 @pytest.mark.parametrize("into_window", [0, WINDOW // 3, WINDOW - 1])
