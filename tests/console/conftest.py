@@ -37,10 +37,10 @@ def directory(console: ConsoleServer) -> Directory:
 
 @pytest.fixture
 def server(request: pytest.FixtureRequest, run_resources: RunResources, tmp_path: Path) -> Iterator[PeeklockProcess]:
-    """A server that needs no key, over SQLite, or over PostgreSQL in tests that ask for it."""
+    """A server that needs no key, over SQLite, or over another database in tests that ask for it."""
     settings: dict[str, object] = {}
-    if getattr(request, "param", "sqlite") == "postgresql":
-        settings = {"database_url": request.getfixturevalue("postgres_url"), "auto_create_queues": 1}
+    if url_of := {"postgresql": "postgres_url", "mariadb": "mariadb_url"}.get(getattr(request, "param", "sqlite")):
+        settings = {"database_url": request.getfixturevalue(url_of), "auto_create_queues": 1}
     process = PeeklockProcess(run_resources.with_tables(tmp_path), **settings)
     yield process
     process.end()

@@ -1,4 +1,4 @@
-"""A round through the console in a real browser, on SQLite and on PostgreSQL, and on a database that is away for a while."""
+"""A round through the console in a real browser, on every database, and on a database that is away for a while."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from tests.peeklock_process import PeeklockProcess
 Call = Callable[..., Any]
 
 
-@pytest.mark.parametrize("server", ["sqlite", pytest.param("postgresql", marks=pytest.mark.nightly)], indirect=True)
+NIGHTLY = [pytest.param(name, marks=pytest.mark.nightly) for name in ("postgresql", "mariadb")]
+
+
+@pytest.mark.parametrize("server", ["sqlite", *NIGHTLY], indirect=True)
 async def test_an_operator_goes_through_the_console(server: PeeklockProcess, call: Call) -> None:
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
         page = await screen.open()
