@@ -12,7 +12,7 @@ from app.console.access import needs
 from app.console.forms import decoded, faults_of, read_form
 from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import ApiKey, Right
-from app.domain.instant import DAY, to_seconds
+from app.domain.instant import DAY, Instant, to_seconds
 from app.domain.refusals import InvalidRequest, KeyNotFound, Refusal, invalid_at
 from app.wire.keys import CreateKey
 
@@ -47,26 +47,36 @@ class KeyList:
     ended: Sequence[ApiKey]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredKeys:
+    """All keys, oldest first, as they were at an instant."""
+
+    keys: Sequence[ApiKey]
+    read_at: Instant
+
+
 @router.get("")
 async def list_keys(page: CurrentPage) -> HTMLResponse:
     """Show the keys. With `name` in the address, show what each may do there."""
-    return await _page(page, NEW)
+    return _page(page, await _stored(page), NEW)
 
 
 @router.post("")
 async def make_key(page: CurrentPage) -> HTMLResponse:
-    """Make a key, and show its secret. No other page has it."""
-    fields = await _typed(page)
+    """Make a key, and show its secret. No other page has it, so the rest of this page is read before the key is stored.
+
+    Crash window: if the database does not answer, a key may have been stored whose secret is not known. The list has it.
+    """
+    fields, stored = await _typed(page), await _stored(page)
     try:
-        wanted = _wanted(fields)
-        now = await page.context.broker.store_clock.now()
+        wanted, now = _wanted(fields), stored.read_at
         lifetime = wanted.lifetime()
         expires_at = None if lifetime is None else now + lifetime
         made = await create_key(page.context.broker.keys, wanted.principal, wanted.grant(), now, expires_at)
     except Refusal as refusal:
-        return await _page(page, fields, refusal=refusal)
+        return _page(page, stored, fields, refusal=refusal)
     _forget_cached(page)
-    return await _page(page, NEW, made)
+    return _page(page, StoredKeys([*stored.keys, made.key], now), NEW, made)
 
 
 @router.post("/{key_id}/revoke")
@@ -114,14 +124,20 @@ def _forget_cached(page: PageRequest) -> None:
         page.context.authenticator.clear_cache()
 
 
-async def _page(
+async def _stored(page: PageRequest) -> StoredKeys:
+    now = await page.context.broker.store_clock.now()
+    return StoredKeys(await page.context.broker.keys.list_all(), now)
+
+
+def _page(
     page: PageRequest,
+    stored: StoredKeys,
     fields: Mapping[str, Sequence[str]],
     made: NewApiKey | None = None,
     refusal: Refusal | None = None,
 ) -> HTMLResponse:
-    now, find = await page.context.broker.store_clock.now(), page.query("find").lower()
-    keys = [key for key in await page.context.broker.keys.list_all() if find in key.principal.lower()]
+    now, find = stored.read_at, page.query("find").lower()
+    keys = [key for key in stored.keys if find in key.principal.lower()]
     live = [key for key in keys if key.is_live(now)]
     ended = [key for key in reversed(keys) if not key.is_live(now)][:MAX_ENDED]
     status = 200 if refusal is None else 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))

@@ -2,13 +2,18 @@
 
 import html
 import re
+from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
 
 from app.broker.keys import create_key
 from app.console.keys import MAX_LIVE
-from app.domain.access import Grant, Right
+from app.domain.access import ApiKey, Grant, Right
+from app.domain.instant import Instant
+from app.domain.refusals import StoreUnavailable
+from tests.brokers import ChangedStore
 from tests.console.console_server import ConsoleServer, token_of
 
 PAGE = "/keys"
@@ -20,6 +25,36 @@ def secret_in(page: str) -> str:
     found = re.search(r'<pre id="secret"><code>(pk_[\w-]+)</code>', page)
     assert found, page
     return found[1]
+
+
+class Answers:
+    """Those of a database that goes away once it has stored a key."""
+
+    def __init__(self, console: ConsoleServer) -> None:
+        self.are_over = False
+        self._keys = console.api.broker.store.keys
+        broker: Any = ChangedStore(console.context.broker, keys=self, store_clock=self)
+        self._clock = console.context.broker.store_clock
+        console.application.state.context = replace(console.context, broker=broker)
+
+    async def add(self, *key: Any) -> bool:
+        """Store a key."""
+        self.are_over = await self._keys.add(*key)
+        return self.are_over
+
+    async def list_all(self) -> list[ApiKey]:
+        """Return the keys."""
+        self._check()
+        return await self._keys.list_all()
+
+    async def now(self) -> Instant:
+        """Return the time of the database."""
+        self._check()
+        return await self._clock.now()
+
+    def _check(self) -> None:
+        if self.are_over:
+            raise StoreUnavailable
 
 
 async def send_with(console: ConsoleServer, secret: str, queue: str = "orders") -> httpx.Response:
@@ -44,6 +79,14 @@ async def test_a_new_key_is_shown_once_and_works(console_with_keys: ConsoleServe
     page = await console_with_keys.page(PAGE)
     assert secret not in page
     assert "<code>orders orders.*</code>" in page
+
+
+async def test_a_key_that_was_made_is_shown_also_if_the_database_goes_away_then(console: ConsoleServer) -> None:
+    answers = Answers(console)
+    made = await console.post(PAGE, PAGE, **FIELDS)
+    assert (answers.are_over, made.status_code) == (True, 200)
+    assert (await send_with(console, secret_in(made.text))).status_code == 201
+    assert '<th scope="row" class="wrap">shop</th>' in made.text
 
 
 async def test_a_key_ends_after_its_days(console_with_keys: ConsoleServer) -> None:
