@@ -59,6 +59,17 @@ class Answers:
 
         await self._page.route("**/console/**", answer)
 
+    async def lead_to(self, path: str) -> None:
+        """Answer forms with the address of another page."""
+
+        async def answer(route: Route) -> None:
+            if route.request.method == "POST":
+                await route.fulfill(status=303, headers={"location": path})
+            else:
+                await route.continue_()
+
+        await self._page.route("**/console/**", answer)
+
     async def count(self) -> None:
         """Let forms pass, and count them."""
 
@@ -109,6 +120,29 @@ async def test_a_form_that_is_being_sent_is_not_sent_twice(server: PeeklockProce
         await page.get_by_role("button", name="Make the key").dblclick()
         await expect(page.get_by_text("The key of shop")).to_be_visible()
         assert answers.posted == 1
+
+
+async def test_a_form_that_took_effect_leads_to_its_page_also_if_that_is_refused(server: PeeklockProcess) -> None:
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open("/keys")
+        await page.locator("#principal").fill("shop")
+        await Answers(page).lead_to("/console/none")
+        await page.get_by_role("button", name="Make the key").click()
+        await expect(page.get_by_text("The console has no such page.")).to_be_visible()
+        assert page.url.endswith("/console/none")
+        screen.faults.clear()  # the browser reports the refusal
+
+
+async def test_a_proxy_that_answers_instead_of_the_server_leaves_a_doubt(server: PeeklockProcess) -> None:
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open("/keys")
+        await page.locator("#principal").fill("shop")
+        await page.route("**/console/**", lambda route: route.fulfill(status=504, body="Gateway Timeout"))
+        await page.get_by_role("button", name="Make the key").click()
+        await expect(refused(page)).to_contain_text(
+            "cannot answer now (504). It is not known whether this request took"
+        )
+        screen.faults.clear()  # the browser reports the refusal
 
 
 async def test_a_fault_is_shown_at_its_field_and_the_field_has_the_focus(server: PeeklockProcess, call: Call) -> None:

@@ -2,7 +2,8 @@
 
 const SIGN_IN = "/console/sign-in";
 const ENDED = "Your session has ended. Sign in in another window, then try again.";
-const NO_CONNECTION = "No connection to the server. It is not known whether this request took effect.";
+const DOUBT = "It is not known whether this request took effect.";
+const NO_CONNECTION = `No connection to the server. ${DOUBT}`;
 
 let before = null;
 
@@ -47,13 +48,15 @@ function release(form) {
 
 // Returns why the request was refused; null for a page to show.
 async function faultOf(answer, form) {
-  const type = answer.headers.get("content-type") ?? "";
-  if (type.startsWith("application/json")) return (await answer.json()).fault;
   const hasEnded = answer.redirected && new URL(answer.url).pathname === SIGN_IN && !form.action.endsWith("/sign-out");
   if (hasEnded) form.dataset.isOld = "";
+  // The form has taken effect if its answer names another page, also if that page cannot be shown now.
+  if (answer.redirected) return hasEnded ? ENDED : null;
+  const type = answer.headers.get("content-type") ?? "";
+  if (type.startsWith("application/json")) return (await answer.json()).fault;
   // An answer without the policy of pages is that of a proxy.
   const isPage = type.startsWith("text/html") && answer.headers.has("content-security-policy");
-  return hasEnded ? ENDED : isPage ? null : `The server cannot answer now (${answer.status}).`;
+  return isPage ? null : `The server cannot answer now (${answer.status}). ${DOUBT}`;
 }
 
 // After another sign-in the tokens of pages are new.
