@@ -87,7 +87,13 @@ async def current_visitor(request: Request) -> Visitor:
     context.visitors.remember(visitor.secret, KnownVisitor(visitor.principal, visitor.is_signed_in))
     if request.method not in SAFE_METHODS:
         await check_token(request, visitor.secret)
+        request.state.may_have_effect = True
     return visitor
+
+
+def may_have_effect(request: Request) -> bool:
+    """Return whether the request has come so far that it may have changed something."""
+    return getattr(request.state, "may_have_effect", False)
 
 
 def known_visitor(request: Request) -> Visitor | None:

@@ -34,7 +34,7 @@ from app.console import (
     trail,
     transactions,
 )
-from app.console.access import SAFE_METHODS, SignInNeeded, console_context, known_visitor
+from app.console.access import SAFE_METHODS, SignInNeeded, console_context, known_visitor, may_have_effect
 from app.console.context import ConsoleContext
 from app.console.forms import FormBodyLimit, fault_answer, wants_json
 from app.console.kept_forms import kept_form
@@ -65,6 +65,7 @@ ROUTERS = (
 )
 MIN_COMPRESSED_BYTES = 1024
 STORE_AWAY = "The database does not answer"
+DOUBT = "It is not known whether this request took effect."
 
 log = structlog.get_logger("peeklock.console")
 
@@ -135,7 +136,9 @@ async def _show_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal | BackendUnavailable)
     if isinstance(error, Refusal):
         return await _error_page(request, status_of(type(error)), str(error))
-    return await _error_page(request, 503, str(error), STORE_AWAY if isinstance(error, StoreUnavailable) else None)
+    is_away = isinstance(error, StoreUnavailable)
+    detail = _with_doubt(request, str(error)) if is_away else str(error)
+    return await _error_page(request, 503, detail, STORE_AWAY if is_away else None)
 
 
 async def _show_http_error(request: Request, error: Exception) -> Response:
@@ -146,9 +149,14 @@ async def _show_http_error(request: Request, error: Exception) -> Response:
 
 async def _show_failure(request: Request, error: Exception) -> Response:
     log.error("unexpected error", path=request.url.path, request_id=request.state.request_id, exc_info=error)
-    return await _error_page(
-        request, 500, "Something went wrong here that should not have. The server's log has the cause."
-    )
+    detail = "Something went wrong here that should not have. The server's log has the cause."
+    return await _error_page(request, 500, _with_doubt(request, detail))
+
+
+def _with_doubt(request: Request, detail: str) -> str:
+    """Add that a form may have taken effect, unless the text says something about this request itself."""
+    is_settled = not may_have_effect(request) or "this request" in detail.lower()
+    return detail if is_settled else f"{detail} {DOUBT}"
 
 
 async def _error_page(request: Request, status: int, detail: str, title: str | None = None) -> Response:

@@ -2,6 +2,8 @@
 
 import html
 import re
+from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -9,8 +11,10 @@ from starlette.routing import Route
 
 from app.broker.sessions import CACHE_SECONDS
 from app.console import application
+from app.console.application import DOUBT
 from app.domain.access import Right
 from app.domain.refusals import StoreUnavailable
+from tests.brokers import ChangedStore
 from tests.console.console_server import ConsoleServer, token_of
 
 AWAY = "The database cannot be reached."
@@ -144,3 +148,25 @@ async def test_a_script_gets_the_sentence_and_keeps_its_form(console_with_keys: 
             "/console/queues/orders/settings", data={"csrf_token": token}, headers={"accept": accepted}
         )
         assert (response.status_code, response.json()) == (503, {"fault": AWAY})
+
+
+@pytest.mark.parametrize(
+    ("text", "is_in_doubt"),
+    [
+        ("The database does not answer.", True),
+        ("Too many concurrent changes; this request changed nothing.", False),
+    ],
+)
+async def test_a_form_that_may_have_taken_effect_says_so(console: ConsoleServer, text: str, is_in_doubt: bool) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreUnavailable(text)
+
+    await console.get()
+    broker = console.context.broker
+    keys: Any = ChangedStore(broker.keys, add=fail)
+    console.application.state.context = replace(console.context, broker=replace(broker, keys=keys))
+    refused = await console.post("/keys", principal="shop", rights="send", patterns="*")
+    assert refused.status_code == 503
+    assert text in refused.text
+    assert (DOUBT in refused.text) == is_in_doubt
+    assert DOUBT not in (await console.get("/none")).text
