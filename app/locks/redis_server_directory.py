@@ -1,5 +1,6 @@
 """The server directory in Redis, shared by all processes. Windows follow the clock of Redis alone."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from itertools import islice
@@ -18,6 +19,12 @@ MAX_AMOUNT = 1 << 56
 
 MAX_DESCRIPTION_BYTES = 1024
 """A longer description is not sent, and its server is not listed."""
+
+MAX_START = 1 << 57
+"""A later start than in the year 6500 is none, and could not be shown."""
+
+SERVER = re.compile(r"s (\d{1,18}) (.*)", re.ASCII)
+COUNT = re.compile(r"(?<!\S)(\d{1,19}):([a-z_]+) (\d{1,19})(?!\S)", re.ASCII)
 
 NOTHING_READ = -1
 KEPT_WINDOWS = 25
@@ -60,8 +67,8 @@ class RedisServerDirectory:
         head, *lines = reply.split("\n")
         window, now = map(int, head.split())
         self._last_window = self._newest_read = self._newest_after(window - 1)
-        servers = [listed for line in lines if line.startswith("s ") and (listed := _listed(line)) is not None]
-        windows = [_counts(line.split()[1:]) for line in lines if line.startswith("w")]
+        servers = [listed for line in lines if (listed := _listed(line)) is not None]
+        windows = [_counts(line) for line in lines if line.startswith("w")]
         return AllReports(servers, windows, self._next_seconds(now))
 
     async def leave(self, server: Server, counts: Counts) -> None:
@@ -75,7 +82,7 @@ class RedisServerDirectory:
         # One argument: thousands would each be encoded by the client.
         amounts = " ".join(islice(_amounts(counts), MAX_COUNTS))
         (reply,) = await self._connection.run([ScriptCall(REPORT, self._keys, [*own, amounts])])
-        return reply.decode() if isinstance(reply, bytes) else None
+        return reply.decode(errors="replace") if isinstance(reply, bytes) else None
 
     def _newest_after(self, ended: int) -> int:
         """Return the newest window that was read, after an answer with the windows up to this one."""
@@ -96,18 +103,18 @@ def _amounts(counts: Counts) -> Iterable[str]:
 
 def _listed(line: str) -> ListedServer | None:
     """Return the server of a line. None if a server of another version describes itself in a way that is not known here."""
-    _, age, description = line.split(" ", 2)
-    try:
-        return ListedServer(_decode(description), int(age))
-    except msgspec.DecodeError:
+    if (found := SERVER.fullmatch(line)) is None:
         return None
+    try:
+        server = _decode(found[2])
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return ListedServer(server, int(found[1])) if 0 <= server.started_at < MAX_START else None
 
 
-def _counts(fields: list[str]) -> Counts:
+def _counts(line: str) -> Counts:
     """Return the sums of a window from names and amounts in turn. What is no count of a queue is left out."""
     counts: defaultdict[int, dict[str, int]] = defaultdict(dict)
-    for field, amount in zip(fields[::2], fields[1::2], strict=True):
-        queue_id, _, name = field.partition(":")
-        if name:
-            counts[int(queue_id)][name] = int(amount)
+    for queue_id, name, amount in COUNT.findall(line):
+        counts[int(queue_id)][name] = int(amount)
     return counts

@@ -329,6 +329,70 @@ async def test_a_description_of_another_version_is_left_out(
     assert await a.names() == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "no report",
+        f"{START} 1",
+        f"{START} 1 not JSON",
+        f"{START} 1 \ns x y\nw 7:sent 1",
+        f"{START} 1 \xff",
+        f'{START} 1 {{"zone":{"[" * 3000}',
+        f'{START} 1 {{"id":"x","host":"x","process":1,"version":"1","started_at":{10**30}}}',
+        f'{START} 1 {{"id":"x","host":"x","process":1,"version":"1","started_at":-{10**18}}}',
+        f'{START} 1 {{"id":"x","host":"{"x" * 5000}","process":1,"version":"1","started_at":1}}',
+    ],
+)
+async def test_an_entry_that_is_no_server_is_left_out(
+    a: DirectoryUnderTest, redis_url: str, keys: RedisKeys, entry: str
+) -> None:
+    async with Redis.from_url(redis_url) as redis:
+        await redis.hset(keys.servers(), "x", entry.encode("latin-1"))  # type: ignore[misc]
+    assert await a.names() == ["a"]
+    assert await a.windows() == []
+
+
+@pytest.mark.parametrize(
+    "field", ["topic:sent", ":sent", "7", "7:", "7:sent away", "a b", "7:\xff", "\u0663:sent", f"{10**30}:sent"]
+)
+async def test_a_field_that_counts_nothing_of_a_queue_is_left_out(
+    a: DirectoryUnderTest, time: RedisTime, redis_url: str, keys: RedisKeys, field: str
+) -> None:
+    await a.report({7: {"sent": 1}})
+    async with Redis.from_url(redis_url) as redis:
+        await _set_in_window(redis, keys, field, "5")
+    time.now += WINDOW
+    assert await a.windows() == [{7: {"sent": 1}}]
+
+
+@pytest.mark.parametrize("amount", ["-1", "many", "1.5", "", "9" * 5000, "\xff"])
+async def test_an_amount_that_is_none_is_left_out(
+    a: DirectoryUnderTest, time: RedisTime, redis_url: str, keys: RedisKeys, amount: str
+) -> None:
+    await a.report({7: {"sent": 1}})
+    async with Redis.from_url(redis_url) as redis:
+        await _set_in_window(redis, keys, "7:failed", amount)
+    time.now += WINDOW
+    assert await a.windows() == [{7: {"sent": 1}}]
+
+
+async def test_a_sum_that_cannot_grow_leaves_the_others_as_they_are(
+    a: DirectoryUnderTest, time: RedisTime, redis_url: str, keys: RedisKeys
+) -> None:
+    await a.report({7: {"sent": 1}})
+    async with Redis.from_url(redis_url) as redis:
+        await _set_in_window(redis, keys, "7:failed", "many")
+    await a.report({7: {"failed": 1, "sent": 1}})
+    time.now += WINDOW
+    assert await a.windows() == [{7: {"sent": 2}}]
+
+
+async def _set_in_window(redis: Redis, keys: RedisKeys, field: str, amount: str) -> None:
+    """Set a field of the only window that has counts."""
+    (window,) = [name for name in keys.windows() if await redis.exists(name)]
+    await redis.hset(window, field.encode("latin-1", "replace"), amount.encode("latin-1"))  # type: ignore[misc]
+
+
 async def test_another_prefix_is_another_broker(
     a: DirectoryUnderTest, connection: RedisConnection, keys: RedisKeys
 ) -> None:

@@ -6,9 +6,11 @@
 -- window that it read last or -1, the length of a window, the time after which a server is no longer listed, and all counts
 -- as names and amounts separated by spaces. A report whose number is not above that of an earlier one adds nothing: it has
 -- run before. Returns lines: the number of the current window and the time; then for each server its age and description
--- after an s; then for each window its names and sums after a w, all separated by spaces.
+-- after an s; then for each window its names and sums after a w, all separated by spaces. What is no
+-- entry of a server is removed.
 
 local MAX_SERVERS = 100
+local MAX_DESCRIPTION_BYTES = 4096
 local MAX_COUNTS = 10000
 local MAX_WINDOWS = 12
 
@@ -36,11 +38,11 @@ local number_before = -1
 local others = 0
 local stored = redis.call('HGETALL', servers)
 for position = 1, #stored, 2 do
-  local reported_at, report_number, text = string.match(stored[position + 1], '^(%d+) (%d+) (.*)$')
-  local age = math.abs(now - tonumber(reported_at))
-  if stored[position] == id then
+  local reported_at, report_number, text = string.match(stored[position + 1], '^(%d+) (%d+) ([^\n]*)$')
+  local age = reported_at and math.abs(now - tonumber(reported_at))
+  if age and stored[position] == id then
     number_before = tonumber(report_number)
-  elseif age > listed then
+  elseif not age or age > listed or #text > MAX_DESCRIPTION_BYTES then
     redis.call('HDEL', servers, stored[position])
   else
     others = others + 1
@@ -66,7 +68,7 @@ if counts ~= '' and number > number_before then
   local room = MAX_COUNTS + 1 - redis.call('HLEN', key)
   for name, amount in string.gmatch(counts, '(%S+) (%S+)') do
     if room > 0 or redis.call('HEXISTS', key, name) == 1 then
-      local sum = redis.call('HINCRBY', key, name, amount)
+      local sum = redis.pcall('HINCRBY', key, name, amount)
       if sum == tonumber(amount) then
         room = room - 1
       end
