@@ -1,13 +1,14 @@
 """What was typed into a form that was refused. The page of the refusal gives it back."""
 
-from collections.abc import Sequence
+import html
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
 from app.console.access import CSRF_FIELD, SAFE_METHODS, check_token, console_context, session_secret
-from app.console.forms import read_form
+from app.console.forms import MAX_FORM_BYTES, read_form
 from app.domain.refusals import BackendUnavailable, Refusal
 
 HIDDEN_FIELDS = (CSRF_FIELD, "etag", "idempotency_key", "until", "left", "seen", "confirmed", "done")
@@ -15,6 +16,12 @@ HIDDEN_FIELDS = (CSRF_FIELD, "etag", "idempotency_key", "until", "left", "seen",
 
 SECRET_FIELDS = ("api_key",)
 """Fields that a page never gives back."""
+
+MAX_KEPT_CHARACTERS = MAX_FORM_BYTES
+"""The largest form that is given back, as it is written in HTML: quotes and brackets are longer there."""
+
+MAX_SHOWN_CHARACTERS = 2000
+"""How much of a field is shown. Its hidden copy is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +35,7 @@ class KeptForm:
 async def kept_form(request: Request) -> KeptForm | None:
     """Return the form that was refused; None if a page of this console did not send it to a visitor known here.
 
-    A client that is not known gets nothing back, so that no form is read for it.
+    A client that is not known gets nothing back, so that no form is read for it. Nor does a form that is too large in HTML.
     """
     secret = session_secret(request)
     if request.method in SAFE_METHODS or secret is None or console_context(request).visitors.find(secret) is None:
@@ -40,4 +47,14 @@ async def kept_form(request: Request) -> KeptForm | None:
         # The form itself was refused: it is foreign or too large.
         return None
     fields = [(name, text) for name, text in sent if isinstance(text, str) and name not in SECRET_FIELDS]
-    return KeptForm(fields, [field for field in fields if field[1] and field[0] not in HIDDEN_FIELDS])
+    if _characters(fields) > MAX_KEPT_CHARACTERS:
+        return None
+    return KeptForm(fields, [(name, _shown(text)) for name, text in fields if text and name not in HIDDEN_FIELDS])
+
+
+def _characters(fields: Iterable[tuple[str, str]]) -> int:
+    return sum(len(html.escape(part)) for field in fields for part in field)
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "…"

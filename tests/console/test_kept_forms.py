@@ -12,6 +12,7 @@ from starlette.routing import Route
 from app.broker.sessions import CACHE_SECONDS
 from app.console import application
 from app.console.application import DOUBT
+from app.console.forms import MAX_FIELD_BYTES
 from app.domain.access import Right
 from app.domain.refusals import StoreUnavailable
 from tests.brokers import ChangedStore
@@ -138,6 +139,21 @@ async def test_a_refusal_by_another_status_comes_back_too(console: ConsoleServer
     response = await console.post("/queues/orders/status", seen="disabled", status="receive_disabled", note=TYPED)
     assert response.status_code == 404
     assert kept(response.text)["note"] == TYPED
+
+
+async def test_a_form_that_would_be_many_times_as_large_in_html_does_not_come_back(console: ConsoleServer) -> None:
+    await console.get()
+    response = await console.post("/nothing", a="'" * (MAX_FIELD_BYTES // 4), b='"' * (MAX_FIELD_BYTES // 4))
+    assert response.status_code == 404
+    assert len(response.content) < 10_000
+
+
+async def test_a_long_field_comes_back_once(console: ConsoleServer) -> None:
+    await console.get()
+    typed = "x" * 500_000
+    response = await console.post("/nothing", note=typed)
+    assert kept(response.text)["note"] == typed
+    assert len(response.content) < len(typed) + 10_000
 
 
 async def test_a_script_gets_the_sentence_and_keeps_its_form(console_with_keys: ConsoleServer) -> None:
