@@ -10,6 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import RedirectResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import ClientDisconnect
 
 from app.api.http.asgi import ASGI, Receive, Scope, Send
 from app.api.http.context import AppContext
@@ -110,6 +111,7 @@ def build_console(context: ConsoleContext) -> FastAPI:
     console.add_exception_handler(Refusal, _show_refusal)
     console.add_exception_handler(BackendUnavailable, _show_refusal)
     console.add_exception_handler(HTTPException, _show_http_error)
+    console.add_exception_handler(ClientDisconnect, _answer_nobody)
     console.add_exception_handler(Exception, _show_failure)
     console.add_middleware(FormBodyLimit, budget=context.request_budget)
     console.add_middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED_BYTES)
@@ -145,6 +147,11 @@ async def _show_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     detail = "The console has no such page." if error.status_code == 404 else str(error.detail)
     return await _error_page(request, error.status_code, detail)
+
+
+async def _answer_nobody(_: Request, __: Exception) -> Response:
+    """Answer a client that has gone before its form had arrived: nothing has failed here, and nobody reads a page."""
+    return Response(status_code=400)
 
 
 async def _show_failure(request: Request, error: Exception) -> Response:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from app.console.access import CSRF_FIELD, SAFE_METHODS, check_token, console_context, session_secret
 from app.console.forms import MAX_FORM_BYTES, read_form
@@ -43,8 +44,8 @@ async def kept_form(request: Request) -> KeptForm | None:
     try:
         await check_token(request, secret)
         sent = (await read_form(request)).multi_items()
-    except (Refusal, BackendUnavailable, HTTPException):
-        # The form itself was refused: it is foreign or too large.
+    except (Refusal, BackendUnavailable, HTTPException, ClientDisconnect):
+        # The form itself was refused: it is foreign or too large. Or it has not arrived.
         return None
     fields = [(name, text) for name, text in sent if isinstance(text, str) and name not in SECRET_FIELDS]
     if _characters(fields) > MAX_KEPT_CHARACTERS:

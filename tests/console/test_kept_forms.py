@@ -8,11 +8,15 @@ from typing import Any
 import httpx
 import pytest
 from starlette.routing import Route
+from structlog.testing import capture_logs
 
+from app.api.http.asgi import Event, Scope
+from app.api.http.request_id import RequestIdMiddleware
 from app.broker.sessions import CACHE_SECONDS
 from app.console import application
+from app.console.access import COOKIE, csrf_token
 from app.console.application import DOUBT
-from app.console.forms import MAX_FIELD_BYTES
+from app.console.forms import FORM_TYPE, MAX_FIELD_BYTES
 from app.domain.access import Right
 from app.domain.refusals import StoreUnavailable
 from tests.brokers import ChangedStore
@@ -58,6 +62,27 @@ async def take_the_database_away(console: ConsoleServer) -> None:
 async def send(console: ConsoleServer, path: str, **fields: str) -> httpx.Response:
     """Send a form."""
     return await console.http.post(path, data=fields)
+
+
+async def send_half(console: ConsoleServer, path: str, body: bytes) -> None:
+    """Send the beginning of a form, and close the connection. An error of the application is raised here."""
+    events: list[Event] = [{"type": "http.request", "body": body, "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> Event:
+        return events.pop(0)
+
+    async def ignore(_: Event) -> None:
+        """Nobody reads the answer."""
+
+    headers = {"cookie": f"{COOKIE}={console.http.cookies[COOKIE]}", "content-type": FORM_TYPE}
+    scope: Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    await RequestIdMiddleware(console.application)(scope, receive, ignore)
 
 
 def kept(page: str) -> dict[str, str]:
@@ -154,6 +179,15 @@ async def test_a_long_field_comes_back_once(console: ConsoleServer) -> None:
     response = await console.post("/nothing", note=typed)
     assert kept(response.text)["note"] == typed
     assert len(response.content) < len(typed) + 10_000
+
+
+async def test_a_browser_that_goes_away_while_it_sends_a_form_is_no_failure(console: ConsoleServer) -> None:
+    await console.get()
+    token = csrf_token(console.http.cookies[COOKIE])
+    for path in ("/console/nothing", "/console/queues/orders/send"):
+        with capture_logs() as logged:
+            await send_half(console, path, f"csrf_token={token}&note=".encode())
+        assert logged == []
 
 
 async def test_a_script_gets_the_sentence_and_keeps_its_form(console_with_keys: ConsoleServer) -> None:
