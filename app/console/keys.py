@@ -75,7 +75,7 @@ async def make_key(page: CurrentPage) -> HTMLResponse:
         made = await create_key(page.context.broker.keys, wanted.principal, wanted.grant(), now, expires_at)
     except Refusal as refusal:
         return _page(page, stored, fields, refusal=refusal)
-    _forget_cached(page)
+    _forget_cached(page, None)
     return _page(page, StoredKeys([*stored.keys, made.key], now), NEW, made)
 
 
@@ -85,7 +85,7 @@ async def end_key(page: CurrentPage, key_id: str) -> Response:
     if not (key_id.isascii() and key_id.isalnum()):
         raise KeyNotFound
     await revoke_key(page.context.broker.keys, key_id)
-    _forget_cached(page)
+    _forget_cached(page, key_id)
     return RedirectResponse("/console/keys", 303)
 
 
@@ -119,7 +119,9 @@ def _seconds(days: str) -> float:
     return int(days) * to_seconds(DAY)
 
 
-def _forget_cached(page: PageRequest) -> None:
+def _forget_cached(page: PageRequest, ended_key_id: str | None) -> None:
+    """Let the change of keys take effect here at once. A first key ends the time in which nobody needed one."""
+    page.context.visitors.forget_key(ended_key_id)
     if page.context.authenticator is not None:
         page.context.authenticator.clear_cache()
 

@@ -40,6 +40,14 @@ class KnownVisitors:
         """Drop a visitor: the session has ended."""
         self._by_hash.pop(hash_secret(secret), None)
 
+    def forget_key(self, key_id: str | None) -> None:
+        """Drop everyone who has signed in with a key: it was revoked. None stands for those who needed no key."""
+        self._by_hash = {
+            hashed: (expires_at, visitor)
+            for hashed, (expires_at, visitor) in self._by_hash.items()
+            if visitor.principal.key_id != key_id
+        }
+
     def find(self, secret: str) -> KnownVisitor | None:
         """Return a visitor, None for one who was not served within the last hour."""
         expires_at, visitor = self._by_hash.get(hash_secret(secret), (0.0, None))

@@ -6,11 +6,12 @@ from typing import Any
 
 from app.broker.keys import Authenticator
 from app.broker.sessions import CACHE_SECONDS
+from app.console.access import COOKIE
 from app.console.known_visitors import KEPT_SECONDS, MAX_VISITORS, KnownVisitor, KnownVisitors
 from app.domain.access import ANONYMOUS, Right
 from app.domain.refusals import StoreUnavailable
 from tests.brokers import ChangedStore
-from tests.console.console_server import ConsoleServer
+from tests.console.console_server import ConsoleServer, token_of
 from tests.virtual_clock import VirtualClock
 
 AWAY = "The database cannot be reached."
@@ -116,6 +117,31 @@ async def test_a_visitor_whose_key_was_seen_to_be_revoked_is_not_known(console_w
     assert (await console_with_keys.get()).status_code == 303
     await take_the_database_away(console_with_keys)
     assert (await console_with_keys.get()).status_code == 503
+
+
+async def test_a_visitor_whose_key_was_revoked_on_a_page_is_not_known(console_with_keys: ConsoleServer) -> None:
+    await sign_in(console_with_keys)
+    secret = console_with_keys.http.cookies[COOKIE]
+    assert console_with_keys.context.visitors.find(secret) is not None
+    key_id = next(
+        key.id for key in await console_with_keys.api.broker.store.keys.list_all() if key.principal == "operator"
+    )
+    await console_with_keys.sign_in(await console_with_keys.api.new_key(*Right, principal="admin"))
+    assert (await console_with_keys.post(f"/keys/{key_id}/revoke", "/keys")).status_code == 303
+    console_with_keys.http.cookies.set(COOKIE, secret, domain="peeklock.test", path="/console")
+    await take_the_database_away(console_with_keys)
+    assert (await console_with_keys.get()).status_code == 503
+
+
+async def test_visitors_without_a_key_are_not_known_once_one_is_needed(console: ConsoleServer) -> None:
+    await console.page()
+    secret = console.http.cookies[COOKIE]
+    assert console.context.visitors.find(secret) is not None
+    key = {"principal": "admin", "rights": list(Right), "patterns": "*"}
+    async with console.browser() as admin:
+        token = token_of((await admin.get("/console/keys")).text)
+        assert "The key of admin" in (await admin.post("/console/keys", data={"csrf_token": token, **key})).text
+    assert console.context.visitors.find(secret) is None
 
 
 async def test_without_figures_in_memory_the_overview_says_that_it_waits(console: ConsoleServer) -> None:
