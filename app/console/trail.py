@@ -15,7 +15,7 @@ router = APIRouter(prefix="/console/trail")
 @router.get("")
 async def show_trail(page: CurrentPage) -> HTMLResponse:
     """Show the messages that have to do with an id of a message or of a trace, in the order of their sending."""
-    wanted, context = page.query("id")[:MAX_ID_LENGTH], page.context
+    wanted, context = _wanted(page), page.context
     start, steps, next_place = _start(page), (), None
     if wanted:
         await context.activity.refresh(context.statistics)
@@ -29,6 +29,11 @@ async def show_trail(page: CurrentPage) -> HTMLResponse:
         next_place=next_place,
         is_first=start == Place(),
     )
+
+
+def _wanted(page: PageRequest) -> str:
+    """Return the id in the address with the spaces at its ends, which an id may have; empty if there is nothing else."""
+    return page.request.query_params.get("id", "")[:MAX_ID_LENGTH] if page.query("id") else ""
 
 
 def _start(page: PageRequest) -> Place:

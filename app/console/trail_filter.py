@@ -22,9 +22,14 @@ class Relation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrailFilter:
-    """Selects the messages of a trail. `trace` is the id of a trace if `wanted` is, or has, one."""
+    """Selects the messages of a trail. `trace` is the id of a trace if the id that is wanted is, or has, one.
 
-    wanted: str
+    `ids` has that id as it was given, and without spaces at its ends, which people copy with it. `beginnings` are those of
+    the ids of messages that were made from it.
+    """
+
+    ids: tuple[str, ...]
+    beginnings: tuple[str, ...]
     trace: str | None
 
     async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
@@ -33,11 +38,11 @@ class TrailFilter:
 
     def relation(self, envelope: Envelope) -> Relation | None:
         """Return what a message has to do with the id, None if it has nothing."""
-        if envelope.message_id == self.wanted:
+        if envelope.message_id in self.ids:
             return Relation.IS_IT
-        if envelope.message_id.startswith(self.wanted + "/"):
+        if envelope.message_id.startswith(self.beginnings):
             return Relation.MADE_FROM_IT
-        if envelope.correlation_id == self.wanted:
+        if envelope.correlation_id in self.ids:
             return Relation.CORRELATED
         is_of_trace = self.trace is not None and self.trace in (envelope.traceparent or "")
         return Relation.OF_TRACE if is_of_trace else None
@@ -45,5 +50,6 @@ class TrailFilter:
 
 def trail_filter(wanted: str) -> TrailFilter:
     """Return the filter for messages with this id, those that were made from it, their answers, and those of the trace."""
-    trace = TRACE_ID.fullmatch(wanted)
-    return TrailFilter(wanted, trace[1] if trace else None)
+    ids = tuple({wanted, wanted.strip()})
+    trace = TRACE_ID.fullmatch(wanted.strip())
+    return TrailFilter(ids, tuple(f"{one}/" for one in ids), trace[1] if trace else None)

@@ -111,6 +111,23 @@ async def test_an_id_is_a_text_and_no_filter(console: ConsoleServer) -> None:
     assert (await console.get("/trail?id=x&after=y")).status_code == 422
 
 
+@pytest.mark.parametrize("message_id", [" order-1", "order-1 ", "\u00a0order-1"])
+async def test_an_id_that_begins_or_ends_with_a_space_is_followed(console: ConsoleServer, message_id: str) -> None:
+    for made in (message_id, f"{message_id}/0"):
+        await console.api.send("orders", body=1, message_id=made)
+    message = await console.page("/queues/orders/messages/1")
+    (link,) = re.findall(r'href="/console(/trail\?id=[^"]+)"', message)
+    relations = ["has this id", "was made from it"]
+    assert [relation for _, relation in steps(await console.page(html.unescape(link)))] == relations
+
+
+@pytest.mark.parametrize("typed", [" order-1 ", "order-1%20", "%09order-1"])
+async def test_spaces_that_were_copied_with_an_id_do_no_harm(console: ConsoleServer, typed: str) -> None:
+    await console.api.send("orders", body=1, message_id="order-1")
+    assert steps(await console.page(f"/trail?id={typed}")) == [("orders", "has this id")]
+    assert "Nothing was found" not in await console.page("/trail?id=%20%00")
+
+
 async def test_the_report_is_linked_if_its_address_is_set(console: ConsoleServer) -> None:
     assert "peeklock-pipeline" in await console.page("/trail?id=order-1")
     console.application.state.context = replace(console.context, report_url="https://lake.example/report?a=1&b=2")
