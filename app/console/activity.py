@@ -113,7 +113,8 @@ class Activity(Counters):
         self._by_queue: dict[int, QueueActivity] = {}
         self._samples_of_all: int = SAMPLES
         """The newest samples that have the sums of all servers, up to the first that has not."""
-        self._viewers: set[Signal] = set()
+        self._viewers: dict[Signal, str | None] = {}
+        """The signals of open views, and who looks at each, if a principal is known."""
         self.servers: Sequence[ListedServer] | None = ()
         """The servers that run; None while that cannot be known, and counts are those of this server alone."""
         self.snapshot = MetricsSnapshot(None, "none")
@@ -200,19 +201,23 @@ class Activity(Counters):
         self._wake_viewers()
 
     @contextmanager
-    def viewer(self, clock: Clock) -> Generator[Signal]:
+    def viewer(self, clock: Clock, principal: str | None = None) -> Generator[Signal]:
         """Return a signal that fires with each sample, and at the end."""
         signal = Signal(clock)
-        self._viewers.add(signal)
+        self._viewers[signal] = principal
         try:
             yield signal
         finally:
-            self._viewers.discard(signal)
+            del self._viewers[signal]
 
     @property
     def viewers(self) -> int:
         """How many views are open."""
         return len(self._viewers)
+
+    def viewers_of(self, principal: str) -> int:
+        """Return how many of them a principal has."""
+        return sum(viewer == principal for viewer in self._viewers.values())
 
     def _take_counts(self) -> Counts:
         """Return what has happened here since the last call: if in more queues than are kept, then in those alone."""

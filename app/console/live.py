@@ -20,6 +20,9 @@ from app.runtime.clock import Signal
 MAX_VIEWERS = 100
 """Open views of a process. Each has a connection, and refers to the rows that it was sent."""
 
+MAX_VIEWERS_OF_ONE = MAX_VIEWERS // 2
+"""How many of them a principal may have, so that no key keeps out all others."""
+
 RETRY = b"retry: 2000\n\n"
 """A browser that has lost the stream asks for it again after two seconds."""
 
@@ -27,11 +30,13 @@ router = APIRouter()
 _encode = msgspec.json.Encoder().encode
 
 
-async def open_view(context: Context, _: KnownVisitorToo) -> AsyncGenerator[Signal]:
+async def open_view(context: Context, visitor: KnownVisitorToo) -> AsyncGenerator[Signal]:
     """Register a view until its response has ended. Refuses with `RateLimited` if too many are open."""
-    if context.activity.viewers >= MAX_VIEWERS:
+    activity, principal = context.activity, visitor.principal.name if visitor.is_signed_in else None
+    is_one_too_many = principal is not None and activity.viewers_of(principal) >= MAX_VIEWERS_OF_ONE
+    if is_one_too_many or activity.viewers >= MAX_VIEWERS:
         raise RateLimited("Too many pages of the console are open. Close one, or use another server.")
-    with context.activity.viewer(context.broker.clock) as signal:
+    with activity.viewer(context.broker.clock, principal) as signal:
         yield signal
 
 

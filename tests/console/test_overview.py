@@ -9,7 +9,7 @@ import pytest
 
 from app.broker.sessions import CACHE_SECONDS
 from app.console.activity import RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
-from app.console.live import MAX_VIEWERS
+from app.console.live import MAX_VIEWERS, MAX_VIEWERS_OF_ONE
 from app.console.overview import ROWS_OF_A_PART, rendered_parts
 from app.domain.access import Right
 from app.domain.refusals import StoreUnavailable
@@ -261,6 +261,22 @@ async def test_a_server_has_a_limit_of_open_views(console: ConsoleServer) -> Non
     assert (await console.get("/live")).status_code == 429
     views[0].__exit__(None, None, None)
     assert console.activity.viewers == MAX_VIEWERS - 1
+
+
+async def test_one_principal_leaves_views_to_the_others(console_with_keys: ConsoleServer) -> None:
+    activity, api = console_with_keys.activity, console_with_keys.api
+    activity.close()  # a stream that is accepted ends at once
+    await console_with_keys.sign_in(await api.new_key(Right.SEND, principal="sender"))
+    views = [activity.viewer(api.clock, "sender") for _ in range(MAX_VIEWERS_OF_ONE)]
+    for view in views:
+        view.__enter__()
+    assert (await console_with_keys.get("/live")).status_code == 429
+    views[0].__exit__(None, None, None)
+    assert (await console_with_keys.get("/live")).status_code == 200
+    views[0] = activity.viewer(api.clock, "sender")
+    views[0].__enter__()
+    await console_with_keys.sign_in(await api.new_key(*Right, principal="operator"))
+    assert (await console_with_keys.get("/live")).status_code == 200
 
 
 async def test_requests_at_once_do_not_pass_the_limit_of_open_views(console: ConsoleServer) -> None:
