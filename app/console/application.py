@@ -111,7 +111,7 @@ def build_console(context: ConsoleContext) -> FastAPI:
     console.add_exception_handler(Refusal, _show_refusal)
     console.add_exception_handler(BackendUnavailable, _show_refusal)
     console.add_exception_handler(HTTPException, _show_http_error)
-    console.add_exception_handler(ClientDisconnect, _answer_nobody)
+    console.add_exception_handler(ClientDisconnect, _answer_gone_client)
     console.add_exception_handler(Exception, _show_failure)
     console.add_middleware(FormBodyLimit, budget=context.request_budget)
     console.add_middleware(GZipMiddleware, minimum_size=MIN_COMPRESSED_BYTES)
@@ -149,8 +149,8 @@ async def _show_http_error(request: Request, error: Exception) -> Response:
     return await _error_page(request, error.status_code, detail)
 
 
-async def _answer_nobody(_: Request, __: Exception) -> Response:
-    """Answer a client that has gone before its form had arrived: nothing has failed here, and nobody reads a page."""
+async def _answer_gone_client(_: Request, __: Exception) -> Response:
+    """Answer a client that has gone before its form had arrived: nothing has failed here, and no page is read."""
     return Response(status_code=400)
 
 

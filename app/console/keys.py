@@ -120,7 +120,7 @@ def _seconds(days: str) -> float:
 
 
 def _forget_cached(page: PageRequest, ended_key_id: str | None) -> None:
-    """Let the change of keys take effect here at once. A first key ends the time in which nobody needed one."""
+    """Let the change of keys take effect here at once. Visitors without a key end with the first one."""
     page.context.visitors.forget_key(ended_key_id)
     if page.context.authenticator is not None:
         page.context.authenticator.clear_cache()

@@ -41,7 +41,7 @@ class KnownVisitors:
         self._by_hash.pop(hash_secret(secret), None)
 
     def forget_key(self, key_id: str | None) -> None:
-        """Drop everyone who has signed in with a key: it was revoked. None stands for those who needed no key."""
+        """Drop everyone who has signed in with a key: it was revoked. None drops those without a key."""
         self._by_hash = {
             hashed: (expires_at, visitor)
             for hashed, (expires_at, visitor) in self._by_hash.items()

@@ -72,7 +72,7 @@ async def send_half(console: ConsoleServer, path: str, body: bytes) -> None:
         return events.pop(0)
 
     async def ignore(_: Event) -> None:
-        """Nobody reads the answer."""
+        """The client reads no answer."""
 
     headers = {"cookie": f"{COOKIE}={console.http.cookies[COOKIE]}", "content-type": FORM_TYPE}
     scope: Scope = {
