@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.broker.keys import create_key
-from app.console.keys import MAX_LIVE
+from app.broker.keys import Authenticator, create_key, revoke_key
+from app.console.keys import MAX_ENDED, MAX_LIVE
 from app.domain.access import ApiKey, Grant, Right
 from app.domain.instant import Instant
 from app.domain.refusals import StoreUnavailable
@@ -169,6 +169,15 @@ async def test_the_first_key_closes_an_open_server(console: ConsoleServer) -> No
     assert "From now on this server needs a key." in made.text
 
 
+async def test_the_first_key_closes_the_console_of_an_open_server_at_once(console: ConsoleServer) -> None:
+    authenticator = Authenticator(console.api.broker.store.keys, console.api.clock, anonymous_without_keys=True)
+    console.application.state.context = replace(console.context, authenticator=authenticator)
+    assert (await console.get("/topics")).status_code == 200
+    secret_in((await console.post(PAGE, PAGE, **FIELDS)).text)
+    assert (await console.get("/topics")).status_code == 303
+    await authenticator.close()
+
+
 @pytest.mark.parametrize("patterns", [("*",), ("orders",)])
 async def test_only_who_may_manage_everything_sees_or_makes_keys(
     console_with_keys: ConsoleServer, patterns: tuple[str, ...]
@@ -198,3 +207,13 @@ async def test_the_list_is_bounded_and_a_principal_finds_the_others(console: Con
     hostile = (await console.get(f"{PAGE}?find=<script>")).text
     assert "No key that works now has" in hostile
     assert "<script>" not in hostile.replace("<script src", "")
+
+
+async def test_keys_that_have_ended_are_listed_from_the_newest_on(console: ConsoleServer) -> None:
+    store, clock = console.api.broker.store.keys, console.api.clock
+    for number in range(MAX_ENDED + 1):
+        made = await create_key(store, f"shop-{number:03d}", Grant(frozenset({Right.SEND}), ("*",)), clock.now())
+        await revoke_key(store, made.key.id)
+        await clock.advance(0.001)
+    ended = (await console.get(PAGE)).text.partition('id="ended-title"')[2]
+    assert re.findall(r"shop-(\d+)", ended) == [f"{number:03d}" for number in range(MAX_ENDED, 0, -1)]

@@ -73,6 +73,7 @@ async def test_a_preview_names_the_settings_and_the_locks_that_end(console: Cons
         ({"status": "send_disabled"}, "Sends are refused from now on."),
         ({"group_in_flight": "1"}, "Messages of groups are blocked"),
         ({"description": "new"}, "No lock ends"),
+        ({"lock_duration_seconds": "60"}, "No lock ends"),
     ],
 )
 async def test_a_preview_says_what_the_change_does(
@@ -80,6 +81,25 @@ async def test_a_preview_says_what_the_change_does(
 ) -> None:
     await console.api.request("PUT", "/queues/orders", {})
     assert effect in await change(console, **changes)
+
+
+async def test_a_preview_names_no_effect_that_the_queue_has_already(console: ConsoleServer) -> None:
+    await console.api.request("PUT", "/queues/orders", {"status": "disabled"})
+    preview = await change(console, description="new")
+    assert "are refused from now on" not in preview
+    assert "Messages of groups" not in preview
+
+
+async def test_a_preview_of_one_lock_and_of_the_end_of_histories(console: ConsoleServer) -> None:
+    await console.api.request("PUT", "/queues/orders", {"history": True})
+    await console.api.send(body=1)
+    await console.api.receive()
+    assert "1 lock ends." in await change(console, lock_duration_seconds="60")
+    assert "lock ends." not in await change(console, description="new")
+    fields = form_fields(await console.page(PATH))
+    del fields["history"]
+    preview = (await console.http.post(f"/console{PATH}", data=fields)).text
+    assert "No further events are recorded." in preview
 
 
 async def test_switches_and_empty_fields_restore_defaults(console: ConsoleServer) -> None:

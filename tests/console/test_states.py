@@ -73,6 +73,14 @@ async def test_older_versions_are_on_further_pages(console: ConsoleServer) -> No
     assert "Older versions" not in older
 
 
+async def test_a_page_that_ends_with_the_first_version_leads_to_no_further_one(console: ConsoleServer) -> None:
+    for number in range(1, VERSIONS + 1):
+        await add_version(console, number, number)
+    page = await console.page(PAGE)
+    assert listed_versions(page)[-1] == 1
+    assert "Older versions" not in page
+
+
 async def test_a_value_needs_the_right_to_listen_and_a_deletion_that_to_manage(
     console_with_keys: ConsoleServer,
 ) -> None:

@@ -1,16 +1,21 @@
 """Topics are drawn with their filters, queues and forwards, and a test shows which subscriptions copy a message."""
 
 import html
+import json
 import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from app.broker.publish import EVALUATION_BATCH_SIZE
 from app.console.topic_picture import Stop, branches
 from app.console.topics import PAGE_SIZE, SHOWN_BRANCHES
 from app.domain.access import Right
 from app.domain.queue import MAX_FORWARDING_HOPS
+from app.domain.topic import MAX_EVALUATED_BYTES, Route, Topic
+from app.runtime.turnstile import Turnstile
+from tests.brokers import ChangedStore
 from tests.console.console_server import ConsoleServer
 
 HOSTILE = "</code><script>alert(1)</script>"
@@ -23,6 +28,30 @@ async def subscribe(console: ConsoleServer, name: str, target: str = "", **setti
     await api.request_json("PUT", "/topics/events", {})
     await api.request_json("PUT", f"/queues/{target or name}", {})
     await api.request_json("PUT", f"/topics/events/subscriptions/{name}", {"target_queue": target or name, **settings})
+
+
+def repeat_subscriptions(console: ConsoleServer, times: int) -> None:
+    """Let every topic have each of its subscriptions this many times."""
+    broker = console.context.broker
+    topics = broker.topics.topics
+
+    async def routes(topic: Topic) -> list[Route]:
+        return [*await topics.routes(topic)] * times
+
+    changed: Any = ChangedStore(topics, routes=routes)
+    console.context = replace(console.context, broker=replace(broker, topics=replace(broker.topics, topics=changed)))
+    console.application.state.context = console.context
+
+
+class CountedTurnstile(Turnstile):
+    """Counts how often it was entered."""
+
+    entered = 0
+
+    async def enter(self) -> None:
+        """See `Turnstile`."""
+        self.entered += 1
+        await super().enter()
 
 
 def drawn(page: str) -> dict[str, list[str]]:
@@ -93,6 +122,16 @@ async def test_the_picture_follows_the_queues_to_those_that_they_forward_to(cons
     assert page.count("1 waiting") == 2
 
 
+async def test_the_picture_counts_blocked_messages_among_those_that_wait(console: ConsoleServer) -> None:
+    await subscribe(console, "all")
+    await console.api.request_json("PUT", "/queues/all", {"group_in_flight": 1})
+    for _ in range(3):
+        await console.api.request_json("POST", "/topics/events/messages", {"body": 1, "group_id": "g"})
+    await console.api.receive("all")
+    assert await console.api.counts("all") == {"locked": 1, "blocked": 2}
+    assert "2 waiting" in await console.page(PAGE)
+
+
 async def test_what_lies_behind_a_queue_that_a_key_may_not_browse_is_left_out(
     console_with_keys: ConsoleServer,
 ) -> None:
@@ -133,6 +172,27 @@ async def test_a_test_shows_which_subscriptions_copy_a_message(console: ConsoleS
     assert copied(response.text) == {"urgent", "all"}
     assert "The filter below matches it." in response.text
     assert await console.api.counts("all") == {}
+
+
+async def test_a_test_that_would_take_too_long_is_refused_and_what_was_typed_stays(console: ConsoleServer) -> None:
+    await subscribe(console, "all")
+    text = "x" * 1000
+    repeat_subscriptions(console, MAX_EVALUATED_BYTES // len(text))
+    response = await console.post(f"{PAGE}/test", PAGE, properties=json.dumps({"text": text}))
+    assert response.status_code == 422
+    assert "filters of the subscriptions would be evaluated more than" in response.text
+    assert text in response.text
+    assert copied(response.text) == set()
+
+
+async def test_a_test_of_many_filters_shares_the_time_of_publishes(console: ConsoleServer) -> None:
+    await subscribe(console, "all")
+    repeat_subscriptions(console, 3 * EVALUATION_BATCH_SIZE)
+    broker, turnstile = console.context.broker, CountedTurnstile()
+    changed = replace(broker, publishing=replace(broker.publishing, turnstile=turnstile))
+    console.application.state.context = replace(console.context, broker=changed)
+    assert (await console.post(f"{PAGE}/test", PAGE)).status_code == 200
+    assert turnstile.entered == 3
 
 
 @pytest.mark.parametrize(
