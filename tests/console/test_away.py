@@ -77,6 +77,8 @@ async def test_a_visitor_of_a_server_without_keys_stays_known(console_with_keys:
         console.application.state.context = replace(console.context, authenticator=authenticator)
         responses = [await console.get() for _ in range(2)]
         assert [response.status_code for response in responses] == [200, 200]
+    foreign = await console.get(headers={"origin": "https://evil.test"})
+    assert (foreign.status_code, rows(foreign.text)) == (503, [])
     assert (await console.get("/topics")).status_code == 503
 
 

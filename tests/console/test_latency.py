@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from app.broker.browse import read_message
 from app.console.latency import MAX_DELIVERIES, Kind, Latencies, averages
+from app.domain.instant import SECOND
 from app.domain.message import Message
 from app.domain.settlement import LockToken, Outcome, Removal
 from tests.console.console_server import ConsoleServer
@@ -44,6 +45,16 @@ async def test_a_sample_has_the_averages_by_queue(console: ConsoleServer, delive
     assert averages(sums[delivered.queue_id]) == {"waiting": 0, "processing": 3}
     assert len(sums) == 1
     assert latencies.take() == {}
+
+
+async def test_a_message_waits_from_its_due_time_to_its_delivery(console: ConsoleServer, delivered: Message) -> None:
+    latencies, due = Latencies(console.api.clock), delivered.available_at
+    later = replace(delivered, last_delivered_at=due + 3 * SECOND, read_at=due + 9 * SECOND)
+    early = replace(delivered, sequence_number=2, last_delivered_at=due - SECOND)
+    latencies.time_deliveries([later])
+    assert taken(latencies, delivered.queue_id) == {"waiting": 3}
+    latencies.time_deliveries([early])
+    assert taken(latencies, delivered.queue_id) == {"waiting": 0}
 
 
 async def test_a_delivery_by_another_process_has_no_time(console: ConsoleServer, delivered: Message) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from app.broker.sessions import CACHE_SECONDS
-from app.console.activity import RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
+from app.console.activity import EVENT_SERIES, RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
 from app.console.live import MAX_VIEWERS, MAX_VIEWERS_OF_ONE
 from app.console.overview import ROWS_OF_A_PART, rendered_parts
 from app.domain.access import Right
+from app.domain.attention import MIN_GROWTH
 from app.domain.refusals import StoreUnavailable
 from tests.console.console_server import ConsoleServer
 
@@ -38,6 +39,46 @@ async def test_a_row_has_the_messages_in_each_state(console: ConsoleServer) -> N
     await api.settle(dead, "dead-letter", reason="broken")
     assert cells(await console.page(), "orders")[3:9] == ["1", "1", "1", "0", "0", "1"]
     assert locked["state"] == "locked"
+
+
+async def test_a_row_tells_deferred_messages_from_blocked_ones(console: ConsoleServer) -> None:
+    await console.api.request("PUT", "/queues/orders", {"group_in_flight": 1})
+    await console.api.send(body=1)
+    (message,) = await console.api.receive()
+    await console.api.settle(message, "defer")
+    for body in range(4):
+        await console.api.send(body=body, group_id="g")
+    await console.api.receive()
+    assert cells(await console.page(), "orders")[3:9] == ["0", "1", "0", "1", "3", "0"]
+
+
+async def test_each_end_of_a_delivery_is_counted_as_what_it_is(console: ConsoleServer) -> None:
+    api = console.api
+    for body in range(6):
+        await api.send(body=body)
+    for verb in ("complete", "abandon", "dead-letter"):
+        (message,) = await api.receive()
+        await api.settle(message, verb)
+    await api.receive(mode="receive_and_delete")
+    await api.receive(lock_seconds=1)
+    await api.advance_time(2)
+    await api.request_json("POST", "/queues/orders/purge", {"states": ["available"]})
+    queue = await api.broker.store.queues.by_name("orders")
+    assert queue is not None
+    await console.take_sample()
+    found = {name: sum(console.activity.of(queue.id).series(name)) for name in EVENT_SERIES}
+    assert found == {"sent": 6, "delivered": 5, "completed": 2, "failed": 2, "dead_lettered": 1, "removed": 3}
+
+
+async def test_a_queue_that_grows_says_how_many_messages_came_and_went(console: ConsoleServer) -> None:
+    api = console.api
+    await api.send(body=0)
+    await console.page()
+    for body in range(MIN_GROWTH + 1):
+        await api.send(body=body)
+    for message in await api.receive(max_messages=1):
+        await api.settle(message, "complete")
+    assert f"{MIN_GROWTH + 2} arrived and 1 left" in await console.page()
 
 
 async def test_rates_are_those_of_the_last_minute(console: ConsoleServer) -> None:
@@ -94,6 +135,9 @@ async def test_a_queue_that_needs_attention_says_why_and_comes_first(console: Co
         ("", ["a", "b", "c"]),
         ("?sort=-name", ["c", "b", "a"]),
         ("?sort=-available", ["b", "c", "a"]),
+        ("?sort=-in", ["b", "c", "a"]),
+        ("?sort=oldest", ["c", "b", "a"]),
+        ("?sort=-oldest", ["a", "b", "c"]),
         ("?find=C", ["c"]),
     ],
 )
@@ -103,7 +147,33 @@ async def test_the_address_says_the_order_and_which_queues(
     for queue, messages in (("a", 1), ("b", 3), ("c", 2)):
         for body in range(messages):
             await console.api.send(queue, body=body)
+        await console.api.clock.advance(1)
     assert names(await console.page(query)) == expected
+
+
+@pytest.mark.parametrize(
+    "column", ["out", "failed", "available", "locked", "scheduled", "deferred", "blocked", "dead_lettered"]
+)
+async def test_every_column_sorts_by_its_own_number(console: ConsoleServer, column: str) -> None:
+    api = console.api
+    for queue in ("a", column, "z"):
+        await api.request("PUT", f"/queues/{queue}", {"group_in_flight": 1})
+    match column:
+        case "available":
+            await api.send(column, body=1)
+        case "scheduled":
+            await api.send(column, body=1, delay_seconds=60)
+        case "blocked":
+            for _ in range(2):
+                await api.send(column, body=1, group_id="g")
+        case _:
+            await api.send(column, body=1)
+    if column not in ("available", "scheduled"):
+        (message,) = await api.receive(column)
+        verbs = {"out": "complete", "failed": "abandon", "deferred": "defer", "dead_lettered": "dead-letter"}
+        if verb := verbs.get(column):
+            assert (await api.settle(message, verb, column)).is_success
+    assert names(await console.page(f"?sort=-{column}"))[0] == column
 
 
 async def test_an_unknown_order_and_hostile_text_are_harmless(console: ConsoleServer) -> None:
@@ -200,6 +270,37 @@ async def test_the_first_event_has_every_row_and_the_others_what_has_changed(con
     first, second, *_ = await events(console, 2, between)
     assert (sorted(first["rows"]), first["gone"], first["store"]) == (["busy", "idle"], [], "ok")
     assert sorted(second["rows"]) == ["busy"]
+
+
+async def test_the_stream_has_only_what_a_key_may_browse(console_with_keys: ConsoleServer) -> None:
+    api = console_with_keys.api
+    everything = {"authorization": f"Bearer {await api.new_key(*Right, principal='admin')}"}
+    for queue in ("orders.eu", "payments"):
+        await api.request("POST", f"/queues/{queue}/messages", {"body": 1}, headers=everything)
+    await console_with_keys.sign_in(await api.new_key(Right.BROWSE, patterns=("orders.*",)))
+    await console_with_keys.page()
+
+    async def between(_: int) -> None:
+        pass
+
+    (event,) = await events(console_with_keys, 1, between)
+    assert list(event["rows"]) == ["orders.eu"]
+    assert event["totals"]["available"] == "1"
+
+
+async def test_the_stream_names_a_deleted_queue_once(console: ConsoleServer) -> None:
+    for queue in ("kept", "deleted"):
+        await console.api.request("PUT", f"/queues/{queue}", {})
+    await console.page()
+
+    async def between(number: int) -> None:
+        if number == 1:
+            await console.api.request("DELETE", "/queues/deleted")
+        asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(console.sample()))
+
+    found = await events(console, 3, between)
+    assert [event["gone"] for event in found] == [[], ["deleted"], []]
+    assert [sorted(event["rows"]) for event in found] == [["deleted", "kept"], [], []]
 
 
 async def test_streams_end_when_the_server_stops(console: ConsoleServer) -> None:

@@ -56,3 +56,9 @@ def test_minutes_without_events_are_zeros_and_old_ones_are_left_out() -> None:
     assert plot is not None
     assert plot["past"] == {"Sent": [1, 0, 0], "Delivered": [0, 0, 0], "Completed": [0, 0, 0], "Failed": [0, 0, 5]}
     assert past_plot([], START) is None
+
+
+def test_the_longest_plot_begins_with_the_oldest_minute_that_is_shown() -> None:
+    plot = past_plot([EventCount(START - LONGEST + MINUTE, Event.SENT, None, 1)], START)
+    assert plot is not None
+    assert plot["past"]["Sent"] == [1] + [0] * (LONGEST // MINUTE - 1)

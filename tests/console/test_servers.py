@@ -13,6 +13,7 @@ from app import __version__
 from app.broker.ports import AllReports, ListedServer
 from app.broker.ports.server_directory import MAX_WINDOWS
 from app.console.activity import MAX_QUEUES, RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
+from app.console.servers import LATE
 from app.domain.access import Right
 from app.domain.instant import SECOND
 from app.domain.refusals import StoreUnavailable
@@ -200,6 +201,27 @@ async def test_a_server_without_a_report_is_named(console: ConsoleServer, direct
     page = await console.page()
     assert line(page) == f"2 servers, version {__version__} 1 without a report"
     assert [name for name, row in server_rows(page).items() if "No report for 12 s." in row] == ["web-2"]
+
+
+@pytest.mark.parametrize(("age", "is_late"), [(LATE - 1, False), (LATE, True)])
+async def test_a_server_is_late_after_two_windows(
+    console: ConsoleServer, directory: Directory, age: int, is_late: bool
+) -> None:
+    directory.list_servers(ListedServer(console.server, 0), other(console, "web-2", age=age))
+    page = await console.page()
+    assert ("1 without a report" in line(page), "No report for" in server_rows(page)["web-2"]) == (is_late, is_late)
+
+
+async def test_of_two_versions_that_of_this_server_is_expected(console: ConsoleServer, directory: Directory) -> None:
+    directory.list_servers(other(console, "web-0", version="0.1"), ListedServer(console.server, 0))
+    rows = server_rows(await console.page())
+    assert [name for name, row in rows.items() if "is not that of the others" in row] == ["web-0"]
+
+
+async def test_processes_of_a_host_are_listed_in_order(console: ConsoleServer, directory: Directory) -> None:
+    later = replace(console.server, id="later", process=18)
+    directory.list_servers(ListedServer(later, 0), ListedServer(console.server, 0))
+    assert re.findall(r'<tr data-server="([^"]+)"', await console.page()) == ["this", "later"]
 
 
 async def test_while_no_server_is_known_none_is_listed(console: ConsoleServer, directory: Directory) -> None:
