@@ -4,6 +4,7 @@ import html
 import re
 from dataclasses import replace
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import httpx
 import pytest
@@ -98,6 +99,65 @@ async def test_a_redrive_with_a_rate_goes_in_steps_and_stops_between_them(consol
     assert await console.api.counts() == {"dead_lettered": 3, "available": 2}
 
 
+async def test_a_redrive_with_a_rate_moves_no_more_than_its_plan_shows(console: ConsoleServer) -> None:
+    await dead_letter(console, *["bad"] * 3)
+    fields = await form_of(console, f"{DEAD}/redrive?rate_per_second=10")
+    response = await run_advancing(console.api.clock, step(console, f"{DEAD}/redrive", {**fields, "left": "1"}))
+    assert response.json() == {"done": 1, "is_finished": True}
+    assert await console.api.counts() == {"dead_lettered": 2, "available": 1}
+
+
+async def test_a_redrive_with_a_slow_rate_moves_one_message_a_step(console: ConsoleServer) -> None:
+    await dead_letter(console, "bad", "bad")
+    fields = await form_of(console, f"{DEAD}/redrive?rate_per_second=0.1")
+    response = await run_advancing(console.api.clock, step(console, f"{DEAD}/redrive", fields))
+    assert response.json() == {"done": 1, "is_finished": False}
+
+
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+async def test_a_form_without_a_plan_is_refused(console: ConsoleServer, action: str) -> None:
+    await dead_letter(console, "bad")
+    fields = {**await form_of(console, f"{DEAD}/{action}"), "name": "orders"}
+    for until in ("", "soon", "-1", "9" * 19):
+        answer = await step(console, f"{DEAD}/{action}", {**fields, "until": until})
+        assert (answer.status_code, "This form has no plan." in answer.json()["fault"]) == (422, True)
+    assert await console.api.counts() == {"dead_lettered": 1}
+
+
+async def test_a_purge_and_its_undo_change_no_more_than_their_plans_show(console: ConsoleServer) -> None:
+    await dead_letter(console, *["bad"] * 3)
+    fields = {**await form_of(console, f"{DEAD}/purge"), "name": "orders"}
+    assert (await step(console, f"{DEAD}/purge", {**fields, "left": "2"})).json() == {"done": 2, "is_finished": True}
+    assert await console.api.counts() == {"dead_lettered": 1}
+    fields = {**await form_of(console, f"{DEAD}/restore"), "left": "1"}
+    assert (await step(console, f"{DEAD}/restore", fields)).json() == {"done": 1, "is_finished": True}
+    assert await console.api.counts() == {"dead_lettered": 1, "available": 1}
+
+
+async def test_an_undo_brings_back_what_the_purge_had_selected(console: ConsoleServer) -> None:
+    await dead_letter(console, "other")
+    await console.api.request_json("POST", f"{QUEUE}/purge", {})
+    await dead_letter(console, "bad")
+    path = f"{DEAD}/purge?filter=message.dead_letter_reason == 'bad'"
+    (undo,) = re.findall(r'href="/console([^"]*/restore\?[^"]*)"', await console.page(path))
+    await step(console, path, {**await form_of(console, path), "name": "orders"})
+    await console.api.send(body=3)
+    (message,) = await console.api.receive()
+    await console.api.settle(message, "dead-letter", reason="later")
+    await console.api.request_json("POST", f"{QUEUE}/purge", {})
+    assert "1 message with" in await console.page(html.unescape(undo))
+
+
+async def test_an_undo_leaves_messages_in_the_archive_that_are_too_large_now(console: ConsoleServer) -> None:
+    await dead_letter(console, "bad", body="x" * 5000)
+    await dead_letter(console, "bad")
+    await console.api.request_json("POST", f"{QUEUE}/purge", {})
+    await console.api.request_json("PUT", QUEUE, {"max_message_bytes": 2000})
+    assert "1 message with" in await console.page(f"{DEAD}/restore")
+    fields = await form_of(console, f"{DEAD}/restore")
+    assert (await step(console, f"{DEAD}/restore", fields)).json() == {"done": 1, "is_finished": True}
+
+
 async def test_a_message_that_fails_again_is_not_moved_twice(console: ConsoleServer) -> None:
     await dead_letter(console, "bad", "bad")
     fields = await form_of(console, f"{DEAD}/redrive")
@@ -145,6 +205,16 @@ async def test_a_browser_without_scripts_goes_step_by_step(console: ConsoleServe
     response = await console.http.post(f"/console{DEAD}/redrive", data=fields)
     assert (response.status_code, response.headers["location"]) == (303, f"/console{DEAD}/redrive?done=1")
     assert "1 moved." in await console.page(f"{DEAD}/redrive?done=1")
+
+
+async def test_a_browser_without_scripts_goes_on_with_what_was_asked(console: ConsoleServer) -> None:
+    await dead_letter(console, "bad")
+    await console.api.request("PUT", "/queues/repaired", {})
+    asked = {"filter": "message.dead_letter_reason == 'bad'", "to_queue": "repaired", "rate_per_second": "5"}
+    fields = await form_of(console, f"{DEAD}/redrive?{urlencode(asked)}")
+    response = await run_advancing(console.api.clock, console.http.post(f"/console{DEAD}/redrive", data=fields))
+    following = dict(parse_qsl(response.headers["location"].partition("?")[2]))
+    assert following == {**asked, "done": "1"}
 
 
 async def test_a_purge_needs_the_name_of_the_queue(console: ConsoleServer) -> None:

@@ -153,11 +153,12 @@ async def test_a_key_that_may_not_change_settings_sees_them_alone(console_with_k
     assert (await console_with_keys.http.post(f"/console{PATH}", data=fields)).status_code == 403
 
 
-async def test_forwarding_needs_the_right_to_send_to_the_target(console_with_keys: ConsoleServer) -> None:
+@pytest.mark.parametrize("setting", ["forward_to", "forward_dead_letters_to"])
+async def test_forwarding_needs_the_right_to_send_to_the_target(console_with_keys: ConsoleServer, setting: str) -> None:
     api = console_with_keys.api
     everything = {"authorization": f"Bearer {await api.new_key(*Right, principal='admin')}"}
     for queue in ("orders", "private"):
         await api.request("PUT", f"/queues/{queue}", {}, headers=everything)
     await console_with_keys.sign_in(await api.new_key(Right.BROWSE, Right.MANAGE))
-    fields = form_fields(await console_with_keys.page(PATH)) | {"forward_to": "private"}
+    fields = form_fields(await console_with_keys.page(PATH)) | {setting: "private"}
     assert (await console_with_keys.http.post(f"/console{PATH}", data=fields)).status_code == 403

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from app.console.activity import SAMPLE_SECONDS
+from app.console.groups import MAX_GROUPS
 from app.domain.access import Right
 from tests.console.console_server import ConsoleServer, token_of
 
@@ -60,6 +61,17 @@ async def test_blocked_groups_name_the_message_that_they_stand_behind(console: C
     (group,) = re.findall(r'<th scope="row" class="wrap">(.*?)</tr>', page, re.DOTALL)
     assert group.startswith("&lt;b&gt;a&lt;/b&gt;")
     assert re.findall(r">(\w+)</(?:td|a|span)>", group) == ["2", "2", "1", "locked"]
+
+
+async def test_the_first_blocked_groups_are_on_the_page(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {"group_in_flight": 1})
+    for number in range(MAX_GROUPS + 1):
+        for _ in range(2):
+            await console.api.send(body=1, group_id=f"group-{number:02d}")
+    await console.api.receive(max_messages=MAX_GROUPS + 1)
+    page = await console.page("/queues/orders")
+    groups = re.findall(r'<th scope="row" class="wrap">(group-\d+)', page)
+    assert groups == [f"group-{number:02d}" for number in range(MAX_GROUPS)]
 
 
 async def test_receivers_that_wait_here_are_counted(console: ConsoleServer) -> None:
