@@ -7,10 +7,11 @@ import msgspec
 from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
+from starlette.exceptions import HTTPException
 
 from app.api.http.asgi import ASGI, Event, Receive, Scope, Send
 from app.api.http.request_body import BodyReservation
-from app.domain.refusals import MessageTooLarge, Refusal, invalid_at
+from app.domain.refusals import BackendUnavailable, MessageTooLarge, Refusal, invalid_at
 from app.runtime.byte_budget import ByteBudget
 from app.wire.decode_errors import invalid_request
 from app.wire.json_depth import TOO_DEEP, is_too_deep
@@ -94,11 +95,18 @@ async def typed(request: Request) -> dict[str, str]:
 async def read_form(request: Request, max_field_bytes: int = MAX_FIELD_BYTES) -> FormData:
     """Return the fields of a form, none for another body: no page of the console sends files.
 
-    A later call returns the same fields.
+    A later call returns the same fields, or refuses the form again: the rest of its body may never come.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
         return FormData()
-    return await request.form(max_files=0, max_fields=MAX_FIELDS, max_part_size=max_field_bytes)
+    refused: Exception | None = getattr(request.state, "form_refusal", None)
+    if refused is not None:
+        raise refused
+    try:
+        return await request.form(max_files=0, max_fields=MAX_FIELDS, max_part_size=max_field_bytes)
+    except (Refusal, BackendUnavailable, HTTPException) as refusal:
+        request.state.form_refusal = refusal
+        raise
 
 
 def json_field(name: str, text: str) -> msgspec.Raw | None:

@@ -1,12 +1,13 @@
 """Forms and addresses are read within limits: other clients than browsers send them too."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 
 from app.console.access import COOKIE, csrf_token
-from app.console.forms import FORM_COPIES, FORM_TYPE, MAX_FORM_BYTES
+from app.console.forms import FORM_COPIES, FORM_TYPE, MAX_FIELD_BYTES, MAX_FIELDS, MAX_FORM_BYTES
 from app.domain.access import Right
 from tests.console.console_server import ConsoleServer
 
@@ -43,6 +44,39 @@ async def test_a_form_has_a_limit_in_bytes(console: ConsoleServer) -> None:
     response = await post(console, "/queues/orders/send", fields)
     assert response.status_code == 413
     assert f"A form has at most {MAX_FORM_BYTES} bytes." in response.text
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"a=1&" * MAX_FIELDS + b"a=1", 400),
+        (b"a=" + b"1" * (MAX_FIELD_BYTES + 1), 400),
+        (b"a=" + b"1" * MAX_FORM_BYTES, 413),
+    ],
+)
+async def test_a_form_of_a_known_visitor_that_was_refused_is_not_read_again(
+    console: ConsoleServer, content: bytes, status: int
+) -> None:
+    await console.get()
+    parts, started = [{"type": "http.request", "body": content, "more_body": False}], list[int]()
+
+    async def receive() -> dict[str, Any]:
+        assert parts, "a server would wait here until the browser leaves"
+        return parts.pop()
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            started.append(message["status"])
+
+    path, cookie = "/console/queues/orders/send", f"{COOKIE}={console.http.cookies[COOKIE]}"
+    headers = [(b"host", b"peeklock.test"), (b"cookie", cookie.encode()), (b"content-type", FORM_TYPE.encode())]
+    scope = {
+        "type": "http", "method": "POST", "path": path, "query_string": b"", "state": {"request_id": "1"},
+        "headers": headers, "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
+        "server": ("peeklock.test", 80), "client": ("127.0.0.1", 1), "root_path": "", "raw_path": path.encode(),
+    }  # fmt: skip
+    await console.application(scope, receive, send)
+    assert started == [status]
 
 
 async def test_the_form_that_every_client_may_send_takes_small_fields_only(console_with_keys: ConsoleServer) -> None:
