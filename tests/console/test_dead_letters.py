@@ -66,6 +66,13 @@ async def test_counts_of_a_part_are_said_to_be_partial(console: ConsoleServer) -
     limits = PageLimits(batch_size=1, max_batches=2)
     found = await group_dead_letters(replace(ports, page_limits=limits), queue)
     assert (found.count, found.is_complete, [group.count for group in found.groups]) == (2, False, [2])
+    browsing = replace(ports, page_limits=limits)
+    console.application.state.context = replace(
+        console.context, broker=replace(console.context.broker, browsing=browsing)
+    )
+    page = await console.page(DEAD)
+    assert "3 dead letters" in page
+    assert "they cover the first 2 of 3 dead letters" in page
 
 
 @pytest.mark.parametrize("reason", ["plain", HOSTILE, "x" * 128])
@@ -148,6 +155,16 @@ async def test_an_undo_brings_back_what_the_purge_had_selected(console: ConsoleS
     assert "1 message with" in await console.page(html.unescape(undo))
 
 
+async def test_an_undo_leaves_what_an_earlier_purge_has_removed(console: ConsoleServer) -> None:
+    await dead_letter(console, "earlier")
+    await console.api.request_json("POST", f"{QUEUE}/purge", {})
+    await dead_letter(console, "bad")
+    await console.api.clock.advance(1)
+    (undo,) = re.findall(r'href="/console([^"]*/restore\?[^"]*)"', await console.page(f"{DEAD}/purge"))
+    await step(console, f"{DEAD}/purge", {**await form_of(console, f"{DEAD}/purge"), "name": "orders"})
+    assert "1 message with" in await console.page(html.unescape(undo))
+
+
 async def test_an_undo_leaves_messages_in_the_archive_that_are_too_large_now(console: ConsoleServer) -> None:
     await dead_letter(console, "bad", body="x" * 5000)
     await dead_letter(console, "bad")
@@ -197,6 +214,12 @@ async def test_a_fault_is_shown_at_its_field(console: ConsoleServer, query: str,
     answer = await step(console, f"{DEAD}/redrive", fields)
     assert (answer.status_code, list(answer.json())) == (status, ["fault"])
     assert await console.api.counts() == {"dead_lettered": 1}
+
+
+async def test_a_plan_says_how_many_messages_the_other_queue_takes(console: ConsoleServer) -> None:
+    await dead_letter(console, "bad", "bad")
+    await console.api.request("PUT", "/queues/small", {"max_messages": 1})
+    assert "1 message with" in await console.page(f"{DEAD}/redrive?to_queue=small")
 
 
 async def test_a_browser_without_scripts_goes_step_by_step(console: ConsoleServer) -> None:

@@ -2,12 +2,16 @@
 
 import asyncio
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from app.console.activity import SAMPLE_SECONDS
 from app.console.groups import MAX_GROUPS
 from app.domain.access import Right
+from app.domain.instant import SECOND
+from tests.brokers import ChangedStore
 from tests.console.console_server import ConsoleServer, token_of
 
 
@@ -48,8 +52,41 @@ async def test_the_plots_have_the_events_of_each_sample(console: ConsoleServer) 
     await console.page()
     plots = (await console.get("/queues/orders/plots")).json()
     assert plots["events"]["Sent"][-1] == 10 / SAMPLE_SECONDS
+    assert plots["times"][-1] == round(console.api.clock.now() / SECOND, 1)
     assert plots["depth"]["Waiting"] == [1, 11]
     assert plots["times"][1] - plots["times"][0] == SAMPLE_SECONDS
+
+
+async def test_the_plots_tell_completed_deliveries_from_failed_ones(console: ConsoleServer) -> None:
+    for body in range(4):
+        await console.api.send(body=body)
+    for verb in ("complete", "abandon", "abandon", "dead-letter"):
+        (message,) = await console.api.receive()
+        await console.api.settle(message, verb)
+    await console.page()
+    found = (await console.get("/queues/orders/plots")).json()["events"]
+    assert {name: counts[-1] * SAMPLE_SECONDS for name, counts in found.items()} == {
+        "Sent": 4, "Delivered": 4, "Completed": 1, "Failed": 2,
+    }  # fmt: skip
+
+
+async def test_a_blocked_message_that_ends_during_the_look_stands_behind_none(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {"group_in_flight": 1})
+    for _ in range(2):
+        await console.api.send(body=1, group_id="g")
+    await console.api.receive()
+    broker = console.context.broker
+
+    async def nothing(*_: object) -> None:
+        return None
+
+    messages: Any = ChangedStore(broker.explaining.messages, read_facts=nothing, read_end=nothing)
+    changed = replace(broker, explaining=replace(broker.explaining, messages=messages))
+    console.application.state.context = replace(console.context, broker=changed)
+    page = await console.page("/queues/orders")
+    (group,) = re.findall(r'<th scope="row" class="wrap">(.*?)</tr>', page, re.DOTALL)
+    assert group.startswith("g")
+    assert "locked" not in group
 
 
 async def test_blocked_groups_name_the_message_that_they_stand_behind(console: ConsoleServer) -> None:

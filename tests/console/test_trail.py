@@ -90,6 +90,13 @@ async def test_a_search_stops_after_its_time_and_goes_on(console: ConsoleServer)
     assert steps((await console.get("/trail" + html.unescape(more))).text) == [("b", "has this id")]
 
 
+async def test_a_search_that_goes_on_in_a_deleted_queue_reads_the_next_one_from_its_beginning(
+    console: ConsoleServer,
+) -> None:
+    await console.api.send("b", body=1, message_id="order-1")
+    assert steps(await console.page("/trail?id=order-1&queue=a&after=7")) == [("b", "has this id")]
+
+
 async def test_queues_that_a_key_may_not_browse_are_not_searched(console_with_keys: ConsoleServer) -> None:
     api = console_with_keys.api
     api.http.headers["authorization"] = f"Bearer {await api.new_key(*Right, principal='admin')}"

@@ -59,6 +59,9 @@ async def test_only_who_may_manage_everything_sees_transactions_of_others(consol
     assert (await console_with_keys.get(path)).status_code == 404
     refused = await console_with_keys.http.post(f"/console{path}/rollback", data={"csrf_token": token_of(page)})
     assert refused.status_code == 404
+    await console_with_keys.sign_in(await api.new_key(Right.SEND, principal="worker"))
+    assert transaction in await console_with_keys.page("/transactions")
+    assert (await console_with_keys.get(path)).status_code == 200
     await console_with_keys.sign_in(await api.new_key(Right.MANAGE, principal="operator"))
     assert "worker" in await console_with_keys.page("/transactions")
     assert "worker opened it" in await console_with_keys.page(path)
