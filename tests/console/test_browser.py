@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import httpx
 import pytest
 from playwright.async_api import Locator, Page, Route, expect
 
@@ -52,6 +53,10 @@ async def test_figures_change_while_the_page_is_open(server: PeeklockProcess, ca
         call("POST", "/queues/payments/messages", body=1)
         await expect(available(page, "orders")).to_have_text("2", timeout=TIMEOUT_MS)
         await page.wait_for_selector("tr[data-row=payments]")
+        await expect(page.locator('[data-total="available"]')).to_have_text("3")
+        async with httpx.AsyncClient(timeout=60) as client:
+            assert (await client.delete(f"{server.url}/v1/queues/payments")).is_success
+        await expect(page.locator("tr[data-row=payments]")).to_have_class(re.compile("gone"), timeout=TIMEOUT_MS)
 
 
 async def test_the_first_queue_appears_while_the_page_is_open(

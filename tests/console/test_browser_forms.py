@@ -70,6 +70,17 @@ class Answers:
 
         await self._page.route("**/console/**", answer)
 
+    async def answer_page(self) -> None:
+        """Answer forms as a proxy does whose server is away: with a page of its own."""
+
+        async def answer(route: Route) -> None:
+            if route.request.method == "POST":
+                await route.fulfill(status=502, content_type="text/html", body="<main>Bad gateway</main>")
+            else:
+                await route.continue_()
+
+        await self._page.route("**/console/**", answer)
+
     async def count(self) -> None:
         """Let forms pass, and count them."""
 
@@ -145,6 +156,17 @@ async def test_a_proxy_that_answers_instead_of_the_server_leaves_a_doubt(server:
         screen.faults.clear()  # the browser reports the refusal
 
 
+async def test_a_form_stays_if_a_proxy_answers_instead_of_the_server(server: PeeklockProcess, call: Call) -> None:
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open("/keys")
+        await page.locator("#principal").fill("typed")
+        await Answers(page).answer_page()
+        await page.get_by_role("button", name="Make the key").click()
+        await expect(refused(page)).to_contain_text("The server cannot answer now (502).")
+        await expect(page.locator("#principal")).to_have_value("typed")
+        screen.faults.clear()  # the browser reports the answer 502
+
+
 async def test_a_fault_is_shown_at_its_field_and_the_field_has_the_focus(server: PeeklockProcess, call: Call) -> None:
     prepare(call)
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
@@ -198,3 +220,5 @@ async def test_what_was_typed_outlives_the_session(server: PeeklockProcess, call
         await page.get_by_role("button", name="Try again").click()
         await page.wait_for_url("**/messages/3")
         await expect(page.get_by_text('"typed"').first).to_be_visible()
+        await page.get_by_role("button", name="Sign out").click()
+        await page.wait_for_url("**/console/sign-in")

@@ -29,6 +29,8 @@ async def test_the_list_of_servers_is_live(console: ConsoleServer, directory: Di
         await expect(page.get_by_text("2 versions, 1 without a report")).to_be_visible()
         await expect(rows.nth(1)).to_contain_text("This version is not that of the others. No report for 12 s.")
         await expect(rows.nth(1)).not_to_contain_text("UTC")
+        await expect(rows.nth(0).get_by_text("this server")).to_be_visible()
+        await expect(rows.nth(1).get_by_text("this server")).to_be_hidden()
         assert await page.evaluate("document.documentElement.scrollWidth") <= 375
         assert await faults_of_accessibility(page) == []
         directory.answer = None
