@@ -151,6 +151,8 @@ async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
         for path in (*PATHS, "/sign-in", "?find=nothing"):
             page = await screen.open(path)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+            for current in await page.locator("nav [aria-current]").all():
+                await expect(current).to_be_in_viewport(ratio=0.9)
             assert await faults_of_accessibility(page) == [], path
 
 

@@ -104,6 +104,8 @@ function refresh(root) {
 }
 
 refresh(document);
+// On a narrow screen the pages and tabs are scrolled sideways, and the current one may be out of view.
+for (const link of document.querySelectorAll("nav [aria-current]")) link.scrollIntoView({ block: "nearest", inline: "nearest" });
 sendForms(refresh);
 if (document.querySelector("[data-retry]")) awaitAnswer();
 const table = document.querySelector("[data-live]");
