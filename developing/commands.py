@@ -8,8 +8,15 @@ from pathlib import Path
 
 from benchmarks.options import option_parser
 from developing.checks import CHECKS, run_check
-from developing.environment import make_venv, prepare, prepare_node, prepare_sdk
-from developing.machine import apt_install, install_browser, install_compilers, install_java, install_servers
+from developing.environment import make_venv, prepare, prepare_brokers, prepare_node, prepare_sdk
+from developing.machine import (
+    apt_install,
+    install_browser,
+    install_compilers,
+    install_java,
+    install_rabbitmq,
+    install_servers,
+)
 from developing.newest_python import TESTS, find_newest, prepare_newest
 from developing.parallel import run_parallel
 from developing.paths import (
@@ -33,6 +40,7 @@ REQUIREMENT_SETS = (
     "run",
     "test",
     "sdk",
+    "brokers",
     "helm",
     "docs",
     "build",
@@ -65,6 +73,9 @@ def test(arguments: argparse.Namespace) -> int:
     install_servers(arguments.without)
     install_browser()
     prepare_node()
+    if arguments.nightly:
+        prepare_brokers()
+        install_rabbitmq()
     checked = 0 if arguments.rest else check(arguments)
     choices = [*(["--nightly"] if arguments.nightly else []), *(f"--without={kind}" for kind in arguments.without)]
     tested = run_tests(choices, arguments.rest)

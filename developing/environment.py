@@ -1,4 +1,4 @@
-"""Creates the environments in `.venv` and `.venv-sdk`, and installs what requirements/ pins."""
+"""Creates the environments in `.venv`, `.venv-sdk` and `.venv-brokers`, and installs what requirements/ pins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from collections.abc import ItemsView, Iterator
 from pathlib import Path
 
 from developing.machine import apt_install
-from developing.paths import BIN, PYTHON, REQUIREMENTS, ROOT, SDK_VENV, VENV
+from developing.paths import BIN, BROKERS_VENV, PYTHON, REQUIREMENTS, ROOT, SDK_VENV, VENV
 from developing.processes import call, say
 
 INSTALLED_FILE = "installed.json"
@@ -52,17 +52,29 @@ def prepare_node() -> None:
 
 def prepare_sdk() -> None:
     """Install the generators of SDKs into an environment of their own."""
-    wanted = {"sdk": digest(REQUIREMENTS / "sdk.txt")}
     with environment_lock():
-        if not (BIN / "uv").exists():
-            make_venv()
-        if not read_installed(SDK_VENV) >= wanted.items():
-            say("installing what requirements/ pins for sdk")
-            call(sys.executable, "-m", "venv", "--clear", "--without-pip", SDK_VENV)
-            into = (f"--python={SDK_VENV / 'bin/python'}", "--compile-bytecode", "--require-hashes")
-            call(BIN / "uv", "pip", "install", "--quiet", *into, "--requirement", "requirements/sdk.txt")
-            write_installed(wanted, SDK_VENV)
+        install_separately(SDK_VENV, "sdk")
         install_from_npm(SDK_VENV, ROOT / "openapi/sdk/package.json", SDK_NODE)
+
+
+def prepare_brokers() -> None:
+    """Install the clients of other brokers into an environment of their own."""
+    with environment_lock():
+        install_separately(BROKERS_VENV, "brokers")
+
+
+def install_separately(venv: Path, group: str) -> None:
+    """Make an environment with what requirements/ pins for this group alone, unless it is installed."""
+    wanted = {group: digest(REQUIREMENTS / f"{group}.txt")}
+    if not (BIN / "uv").exists():
+        make_venv()
+    if read_installed(venv) >= wanted.items():
+        return
+    say(f"installing what requirements/ pins for {group}")
+    call(sys.executable, "-m", "venv", "--clear", "--without-pip", venv)
+    into = (f"--python={venv / 'bin/python'}", "--compile-bytecode", "--require-hashes")
+    call(BIN / "uv", "pip", "install", "--quiet", *into, "--requirement", f"requirements/{group}.txt")
+    write_installed(wanted, venv)
 
 
 def install_from_npm(venv: Path, package: Path, directory: Path) -> None:

@@ -13,6 +13,8 @@ from developing.processes import Refusal, call, output, say
 
 SERVERS = {"postgresql": "postgresql", "mariadb": "mariadb-server", "redis": "redis-server"}  # and their packages
 BROWSER = "chromium"
+RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+"""The broker of a sample of the documentation. The program on the path serves only the machine's own directory."""
 JAVA, JAVA_PACKAGE = 17, "openjdk-17-jre-headless"
 JAVA_ANNOTATIONS = Path("/usr/share/java/geronimo-annotation-1.3-spec.jar")
 """The annotation `Generated`, which the SDK for Java uses."""
@@ -36,6 +38,12 @@ def install_browser() -> None:
     """Install the browser that the tests of the console drive, if it is missing."""
     if shutil.which(BROWSER) is None:
         apt_install(BROWSER)
+
+
+def install_rabbitmq() -> None:
+    """Install the broker RabbitMQ, if it is missing."""
+    if not RABBITMQ.exists():
+        apt_install("rabbitmq-server")
 
 
 def install_compilers() -> None:
