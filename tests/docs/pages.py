@@ -5,6 +5,7 @@ The language of a fenced block says what happens to it:
 - `sh` is typed into one bash, from the first block of the page to the last.
 - A program (`python`, `ts`, `java`, ...) is saved under the name that ends the paragraph above it: "Save this as `x.py`:".
 - `json`, `http` and `text` show what the commands above have printed; `...` stands for what varies.
+- A block below `<!-- executed by nightly runs -->` uses another broker. `test_other_brokers.py` runs it.
 - A block below `<!-- not executed: REASON -->` is left alone. `REASONS` lists what may stand there.
 
 The server of the page listens on localhost:8080. A page that starts another one uses localhost:8081. Addresses of databases
@@ -39,7 +40,9 @@ PAGES = {
 """The text of each page, by its name."""
 
 FENCE = re.compile(
-    r"(?:^<!-- not executed: (?P<reason>[^\n]*) -->\n)?^```(?P<kind>\S+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+    r"(?:^<!-- (?:not executed: (?P<reason>[^\n]*)|(?P<nightly>executed by nightly runs)) -->\n)?"
+    r"^```(?P<kind>\S+)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
 )
 FILE_ABOVE = re.compile(r"`([\w.-]+)`:\s*\Z")
 SECOND_PORT = "8081"
@@ -48,7 +51,8 @@ ANSWERS = ("json", "http", "text")
 PROGRAMS = ("python", "ts", "java", "sql")
 REASONS = (
     "the test has started the server",
-    "needs another broker",
+    "needs an account of Azure",
+    "needs an extension that the system's package manager does not have",
     "needs a cluster",
     "needs a superuser of the database",
 )
@@ -69,8 +73,15 @@ class Block:
     text: str
     reason: str | None
     """Why it is not executed, or None."""
+    is_nightly: bool
+    """Whether only nightly runs execute it."""
     file: str | None
     """Under which name a reader saves it, or None."""
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether it is executed, or compared, where the page is run from top to bottom."""
+        return self.reason is None and not self.is_nightly
 
 
 def read(text: str) -> list[Block]:
@@ -78,7 +89,7 @@ def read(text: str) -> list[Block]:
     blocks: list[Block] = []
     for found in FENCE.finditer(text):
         file = FILE_ABOVE.search(text[: found.start()])
-        blocks.append(Block(found["kind"], found["text"], found["reason"], file and file[1]))
+        blocks.append(Block(found["kind"], found["text"], found["reason"], bool(found["nightly"]), file and file[1]))
     return blocks
 
 
@@ -87,7 +98,7 @@ def check(text: str, service: PeeklockProcess, addresses: Mapping[str, str] | No
 
     `addresses` has the address of a real server for addresses that the page shows.
     """
-    executed = [block for block in read(text) if block.reason is None]
+    executed = [block for block in read(text) if block.is_typed]
     outputs = iter(_printed(service, executed, addresses or {}))
     for block, below in zip_longest(executed, executed[1:]):
         if block.kind == COMMANDS:
@@ -140,12 +151,17 @@ def _typed(service: PeeklockProcess, blocks: Sequence[Block], addresses: Mapping
     """Yield what a reader types for each block: its commands, or the saving of a program."""
     real = {GUIDE_ADDRESS: service.url.removeprefix("http://"), SECOND_PORT: str(_free_port()), **addresses}
     for number, block in enumerate(blocks):
-        text = re.sub("|".join(map(re.escape, real)), lambda found: real[found[0]], block.text)
+        text = replaced(block.text, real)
         if block.kind == COMMANDS:
             yield f"{text}\necho '{END_OF_BLOCK}'\n"
         elif block.kind in PROGRAMS:
             (service.directory / f"block-{number}").write_text(text)
             yield f"mv block-{number} {block.file}\n"
+
+
+def replaced(text: str, real: Mapping[str, str]) -> str:
+    """Return a text with real addresses instead of those that a page shows."""
+    return re.sub("|".join(map(re.escape, real)), lambda found: real[found[0]], text) if real else text
 
 
 def _free_port() -> int:

@@ -21,6 +21,7 @@ PROGRAM = 'Save this as `a.py`:\n\n```python\nprint("one")\nprint("two 17")\n```
         PROGRAM + "```text\none\ntwo ...\n```\n",
         PROGRAM + "```text\n...\ntwo 17\n```\n",
         "<!-- not executed: needs root -->\n```sh\nfalse\n```\n",
+        "<!-- executed by nightly runs -->\n```sh\nfalse\n```\n",
     ],
 )
 def test_a_page_that_is_right_passes(page: str, serve: Callable[[], PeeklockProcess]) -> None:
@@ -49,6 +50,12 @@ def test_a_page_that_is_wrong_fails(page: str, serve: Callable[[], PeeklockProce
 def test_a_block_between_two_marked_blocks_is_executed() -> None:
     marked = "<!-- not executed: needs root -->\n```sh\nfalse\n```\n\n"
     assert [block.reason for block in pages.read(marked + SEND + marked)] == ["needs root", None, "needs root"]
+
+
+def test_a_block_for_nightly_runs_is_not_typed_and_has_no_reason() -> None:
+    [later, now] = pages.read("<!-- executed by nightly runs -->\n```sh\nfalse\n```\n\n" + SEND)
+    assert (later.is_nightly, later.is_typed, later.reason) == (True, False, None)
+    assert (now.is_nightly, now.is_typed, now.reason) == (False, True, None)
 
 
 def test_a_marked_block_keeps_its_reason_and_a_program_its_name() -> None:
