@@ -212,6 +212,11 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "findall",
         [lambda n: "@entries(" + "a " * n, lambda n: "@entries(" * n, lambda n: "@entries() AS " + "a" * n],
     ),
+    "app.locks.redis_server_directory.COUNT": (
+        "findall",
+        [lambda n: "1" * n, lambda n: "1:a 1" * n, lambda n: "1:" + "a" * n, lambda n: "1:a " * n],
+    ),
+    "app.locks.redis_server_directory.SERVER": ("fullmatch", [lambda n: "s " + "1" * n, lambda n: "s 1 " + " " * n]),
     "app.settings.ORIGIN": (
         "fullmatch",
         [lambda n: "http://" + "a." * n + "/", lambda n: "http://[" + ":" * n, lambda n: "http://a:" + "1" * n],

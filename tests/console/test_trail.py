@@ -90,7 +90,7 @@ async def test_a_search_stops_after_its_time_and_goes_on(console: ConsoleServer)
     assert steps((await console.get("/trail" + html.unescape(more))).text) == [("b", "has this id")]
 
 
-async def test_a_search_that_goes_on_in_a_deleted_queue_reads_the_next_one_from_its_beginning(
+async def test_a_search_that_goes_on_in_a_deleted_queue_reads_the_whole_next_one(
     console: ConsoleServer,
 ) -> None:
     await console.api.send("b", body=1, message_id="order-1")

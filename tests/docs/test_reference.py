@@ -53,6 +53,8 @@ INSIDE = frozenset((
     # docs/console.md.
     "session.SESSION_BYTES", "sessions.CACHE_SECONDS", "sessions.MAX_ENTRIES", "attention.MIN_GROWTH",
     "attention.MIN_GROWTH_RATIO", "history.MAX_COUNTED_EVENTS", "raw_send.MAX_QUOTED_NAME",
+    "server_directory.LISTED_SECONDS", "server_directory.MAX_COUNTS", "server_directory.MAX_WINDOWS",
+    "server_directory.WINDOW_SECONDS",
 ))  # fmt: skip
 
 
