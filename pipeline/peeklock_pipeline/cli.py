@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,6 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from peeklock_pipeline.plurals import batches, messages, queues
 from peeklock_pipeline.refusals import Refusal
 from peeklock_pipeline.replay_request import InDoubtAction
+
+if TYPE_CHECKING:
+    from peeklock_pipeline.lake import Lake
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 out = Console(highlight=False)
@@ -27,7 +30,15 @@ DatabaseUrl = Annotated[
         help="The URL of the server's database, as in the server's PEEKLOCK_DATABASE_URL.",
     ),
 ]
-LakeDirectory = Annotated[Path, typer.Option("--lake", help="The directory of the lake.")]
+LakePlace = Annotated[str, typer.Option("--lake", help="The lake: a directory, or a URI such as s3://bucket/lake.")]
+StorageOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="KEY=VALUE",
+        help="An option of the lake's object store, such as AWS_REGION=eu-west-1; can be repeated.",
+    ),
+]
 Master = Annotated[str, typer.Option(help="Where Spark runs: local[*], spark://host:port, yarn, k8s://...")]
 LOCAL = "local[*]"
 Url = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="The URL of the server.")]
@@ -60,6 +71,14 @@ def print_result(result: Any, as_json: bool, sentence: str) -> None:
         out.print(sentence, markup=False, soft_wrap=True)
 
 
+def open_lake(place: str, options: list[str] | None) -> "Lake":
+    """Return the lake of a command. Refuses as `Lake` does."""
+    from peeklock_pipeline.lake import Lake
+    from peeklock_pipeline.storage import parse_options
+
+    return Lake(place, parse_options(options))
+
+
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar if stderr is a terminal. Yields the function that updates it."""
@@ -70,15 +89,20 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @app.command()
-def export(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LOCAL, as_json: AsJson = False) -> None:
+def export(
+    database_url: DatabaseUrl,
+    lake: LakePlace,
+    storage_option: StorageOptions = None,
+    master: Master = LOCAL,
+    as_json: AsJson = False,
+) -> None:
     """Copy what was archived since the last export into the lake, each message exactly once."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.export import export as run
     from peeklock_pipeline.jobs.export import pending_batches
-    from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
 
-    source, target = Database.from_url(database_url), Lake(lake)
+    source, target = Database.from_url(database_url), open_lake(lake, storage_option)
     pending_batches(source, target.export_position())  # refuse before Spark starts, which takes seconds
     with progress("exporting") as report_progress:
         done = run(open_session(master), source, target, report_progress)
@@ -90,19 +114,19 @@ def export(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LOCA
 
 @app.command()
 def report(
-    lake: LakeDirectory,
+    lake: LakePlace,
     page: Annotated[Path, typer.Option("--out", help="The path of the page.")] = Path("report.html"),
     queue: Annotated[str | None, typer.Option(help="Only this queue; the lake's tables then stay unchanged.")] = None,
+    storage_option: StorageOptions = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Report what happened to messages, as tables in the lake and as one self-contained HTML page."""
     from peeklock_pipeline.jobs.report import begin
     from peeklock_pipeline.jobs.report import report as run
-    from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
 
-    source = Lake(lake)
+    source = open_lake(lake, storage_option)
     begin(source)  # refuse before Spark starts, which takes seconds
     with progress("reporting") as report_progress:
         done = run(open_session(master), source, page, queue, report_progress)
@@ -114,7 +138,7 @@ def report(
 
 @app.command()
 def replay(
-    lake: LakeDirectory,
+    lake: LakePlace,
     queue: Annotated[str, typer.Option("--to", help="The queue to send messages to.")],
     where: Annotated[str, typer.Option(help="A filter of messages: Spark SQL over the archive's columns.")],
     url: Url = SERVER,
@@ -126,18 +150,18 @@ def replay(
         InDoubtAction,
         typer.Option(help="What to do with messages that may have been sent, and whose ids the queue has forgotten."),
     ] = InDoubtAction.REFUSE,
+    storage_option: StorageOptions = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Send messages from the lake to a queue again: each once, after any crash and any number of runs."""
     from peeklock_pipeline.jobs.replay import plan
     from peeklock_pipeline.jobs.replay import replay as run
-    from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.replay_request import ReplayRequest
     from peeklock_pipeline.sending import Destination
     from peeklock_pipeline.session import open_session
 
-    source = Lake(lake)
+    source = open_lake(lake, storage_option)
     request = ReplayRequest.create(where, Destination.from_url(url, queue, api_key), rate, name)
     source.archive_table()  # refuse before Spark starts, which takes seconds
     if only_plan:
@@ -153,15 +177,20 @@ Queues = Annotated[list[str] | None, typer.Option("--queue", help="Only this que
 
 
 @app.command()
-def snapshot(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LOCAL, as_json: AsJson = False) -> None:
+def snapshot(
+    database_url: DatabaseUrl,
+    lake: LakePlace,
+    storage_option: StorageOptions = None,
+    master: Master = LOCAL,
+    as_json: AsJson = False,
+) -> None:
     """Replace the lake's table `messages` with the messages now in queues, including dead-lettered ones."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.export import sealed_batches_after
     from peeklock_pipeline.jobs.snapshot import snapshot as run
-    from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
 
-    source, target = Database.from_url(database_url), Lake(lake)
+    source, target = Database.from_url(database_url), open_lake(lake, storage_option)
     sealed_batches_after(source, target.export_position())
     done = run(open_session(master), source, target)
     print_result(done, as_json, f"{messages(done.messages)} from queues at {done.taken_at:%F %T} UTC went into {lake}.")
@@ -170,11 +199,12 @@ def snapshot(database_url: DatabaseUrl, lake: LakeDirectory, master: Master = LO
 @app.command()
 def audit(
     database_url: DatabaseUrl,
-    lake: LakeDirectory,
+    lake: LakePlace,
     expect: Annotated[
         Path | None,
         typer.Option(help="A file of the ids that were sent: each line a JSON string, or an object with message_id."),
     ] = None,
+    storage_option: StorageOptions = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
@@ -182,10 +212,10 @@ def audit(
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.audit import audit as run
     from peeklock_pipeline.jobs.export import sealed_batches_after
-    from peeklock_pipeline.lake import Lake, export_position_of
     from peeklock_pipeline.session import open_session
+    from peeklock_pipeline.tables import export_position_of
 
-    source, target = Database.from_url(database_url), Lake(lake)
+    source, target = Database.from_url(database_url), open_lake(lake, storage_option)
     sealed_batches_after(source, export_position_of(target.archive_table()))
     with progress("auditing") as report_progress:
         done = run(open_session(master), source, target, expect, report_progress)
@@ -196,12 +226,13 @@ def audit(
 
 @app.command()
 def trim(
-    lake: LakeDirectory,
+    lake: LakePlace,
     url: Url = SERVER,
     api_key: Key = None,
     older_than: Annotated[
         str, typer.Option(help="Only batches that were sealed longer ago than this, such as 7d or 12h.")
     ] = "1d",
+    storage_option: StorageOptions = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
@@ -209,10 +240,9 @@ def trim(
     from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.trim import Server
     from peeklock_pipeline.jobs.trim import trim as run
-    from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
 
-    target, sealed_before = Lake(lake), parse_age(older_than)
+    target, sealed_before = open_lake(lake, storage_option), parse_age(older_than)
     target.archive_table()
     with Server(url, api_key) as server:
         next(server.batches(), None)  # refuse before Spark starts
@@ -224,39 +254,72 @@ def trim(
 
 
 @app.command()
-def compact(lake: LakeDirectory, as_json: AsJson = False) -> None:
+def compact(
+    lake: LakePlace,
+    storage_option: StorageOptions = None,
+    master: Master = LOCAL,
+    as_json: AsJson = False,
+) -> None:
     """Merge the many files of exports into few large ones; the messages stay the same."""
     from peeklock_pipeline.jobs.compact import compact as run
-    from peeklock_pipeline.lake import Lake
+    from peeklock_pipeline.session import open_session
 
-    done = run(Lake(lake))
+    target = open_lake(lake, storage_option)
+    target.archive_table()  # refuse before Spark starts, which takes seconds
+    with progress("compacting") as report_progress:
+        done = run(open_session(master), target, report_progress)
     print_result(
         done, as_json, f"{done.files_before} files before, {done.files} now; `vacuum` removes the old ones later."
     )
 
 
 @app.command()
+def copy(
+    lake: LakePlace,
+    to: Annotated[str, typer.Option("--to", help="The place of the copy: a new directory, or a URI.")],
+    storage_option: StorageOptions = None,
+    to_storage_option: Annotated[
+        list[str] | None,
+        typer.Option("--to-storage-option", metavar="KEY=VALUE", help="An option of the copy's object store."),
+    ] = None,
+    master: Master = LOCAL,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a lake to another place, in the layout of this version; run it again after a crash."""
+    from peeklock_pipeline.jobs.copy import copy as run
+    from peeklock_pipeline.session import open_session
+
+    source, target = open_lake(lake, storage_option), open_lake(to, to_storage_option)
+    source.archive_table()  # refuse before Spark starts, which takes seconds
+    with progress("copying") as report_progress:
+        done = run(open_session(master), source, target, report_progress)
+    sentence = f"{messages(done.messages)} in {done.files} files went into {to}, which has all batches up to {done.last_batch}."
+    print_result(done, as_json, sentence)
+
+
+@app.command()
 def vacuum(
-    lake: LakeDirectory,
+    lake: LakePlace,
     older_than: Annotated[str, typer.Option(help="Only files older than this, such as 7d or 12h.")] = "7d",
+    storage_option: StorageOptions = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove files that belong to no table: left by a crash, replaced by a compaction, or removed by retention."""
     from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.compact import vacuum as run
-    from peeklock_pipeline.lake import Lake
 
-    done = run(Lake(lake), parse_age(older_than))
+    done = run(open_lake(lake, storage_option), parse_age(older_than))
     print_result(done, as_json, f"{done.files} files of {done.bytes} bytes were removed from {lake}.")
 
 
 @app.command()
 def retention(
-    lake: LakeDirectory,
+    lake: LakePlace,
     older_than: Annotated[
         str, typer.Option(help="Only messages that ended longer ago than this, in whole days, such as 400d.")
     ],
     queue: Queues = None,
+    storage_option: StorageOptions = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
@@ -264,10 +327,9 @@ def retention(
     from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.retention import first_kept_day
     from peeklock_pipeline.jobs.retention import retention as run
-    from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
 
-    target, before = Lake(lake), first_kept_day(parse_age(older_than))
+    target, before = open_lake(lake, storage_option), first_kept_day(parse_age(older_than))
     target.archive_table()
     done = run(open_session(master), target, before, queue or ())
     print_result(done, as_json, f"Removed {messages(done.messages)} that ended before {done.before} from {lake}.")
@@ -283,7 +345,7 @@ def _explain(wanted: bool) -> None:
 
 @app.command()
 def what_if(
-    lake: LakeDirectory,
+    lake: LakePlace,
     policy: Annotated[
         str,
         typer.Option(help="The other policy, such as lock=30s,limit=10,retry=exponential:1s:2:60s, or a part of it."),
@@ -299,6 +361,7 @@ def what_if(
     _explained: Annotated[
         bool, typer.Option("--explain", is_eager=True, callback=_explain, help="Explain the model.")
     ] = False,
+    storage_option: StorageOptions = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
@@ -306,12 +369,14 @@ def what_if(
     from peeklock_pipeline.jobs.report import begin
     from peeklock_pipeline.jobs.what_if import WhatIfRequest
     from peeklock_pipeline.jobs.what_if import what_if as run
-    from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.policy import Policy, read_policy
     from peeklock_pipeline.session import open_session
 
     in_force = read_policy(was, Policy())
-    question, source = WhatIfRequest(in_force, read_policy(policy, in_force), crashed, seed), Lake(lake)
+    question, source = (
+        WhatIfRequest(in_force, read_policy(policy, in_force), crashed, seed),
+        open_lake(lake, storage_option),
+    )
     begin(source)  # refuse before Spark starts, which takes seconds
     with progress("asking what if") as report_progress:
         done = run(open_session(master), source, question, queue, report_progress)

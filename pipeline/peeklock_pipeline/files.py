@@ -1,8 +1,12 @@
 """Writes Arrow tables as Parquet files, in the task that has the rows. A later commit adds the files to a table."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -10,58 +14,178 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyarrow.fs import FileSystem
+from pyspark.sql import Row
 
+from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
 
 COMPRESSION = "zstd"
 
+ROW_GROUP_ROWS = 25_000
+"""Rows of one row group. Rows are ordered by queue, so a reader of one queue skips most groups of a file."""
+
+MILLISECOND = timedelta(milliseconds=1)
+
+FOOTER_READERS = 16
+"""Footers that are read at the same time, because an object store answers each after milliseconds."""
+
+Value = int | str | date | datetime
+
+NO_BOUNDS: Mapping[str, tuple[Value, Value]] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file that was written for a table: its path below the table, its partition, rows and bytes."""
+    """A Parquet file of a table: its path below the table, its partition, rows and bytes.
+
+    `statistics` is what the table's log says about its rows, as JSON; empty for files that are in the log.
+    """
 
     path: str
     partition: Mapping[str, str]
     rows: int
     size: int
+    statistics: str = ""
 
 
-def write(table: pa.Table, directory: Path, spec: TableSpec) -> Iterator[DataFile]:
-    """Write rows to files, one for each partition."""
+LISTING = "path string, partition map<string,string>, rows bigint, size bigint, statistics string"
+"""The columns in which tasks return files to the driver."""
+
+LISTING_SCHEMA = pa.schema(
+    [
+        ("path", pa.string()),
+        ("partition", pa.map_(pa.string(), pa.string())),
+        ("rows", pa.int64()),
+        ("size", pa.int64()),
+        ("statistics", pa.string()),
+    ]
+)
+
+
+def listing(files: Iterable[DataFile]) -> pa.RecordBatch:
+    """Return files as a task returns them."""
+    rows = [
+        {name: getattr(file, name) for name in LISTING_SCHEMA.names} | {"partition": list(file.partition.items())}
+        for file in files
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=LISTING_SCHEMA)
+
+
+def listed(rows: Iterable[Row]) -> list[DataFile]:
+    """Return the files that tasks have returned."""
+    return [DataFile(row.path, row.partition, row.rows, row.size, row.statistics) for row in rows]
+
+
+def write(table: pa.Table, storage: Storage, spec: TableSpec) -> Iterator[DataFile]:
+    """Write rows to files, one for each partition, in the order of the table's `sort_columns`.
+
+    The rows are sorted once and cut where the partition changes: to select each partition's rows costs as much for
+    every partition as for all.
+    """
     partitions = list(spec.partitions)
-    keys: list[dict[str, Any]] = table.group_by(partitions).aggregate([]).to_pylist() if partitions else [{}]
-    for key in keys:
-        part = table
-        for name, value in key.items():
-            part = part.filter(pc.equal(part[name], pa.scalar(value, spec.schema.field(name).type)))
-        values = {name: str(value) for name, value in key.items()}
-        # A queue's name has letters, digits and "._-" only, so it is a valid name of a directory.
-        place = "/".join(f"{name}={value}" for name, value in values.items())
-        path = f"{place}/{uuid4().hex}.parquet" if place else f"{uuid4().hex}.parquet"
-        target = directory / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(part.drop_columns(partitions), target, compression=COMPRESSION)
-        yield DataFile(path, values, part.num_rows, target.stat().st_size)
+    ascending: Any = [(name, "ascending") for name in (*partitions, *spec.sort_columns)]
+    ordered = table.sort_by(ascending) if ascending else table
+    counted = ordered.group_by(partitions, use_threads=False).aggregate([([], "count_all")]).to_pylist()
+    filesystem, begun = storage.filesystem(), 0
+    for run in counted if partitions else [{"count_all": ordered.num_rows}]:
+        rows = ordered.slice(begun, run["count_all"])
+        begun += rows.num_rows
+        values = {name: str(run[name]) for name in partitions}
+        # A day, or the name of a queue with letters, digits and "._-" only, is a valid name of a directory.
+        path = "/".join([*(f"{name}={value}" for name, value in values.items()), f"{uuid4().hex}.parquet"])
+        size = _write_file(rows.drop_columns(partitions), filesystem, path, storage)
+        yield DataFile(path, values, rows.num_rows, size, _statistics(rows, spec))
 
 
-def files_of(table: DeltaTable) -> list[DataFile]:
-    """Return the files of a table at its opened version, from its log, ordered by path."""
-    rows = pa.table(table.get_add_actions(flatten=True)).sort_by("path").to_pylist()
-    return [DataFile(row["path"], _partition(row), row["num_records"] or 0, row["size_bytes"]) for row in rows]
+def _write_file(rows: pa.Table, filesystem: FileSystem, path: str, storage: Storage) -> int:
+    with storage.refusals():
+        if storage.is_local:
+            Path(str(storage), path).parent.mkdir(parents=True, exist_ok=True)
+        with filesystem.open_output_stream(path) as stream:
+            pq.write_table(rows, stream, compression=COMPRESSION, row_group_size=ROW_GROUP_ROWS)
+            return stream.tell()
 
 
-def missing_files(files: Iterable[DataFile], directory: Path) -> list[DataFile]:
-    """Return the files that do not exist or have no readable footer. Their rows are lost."""
-    return [file for file in files if not _is_readable(directory / file.path)]
+def read(file: DataFile, storage: Storage, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in these columns; those that the file does not have are null.
+
+    Refuses with `LakeUnavailable`.
+    """
+    with storage.refusals(), storage.filesystem().open_input_file(file.path) as stream:
+        parquet = pq.ParquetFile(stream)
+        stored = [name for name in schema.names if name in parquet.schema_arrow.names]
+        for batch in parquet.iter_batches(batch_size=ROW_GROUP_ROWS, columns=stored):
+            yield pa.RecordBatch.from_arrays([_column(field, batch, file.partition) for field in schema], schema=schema)
+
+
+def _column(field: pa.Field, batch: pa.RecordBatch, partition: Mapping[str, str]) -> pa.Array:
+    if field.name in batch.schema.names:
+        return batch.column(field.name).cast(field.type)
+    value: Any = pa.scalar(partition.get(field.name), pa.string()).cast(field.type)
+    return pa.repeat(value, batch.num_rows)
+
+
+def files_of(table: DeltaTable, within: Mapping[str, tuple[Value, Value]] = NO_BOUNDS) -> list[DataFile]:
+    """Return the files of a table at its opened version, from its log, ordered by path.
+
+    `within` names columns with a lowest and a highest value: files that have no such row, by their partition or their
+    statistics, are left out. Files without statistics of a column are returned.
+    """
+    rows = pa.table(table.get_add_actions(flatten=True)).sort_by("path")
+    for name, (low, high) in within.items():
+        least, most = _bounds(name, rows)
+        if least and most:
+            outside: Any = pc.or_kleene(pc.greater(rows[least], pa.scalar(high)), pc.less(rows[most], pa.scalar(low)))
+            rows = rows.filter(pc.invert(outside.fill_null(False)))
+    return [
+        DataFile(row["path"], _partition(row), row["num_records"] or 0, row["size_bytes"]) for row in rows.to_pylist()
+    ]
+
+
+def _bounds(name: str, rows: pa.Table) -> tuple[str, str] | tuple[None, None]:
+    """Return the columns of a log that bound a column of the table."""
+    for least, most in ((f"partition.{name}", f"partition.{name}"), (f"min.{name}", f"max.{name}")):
+        if least in rows.column_names and most in rows.column_names:
+            return least, most
+    return None, None
 
 
 def _partition(row: Mapping[str, Any]) -> dict[str, str]:
     return {name.removeprefix("partition."): str(row[name]) for name in row if name.startswith("partition.")}
 
 
-def _is_readable(place: Path) -> bool:
+def missing_files(files: Sequence[DataFile], storage: Storage) -> list[DataFile]:
+    """Return the files that do not exist or have no readable footer. Their rows are lost."""
+    filesystem = storage.filesystem()
+    with ThreadPoolExecutor(FOOTER_READERS) as readers:
+        readable = readers.map(lambda file: _is_readable(file.path, filesystem), files)
+        return [file for file, is_readable in zip(files, readable, strict=True) if not is_readable]
+
+
+def _is_readable(path: str, filesystem: FileSystem) -> bool:
     try:
-        pq.read_metadata(place)
+        with filesystem.open_input_file(path) as stream:
+            pq.read_metadata(stream)
     except (OSError, pa.ArrowInvalid):
         return False
     return True
+
+
+def _statistics(rows: pa.Table, spec: TableSpec) -> str:
+    """Return the number of rows, and the lowest and highest value of each column by which readers choose files."""
+    found: dict[str, Any] = {
+        name: pc.min_max(rows[name]).as_py() for name in spec.statistics if name in rows.column_names
+    }
+    known = {name: ends for name, ends in found.items() if ends["min"] is not None}
+    lowest = {name: _logged(ends["min"]) for name, ends in known.items()}
+    highest = {name: _logged(ends["max"], rounded_up=True) for name, ends in known.items()}
+    return json.dumps({"numRecords": rows.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": {}})
+
+
+def _logged(value: Value, *, rounded_up: bool = False) -> int | str:
+    """Return a value as a log has it. A log has times in milliseconds, so an upper bound is rounded up."""
+    if not isinstance(value, datetime):
+        return value if isinstance(value, int | str) else value.isoformat()
+    later = value + MILLISECOND if rounded_up and value.microsecond % 1000 else value
+    return f"{later:%Y-%m-%dT%H:%M:%S}.{later.microsecond // 1000:03d}Z"

@@ -4,14 +4,15 @@ A transaction of the Delta log holds the number, so no change of rows or files c
 have no such record. For them the number is derived from the first commit of the log, until the next export records it.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+
+from peeklock_pipeline.files import files_of
+from peeklock_pipeline.storage import Storage
 
 FIRST_BATCH_KEY = "peeklock-begun"
 """The application whose transaction version is the number of the lake's first batch."""
@@ -28,34 +29,36 @@ class FirstBatch:
     noted: bool
 
 
-def first_batch_of(table: DeltaTable) -> FirstBatch:
+def first_batch_of(table: DeltaTable, storage: Storage) -> FirstBatch:
     """Return the first batch of an archive table: as recorded, else from its first commit, else from its files."""
     noted = table.transaction_version(FIRST_BATCH_KEY)
     if noted is not None:
         return FirstBatch(noted, True)
-    first = _first_version(table) or table
+    first = _first_version(storage) or table
     last = first.transaction_version(LAST_BATCH_KEY) or 0
     if not first.file_uris():
         return FirstBatch(last + 1, False)
     # If the files are gone, the commit still has the number of its last batch.
-    lowest = [number for version in (first, table) for number in _lowest(version.file_uris())[:1]]
+    lowest = [number for version in (first, table) for number in _lowest(version, storage)[:1]]
     return FirstBatch(min([*lowest, last]), False)
 
 
-def _first_version(table: DeltaTable) -> DeltaTable | None:
+def _first_version(storage: Storage) -> DeltaTable | None:
     """Return the table at its first version; None if the log has been cleaned up since."""
     try:
-        return DeltaTable(table.table_uri, version=0)
+        return DeltaTable(str(storage), version=0, storage_options=storage.storage_options())
     except DeltaError:
         return None
 
 
-def _lowest(files: Iterable[str]) -> list[int]:
+def _lowest(table: DeltaTable, storage: Storage) -> list[int]:
     """Return the lowest batch number of each readable file, ascending, from the statistics in its footer."""
     found: list[int] = []
-    for file in files:
+    filesystem = storage.filesystem()
+    for file in files_of(table):
         try:
-            footer = pq.read_metadata(Path(file))
+            with filesystem.open_input_file(file.path) as stream:
+                footer = pq.read_metadata(stream)
         except (OSError, pa.ArrowInvalid):
             continue
         place = footer.schema.to_arrow_schema().get_field_index("export_batch")

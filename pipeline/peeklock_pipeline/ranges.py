@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -12,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from peeklock_pipeline import refusals
-from peeklock_pipeline.files import DataFile, write
+from peeklock_pipeline.files import LISTING, DataFile, listed, listing, read, write
+from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
 
 Range = tuple[int, int]
@@ -24,16 +24,6 @@ Read = Callable[[int, int], Iterable[pa.Table]]
 MAX_RANGES = 256
 """The largest number of tasks for a range of numbers, even if it is sparse."""
 
-FILES = "path string, partition map<string,string>, rows bigint, size bigint"
-FILES_SCHEMA = pa.schema(
-    [
-        ("path", pa.string()),
-        ("partition", pa.map_(pa.string(), pa.string())),
-        ("rows", pa.int64()),
-        ("size", pa.int64()),
-    ]
-)
-
 
 def even_ranges(first: int, last: int, max_width: int) -> list[Range]:
     """Split a range into equal ranges of `max_width` numbers, or of more if that gave too many tasks."""
@@ -41,19 +31,31 @@ def even_ranges(first: int, last: int, max_width: int) -> list[Range]:
     return [(begin, min(begin + width - 1, last)) for begin in range(first, last + 1, width)]
 
 
-def rows_of(spark: SparkSession, ranges: Sequence[Range], read: Read, spec: TableSpec) -> DataFrame:
+def rows_of(spark: SparkSession, ranges: Sequence[Range], read_range: Read, spec: TableSpec) -> DataFrame:
     """Return the rows of these ranges. Each query of the DataFrame reads them again."""
 
     def read_rows(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for first, last in _ranges_at(ranges, indexes):
-            for chunk in read(first, last):
+            for chunk in read_range(first, last):
                 yield from chunk.to_batches()
 
     return _range_indexes(spark, ranges).mapInArrow(read_rows, from_arrow_schema(spec.schema))
 
 
+def rows_of_files(spark: SparkSession, files: Sequence[DataFile], directory: Storage, spec: TableSpec) -> DataFrame:
+    """Return the rows of files, read by Arrow. Each query of the DataFrame reads them again."""
+
+    def read_rows(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first, last in _ranges_at(ranges, indexes):
+            for file in files[first : last + 1]:
+                yield from read(file, directory, spec.schema)
+
+    ranges = even_ranges(0, len(files) - 1, 1)
+    return _range_indexes(spark, ranges).mapInArrow(read_rows, from_arrow_schema(spec.schema))
+
+
 def write_ranges(
-    spark: SparkSession, ranges: Sequence[Range], read: Read, directory: Path, spec: TableSpec
+    spark: SparkSession, ranges: Sequence[Range], read_range: Read, directory: Storage, spec: TableSpec
 ) -> list[DataFile]:
     """Have the executors write the rows of these ranges to files, which belong to no table yet.
 
@@ -62,12 +64,11 @@ def write_ranges(
 
     def write_range(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for first, last in _ranges_at(ranges, indexes):
-            for chunk in read(first, last):
-                yield _listed(write(chunk, directory, spec))
+            for chunk in read_range(first, last):
+                yield listing(write(chunk, directory, spec))
 
     with task_refusals():
-        files = _range_indexes(spark, ranges).mapInArrow(write_range, FILES).collect()
-    return [DataFile(file.path, file.partition, file.rows, file.size) for file in files]
+        return listed(_range_indexes(spark, ranges).mapInArrow(write_range, LISTING).collect())
 
 
 def _range_indexes(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
@@ -77,14 +78,6 @@ def _range_indexes(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
 
 def _ranges_at(ranges: Sequence[Range], indexes: Iterable[pa.RecordBatch]) -> Iterator[Range]:
     return (ranges[row["id"]] for batch in indexes for row in batch.to_pylist())
-
-
-def _listed(files: Iterable[DataFile]) -> pa.RecordBatch:
-    rows = [
-        {"path": file.path, "partition": list(file.partition.items()), "rows": file.rows, "size": file.size}
-        for file in files
-    ]
-    return pa.RecordBatch.from_pylist(rows, schema=FILES_SCHEMA)
 
 
 TASK_REFUSAL_PATTERN = re.compile(r"peeklock_pipeline\.refusals\.(\w+): (.+)")

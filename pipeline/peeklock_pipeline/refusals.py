@@ -25,6 +25,10 @@ class BadLake(Refusal):
     """The directory is not a lake, or is a lake of another database or of a newer version."""
 
 
+class LakeUnavailable(Refusal):
+    """The object store of a lake does not answer, or refuses."""
+
+
 class BadExpression(Refusal):
     """A filter that Spark cannot parse, or that names an unknown column."""
 

@@ -17,6 +17,9 @@ from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.sending import SendResult
 from peeklock_pipeline.table_specs import REPLAYS
 
+REPLAY_KEY_PREFIX = "peeklock-replay-"
+"""The prefix of applications named after a replay. The version of a transaction is the number of its entries."""
+
 PLANNED, BEGUN, SENT, SKIPPED = "planned", "begun", "sent", "skipped"
 
 
@@ -53,7 +56,7 @@ class ReplayLog:
     def __init__(self, lake: Lake, replay: str) -> None:
         self._lake = lake
         self._replay = replay
-        self._app_id = f"peeklock-replay-{replay}"
+        self._app_id = REPLAY_KEY_PREFIX + replay
         self._version = lake.transaction_version(REPLAYS, self._app_id)
 
     @property

@@ -1,18 +1,15 @@
 """Results of queries: written by tasks as a whole table of the lake, or small ones collected on the driver."""
 
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from peeklock_pipeline.files import DataFile, write
+from peeklock_pipeline.files import LISTING, listed, listing, write
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
-
-FILES_SCHEMA = "path string, rows bigint, size bigint"
-FILES_ARROW_SCHEMA = pa.schema([("path", pa.string()), ("rows", pa.int64()), ("size", pa.int64())])
 
 FILE_ROWS = 200_000
 """Rows that a task holds at a time and writes to one file."""
@@ -30,18 +27,15 @@ def write_table(lake: Lake, spec: TableSpec, answer: DataFrame) -> int:
     unchanged, and files that belong to no table.
     """
     task = _task(lake.directory(spec), spec)
-    files = answer.select(*spec.schema.names).mapInArrow(task, FILES_SCHEMA).collect()
-    lake.replace(spec, [DataFile(file.path, {}, file.rows, file.size) for file in files])
+    files = listed(answer.select(*spec.schema.names).mapInArrow(task, LISTING).collect())
+    lake.replace(spec, files)
     return sum(file.rows for file in files)
 
 
-def _task(directory: Path, spec: TableSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(directory: Storage, spec: TableSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in _merge_batches(batches, spec.schema):
-            written = [
-                {"path": file.path, "rows": file.rows, "size": file.size} for file in write(table, directory, spec)
-            ]
-            yield pa.RecordBatch.from_pylist(written, schema=FILES_ARROW_SCHEMA)
+            yield listing(write(table, directory, spec))
 
     return write_rows
 

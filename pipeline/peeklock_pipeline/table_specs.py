@@ -15,11 +15,17 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of the lake: its name, its columns, and its partition columns."""
+    """A table of the lake: its name, its columns, and its partition columns.
+
+    The rows of a file are in the order of `sort_columns`. The log has the lowest and highest value of `statistics` of
+    each file, so that readers skip files.
+    """
 
     name: str
     schema: pa.Schema
     partitions: tuple[str, ...] = ()
+    sort_columns: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
 
 
 IDENTITY_FIELDS = (
@@ -80,9 +86,14 @@ ARCHIVE_FIELDS = (
 ARCHIVE = TableSpec(
     "archive",
     pa.schema([*ARCHIVE_FIELDS, pa.field(HISTORY, pa.list_(pa.struct(HISTORY_FIELDS)))]),
-    partitions=("queue", "date"),
+    partitions=("date",),
+    sort_columns=("queue", "sequence_number"),
+    statistics=("queue", "sequence_number", "settled_at", "enqueued_at", "export_batch"),
 )
-"""Ended messages. `date` is the day of `settled_at`, in UTC. `history` is null if the queue kept none."""
+"""Ended messages. `date` is the day of `settled_at`, in UTC. `history` is null if the queue kept none.
+
+A partition for each queue as well would make a file of each queue, day and task of an export.
+"""
 
 EVENTS = TableSpec(
     "events",
@@ -109,7 +120,8 @@ MESSAGES = TableSpec(
             pa.field("taken_at", TIMESTAMP, nullable=False),
         ]
     ),
-    partitions=("queue",),
+    sort_columns=("queue", "sequence_number"),
+    statistics=("queue", "sequence_number", "enqueued_at"),
 )
 """Messages that were in their queues at `taken_at`, including dead-lettered ones."""
 

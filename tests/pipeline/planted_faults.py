@@ -22,6 +22,7 @@ from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.tables import Change, commit
 from pyspark.sql import SparkSession
 
 from app.store.tables import ArchiveRow, MessageRow
@@ -150,7 +151,7 @@ class AuditedSystem:
         """The same, to be spoiled."""
         place.mkdir()
         file = shutil.copy(self.archive.url.removeprefix("sqlite:///"), place / "peeklock.sqlite3")
-        shutil.copytree(self.lake.root, place / "lake")
+        shutil.copytree(str(self.lake.root), place / "lake")
         return AuditedSystem(Archive(f"sqlite:///{file}"), Lake(place / "lake"), self.log)
 
     def run_audit(self, spark: SparkSession, log: Path | None) -> AuditResult:
@@ -163,7 +164,7 @@ class AuditedSystem:
         found = pa.table(table.to_pyarrow_dataset().to_table()).select(LAKE).to_pylist()
         rows = pa.Table.from_pylist(change(found), schema=ARCHIVE.schema)
         files = list(write(rows, self.lake.directory(ARCHIVE), ARCHIVE))
-        assert self.lake._add(ARCHIVE, table, files, "overwrite")
+        assert commit(self.lake.directory(ARCHIVE), table, ARCHIVE, Change(files, mode="overwrite"))
 
     def damage_table(self, table: str, planted_faults: Sequence[PlantedFault]) -> None:
         """Plant faults into rows of a table of the database."""

@@ -12,8 +12,9 @@ import pytest
 from deltalake import DeltaTable
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
-from peeklock_pipeline.lake import DESCRIPTION_PREFIX, FORMAT, ExportPosition, Lake
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.tables import DESCRIPTION_PREFIX, FORMAT, ExportPosition
 from pyspark.sql import SparkSession
 
 from tests.faults.database_access import execute
@@ -97,7 +98,7 @@ def test_a_database_without_an_archive(run_refused: RunRefused, lake: Lake, tmp_
     (tmp_path / "empty.db").touch()
     stderr = run_refused("export", "--database-url", f"sqlite:///{tmp_path}/empty.db", "--lake", lake.root)
     assert "has no sealed archive" in stderr
-    assert not lake.root.exists()
+    assert not Path(str(lake.root)).exists()
 
 
 @pytest.mark.parametrize("command", ["audit", "compact", "vacuum", "retention", "trim"])
@@ -135,7 +136,7 @@ def test_a_table_of_another_program_and_a_broken_one(
     export = ("export", "--database-url", small_archive.url, "--lake", lake.root)
     lake.archive_table().alter.set_table_description("Grandmother's recipes")
     assert "peeklock-pipeline did not write it" in run_refused(*export)
-    for commit in (lake.directory(ARCHIVE) / "_delta_log").iterdir():
+    for commit in Path(f"{lake.directory(ARCHIVE)}/_delta_log").iterdir():
         commit.write_text("{")
     assert "cannot be read as a Delta table" in run_refused(*export)
 

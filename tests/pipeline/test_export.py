@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, Transaction
 from peeklock_pipeline.database import Batch, Database
-from peeklock_pipeline.files import DataFile, write
+from peeklock_pipeline.files import DataFile, files_of, write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.export import ExportResult, ExportTask, export, export_tasks, portions
-from peeklock_pipeline.lake import DESCRIPTION_PREFIX, FORMAT, SEALED_AT_KEY, ExportPosition, Lake
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadArchive, BadLake, DatabaseUnavailable
 from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
+from peeklock_pipeline.tables import DESCRIPTION_PREFIX, FORMAT, SEALED_AT_KEY, Change, ExportPosition, commit
 from pyspark.sql import SparkSession
 
 from app.store.migrate import migrate
@@ -75,14 +78,41 @@ def test_any_reader_of_parquet_or_delta_sees_what_the_database_has(
     assert lake.read(spark).orderBy("sequence_number").toArrow().to_pylist() == stored
 
 
-def test_files_are_partitioned_by_queue_and_date(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
+def test_a_task_writes_one_file_of_each_day_in_the_order_of_queues(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
     export(spark, filled(small_archive), lake)
     found = lake.read(spark).groupBy("queue", "date").count().collect()
     assert sorted(row["count"] for row in found) == [20] * 6
-    archive = lake.directory(ARCHIVE)
-    places = {file.parent.relative_to(archive) for file in archive.rglob("*.parquet")}
-    assert Path("queue=orders/date=2026-09-21") in places
-    assert len(places) == 6
+    files = files_of(lake.archive_table())
+    assert sorted(Path(file.path).parent for file in files) == [Path(f"date=2026-09-{day}") for day in (21, 22, 23)]
+    for file in files:
+        rows = pq.ParquetFile(f"{lake.directory(ARCHIVE)}/{file.path}").read(["queue", "sequence_number"])
+        assert rows == rows.sort_by([("queue", "ascending"), ("sequence_number", "ascending")])
+
+
+def test_readers_skip_files_by_day_and_by_the_statistics_in_the_log(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    small_archive.seal(1, [archived(1, queue="a"), archived(2, queue="m")])
+    small_archive.seal(
+        2, [archived(3, queue="n", settled_at=NOON + DAY), archived(4, queue="z", settled_at=NOON + DAY)]
+    )
+    export(spark, Database.from_url(small_archive.url), lake)
+    table = lake.archive_table()
+    first, second = files_of(table)
+    for within, expected in (
+        ({"date": (date(2026, 9, 22), date(2026, 9, 30))}, [second]),
+        ({"queue": ("b", "c")}, [first]),
+        ({"queue": ("o", "p")}, [second]),
+        ({"queue": ("mm", "mn")}, []),
+        ({"sequence_number": (2, 3)}, [first, second]),
+        ({"export_batch": (2, 9)}, [second]),
+        ({"settled_at": (datetime.fromtimestamp(NOON / 1e6 + 1, UTC), datetime.max.replace(tzinfo=UTC))}, [second]),
+        ({"queue": ("a", "z"), "export_batch": (1, 1)}, [first]),
+        ({"priority": (0, 9)}, [first, second]),
+    ):
+        assert files_of(table, within) == expected
 
 
 def test_tasks_are_neighbouring_batches_up_to_a_number_of_rows() -> None:
@@ -112,9 +142,8 @@ def test_a_lake_of_the_previous_format_gets_digests_with_its_next_export(
         "archive", pa.schema([field for field in ARCHIVE.schema if field.name != "content_digest"]), ARCHIVE.partitions
     )
     files = list(write(database.read(1, 1).drop_columns("content_digest"), lake.directory(ARCHIVE), before))
-    assert lake._add(
-        before, None, files, "append", Transaction(LAST_BATCH_KEY, 1), Transaction(SEALED_AT_KEY, NOON + 1)
-    )
+    ended = (Transaction(LAST_BATCH_KEY, 1), Transaction(SEALED_AT_KEY, NOON + 1))
+    assert commit(lake.directory(ARCHIVE), None, before, Change(files), ended)
     DeltaTable(str(lake.directory(ARCHIVE))).alter.set_table_description(f"{DESCRIPTION_PREFIX}1")
     assert audit(spark, database, lake).findings == []
     small_archive.seal(2, [archived(3)])
@@ -152,7 +181,9 @@ def test_a_worker_that_dies_in_its_task_is_replaced(
     assert export(spark, Mortal(database.url, database.engine), lake).messages == 120
     assert died.exists()
     assert numbers(spark, lake) == list(range(1, 121))
-    assert len(list(lake.root.rglob("*.parquet"))) > len(lake.archive_table().file_uris())  # the killed worker's files
+    assert len(list(Path(str(lake.root)).rglob("*.parquet"))) > len(
+        lake.archive_table().file_uris()
+    )  # the killed worker's files
 
 
 @pytest.mark.parametrize("server", [PostgresServer, pytest.param(MariaServer, marks=pytest.mark.nightly)])

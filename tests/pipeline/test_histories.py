@@ -18,9 +18,10 @@ from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.compact import compact
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
-from peeklock_pipeline.lake import DESCRIPTION_PREFIX, SEALED_AT_KEY, ExportPosition, Lake
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.table_specs import ARCHIVE, HISTORY, TableSpec
 from peeklock_pipeline.table_specs import EVENTS as EVENTS_TABLE
+from peeklock_pipeline.tables import DESCRIPTION_PREFIX, SEALED_AT_KEY, Change, ExportPosition, commit
 from pyspark.sql import SparkSession
 
 from tests.faults.database_access import execute
@@ -194,7 +195,7 @@ def test_a_lake_of_the_previous_format_gets_histories_with_its_next_export(
     older = TableSpec("archive", pa.schema(list(ARCHIVE.schema)[:-1]), ARCHIVE.partitions)
     files = list(write(database.read(1, 1).drop_columns(HISTORY), lake.directory(ARCHIVE), older))
     ended = (Transaction(LAST_BATCH_KEY, 1), Transaction(SEALED_AT_KEY, NOON + 1))
-    assert lake._add(older, None, files, "append", *ended)
+    assert commit(lake.directory(ARCHIVE), None, older, Change(files), ended)
     lake.record_opening([])
     DeltaTable(str(lake.directory(ARCHIVE))).alter.set_table_description(f"{DESCRIPTION_PREFIX}2")
     assert audit(spark, database, lake).findings == []
@@ -211,7 +212,7 @@ def test_compaction_keeps_histories(spark: SparkSession, small_archive: Archive,
     small_archive.seal_with_events(3, [archived(6)], [happened(10, 6, "sent", state=1)])
     export(spark, database, lake)
     before = lake.read(spark).orderBy("sequence_number").collect()
-    assert compact(lake).files == 1
+    assert compact(spark, lake).files == 1
     assert lake.read(spark).orderBy("sequence_number").collect() == before
     assert audit(spark, database, lake).findings == []
 

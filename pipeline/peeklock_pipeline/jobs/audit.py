@@ -27,12 +27,13 @@ from peeklock_pipeline.jobs.findings import (
     limit_rows,
 )
 from peeklock_pipeline.jobs.ledger_lines import LedgerInputs, LedgerLine, ledger_lines, unbalanced_findings
-from peeklock_pipeline.lake import Lake, export_position_of
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.ranges import Range, even_ranges, rows_of, task_refusals
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.table_specs import ARCHIVE, EVENTS, STORED_ROWS
+from peeklock_pipeline.tables import export_position_of
 from peeklock_pipeline.transforms import audit as ask
 
 RANGE_NUMBERS = 500_000
@@ -97,7 +98,7 @@ def audit(
     `BadLake` and `BadOption`. Changes nothing.
     """
     table = lake.archive_table()
-    mark, begun = export_position_of(table), first_batch_of(table)
+    mark, begun = export_position_of(table), first_batch_of(table, lake.directory(ARCHIVE))
     known = sealed_batches_after(database, mark)
     files = files_of(table)
     gone = missing_files(files, lake.directory(ARCHIVE))
@@ -180,7 +181,7 @@ def _changed_finding(row: Row) -> Finding:
 
 def _missing_file_finding(file: DataFile) -> Finding:
     what = f"is missing from the lake or cannot be read; it held {messages(file.rows)}"
-    return Finding(what, queue=file.partition["queue"], file=file.path)
+    return Finding(what, queue=file.partition.get("queue"), file=file.path)
 
 
 def _stored(spark: SparkSession, database: Database) -> DataFrame:

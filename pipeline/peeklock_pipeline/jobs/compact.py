@@ -1,19 +1,29 @@
 """compact and vacuum: merge small files, and remove files that belong to no table."""
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
-from deltalake import DeltaTable, WriterProperties
-from deltalake.exceptions import CommitFailedError
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
+from peeklock_pipeline.files import DataFile, files_of
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.refusals import BadLake, BadOption
+from peeklock_pipeline.progress import Progress, no_progress
+from peeklock_pipeline.refusals import BadOption
+from peeklock_pipeline.rewriting import GROUP_BYTES, TASK_ROWS, groups_of, rewrite
+from peeklock_pipeline.table_specs import ARCHIVE, MISSED, REMOVED, REPLAYS, TableSpec
+from peeklock_pipeline.tables import Change
 
-TARGET_BYTES = 256 << 20
-"""The largest size of a merged file."""
+COMPACTED = (ARCHIVE, REPLAYS, MISSED, REMOVED)
+"""The tables to which jobs append; the others are replaced as a whole."""
+
+SMALL_BYTES = GROUP_BYTES // 4
+"""A smaller file is merged with others of its partition."""
+
+COMMIT_TASKS = 64
+"""Tasks of one commit. A crash during a first compaction then loses only the last commit."""
 
 MIN_AGE = timedelta(hours=1)
 """Younger files may belong to an export that has not committed yet, or be in use by a reader that began before."""
@@ -35,43 +45,59 @@ class VacuumResult:
     bytes: int
 
 
-def compact(lake: Lake) -> CompactResult:
-    """Rewrite the files of each queue and day as few large ones; the messages stay the same.
+def compact(spark: SparkSession, lake: Lake, progress: Progress = no_progress) -> CompactResult:
+    """Merge small files of each partition on the executors; the rows stay the same.
 
-    One commit. A crash before it leaves files that belong to no table. Refuses with `BadLake`.
+    Exports may commit meanwhile. The job may crash anywhere and be repeated: each commit merges some files, and before
+    it the merged ones belong to no table. Refuses with `BadLake` and `LakeUnavailable`.
     """
-    table = lake.archive_table()
-    before = len(table.file_uris())
-    try:
-        table.optimize.compact(
-            target_size=TARGET_BYTES, writer_properties=WriterProperties(compression="ZSTD", compression_level=1)
-        )
-    except CommitFailedError as error:
-        raise BadLake(f"{lake.root} was changed by another job meanwhile; run this one again.") from error
-    return CompactResult(len(table.file_uris()), before)
+    lake.archive_table()
+    tables = [(spec, files_of(table)) for spec in COMPACTED if (table := lake.table(spec)) is not None]
+    plans = [(spec, groups) for spec, files in tables for groups in _commits(mergeable(files, lake.layout(spec)))]
+    added = removed = 0
+    for done, (spec, groups) in enumerate(plans):
+        progress(done, len(plans))
+        merged = [file for group in groups for file in group]
+        written = rewrite(spark, groups, lake.directory(spec), lake.layout(spec))
+        lake.exchange(spec, Change(written, merged, moves_rows=True))
+        added, removed = added + len(written), removed + len(merged)
+    progress(len(plans), len(plans))
+    before = sum(len(files) for _, files in tables)
+    return CompactResult(before - removed + added, before)
+
+
+def mergeable(files: Sequence[DataFile], spec: TableSpec) -> list[list[DataFile]]:
+    """Group the small files of each partition.
+
+    A file with as many rows as a task holds is not small, however well it is compressed.
+    """
+    small = [file for file in files if file.size < SMALL_BYTES and file.rows < TASK_ROWS]
+    return [group for group in groups_of(small, spec) if len(group) > 1]
+
+
+def _commits(groups: Sequence[Sequence[DataFile]]) -> Iterator[Sequence[Sequence[DataFile]]]:
+    for begun in range(0, len(groups), COMMIT_TASKS):
+        yield groups[begun : begun + COMMIT_TASKS]
 
 
 def vacuum(lake: Lake, older_than: timedelta = timedelta(days=7)) -> VacuumResult:
     """Remove files in the directories of tables that belong to no table and are older than `older_than`.
 
     Refuses with `BadOption` below an hour, because younger files may belong to a running export. Refuses with
-    `BadLake`.
+    `BadLake` and `LakeUnavailable`.
     """
     if older_than < MIN_AGE:
         raise BadOption("Files younger than an hour may belong to a running export: choose --older-than 1h or more.")
     hours = math.ceil(older_than / timedelta(hours=1))
-    files = [
-        _place(table) / file for table in lake.tables() for file in _unreferenced_files(table, hours, dry_run=True)
-    ]
-    size = sum(file.stat().st_size for file in files)
-    for table in lake.tables():
-        _unreferenced_files(table, hours, dry_run=False)
-    return VacuumResult(len(files), size)
+    files = size = 0
+    for directory, table in lake.tables():
+        with directory.refusals():
+            unreferenced = _unreferenced_files(table, hours, dry_run=True)
+            found = directory.filesystem().get_file_info(unreferenced)
+            _unreferenced_files(table, hours, dry_run=False)
+        files, size = files + len(unreferenced), size + sum(info.size or 0 for info in found)
+    return VacuumResult(files, size)
 
 
 def _unreferenced_files(table: DeltaTable, hours: int, *, dry_run: bool) -> list[str]:
     return table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
-
-
-def _place(table: DeltaTable) -> Path:
-    return Path(unquote(urlsplit(table.table_uri).path))

@@ -12,11 +12,12 @@ from pyspark.sql import SparkSession
 
 from peeklock_pipeline.database import Batch, Database
 from peeklock_pipeline.files import DataFile
-from peeklock_pipeline.lake import ExportPosition, Lake
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.ranges import write_ranges
 from peeklock_pipeline.refusals import BadArchive, BadLake
 from peeklock_pipeline.table_specs import ARCHIVE, OPENING
+from peeklock_pipeline.tables import ExportPosition
 
 TASK_ROWS = 100_000
 """Rows of one task. Each partition gets one file, or several if its rows are large."""
@@ -138,7 +139,7 @@ def _write(
     """
     work = export_tasks(portion)
     ranges = [(unit.first, unit.last) for unit in work]
-    files = write_ranges(spark, ranges, database.chunks, lake.directory(ARCHIVE), ARCHIVE)
+    files = write_ranges(spark, ranges, database.chunks, lake.directory(ARCHIVE), lake.layout(ARCHIVE))
     found, expected = sum(file.rows for file in files), sum(unit.rows for unit in work)
     if found == expected:
         return files, [batch for batch in portion if batch.removed_at is not None]

@@ -5,12 +5,17 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.files import write
+from peeklock_pipeline.files import DataFile, files_of, write
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.table_specs import REMOVED
+from peeklock_pipeline.rewriting import groups_of, rewrite
+from peeklock_pipeline.table_specs import ARCHIVE, REMOVED
+from peeklock_pipeline.tables import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +35,42 @@ def first_kept_day(older_than: timedelta, now: datetime | None = None) -> date:
 def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[str] = ()) -> RetentionResult:
     """Remove messages that ended before a day; their files stay until `vacuum`.
 
-    Counts are written first, and are valid once the removal is committed. So the job may crash anywhere and be
-    repeated. Refuses with `BadLake`.
+    Files with other messages as well are written again without those. Counts are written first, and are valid once the
+    removal is committed. So the job may crash anywhere and be repeated. Refuses with `BadLake` and `LakeUnavailable`.
     """
     table = lake.archive_table()
-    counts = _counts(lake.read_version(spark, table), before, queues).toArrow().cast(REMOVED.schema)
+    files = _files_before(table, before, queues)
+    counts = _counts(lake.read_files(spark, files), before, queues).toArrow().cast(REMOVED.schema)
     messages = sum(row["messages"] for row in counts.to_pylist())
     if messages:
         lake.append(REMOVED, list(write(counts, lake.directory(REMOVED), REMOVED)))
-        lake.remove(table, _predicate(before, queues), counts["removal"][0].as_py())
+        days = {str(day) for day in counts["date"].to_pylist()}
+        due = [file for file in files if file.partition["date"] in days]
+        lake.remove(_removal(spark, lake, due, queues), counts["removal"][0].as_py())
     return RetentionResult(messages, before, tuple(queues))
+
+
+def _files_before(table: DeltaTable, before: date, queues: Sequence[str]) -> list[DataFile]:
+    """Return the files that may have messages to remove."""
+    days = {"date": (date.min, before - timedelta(days=1))}
+    if not queues:
+        return files_of(table, days)
+    found = files_of(table, {**days, "queue": (min(queues), max(queues))})
+    return [file for file in found if file.partition.get("queue", queues[0]) in queues]
+
+
+def _removal(spark: SparkSession, lake: Lake, files: Sequence[DataFile], queues: Sequence[str]) -> Change:
+    """Write the rows that stay, and return the files to exchange. Every row of these files is old enough to go."""
+    if not queues:
+        return Change(removed=files)
+    removed_queues = pa.array(queues)
+
+    def others(rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.invert(pc.is_in(rows["queue"], value_set=removed_queues)))
+
+    layout = lake.layout(ARCHIVE)
+    kept = rewrite(spark, groups_of(files, layout), lake.directory(ARCHIVE), layout, others)
+    return Change(kept, files)
 
 
 def _counts(archive: DataFrame, before: date, queues: Sequence[str]) -> DataFrame:
@@ -48,8 +79,3 @@ def _counts(archive: DataFrame, before: date, queues: Sequence[str]) -> DataFram
     by = ("queue", "date", "export_batch", F.to_date("enqueued_at").alias("accepted_on"))
     counts = chosen.groupBy(*by).agg(F.count("*").alias("messages"), F.count("content_digest").alias("covered"))
     return counts.withColumn("removal", F.lit(uuid4().hex)).select(REMOVED.schema.names)
-
-
-def _predicate(before: date, queues: Sequence[str]) -> str:
-    named = ", ".join("'" + queue.replace("'", "''") + "'" for queue in queues)
-    return f"date < '{before.isoformat()}'" + (f" AND queue IN ({named})" if queues else "")

@@ -34,7 +34,7 @@ def snapshot(spark: SparkSession, database: Database, lake: Lake, now: datetime 
     taken_at = now or datetime.now(UTC)
     span = database.span()
     ranges = even_ranges(*span, RANGE_NUMBERS) if span else []
-    files = write_ranges(spark, ranges, _read(database, taken_at), lake.directory(MESSAGES), MESSAGES)
+    files = write_ranges(spark, ranges, _read(database, taken_at), lake.directory(MESSAGES), lake.layout(MESSAGES))
     lake.replace(MESSAGES, files)
     return SnapshotResult(sum(file.rows for file in files), taken_at)
 

@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 
 from peeklock_pipeline.database import Batch
 from peeklock_pipeline.jobs.findings import NO_CONTENTS, batch_contents
-from peeklock_pipeline.lake import ExportPosition, Lake, export_position_of
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.plurals import batches, messages
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.ranges import task_refusals
 from peeklock_pipeline.refusals import BadLake, ServerUnavailable
 from peeklock_pipeline.sending import http_client, problem_text
+from peeklock_pipeline.tables import ExportPosition, export_position_of
 from peeklock_pipeline.transforms import audit as ask
 
 REQUEST_BATCHES = 100

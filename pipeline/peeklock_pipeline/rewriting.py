@@ -1,0 +1,81 @@
+"""Rewrites files of a table on the executors: the rows of a group of files go into new ones, in one task."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from peeklock_pipeline.files import DataFile, read
+from peeklock_pipeline.ranges import write_ranges
+from peeklock_pipeline.storage import Storage
+from peeklock_pipeline.table_specs import TableSpec
+
+GROUP_BYTES = 128 << 20
+"""The bytes of the files that one task rewrites, as they are stored."""
+
+TASK_BYTES = 1 << 30
+"""Bytes of rows that a task holds before it writes a file, uncompressed."""
+
+TASK_ROWS = 1_000_000
+"""Rows that a task holds before it writes a file."""
+
+Keep = Callable[[pa.Table], pa.Table]
+"""Returns the rows that stay."""
+
+
+def keep_all(rows: pa.Table) -> pa.Table:
+    """Keep every row."""
+    return rows
+
+
+def groups_of(files: Iterable[DataFile], spec: TableSpec) -> list[list[DataFile]]:
+    """Group the files of each partition that a table has, each group of at most about `GROUP_BYTES`."""
+    groups: list[list[DataFile]] = []
+    previous, size = tuple[str, ...](), 0
+    for partition, file in sorted(
+        ((_partition(file, spec), file) for file in files), key=lambda one: (one[0], one[1].path)
+    ):
+        if not groups or partition != previous or size + file.size > GROUP_BYTES:
+            groups.append([])
+            previous, size = partition, 0
+        groups[-1].append(file)
+        size += file.size
+    return groups
+
+
+def _partition(file: DataFile, spec: TableSpec) -> tuple[str, ...]:
+    return tuple(file.partition[name] for name in spec.partitions)
+
+
+def rewrite(
+    spark: SparkSession,
+    groups: Sequence[Sequence[DataFile]],
+    storage: Storage,
+    spec: TableSpec,
+    keep: Keep = keep_all,
+    place: Storage | None = None,
+) -> list[DataFile]:
+    """Write the rows of each group, as far as they stay, into few new files, which belong to no table yet.
+
+    The groups are in `place`, or in the same directory. A task holds at most about `TASK_BYTES` of rows. Refuses as `write_ranges` does.
+    """
+
+    def rows_of_group(index: int, _: int) -> Iterator[pa.Table]:
+        batches = (batch for file in groups[index] for batch in read(file, place or storage, spec.schema))
+        return (kept for rows in _in_pieces(batches) if (kept := keep(rows)).num_rows)
+
+    return write_ranges(spark, [(index, index) for index in range(len(groups))], rows_of_group, storage, spec)
+
+
+def _in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Merge batches into tables that fit into memory."""
+    held: list[pa.RecordBatch] = []
+    size = rows = 0
+    for batch in batches:
+        held.append(batch)
+        size, rows = size + batch.nbytes, rows + batch.num_rows
+        if size >= TASK_BYTES or rows >= TASK_ROWS:
+            yield pa.Table.from_batches(held)
+            held, size, rows = [], 0, 0
+    if held:
+        yield pa.Table.from_batches(held)
