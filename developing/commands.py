@@ -73,8 +73,8 @@ def test(arguments: argparse.Namespace) -> int:
     install_servers(arguments.without)
     install_browser()
     prepare_node()
+    prepare_brokers()
     if arguments.nightly:
-        prepare_brokers()
         install_rabbitmq()
     checked = 0 if arguments.rest else check(arguments)
     choices = [*(["--nightly"] if arguments.nightly else []), *(f"--without={kind}" for kind in arguments.without)]

@@ -13,7 +13,10 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.session import open_session
 from pyspark.sql import SparkSession
 
+from tests.databases import RunResources
+from tests.docs.other_brokers import Moto, serving
 from tests.pipeline.archive import Archive
+from tests.pipeline.object_store import ObjectStore
 
 HERE = Path(__file__).parent
 TIMEOUT_SECONDS = 900
@@ -80,6 +83,20 @@ def archive(request: pytest.FixtureRequest) -> Archive:
 def small_archive(sqlite_url: str) -> Archive:
     """An empty archive on the cheapest engine, for tests that do not depend on the engine."""
     return Archive.empty(sqlite_url)
+
+
+@pytest.fixture(scope="session")
+def object_store(run_resources: RunResources) -> Iterator[ObjectStore]:
+    """A server that answers as Amazon S3 does, with one bucket."""
+    server = Moto(run_resources.new_directory())
+    with serving(server):
+        yield ObjectStore.with_bucket(server.url)
+
+
+@pytest.fixture
+def s3_lake(object_store: ObjectStore) -> Lake:
+    """An empty lake in a bucket."""
+    return object_store.lake()
 
 
 RunCommand = Callable[..., tuple[int, str, str]]

@@ -1,18 +1,20 @@
-"""An export whose driver crashes at a given moment: `python -m tests.pipeline.crashing_export MOMENT DATABASE_URL
-LAKE`."""
+"""An export whose driver crashes at a given moment: `python -m tests.pipeline.crashing_export MOMENT DATABASE_URL LAKE
+[STORAGE_OPTION ...]`."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.jobs.export import export
-from peeklock_pipeline.lake import ExportPosition, Lake
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.session import open_session
+from peeklock_pipeline.storage import parse_options
+from peeklock_pipeline.tables import ExportPosition
 
 CRASH_EXIT_CODE = 9
 COMMIT_ROWS = 40
@@ -32,8 +34,8 @@ class Moment(StrEnum):
 class CrashingLake(Lake):
     """A lake whose driver crashes when it commits."""
 
-    def __init__(self, root: str, moment: Moment) -> None:
-        super().__init__(root)
+    def __init__(self, root: str, moment: Moment, options: Mapping[str, str]) -> None:
+        super().__init__(root, options)
         self._moment = moment
 
     def add_batches(self, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int) -> bool:
@@ -48,6 +50,6 @@ class CrashingLake(Lake):
 
 
 if __name__ == "__main__":
-    moment, database_url, lake = sys.argv[1:]
-    target = CrashingLake(lake, Moment(moment))
+    moment, database_url, lake, *options = sys.argv[1:]
+    target = CrashingLake(lake, Moment(moment), parse_options(options))
     export(open_session("local[2]"), Database.from_url(database_url), target, commit_rows=COMMIT_ROWS)

@@ -25,6 +25,7 @@ from peeklock_pipeline.lake import Lake
 from pyspark.sql import SparkSession
 
 from tests.peeklock_process import PROGRAM
+from tests.pipeline.object_store import ObjectStore
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/pipeline.md").read_text()
@@ -52,9 +53,9 @@ def demo() -> Any:
 class GuideRunner:
     """Runs the guide's blocks against the demo's server, with a directory in place of /srv."""
 
-    def __init__(self, directory: Path, url: str, database: str) -> None:
+    def __init__(self, directory: Path, url: str, database: str, object_store: ObjectStore) -> None:
         self.directory = directory
-        self.environment = {"PEEKLOCK_URL": url, "PEEKLOCK_DATABASE_URL": database}
+        self.environment = {"PEEKLOCK_URL": url, "PEEKLOCK_DATABASE_URL": database, **object_store.options}
         self.names: dict[str, Any] = {"URL": url, "DATABASE_URL": database}
 
     def run_block(self, kind: str, block: str) -> str:
@@ -110,11 +111,11 @@ def demo_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> D
 
 
 @pytest.fixture
-def guide_runner(demo_run: DemoRun, tmp_path: Path) -> Iterator[GuideRunner]:
+def guide_runner(demo_run: DemoRun, tmp_path: Path, object_store: ObjectStore) -> Iterator[GuideRunner]:
     """A reader of the guide, once the demo is over and its server has been started again."""
     shutil.copy(demo_run.directory / "sent.jsonl", tmp_path)
     with demo_run.demo.server(demo_run.directory / "server") as url:
-        yield GuideRunner(tmp_path, url, f"sqlite:///{demo_run.directory}/server/peeklock.db")
+        yield GuideRunner(tmp_path, url, f"sqlite:///{demo_run.directory}/server/peeklock.db", object_store)
 
 
 @pytest.mark.slow

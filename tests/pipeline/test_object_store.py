@@ -1,0 +1,155 @@
+"""A lake in an object store: every job works there, commits exclude each other, and lost answers do no harm."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.files import files_of, write
+from peeklock_pipeline.jobs.audit import audit
+from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.refusals import BadLake, BadOption, LakeUnavailable
+from peeklock_pipeline.storage import Storage, parse_options
+from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.tables import ExportPosition
+from pyspark.sql import SparkSession
+
+from tests.databases import RunResources
+from tests.docs.other_brokers import serving
+from tests.pipeline.archive import DAY, NOON, Archive, archived, live
+from tests.pipeline.conftest import RunCommand
+from tests.pipeline.faulty_store import FaultyStore
+from tests.pipeline.object_store import ObjectStore
+from tests.servers import free_port
+
+COMMITTERS = 4
+
+
+def test_every_job_works_on_a_lake_in_an_object_store(
+    run_command: RunCommand, small_archive: Archive, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    uri = str(object_store.lake().root)
+    lake = ("--lake", uri, *object_store.words)
+    both = (*lake, "--database-url", small_archive.url)
+
+    for number in (1, 2):
+        days = [NOON, NOON + DAY]
+        rows = [archived(number * 10 + n, settled_at=days[n % 2], queue=f"queue-{n % 3}") for n in range(6)]
+        small_archive.seal(number, rows)
+        assert run_command("export", *both)[:2] == (0, f"6 messages in 1 batch went into {uri}.\n")
+    small_archive.add_to_queue(1, "orders", [live(99)])
+    assert run_command("snapshot", *both)[0] == 0
+    code, out, err = run_command("audit", *both)
+    assert (code, out.partition(" = ")[0]) == (0, "No message is lost or duplicated: 13 accepted"), err
+    assert run_command("compact", *lake)[1].startswith("4 files before, 2 now")
+    page = tmp_path / "report.html"
+    assert run_command("report", *lake, "--out", page)[0] == 0
+    assert "13" in page.read_text()
+    words = ("--older-than", "0d", "--queue", "queue-1", "--json")
+    assert json.loads(run_command("retention", *lake, *words)[1])["messages"] == 4
+    assert run_command("vacuum", *lake, "--older-than", "1h")[1] == f"0 files of 0 bytes were removed from {uri}.\n"
+    code, out, err = run_command("audit", *both)
+    assert (code, out.partition(" = ")[0]) == (0, "No message is lost or duplicated: 9 accepted"), err
+
+
+def test_vacuum_removes_files_of_an_object_store(spark: SparkSession, small_archive: Archive, s3_lake: Lake) -> None:
+    small_archive.seal(1, [archived(1), archived(2)])
+    database = Database.from_url(small_archive.url)
+    export(spark, database, s3_lake)
+    [left] = write(database.read(1, 1), s3_lake.directory(ARCHIVE), ARCHIVE)  # as a crash leaves it
+    table = s3_lake.archive_table()
+    removed = table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert removed == [left.path]
+    assert s3_lake.read(spark).count() == 2
+
+
+def test_of_several_commits_at_once_one_succeeds(small_archive: Archive, s3_lake: Lake) -> None:
+    database = Database.from_url(small_archive.url)
+    numbers = range(1, 6)
+    for number in numbers:
+        small_archive.seal(number, [archived(number)])
+
+    def commit(number: int, ready: Barrier) -> bool:
+        lake, rows = Lake(s3_lake.root), database.read(number, number)
+        files = list(write(rows, lake.directory(ARCHIVE), ARCHIVE))
+        after = ExportPosition(number - 1, NOON + number - 1) if number > 1 else ExportPosition()
+        ready.wait()
+        return lake.add_batches(files, after, ExportPosition(number, NOON + number), 1)
+
+    with ThreadPoolExecutor(COMMITTERS) as committers:
+        for number in numbers:
+            ready = Barrier(COMMITTERS)
+            won = list(committers.map(commit, [number] * COMMITTERS, [ready] * COMMITTERS))
+            assert Counter(won) == {True: 1, False: COMMITTERS - 1}
+    assert sum(file.rows for file in files_of(s3_lake.archive_table())) == len(numbers)
+
+
+@pytest.mark.parametrize("lost", ["request", "answer"])
+def test_an_export_survives_the_loss_of_a_commit_or_of_its_answer(
+    spark: SparkSession, small_archive: Archive, object_store: ObjectStore, run_resources: RunResources, lost: str
+) -> None:
+    database = Database.from_url(small_archive.url)
+    place = object_store.lake()
+    small_archive.seal(1, [archived(1)])
+    export(spark, database, place)
+    small_archive.seal(2, [archived(2)])
+    store = FaultyStore(run_resources.new_directory(), object_store.url)
+    with serving(store):
+        lake = Lake(str(place.root), object_store.behind(store.url).options)
+        store.lose(lost)
+        assert export(spark, database, lake).messages == 1
+        assert store.lost() == lost
+    assert audit(spark, database, place).findings == []
+    assert [file.rows for file in files_of(place.archive_table())] == [1, 1]
+
+
+def test_an_object_store_that_does_not_answer_is_named(object_store: ObjectStore) -> None:
+    silent = object_store.behind(f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(LakeUnavailable, match=r"s3://history/lake cannot be read or written: .*error sending request"):
+        Lake("s3://history/lake", {**silent.options, "AWS_MAX_RETRIES": "0", "max_retries": "0"})
+    with pytest.raises(LakeUnavailable, match=r"s3://nowhere/lake cannot be read or written: .*NoSuchBucket"):
+        Lake("s3://nowhere/lake", object_store.options)
+
+
+@pytest.mark.parametrize(
+    ("place", "uri"),
+    [
+        ("/srv/lake", "/srv/lake"),
+        ("file:///srv/a%20lake", "/srv/a lake"),
+        ("s3://bucket/lake/", "s3://bucket/lake"),
+        ("gs://bucket/lake", "gs://bucket/lake"),
+        ("abfss://container@account.dfs.core.windows.net/lake", "abfss://container@account.dfs.core.windows.net/lake"),
+    ],
+)
+def test_a_lake_is_a_directory_or_a_uri(place: str, uri: str) -> None:
+    assert str(Storage.at(place)) == uri
+
+
+@pytest.mark.parametrize("place", ["http://host/lake", "hdfs://host/lake", "ftp:/host"])
+def test_another_kind_of_uri_is_refused(place: str) -> None:
+    with pytest.raises(
+        BadLake, match="A lake is a directory, or a URI that begins with s3://, gs://, abfss:// or file://"
+    ):
+        Storage.at(place)
+
+
+def test_a_uri_without_a_bucket_is_refused() -> None:
+    with pytest.raises(BadLake, match="names no bucket"):
+        Storage.at("s3:///lake")
+
+
+def test_storage_options_are_pairs() -> None:
+    assert parse_options(["A=b=c", "D="]) == {"A": "b=c", "D": ""}
+    for wrong in ("A", "=b"):
+        with pytest.raises(BadOption, match="A storage option is KEY=VALUE"):
+            parse_options([wrong])
+
+
+def test_credentials_are_not_printed() -> None:
+    assert "secret" not in repr(Storage.at("s3://bucket/lake", {"AWS_SECRET_ACCESS_KEY": "secret"}))
