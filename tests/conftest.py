@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -52,9 +53,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("faults"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_SECONDS))
-    left_out = [item for item in items if _is_left_out(item, config)]
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (left_out if _is_left_out(item, config) else kept).append(item)
     config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
+    items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from searching the collected tests: some tests collect garbage often."""
+    gc.collect()
+    gc.freeze()
 
 
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
