@@ -41,7 +41,7 @@ def assignments_to_own_names(tree: ast.Module) -> Iterator[str]:
     names = own_names(tree)
     for node in ast.walk(tree):
         is_set = isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-        if is_set and ast.unparse(node.value) in names:
+        if is_set and isinstance(node.value, ast.Name) and node.value.id in names:
             yield ast.unparse(node)
 
 
