@@ -27,6 +27,9 @@ WIDTH, HEIGHT = 1280, 800
 MIN_BYTES = 20_000
 """An empty page has fewer."""
 
+FEW_SAMPLES = 20
+"""Traffic for images that are not kept: the pages show the same things in smaller numbers."""
+
 PAGES = {
     "console-queues": ("", "light"),
     "console-queues-dark": ("", "dark"),
@@ -44,7 +47,8 @@ REASONS = ("address is unknown", "article is sold out")
 
 async def test_screenshots_of_the_main_pages(console: ConsoleServer, pytestconfig: pytest.Config) -> None:
     images: dict[str, bytes] = {}
-    dead = await fill(console)
+    is_kept = pytestconfig.getoption("--screenshots")
+    dead = await fill(console, SAMPLES if is_kept else FEW_SAMPLES)
     async with serve(console) as url, open_browser() as browser:
         for name, (path, theme) in PAGES.items():
             async with open_screen(browser, url, width=WIDTH, height=HEIGHT, theme=theme) as screen:
@@ -54,7 +58,7 @@ async def test_screenshots_of_the_main_pages(console: ConsoleServer, pytestconfi
                 assert len(image) > MIN_BYTES
                 assert await page.locator("h1").is_visible()
                 images[name] = image
-    if pytestconfig.getoption("--screenshots"):
+    if is_kept:
         for name, image in images.items():
             IMAGES.joinpath(f"{name}.png").write_bytes(image)
 
@@ -87,17 +91,19 @@ async def serve(console: ConsoleServer) -> AsyncIterator[str]:
             await serving
 
 
-async def fill(console: ConsoleServer) -> int:
-    """Let fifteen minutes of traffic pass. Return the number of a dead letter of queue `orders`."""
+async def fill(console: ConsoleServer, samples: int) -> int:
+    """Let traffic pass for this many samples. Return the number of a dead letter of queue `orders`."""
     api, chance = console.api, random.Random(17)
     for queue in QUEUES:
         await api.request_json("PUT", f"/queues/{queue}", {"history": queue == "orders"})
     await add_topic(api)
     await add_state(api)
-    for sample in range(SAMPLES):
+    await api.send("orders", body={"order": 1})
+    await api.settle(*await api.receive("orders"), "dead-letter", "orders", reason=REASONS[0])
+    for sample in range(samples):
         for queue in chance.sample(QUEUES, 4):
             await pass_messages(console, queue, chance)
-        if sample > SAMPLES // 3:
+        if sample > samples // 3:
             await api.send("thumbnails", body={"picture": sample})
         await console.sample()
     await api.request_json("PATCH", "/queues/webhooks", {"status": "receive_disabled"})
