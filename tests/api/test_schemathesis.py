@@ -7,6 +7,7 @@ while pytest collects, in each worker.
 from collections.abc import Iterator
 
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.core import NotSet
@@ -25,14 +26,14 @@ KEY = "pk_" + "made-for-this-test" * 2
 DATABASES = {"sqlite": "sqlite_url", "postgresql": "postgres_url", "mariadb": "mariadb_url"}
 """The fixture that provides a database of each engine."""
 
-MODES = {
-    "sqlite": list(HypothesisTestMode),
-    "postgresql": [HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING],
-    "mariadb": [HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING],
-}
-"""The examples of the document, every limit of its schemas from both sides, and random requests. A request beyond a limit is
-refused before it reaches a database, so one engine is enough for limits.
+MODES = (HypothesisTestMode.EXAMPLES, HypothesisTestMode.FUZZING)
+"""The examples of the document, and random requests."""
+LIMITS = (HypothesisTestMode.COVERAGE,)
+"""Every limit of the schemas from both sides: up to hundreds of requests to one operation. A request beyond a limit is refused
+before it reaches a database, so one engine is enough for limits.
 """
+LIMITS_IN_EVERY_RUN = ("send_message", "receive_messages", "put_queue", "browse_messages")
+"""Operations with most of the kinds of limits. A nightly run tries those of all."""
 RANDOM_REQUESTS, NIGHTLY_RANDOM_REQUESTS = 4, 25
 """For each operation."""
 
@@ -79,15 +80,34 @@ def document() -> BaseSchema:
     return schemathesis.openapi.from_dict(openapi_document())
 
 
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    """Connections that stay open, for thousands of requests."""
+    with requests.Session() as session:
+        yield session
+
+
+def test_operations_whose_limits_are_tried_in_every_run_exist() -> None:
+    assert set(LIMITS_IN_EVERY_RUN) <= set(OPERATIONS)
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_no_request_finds_a_bug_or_a_broken_promise(
-    operation: str, document: BaseSchema, server: PeeklockServer, store: str, pytestconfig: pytest.Config
+    operation: str,
+    document: BaseSchema,
+    server: PeeklockServer,
+    session: requests.Session,
+    store: str,
+    pytestconfig: pytest.Config,
 ) -> None:
-    examples = NIGHTLY_RANDOM_REQUESTS if pytestconfig.getoption("--nightly") else RANDOM_REQUESTS
+    is_nightly = pytestconfig.getoption("--nightly")
+    has_limits = store == "sqlite" and (is_nightly or operation in LIMITS_IN_EVERY_RUN)
+    examples = NIGHTLY_RANDOM_REQUESTS if is_nightly else RANDOM_REQUESTS
 
     def is_answered_well(case: schemathesis.Case) -> None:
         case.call_and_validate(
             base_url=server.url,
+            session=session,
             headers={"Authorization": f"Bearer {KEY}"},
             additional_checks=[bad_data_is_refused],
             excluded_checks=SKIPPED_CHECKS,
@@ -97,7 +117,7 @@ def test_no_request_finds_a_bug_or_a_broken_promise(
         operation=document.find_operation_by_id(operation),
         test_func=is_answered_well,
         config=HypothesisTestConfig(
-            modes=MODES[store],
+            modes=[*MODES, *(LIMITS if has_limits else ())],
             settings=settings(SETTINGS, max_examples=examples),
             project=document.config,
         ),
