@@ -27,6 +27,10 @@ PATHS = (
 """The main pages, once a queue, a topic and a state exist."""
 
 
+REPEATED_SCREENS = ((375, "light"), (768, "light"), (768, "dark"), (2560, "dark"))
+"""The narrowest and the widest screen, once in each theme, show what these would show."""
+
+
 def add_topic_and_state(call: Callable[..., Any]) -> None:
     """Add a topic with two subscriptions, and a state with two versions."""
     call("PUT", "/topics/events", description=HOSTILE)
@@ -59,6 +63,7 @@ async def test_figures_change_while_the_page_is_open(server: PeeklockProcess, ca
         await expect(page.locator("tr[data-row=payments]")).to_have_class(re.compile("gone"), timeout=TIMEOUT_MS)
 
 
+@pytest.mark.nightly
 async def test_the_first_queue_appears_while_the_page_is_open(
     server: PeeklockProcess, call: Callable[..., Any]
 ) -> None:
@@ -79,7 +84,7 @@ async def no_stream(route: Route) -> None:
     await route.fulfill(status=503, content_type="text/html", body="")
 
 
-@pytest.mark.parametrize("answer", [no_connection, no_stream])
+@pytest.mark.parametrize("answer", [no_connection, pytest.param(no_stream, marks=pytest.mark.nightly)])
 async def test_a_lost_connection_is_said_and_nothing_is_lost_after_it(
     server: PeeklockProcess, call: Callable[..., Any], answer: Callable[[Route], Awaitable[None]]
 ) -> None:
@@ -128,6 +133,7 @@ async def test_every_page_is_reached_by_the_keyboard(server: PeeklockProcess, ca
             await page.wait_for_url(f"**/console{path}")
 
 
+@pytest.mark.nightly
 async def test_a_form_of_a_page_is_accepted(server: PeeklockProcess, call: Callable[..., Any]) -> None:
     call("POST", "/queues/orders/messages", body=1)
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
@@ -138,8 +144,14 @@ async def test_a_form_of_a_page_is_accepted(server: PeeklockProcess, call: Calla
         assert call("GET", "/queues/orders")["status"] == "send_disabled"
 
 
-@pytest.mark.parametrize("width", [375, 768, 2560])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (375, "dark"),
+        (2560, "light"),
+        *(pytest.param(*screen, marks=pytest.mark.nightly) for screen in REPEATED_SCREENS),
+    ],
+)
 async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
     server: PeeklockProcess, call: Callable[..., Any], width: int, theme: str
 ) -> None:

@@ -97,7 +97,15 @@ async def test_a_cancellation_asks_first(server: PeeklockProcess, call: Call) ->
         assert count(call, "available") == 0
 
 
-@pytest.mark.parametrize(("width", "theme"), [(375, "dark"), (375, "light"), (2560, "dark"), (2560, "light")])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (375, "light"),
+        (2560, "dark"),
+        pytest.param(375, "dark", marks=pytest.mark.nightly),
+        pytest.param(2560, "light", marks=pytest.mark.nightly),
+    ],
+)
 async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
     server: PeeklockProcess, call: Call, width: int, theme: str
 ) -> None:

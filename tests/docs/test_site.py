@@ -143,7 +143,7 @@ def leaves(section: dict[str, Any]) -> list[str]:
     return [content] if isinstance(content, str) else [page for entry in content for page in leaves(entry)]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["dark", pytest.param("light", marks=pytest.mark.nightly)])
 async def test_no_page_has_a_fault_of_accessibility(
     serve: Callable[..., PeeklockProcess], site: Path, theme: str
 ) -> None:
@@ -155,7 +155,7 @@ async def test_no_page_has_a_fault_of_accessibility(
             assert [fault for fault in found if fault[0] not in FAULTS_OF_THE_THEME] == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 async def test_the_site_that_a_server_shows_is_searched_in_a_browser(
     serve: Callable[..., PeeklockProcess], site: Path, theme: str
 ) -> None:
