@@ -24,6 +24,14 @@ POLL_SECONDS, MAX_POLLS = 0.05, 1200
 
 NewQueue = Callable[[], Queue]
 
+LONG_ON_EACH_STORE = pytest.mark.parametrize(
+    "any_server_url",
+    ["postgresql", *(pytest.param(store, marks=pytest.mark.nightly) for store in ("sqlite", "mariadb"))],
+    indirect=True,
+    scope="module",
+)
+"""For tests that last long, because they wait for the end of locks or have thousands of messages."""
+
 
 @pytest.fixture(scope="module")
 def server_url(run_resources: RunResources, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -31,7 +39,7 @@ def server_url(run_resources: RunResources, tmp_path_factory: pytest.TempPathFac
     yield from _serve(run_resources, tmp_path_factory)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql", "mariadb"])
+@pytest.fixture(scope="module", params=["sqlite", "postgresql", pytest.param("mariadb", marks=pytest.mark.nightly)])
 def any_server_url(
     request: pytest.FixtureRequest, run_resources: RunResources, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

@@ -27,7 +27,7 @@ from peeklock_client.errors import MessageNotFound, NoReceiver, QueueNotFound, T
 from peeklock_client.generated import requests
 from pydantic import BaseModel
 
-from tests.client.conftest import new_queue
+from tests.client.conftest import LONG_ON_EACH_STORE, new_queue
 
 WAIT = 20.0
 HELD = 40
@@ -209,6 +209,7 @@ async def test_create_keeps_the_settings_of_an_existing_queue(client: Client) ->
 
 @pytest.mark.behaviour("S0.20", "S0.21", "S0.22", "S0.23")
 @pytest.mark.parametrize("step", ["complete", "abandon"])
+@LONG_ON_EACH_STORE
 async def test_what_races_with_a_fault_is_gone_or_comes_back(any_client: Client, any_queue: Queue, step: str) -> None:
     """The first has its fault at once. When half have ended, the others have theirs, with requests on their way."""
     half = asyncio.Event()

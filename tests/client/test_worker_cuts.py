@@ -14,7 +14,7 @@ from peeklock_client import Client, NewMessage, Queue, RetryLimits, Worker
 from peeklock_client.worker.report import WorkerReport
 
 from tests.bounds import bounded
-from tests.client.conftest import new_patient_queue, new_queue, until_empty
+from tests.client.conftest import LONG_ON_EACH_STORE, new_patient_queue, new_queue, until_empty
 from tests.databases import RunResources
 from tests.faults.proxies import FaultyProxy
 from tests.peeklock_process import PeeklockProcess
@@ -96,6 +96,7 @@ async def working(client: Client, orders: Queue, results: Queue) -> AsyncIterato
     assert sorted(await results_of(results)) == [*range(MESSAGES)]
 
 
+@LONG_ON_EACH_STORE
 @pytest.mark.faults
 @pytest.mark.behaviour("S2.9", "S2.25", "S0.24")
 async def test_a_worker_that_is_cut_off_from_the_server_loses_nothing(any_server_url: str, any_client: Client) -> None:

@@ -15,7 +15,7 @@ import pytest
 from peeklock_client import Client, Queue
 
 from tests.bounds import bounded
-from tests.client.conftest import new_patient_queue, until_empty
+from tests.client.conftest import LONG_ON_EACH_STORE, new_patient_queue, until_empty
 from tests.client.logging_worker import LOCK_SECONDS
 from tests.peeklock_process import environment
 
@@ -81,6 +81,7 @@ async def until_all_work(directory: Path, workers: int) -> None:
         await asyncio.sleep(POLL_SECONDS)
 
 
+@LONG_ON_EACH_STORE
 @pytest.mark.faults
 @pytest.mark.behaviour("S2.23", "S2.25", "S0.24")
 async def test_killed_and_stopped_workers_lose_nothing(

@@ -23,7 +23,9 @@ SENDERS = 10
 StartWorker = Callable[[str], Awaitable[Process]]
 
 
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
+@pytest.fixture(
+    params=["postgresql", *(pytest.param(store, marks=pytest.mark.nightly) for store in ("sqlite", "mariadb"))]
+)
 def any_fleet(request: pytest.FixtureRequest) -> Fleet:
     """A fleet on each store in turn."""
     if request.param == "sqlite":
