@@ -29,12 +29,17 @@ from app.store.tables import SQLModel
 from tests.databases import RunResources
 
 ENGINES = ["sqlite", "postgresql", "mariadb"]
+REPEATING = [pytest.param(name, marks=pytest.mark.nightly) for name in ENGINES[1:]]
+"""A migration that has landed is never edited. So most tests of them need a database server only at night."""
+
+ON_EVERY_ENGINE = pytest.mark.parametrize("empty", ENGINES, indirect=True)
+ON_POSTGRESQL_TOO = pytest.mark.parametrize("empty", [*ENGINES[:2], REPEATING[1]], indirect=True)
 # SQLAlchemy reads no DESC back from these two, so Alembic believes this index to be another one; what the engine
 # itself says of it is compared below.
 DESCENDING = {"message_next"}
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=["sqlite", *REPEATING])
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a database without tables."""
     yield from empty_database(request, tmp_path / "migrated.sqlite3")
@@ -110,6 +115,7 @@ def test_the_newest_migration_is_known_by_its_name_as_alembic_knows_it() -> None
     assert ScriptDirectory.from_config(configuration()).get_heads() == revisions()[-1:]
 
 
+@ON_EVERY_ENGINE
 def test_the_tables_are_those_of_the_models(empty: str, modelled: str) -> None:
     migrate(empty)
     assert run_on_connection(empty, differences) == []
@@ -126,6 +132,7 @@ def test_a_database_is_current_once_it_was_migrated_and_stays_so(empty: str) -> 
     assert schema_status(empty) is SchemaStatus.CURRENT
 
 
+@ON_POSTGRESQL_TOO
 def test_several_who_migrate_at_once_take_turns(empty: str) -> None:
     with ProcessPoolExecutor(3, get_context("spawn")) as several:
         for done in [several.submit(migrate, empty) for _ in range(3)]:
@@ -174,6 +181,7 @@ def revision_of(connection: Connection) -> str:
     return MigrationContext.configure(connection).get_current_revision() or ""
 
 
+@ON_POSTGRESQL_TOO
 def test_what_the_first_release_has_archived_is_unsealed(empty: str) -> None:
     run_on_connection(empty, move_to("0001"))
     first = run_on_connection(empty, description)
