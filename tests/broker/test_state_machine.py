@@ -12,13 +12,13 @@ from tests.broker.state_histories import StateHistories
 from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, StoreFixture, sqlite_file
 from tests.databases import RunResources
 
-EXAMPLES = {"sqlite": 100, "postgresql": 12, "mariadb": 12}
+EXAMPLES = {"sqlite": 50, "postgresql": 6, "mariadb": 6}
 """Histories per run. One history takes several times as long on a server."""
-EXAMPLES_FACTOR = 10
+EXAMPLES_FACTOR = 20
 """The factor with --nightly."""
 
 
-@pytest.fixture(params=list(EXAMPLES))
+@pytest.fixture(params=["sqlite", "postgresql", pytest.param("mariadb", marks=pytest.mark.nightly)])
 def store(request: pytest.FixtureRequest) -> str:
     return request.param
 
