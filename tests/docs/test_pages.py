@@ -17,10 +17,30 @@ from tests.peeklock_process import PeeklockProcess
 NEEDS_JAVA = ("start/java.md",)
 """Pages that need a JDK, which `dev.py test --sdks` installs."""
 
+IN_EVERY_RUN = (
+    "start/curl.md",
+    "start/java.md",
+    "start/python.md",
+    "start/typescript.md",
+    "understand/delivery.md",
+    "understand/failures.md",
+    "understand/message.md",
+    "guides/databases.md",
+    "guides/exactly-once.md",
+    "guides/request-reply.md",
+    "guides/workers.md",
+)
+"""Pages with the operations that most pages show. Nightly runs work through all."""
+
 MAX_NOT_EXECUTED = 9
 
 
-@pytest.mark.parametrize("page", [pytest.param(p, marks=[pytest.mark.sdks] * (p in NEEDS_JAVA)) for p in PAGES])
+def marks(page: str) -> list[pytest.MarkDecorator]:
+    """The marks that keep a page from runs for which it is not made."""
+    return [pytest.mark.sdks] * (page in NEEDS_JAVA) + [pytest.mark.nightly] * (page not in IN_EVERY_RUN)
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, marks=marks(page)) for page in PAGES])
 def test_the_page_works_as_shown(
     page: str, serve: Callable[..., PeeklockProcess], run_resources: RunResources, require_server: Callable[[str], str]
 ) -> None:
@@ -57,3 +77,7 @@ def test_each_program_in_python_compiles(page: str) -> None:
 def test_few_blocks_are_not_executed() -> None:
     reasons = [block.reason for page in PAGES for block in pages.read(PAGES[page]) if block.reason]
     assert len(reasons) <= MAX_NOT_EXECUTED
+
+
+def test_pages_of_every_run_exist() -> None:
+    assert set(IN_EVERY_RUN) <= PAGES.keys()
