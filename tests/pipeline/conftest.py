@@ -72,11 +72,18 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "lake")
 
 
-@pytest.fixture(params=["postgresql", pytest.param("mariadb", marks=pytest.mark.nightly), "sqlite"])
+@pytest.fixture(
+    params=["postgresql", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("mariadb", "sqlite"))]
+)
 def archive(request: pytest.FixtureRequest) -> Archive:
-    """An empty archive, on each engine in turn."""
+    """An empty archive, on each engine in turn. Tests with `small_archive` show on SQLite what jobs do."""
+    return archive_on(request.param, request)
+
+
+def archive_on(engine: str, request: pytest.FixtureRequest) -> Archive:
+    """Return an empty archive on an engine."""
     urls = {"postgresql": "postgres_url", "mariadb": "mariadb_url", "sqlite": "sqlite_url"}
-    return Archive.empty(request.getfixturevalue(urls[request.param]))
+    return Archive.empty(request.getfixturevalue(urls[engine]))
 
 
 @pytest.fixture

@@ -111,6 +111,7 @@ def test_a_message_that_the_lake_lost_is_named(spark: SparkSession, small_archiv
     ]
 
 
+@pytest.mark.nightly
 def test_a_batch_that_the_database_forgot_is_still_known_to_lack_a_message(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
@@ -165,6 +166,7 @@ def test_a_batch_that_expired_before_it_was_exported_is_named(
     assert audit(spark, database, lake).findings == [finding]
 
 
+@pytest.mark.nightly
 def test_a_batch_removed_before_the_next_export_is_named_by_an_audit(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:

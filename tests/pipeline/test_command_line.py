@@ -187,6 +187,7 @@ def test_a_trim_shows_its_key_and_ends_with_1_where_a_batch_differs(
     assert small_archive.numbers() == {21, 22, 30, 31, 32}
 
 
+@pytest.mark.nightly
 def test_a_trim_where_nothing_differs_ends_with_0(
     run_command: RunCommand,
     small_archive: Archive,

@@ -17,6 +17,7 @@ from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, STORED_ROWS
 
 from tests.faults.database_access import execute
 from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, live
+from tests.pipeline.conftest import archive_on
 from tests.servers import free_port
 
 FULL = {
@@ -25,6 +26,12 @@ FULL = {
     "expires_at": NOON + 1, "first_delivered_at": NOON - 2, "last_delivered_at": NOON - 1, "last_failure": "bo\nom",
     "dead_letter_reason": "poison", "dead_letter_description": "",
 }  # fmt: skip
+
+
+@pytest.fixture(params=["postgresql", pytest.param("mariadb", marks=pytest.mark.nightly), "sqlite"])
+def archive(request: pytest.FixtureRequest) -> Archive:
+    """An empty archive. Each engine has statements and a driver of its own, so two are read in every run."""
+    return archive_on(request.param, request)
 
 
 def test_an_empty_archive_has_every_column(archive: Archive) -> None:

@@ -127,6 +127,7 @@ def test_the_demo_makes_a_lake_an_audit_and_a_report(demo_run: DemoRun) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_guide_is_true(guide_runner: GuideRunner, spark: SparkSession) -> None:
     output = ""
     for match in BLOCK.finditer(GUIDE):

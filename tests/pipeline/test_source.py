@@ -213,6 +213,7 @@ def test_a_new_stream_begins_with_what_is_still_there(
     assert numbers(spark.read.parquet(str(tmp_path / "sink"))) == list(range(4, 13))
 
 
+@pytest.mark.nightly
 def test_a_stream_is_started_again_where_its_worker_was_late(
     spark: SparkSession, small_archive: Archive, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_the_same_question_has_the_same_answer_and_another_seed_another(
     assert in_force | {"scenario": ""} == otherwise | {"scenario": ""}
 
 
+@pytest.mark.nightly
 def test_a_longer_lock_loses_fewer_locks_as_if_it_had_been_so(
     messages: DataFrame, same_policy_outcome: dict[str, Any], spark: SparkSession
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_lower_limit_dead_letters_more_as_if_it_had_been_so(
     assert lower.redeliveries < same_policy_outcome[model.IN_FORCE].redeliveries
 
 
+@pytest.mark.nightly
 def test_a_higher_limit_does_not_save_what_never_succeeds(
     messages: DataFrame, same_policy_outcome: dict[str, Any]
 ) -> None:
