@@ -73,6 +73,7 @@ async def test_the_limits_of_a_server_are_those_of_its_settings(api: ApiServer) 
     assert limits["max_transactions_per_principal"] == OPEN_TRANSACTIONS_PER_PRINCIPAL
 
 
+@pytest.mark.nightly
 async def test_a_transaction_at_its_limit_of_members_takes_no_more(api: ApiServer) -> None:
     most = (await capabilities(api))["limits"]["max_transaction_members"]
     transaction = await open_transaction(api)

@@ -98,6 +98,7 @@ def ratio(work: Callable[[Any], object], one: Any, other: Any) -> float:
     return least_of_other / least_of_one
 
 
+@pytest.mark.nightly
 def test_the_measure_tells_a_quadratic_pattern_from_a_linear_one() -> None:
     assert cost_growth(re.compile("(?:a)*(?:a)*b").fullmatch, "a".__mul__) > FACTOR
     assert cost_growth(re.compile("[ab]*c").fullmatch, "a".__mul__) <= FACTOR

@@ -19,7 +19,9 @@ from tests.databases import RunResources
 from tests.server_drivers import DRIVERS
 from tests.servers import MariaServer, PostgresServer, RedisServer, ServerProcess
 
-EVERY_SERVER = pytest.mark.parametrize("make", [PostgresServer, MariaServer, RedisServer])
+EVERY_SERVER = pytest.mark.parametrize(
+    "make", [PostgresServer, RedisServer, pytest.param(MariaServer, marks=pytest.mark.nightly)]
+)
 
 
 @EVERY_SERVER

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 HANGING_TESTS = """
@@ -30,6 +32,7 @@ def test_something_else():
 NAMES = ("coroutine_that_waits_for_ever", "loop_that_never_ends", "thread_that_is_waited_for")
 
 
+@pytest.mark.nightly
 def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path: Path) -> None:
     (tmp_path / "test_hanging.py").write_text(HANGING_TESTS)
     quick = ["--timeout=4", "--override-ini=faulthandler_timeout=2", "-n1", "--dist=worksteal"]

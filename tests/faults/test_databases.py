@@ -132,6 +132,7 @@ SLOW_COMMITS = ("-c", "commit_delay=20000", "-c", "commit_siblings=0")
 
 
 @pytest.mark.faults
+@pytest.mark.nightly
 async def test_completions_meet_renewals_where_commits_take_long(
     start_fleet: StartFleet, own_database: Callable[..., OwnDatabase], redis_url: str
 ) -> None:

@@ -107,6 +107,7 @@ async def test_an_older_server_delivers_no_message_without_its_shared_body(
 
 
 @pytest.mark.faults
+@pytest.mark.nightly
 async def test_an_older_server_alone_leaves_locks_of_queues_with_groups_to_newer_ones(
     fleet: Fleet, older_version: Path
 ) -> None:

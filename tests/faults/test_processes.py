@@ -39,6 +39,7 @@ async def test_a_server_is_killed(fleet: Fleet) -> None:
 
 @pytest.mark.behaviour("S1.87")
 @pytest.mark.faults
+@pytest.mark.nightly
 async def test_a_server_is_killed_while_groups_are_in_order(fleet: Fleet) -> None:
     first, second = await asyncio.gather(fleet.serve(), fleet.serve())
     await fleet.create_queue(first.url, group_in_flight=1)

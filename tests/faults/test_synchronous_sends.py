@@ -87,6 +87,7 @@ async def test_a_sender_hears_that_the_server_of_its_receiver_has_died(fleet: Fl
 
 
 @pytest.mark.faults
+@pytest.mark.nightly
 async def test_a_repeat_on_another_server_hears_the_completion(fleet: Fleet) -> None:
     async with pair_of(fleet) as pair:
         asking = asyncio.create_task(pair.ask(pair.senders))

@@ -103,7 +103,9 @@ def test_a_stopped_server_serves_nothing_and_loses_nothing(serve: Serve, tmp_pat
 
 
 @pytest.mark.behaviour("S3.27")
-@pytest.mark.parametrize("verb", ["complete", "dead-letter", "renew"])
+@pytest.mark.parametrize(
+    "verb", ["complete", *(pytest.param(verb, marks=pytest.mark.nightly) for verb in ("dead-letter", "renew"))]
+)
 def test_a_broken_connection_is_distinguished_from_a_refusal(serve: Serve, tmp_path: Path, verb: str) -> None:
     first = serve(data_dir=tmp_path / "data")
     request_json(first, "PUT", QUEUE, LONG_LOCK)

@@ -17,7 +17,7 @@ WAITING = "peeklock_waiting_receivers"
 RECEIVERS = 6
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_a_stop_answers_waiting_receivers_at_once(
     serve: Serve, postgres_url: str, redis_url: str, processes: int
 ) -> None:
@@ -36,7 +36,7 @@ def test_a_stop_answers_waiting_receivers_at_once(
     assert service.wait() == 0
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_a_connection_after_the_stop_is_refused_at_once(
     serve: Serve, postgres_url: str, redis_url: str, processes: int
 ) -> None:

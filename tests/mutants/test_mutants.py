@@ -68,6 +68,7 @@ def test_a_method_keeps_its_only_super() -> None:
     assert [mutant.mutation for mutant in mutants("one", source)] == ["d() -> pass"]
 
 
+@pytest.mark.nightly
 def test_every_survivor_in_the_list_is_still_a_mistake_that_is_made() -> None:
     modules = {str(file_of(name.partition(":")[0]).relative_to(ROOT)) for name in read_survivors()}
     assert read_survivors().keys() <= {str(mutant) for mutant in select_mutants(sorted(modules), None)}
@@ -128,6 +129,7 @@ def test_an_answer():
 """
 
 
+@pytest.mark.nightly
 def test_mistakes_in_the_client_are_planted_too(tmp_path: Path) -> None:
     file = tmp_path / "test_retry.py"
     file.write_text(CLIENT_TESTS)
@@ -155,6 +157,7 @@ def test_that_waits_for_ever_after_a_mistake():
 """
 
 
+@pytest.mark.nightly
 def test_a_trial_that_only_waits_is_timed_out_before_its_time_is_over(tmp_path: Path) -> None:
     file = tmp_path / "test_waiting.py"
     file.write_text(WAITING_TESTS)
@@ -167,6 +170,7 @@ def test_the_fixture_by_which_tests_with_a_server_are_left_out_exists(request: p
     assert callable(request.getfixturevalue(SERVER_FIXTURE))
 
 
+@pytest.mark.nightly
 def test_a_module_of_tests_that_cannot_be_loaded_ends_the_run(tmp_path: Path) -> None:
     file = tmp_path / "test_unloadable.py"
     file.write_text("import a_module_that_does_not_exist")

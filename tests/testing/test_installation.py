@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.testing.conftest import RunTests
 
 USE = """
@@ -136,11 +138,13 @@ def test_user():
 """
 
 
+@pytest.mark.nightly
 def test_a_call_that_is_interrupted_leaves_its_answer_to_no_other(run_tests: RunTests) -> None:
     run = run_tests(INTERRUPTED)
     assert run.passed, run.output
 
 
+@pytest.mark.nightly
 def test_each_process_of_a_distributed_run_has_a_server_of_its_own(run_tests: RunTests, tmp_path: Path) -> None:
     run = run_tests(
         USE.replace("def test_user(peeklock)", '@__import__("pytest").mark.parametrize("n", range(4))\ndef test_user(peeklock, n)')

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.testing.conftest import RunTests
 
 HTTP = """
@@ -103,6 +105,7 @@ def test_the_server_has_nothing_between_tests(peeklock_server):
     assert run.passed, run.output
 
 
+@pytest.mark.nightly
 def test_a_drain_takes_an_api_key_once_there_are_keys(run_tests: RunTests) -> None:
     run = run_tests(
         HTTP
@@ -206,6 +209,7 @@ def test_user(peeklock):
     assert run.passed, run.output
 
 
+@pytest.mark.nightly
 def test_connections_stay_open_when_time_moves(run_tests: RunTests) -> None:
     run = run_tests(
         HTTP
@@ -226,6 +230,7 @@ def test_user(peeklock):
     assert run.passed, run.output
 
 
+@pytest.mark.nightly
 def test_time_moves_only_ahead(run_tests: RunTests) -> None:
     run = run_tests(
         """
