@@ -76,26 +76,25 @@ def test(arguments: argparse.Namespace) -> int:
     prepare_brokers()
     if arguments.nightly:
         install_rabbitmq()
-    checked = 0 if arguments.rest else check(arguments)
     choices = [*(["--nightly"] if arguments.nightly else []), *(f"--without={kind}" for kind in arguments.without)]
-    tested = run_tests(choices, arguments.rest)
-    if checked:
-        print("---- checks: FAILED (see the report above)", flush=True)
-    return tested or checked
+    return run_tests(choices, arguments.rest)
 
 
 def run_tests(choices: list[str], selection: list[str]) -> int:
-    """Run the selected tests, or all tests: those of the pipeline in parallel with the others, in separate workers.
+    """Run the selected tests, or the checks and all tests: those of the pipeline in parallel with the others.
 
     Beside all tests, some run under the newest other Python of this machine.
     """
-    pytest, two = (PYTHON, "-m", "pytest", *choices), ("-n2", "--dist=worksteal")
+    pytest, shared = (PYTHON, "-m", "pytest", *choices), "--dist=worksteal"
     if selection:
-        return status(*pytest, *(() if any(word.startswith("-n") for word in selection) else two), *selection)
+        two = () if any(word.startswith("-n") for word in selection) else ("-n2", shared)
+        return status(*pytest, *two, *selection)
     # The pipeline has one worker, because all its tests share one Spark session, and a test that hangs ends only its
-    # worker. It would end last, so the other tests get a lower priority.
-    servers = ("nice", "-n5", *pytest, *two, f"--ignore={PIPELINE_TESTS}")
-    commands = {"servers": servers, "pipeline": (*pytest, "-n1", PIPELINE_TESTS)}
+    # worker. It would end last, so the other tests get a lower priority. These have a worker more than a machine of two
+    # cores has, because many of them wait for processes and for locks to end.
+    servers = ("nice", "-n5", *pytest, "-n3", shared, f"--ignore={PIPELINE_TESTS}")
+    checks = (PYTHON, ROOT / "dev.py", "check")
+    commands = {"checks": checks, "servers": servers, "pipeline": (*pytest, "-n1", PIPELINE_TESTS)}
     return run_parallel(commands | newest_python(choices))
 
 

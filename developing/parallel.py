@@ -12,8 +12,8 @@ from pathlib import Path
 
 from developing.paths import ENVIRONMENT, ROOT
 
-FAILURE = re.compile("FAILED |ERROR ")
-"""The start of the line for a failed test in pytest's summary."""
+FAILURE = re.compile("FAILED |ERROR |failed: ")
+"""The start of the line for a failed test in pytest's summary, or for the failed checks."""
 
 
 class RunningCommand:
@@ -42,7 +42,7 @@ class RunningCommand:
         self._listener.join()
 
     def report(self) -> str:
-        """Return the result in one line, followed by the failed tests."""
+        """Return the result in one line, followed by the failed tests or checks."""
         end = "passed" if self.code == 0 else f"FAILED with code {self.code}"
         cost = f"{self.seconds:.0f} s, {self.processor_seconds:.0f} s of processor time"
         return "".join([f"---- {self.name}: {end} ({cost})\n", *filter(FAILURE.match, self.lines)])
