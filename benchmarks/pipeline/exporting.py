@@ -38,6 +38,8 @@ JDBC_TASKS = 2 * CORES
 JDBC_COMPRESSION = {"compression": COMPRESSION, "parquet.compression.codec.zstd.level": "1"}
 """Arrow, which writes our files, compresses with this level."""
 
+DAY = 86_400_000_000
+
 BEGIN = 1_780_000_000_000_000
 """The microsecond in which the first message ended, at half past eight in the evening; the last one ends a day later."""
 
@@ -49,7 +51,7 @@ SELECT n, n % $2, 'queue-' || n % $2, 'completed', ended, ended + 2592000000000,
     ended - 2000000, ended - 2000000, ended - 1000000, ended - 1000000, 1, 0, 'filled-' || n, '{}', '{"tenant":"a"}',
     1, convert_to('{"text":"' || rpad(text, 1013, 'the quick brown fox ') || '"}', 'UTF8'), 0
 FROM (
-    SELECT n, $3::bigint + n * (86400000000 / $1) AS ended,
+    SELECT n, $3::bigint + n * ($4::bigint / $1) AS ended,
         (SELECT string_agg(md5(n || '.' || part), ' ') FROM generate_series(1, 8) AS part) AS text
     FROM generate_series(1, $1::bigint) AS n
 ) AS messages
@@ -113,12 +115,12 @@ class Archive:
 
 
 @contextmanager
-def sealed_archive(bench: Bench, name: str, rows: int) -> Iterator[Archive]:
-    """A migrated database with a full, vacuumed archive. It is dropped after the row."""
+def sealed_archive(bench: Bench, name: str, rows: int, *, queues: int = QUEUES, days: int = 1) -> Iterator[Archive]:
+    """A migrated database with a full, vacuumed archive: of so many queues and days. It is dropped after the row."""
     with empty_database(bench.postgres, name) as url:
         migrate(url)
         began = time.monotonic()
-        asyncio.run(_fill(url, rows))
+        asyncio.run(_fill(url, rows, queues, days))
         print_progress(f"{rows:,} messages archived and sealed in {time.monotonic() - began:.0f} s")
         yield Archive(url, rows)
 
@@ -155,6 +157,29 @@ def cost(bench: Bench, name: str, archive: Archive, copy: CopyJob) -> CpuSeconds
         f"{name}, {arrived:,} messages: {spent.spark:.2f} s CPU, PostgreSQL {spent.postgres:.2f} s, {seconds:.0f} s"
     )
     return spent
+
+
+@contextmanager
+def measured_job(bench: Bench, place: Path) -> Iterator[Callable[[str, Callable[[], object]], float]]:
+    """Yield what runs a job and returns its cost, without the database's, in microseconds. The lake is removed after it.
+
+    As for a copy, no process may end during a job.
+    """
+
+    def spent(name: str, job: Callable[[], object]) -> float:
+        there = _processes(bench)
+        before, began = process_cpu_seconds(bench), time.monotonic()
+        job()
+        seconds, after = time.monotonic() - began, process_cpu_seconds(bench)
+        if there - _processes(bench):
+            raise RuntimeError(f"a worker of Spark ended during {name}, and what it cost is not known: measure again")
+        print_progress(f"{name}: {after.spark - before.spark:.2f} s CPU, {seconds:.0f} s")
+        return (after.spark - before.spark) * 1_000_000
+
+    try:
+        yield spent
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def by_export(spark: SparkSession, archive: Archive) -> CopyJob:
@@ -200,10 +225,10 @@ def process_cpu_seconds(bench: Bench) -> CpuSeconds:
     return CpuSeconds(cpu_seconds([os.getpid()]) - sum(servers), servers[0])
 
 
-async def _fill(url: str, rows: int) -> None:
+async def _fill(url: str, rows: int, queues: int, days: int) -> None:
     connection = await asyncpg.connect(url)
     try:
-        await connection.execute(FILL, rows, QUEUES, BEGIN, timeout=TIMEOUT_SECONDS)
+        await connection.execute(FILL, rows, queues, BEGIN, days * DAY, timeout=TIMEOUT_SECONDS)
         await connection.execute(SEAL, BATCH_ROWS, timeout=TIMEOUT_SECONDS)
         await connection.execute(ADD_BATCHES, timeout=TIMEOUT_SECONDS)
         await connection.execute("VACUUM ANALYZE archive, archive_seal", timeout=TIMEOUT_SECONDS)
