@@ -20,15 +20,7 @@ from tests.servers import end_tree
 
 TIMEOUT_SECONDS = 600.0
 
-
-@pytest.fixture(params=["directory", "object store"])
-def any_lake(request: pytest.FixtureRequest) -> Lake:
-    """An empty lake."""
-    names = {"directory": "lake", "object store": "s3_lake"}
-    return request.getfixturevalue(names[request.param])
-
-
-@pytest.mark.parametrize(
+KILLS = pytest.mark.parametrize(
     ("moment", "batches_left"),
     [
         pytest.param("before_the_commit", 3, marks=[pytest.mark.faults, pytest.mark.nightly]),
@@ -36,18 +28,43 @@ def any_lake(request: pytest.FixtureRequest) -> Lake:
         pytest.param("in_the_second_commit", 2, marks=[pytest.mark.faults, pytest.mark.nightly]),
     ],
 )
+
+
+@KILLS
 def test_the_next_export_completes_a_crashed_one(
-    spark: SparkSession, small_archive: Archive, any_lake: Lake, moment: str, batches_left: int
+    spark: SparkSession, small_archive: Archive, lake: Lake, moment: str, batches_left: int
 ) -> None:
+    expect_a_whole_lake_after_a_crash(spark, small_archive, lake, moment, batches_left)
+
+
+@KILLS
+def test_the_next_export_completes_a_crashed_one_in_an_object_store(
+    spark: SparkSession, small_archive: Archive, s3_lake: Lake, moment: str, batches_left: int
+) -> None:
+    expect_a_whole_lake_after_a_crash(spark, small_archive, s3_lake, moment, batches_left)
+
+
+@pytest.mark.nightly
+@KILLS
+def test_the_next_export_completes_a_crashed_one_of_each_database(
+    spark: SparkSession, archive: Archive, s3_lake: Lake, moment: str, batches_left: int
+) -> None:
+    expect_a_whole_lake_after_a_crash(spark, archive, s3_lake, moment, batches_left)
+
+
+def expect_a_whole_lake_after_a_crash(
+    spark: SparkSession, archive: Archive, lake: Lake, moment: str, batches_left: int
+) -> None:
+    """Run an export that crashes at this moment, and expect the next one to complete the lake."""
     for number in range(1, 4):
-        small_archive.seal(number, [archived(number * 100 + n) for n in range(40)])
-    run_crashing_export(moment, small_archive.url, any_lake)
-    assert any_lake.root.filesystem().get_file_info(FileSelector("archive", recursive=True))
-    database = Database.from_url(small_archive.url)
-    assert export(spark, database, any_lake).batches == batches_left
-    found = sorted(row[0] for row in any_lake.read(spark).select("sequence_number").collect())
-    assert found == sorted(small_archive.numbers())
-    assert audit(spark, database, any_lake).findings == []
+        archive.seal(number, [archived(number * 100 + n) for n in range(40)])
+    run_crashing_export(moment, archive.url, lake)
+    assert lake.root.filesystem().get_file_info(FileSelector("archive", recursive=True))
+    database = Database.from_url(archive.url)
+    assert export(spark, database, lake).batches == batches_left
+    found = sorted(row[0] for row in lake.read(spark).select("sequence_number").collect())
+    assert found == sorted(archive.numbers())
+    assert audit(spark, database, lake).findings == []
 
 
 def has_only_jvm_warning(stderr: str) -> bool:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from peeklock_pipeline.ages import parse_age
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import write
+from peeklock_pipeline.files import DataFile, write
+from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.compact import CompactResult, compact, vacuum
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import first_kept_day, retention
 from peeklock_pipeline.jobs.snapshot import snapshot
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadLake, BadOption
-from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED
+from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED, TableSpec
+from peeklock_pipeline.tables import Change, ExportPosition
 from peeklock_pipeline.transforms.audit import archived_events, archived_rows, batches
 from pyspark.sql import SparkSession
 
@@ -84,6 +87,44 @@ def test_vacuum_removes_what_belongs_to_nothing_and_spares_what_may_yet(
     with pytest.raises(BadOption, match="may belong to a running export"):
         vacuum(lake, timedelta(minutes=59))
     assert young.exists()
+
+
+def test_a_vacuum_and_a_compaction_beside_an_export_lose_no_message(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = exported(spark, small_archive, lake)
+    small_archive.seal(4, [archived(1000), archived(1001)])
+
+    class Busy(Lake):
+        """A lake that is compacted and vacuumed when the files of an export are written, and not committed yet."""
+
+        def add_batches(
+            self, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int
+        ) -> bool:
+            assert compact(spark, lake).files == 2
+            assert vacuum(lake, timedelta(hours=1)).files == 0
+            return super().add_batches(files, after, last, begun)
+
+    assert export(spark, database, Busy(lake.root)).messages == 2
+    assert len(contents(spark, lake)) == 62
+    assert audit(spark, database, lake).findings == []
+
+
+def test_a_compaction_whose_files_were_removed_meanwhile_is_refused(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    exported(spark, small_archive, lake)
+
+    class Busy(Lake):
+        """A lake from which messages are removed when a compaction has written its files."""
+
+        def exchange(self, spec: TableSpec, change: Change, *transactions: object) -> None:
+            retention(spark, lake, FIRST_DAY + timedelta(days=1))
+            super().exchange(spec, change)
+
+    with pytest.raises(BadLake, match="was changed by another job meanwhile"):
+        compact(spark, Busy(lake.root))
+    assert len(contents(spark, lake)) == 30
 
 
 @pytest.mark.behaviour("S4.17")
