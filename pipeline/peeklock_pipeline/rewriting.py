@@ -13,8 +13,8 @@ from peeklock_pipeline.table_specs import TableSpec
 GROUP_BYTES = 128 << 20
 """The bytes of the files that one task rewrites, as they are stored."""
 
-TASK_BYTES = 1 << 30
-"""Bytes of rows that a task holds before it writes a file, uncompressed."""
+TASK_BYTES = 256 << 20
+"""Bytes of rows that a task holds before it writes a file, uncompressed. To sort them it needs as much again."""
 
 TASK_ROWS = 1_000_000
 """Rows that a task holds before it writes a file."""

@@ -13,7 +13,7 @@ from peeklock_pipeline.ages import parse_age
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import DataFile, write
 from peeklock_pipeline.jobs.audit import audit
-from peeklock_pipeline.jobs.compact import CompactResult, compact, vacuum
+from peeklock_pipeline.jobs.compact import CompactResult, compact, mergeable, vacuum
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import first_kept_day, retention
 from peeklock_pipeline.jobs.snapshot import snapshot
@@ -202,3 +202,15 @@ def test_a_snapshot_is_what_is_in_queues_and_replaces_the_one_before(
     Archive.empty(archive.url)
     assert snapshot(spark, database, lake).messages == 0
     assert lake.read(spark, MESSAGES).count() == 0
+
+
+def test_small_files_of_a_day_are_merged_and_large_ones_stay() -> None:
+    def file(name: str, day: int, size: int, rows: int = 10) -> DataFile:
+        return DataFile(name, {"date": f"2026-09-{day}"}, rows, size)
+
+    small = [file(name, 21, 5 << 20) for name in "abc"]
+    alone, large, many = file("d", 22, 1), file("e", 21, 8 << 20), file("f", 21, 1, rows=1_000_000)
+    assert mergeable([*small, alone, large, many], ARCHIVE) == [small]
+    hundred = [file(f"{number:03}", 21, 5 << 20) for number in range(50)]
+    assert [len(group) for group in mergeable(hundred, ARCHIVE)] == [25, 25]
+    assert [len(group) for group in mergeable(hundred[:26], ARCHIVE)] == [25]

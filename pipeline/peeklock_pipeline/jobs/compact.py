@@ -12,15 +12,16 @@ from peeklock_pipeline.files import DataFile, files_of
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.refusals import BadOption
-from peeklock_pipeline.rewriting import GROUP_BYTES, TASK_ROWS, groups_of, rewrite
+from peeklock_pipeline.rewriting import TASK_ROWS, groups_of, rewrite
 from peeklock_pipeline.table_specs import ARCHIVE, MISSED, REMOVED, REPLAYS, TableSpec
 from peeklock_pipeline.tables import Change
 
 COMPACTED = (ARCHIVE, REPLAYS, MISSED, REMOVED)
 """The tables to which jobs append; the others are replaced as a whole."""
 
-SMALL_BYTES = GROUP_BYTES // 4
-"""A smaller file is merged with others of its partition."""
+SMALL_BYTES = 8 << 20
+"""A smaller file is merged with others of its partition. Merged files are larger, unless their rows are compressed to less
+than a thirtieth."""
 
 COMMIT_TASKS = 64
 """Tasks of one commit. A crash during a first compaction then loses only the last commit."""
