@@ -1,6 +1,7 @@
 """`peeklock-pipeline`: one command for each job, with progress on terminals and `--json` for programs."""
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -11,14 +12,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from peeklock_pipeline.job_app import JobApp
 from peeklock_pipeline.plurals import batches, messages, queues
 from peeklock_pipeline.refusals import Refusal
 from peeklock_pipeline.replay_request import InDoubtAction
+from peeklock_pipeline.run_metrics import measure, measure_result
 
 if TYPE_CHECKING:
     from peeklock_pipeline.lake import Lake
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = JobApp(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
@@ -39,7 +42,12 @@ StorageOptions = Annotated[
         help="An option of the lake's object store, such as AWS_REGION=eu-west-1; can be repeated.",
     ),
 ]
-Master = Annotated[str, typer.Option(help="Where Spark runs: local[*], spark://host:port, yarn, k8s://...")]
+Master = Annotated[
+    str,
+    typer.Option(
+        envvar="PEEKLOCK_PIPELINE_MASTER", help="Where Spark runs: local[*], spark://host:port, yarn, k8s://..."
+    ),
+]
 LOCAL = "local[*]"
 Url = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="The URL of the server.")]
 Key = Annotated[
@@ -64,7 +72,8 @@ def peeklock_pipeline() -> None:
 
 
 def print_result(result: Any, as_json: bool, sentence: str) -> None:
-    """Print the result of a job."""
+    """Print the result of a job, and add its numbers to the metrics of the run."""
+    measure_result(result)
     if as_json:
         print(json.dumps(asdict(result), default=str))
     else:
@@ -98,14 +107,18 @@ def export(
 ) -> None:
     """Copy what was archived since the last export into the lake, each message exactly once."""
     from peeklock_pipeline.database import Database
+    from peeklock_pipeline.export_lag import export_lag
     from peeklock_pipeline.jobs.export import export as run
     from peeklock_pipeline.jobs.export import pending_batches
     from peeklock_pipeline.session import open_session
 
     source, target = Database.from_url(database_url), open_lake(lake, storage_option)
-    pending_batches(source, target.export_position())  # refuse before Spark starts, which takes seconds
+    began, position = time.time(), target.export_position()
+    pending = pending_batches(source, position)  # refuse before Spark starts, which takes seconds
+    measure(**export_lag(source, position.number, pending, began))
     with progress("exporting") as report_progress:
         done = run(open_session(master), source, target, report_progress)
+    measure(exported_until_timestamp_seconds=began)
     sentence = f"{messages(done.messages)} in {batches(done.batches)} went into {lake}."
     if done.missed:
         sentence += f" {done.missed} more were removed by their retention before this export came for them."
@@ -219,6 +232,7 @@ def audit(
     sealed_batches_after(source, export_position_of(target.archive_table()))
     with progress("auditing") as report_progress:
         done = run(open_session(master), source, target, expect, report_progress)
+    measure(findings=len(done.findings) + done.unnamed)
     print_result(done, as_json, done.sentences())
     if done.findings:
         raise typer.Exit(1)
@@ -248,6 +262,7 @@ def trim(
         next(server.batches(), None)  # refuse before Spark starts
         with progress("trimming") as report_progress:
             done = run(open_session(master), server, target, sealed_before, report_progress)
+    measure(findings=done.count("differs") + done.count("unknown"))
     print_result(done, as_json, done.sentences())
     if done.count("differs") or done.count("unknown"):
         raise typer.Exit(1)

@@ -121,6 +121,15 @@ class Database:
         found = pa.concat_tables(self._query(BATCHES, f"FROM export_batch WHERE number > {int(after)} ORDER BY number"))
         return [Batch(*row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
 
+    def shortest_retention(self, first: int) -> int | None:
+        """Return the shortest time in microseconds between seal and removal of batches from this number on.
+
+        None without such a batch. Refuses with `DatabaseUnavailable`.
+        """
+        shortest = f"SELECT MIN(remove_at - sealed_at) AS shortest FROM export_batch WHERE number >= {int(first)}"
+        answer = self._query({"shortest": NUMBER}, f"FROM ({shortest}) AS kept WHERE shortest IS NOT NULL")
+        return next(iter(pa.concat_tables(answer)["shortest"].to_pylist()), None)
+
     def chunks(self, first: int, last: int, columns: Sequence[str] = ARCHIVE_COLUMNS) -> Iterator[pa.Table]:
         """Yield the messages of these sealed batches, inclusive, in tables that fit into memory.
 

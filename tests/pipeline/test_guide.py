@@ -114,6 +114,7 @@ def demo_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> D
 def guide_runner(demo_run: DemoRun, tmp_path: Path, object_store: ObjectStore) -> Iterator[GuideRunner]:
     """A reader of the guide, once the demo is over and its server has been started again."""
     shutil.copy(demo_run.directory / "sent.jsonl", tmp_path)
+    (tmp_path / "metrics").mkdir()
     with demo_run.demo.server(demo_run.directory / "server") as url:
         yield GuideRunner(tmp_path, url, f"sqlite:///{demo_run.directory}/server/peeklock.db", object_store)
 

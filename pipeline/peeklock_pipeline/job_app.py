@@ -1,0 +1,86 @@
+"""Commands that are jobs: each has the options for the metrics of its run, and publishes them when it ends."""
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from peeklock_pipeline.run_metrics import RunMetrics, current_run, measure, push, write_file
+
+PANEL = "Metrics of the run"
+
+MetricsDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="PEEKLOCK_PIPELINE_METRICS_DIRECTORY",
+        help="Write the metrics of this run into this directory, for the textfile collector of the node exporter.",
+        rich_help_panel=PANEL,
+    ),
+]
+PushGateway = Annotated[
+    str | None,
+    typer.Option(
+        envvar="PEEKLOCK_PIPELINE_PUSH_GATEWAY",
+        help="Push the metrics of this run to the Pushgateway at this URL.",
+        rich_help_panel=PANEL,
+    ),
+]
+OPTIONS = {"metrics_directory": MetricsDirectory, "push_gateway": PushGateway}
+
+
+class JobApp(typer.Typer):
+    """An application of which each command is a job."""
+
+    def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
+        """Return a decorator that makes a function a command, with the options for metrics."""
+        register = super().command(name, **settings)
+
+        def decorate(function: Callable[..., None]) -> Callable[..., None]:
+            register(_measured(name or function.__name__.replace("_", "-"), function))
+            return function
+
+        return decorate
+
+
+def _measured(command: str, function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function with the options for metrics, which publishes them however the run ends."""
+
+    @wraps(function)
+    def job(**values: Any) -> None:
+        directory, gateway = values.pop("metrics_directory"), values.pop("push_gateway")
+        started, succeeded = time.monotonic(), False
+        with current_run(command, values.get("lake")) as run:
+            try:
+                function(**values)
+                succeeded = True
+            except typer.Exit:  # with findings
+                succeeded = True
+                raise
+            finally:
+                _measure_end(time.monotonic() - started, succeeded)
+                _publish(run, directory, gateway)
+
+    written = signature(function)
+    own = [found.replace(kind=Parameter.KEYWORD_ONLY) for found in written.parameters.values()]
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in OPTIONS.items()]
+    job.__signature__ = written.replace(parameters=[*own, *added])  # pyright: ignore[reportAttributeAccessIssue]
+    return job
+
+
+def _measure_end(seconds: float, succeeded: bool) -> None:
+    now = time.time()
+    measure(success=int(succeeded), duration_seconds=seconds, end_timestamp_seconds=now)
+    if succeeded:
+        measure(last_success_timestamp_seconds=now)
+
+
+def _publish(run: RunMetrics, directory: Path | None, gateway: str | None) -> None:
+    """Write and push the metrics. A failure is reported on standard error, and does not change the exit status."""
+    problems = [write_file(run, directory) if directory else None, push(run, gateway) if gateway else None]
+    for problem in problems:
+        if problem:
+            typer.echo(problem, err=True)

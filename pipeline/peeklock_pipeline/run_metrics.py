@@ -1,0 +1,161 @@
+"""Metrics of one run of a job: written as a file for the node exporter, and pushed to a Pushgateway of Prometheus."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from prometheus_client import CollectorRegistry, Gauge, pushadd_to_gateway, write_to_textfile
+from prometheus_client.parser import text_fd_to_metric_families
+
+PREFIX = "peeklock_pipeline_"
+
+METRICS: Mapping[str, str] = {
+    "success": "1 if the last run ended, also with findings; 0 if it was refused or failed.",
+    "end_timestamp_seconds": "When the last run ended.",
+    "last_success_timestamp_seconds": "When the last run with success ended.",
+    "duration_seconds": "How long the last run took.",
+    "messages": "Messages that the last run with success copied, removed, sent, read or counted.",
+    "batches": "Batches that the last export copied, or the last audit compared.",
+    "files": "Files that the last export wrote, the last compaction left, or the last vacuum removed.",
+    "missed_messages": "Messages that the archive removed before the last export came for them.",
+    "findings": "Findings of the last audit, or batches that differ in the last trim.",
+    "exported_until_timestamp_seconds": "Every batch that was sealed before this time is in the lake, or recorded as missed.",
+    "archive_retention_seconds": "The shortest time for which the archive keeps the last batch of the lake and those after it.",
+}
+"""Every metric without its prefix, and its meaning. A run sets those that it knows; the others keep their last value."""
+
+LABELS = ("command", "lake")
+
+RESULT_FIELDS = {"messages": "messages", "batches": "batches", "files": "files", "missed": "missed_messages"}
+"""Fields of the results of jobs, and the metric of each."""
+
+PUSH_JOB = "peeklock-pipeline"
+
+PUSH_SECONDS = 10.0
+"""A push takes at most this time. A Pushgateway in the same network answers within milliseconds."""
+
+
+@dataclass(slots=True)
+class RunMetrics:
+    """The metrics of one run of a command on a lake."""
+
+    command: str
+    lake: str
+    values: dict[str, float] = field(default_factory=dict[str, float])
+
+    def registry(self, earlier: Mapping[str, float] | None = None) -> CollectorRegistry:
+        """Return the metrics, and earlier values of those that this run did not set."""
+        registry = CollectorRegistry()
+        for name, value in {**(earlier or {}), **self.values}.items():
+            gauge = Gauge(PREFIX + name, METRICS[name], LABELS, registry=registry)
+            gauge.labels(self.command, self.lake).set(value)
+        return registry
+
+    def file_name(self) -> str:
+        """Return the name of the file, one for each command and lake."""
+        lake = hashlib.sha256(self.lake.encode()).hexdigest()[:8]
+        return f"{PREFIX}{self.command.replace('-', '_')}_{lake}.prom"
+
+
+_current: ContextVar[RunMetrics | None] = ContextVar("current_run", default=None)
+
+
+@contextmanager
+def current_run(command: str, lake: object) -> Iterator[RunMetrics]:
+    """Yield the metrics of a run, to which `measure` adds within the block."""
+    run = RunMetrics(command, lake_label(lake))
+    token = _current.set(run)
+    try:
+        yield run
+    finally:
+        _current.reset(token)
+
+
+def measure(**values: float) -> None:
+    """Set metrics of the current run, by their names without prefix. Without a run, does nothing."""
+    if (run := _current.get()) is not None:
+        run.values.update(values)
+
+
+def measure_result(result: Any) -> None:
+    """Set the metrics of the current run that a job's result has as numbers."""
+    found = {metric: getattr(result, name, None) for name, metric in RESULT_FIELDS.items()}
+    measure(**{metric: value for metric, value in found.items() if isinstance(value, int)})
+
+
+def lake_label(lake: object) -> str:
+    """Return a lake as a label: an absolute path, or a URI without user and password."""
+    text = str(lake or "")
+    if "://" not in text:
+        return str(Path(text).absolute()) if text else ""
+    place = urlsplit(text)
+    return place._replace(netloc=place.netloc.rpartition("@")[2]).geturl()
+
+
+def write_file(run: RunMetrics, directory: Path) -> str | None:
+    """Write the metrics into the directory of the textfile collector; return why that failed, or None.
+
+    The file is replaced as a whole. Metrics that this run did not set keep the value of the file before.
+    """
+    file = directory / run.file_name()
+    try:
+        write_to_textfile(str(file), run.registry(_earlier(file)))
+    except (OSError, ValueError) as error:
+        return f"The metrics of this run were not written to {file}: {error}"
+    return None
+
+
+def _earlier(file: Path) -> dict[str, float]:
+    """Return the metrics of the last run; none if there was no run, or the file is not one of these."""
+    if not file.exists():
+        return {}
+    with file.open(encoding="utf-8") as text:
+        samples = [sample for family in text_fd_to_metric_families(text) for sample in family.samples]
+    values = {sample.name.removeprefix(PREFIX): sample.value for sample in samples}
+    return {name: value for name, value in values.items() if name in METRICS}
+
+
+def push(run: RunMetrics, gateway: str, seconds: float = PUSH_SECONDS) -> str | None:
+    """Push the metrics to a Pushgateway; return why that failed, or None.
+
+    Metrics that this run did not set keep their last value there. A thread that cannot delay the end of the process
+    does it, because no timeout of a connection bounds the resolution of a name or a slow answer.
+    """
+    outcome: list[str | None] = []
+
+    def send() -> None:
+        try:
+            pushadd_to_gateway(
+                gateway, PUSH_JOB, run.registry(), {"command": run.command, "lake": run.lake}, seconds, _handler
+            )
+            outcome.append(None)
+        except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
+            outcome.append(str(error) or type(error).__name__)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    reason = outcome[0] if outcome else f"no answer within {seconds:g} seconds"
+    if reason is None:
+        return None
+    return f"The metrics of this run were not pushed to {gateway.rpartition('@')[2]}: {reason}"
+
+
+def _handler(
+    url: str, method: str, timeout: float | None, headers: Sequence[tuple[str, str]], data: bytes
+) -> Callable[[], None]:
+    """Return a function that sends a request for the library, whose own handler follows redirects without the body."""
+
+    def send() -> None:
+        answer = httpx.request(method, url, headers=list(headers), content=data, timeout=timeout)
+        if not answer.is_success:
+            raise OSError(f"it answers {answer.status_code} {' '.join(answer.text.split())[:200]}".strip())
+
+    return send

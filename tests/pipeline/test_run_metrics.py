@@ -1,0 +1,285 @@
+"""Each run of a job writes its metrics for the node exporter and pushes them, and neither can fail the job."""
+
+from __future__ import annotations
+
+import base64
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import typer.main
+from peeklock_pipeline import cli
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.files import write
+from peeklock_pipeline.job_app import OPTIONS
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.run_metrics import (
+    METRICS,
+    PREFIX,
+    RunMetrics,
+    current_run,
+    lake_label,
+    measure,
+    push,
+    write_file,
+)
+from peeklock_pipeline.table_specs import ARCHIVE
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.faults.database_access import execute
+from tests.pipeline.archive import NOON, Archive, archived
+from tests.servers import free_port
+
+RunCommand = Callable[..., tuple[int, str, str]]
+
+HOUR = 3_600_000_000
+
+
+@dataclass
+class Gateway:
+    """A Pushgateway that records what is pushed to it, and answers with this status."""
+
+    url: str = ""
+    status: int = 200
+    pushed: list[tuple[str, str, str]] = field(default_factory=list)
+    authorization: str | None = None
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    found = Gateway()
+
+    class Handler(BaseHTTPRequestHandler):
+        """Records a push."""
+
+        def do_POST(self) -> None:
+            found.authorization = self.headers["authorization"]
+            body = self.rfile.read(int(self.headers["content-length"])).decode()
+            found.pushed.append((self.command, self.path, body))
+            self.send_response(found.status)
+            self.send_header("location", found.url)
+            self.end_headers()
+            self.wfile.write(b"pushed metrics are inconsistent")
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        found.url = f"http://127.0.0.1:{server.server_port}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield found
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """The directory of the textfile collector."""
+    (tmp_path / "metrics").mkdir()
+    return tmp_path / "metrics"
+
+
+def samples(text: str) -> dict[str, tuple[dict[str, str], float]]:
+    """Labels and value of each metric in a text, by its name without prefix."""
+    return {
+        sample.name.removeprefix(PREFIX): (sample.labels, sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def written(directory: Path, command: str) -> dict[str, float]:
+    """The values in the only file of a command."""
+    [file] = directory.glob(f"{PREFIX}{command}_*.prom")
+    return {name: value for name, (_, value) in samples(file.read_text()).items()}
+
+
+def test_a_run_writes_what_it_did(run_command: RunCommand, small_archive: Archive, lake: Lake, directory: Path) -> None:
+    small_archive.seal(1, [archived(1), archived(2)])
+    begun = time.time()
+    both = ("--database-url", small_archive.url, "--lake", lake.root, "--metrics-directory", directory)
+    assert run_command("export", *both)[0] == 0
+    values = written(directory, "export")
+    moments = {name: values.pop(name) for name in list(values) if name.endswith("timestamp_seconds")}
+    assert values.pop("duration_seconds") > 0
+    assert values == {"success": 1, "messages": 2, "batches": 1, "files": 1, "missed_messages": 0} | {
+        "archive_retention_seconds": 30 * 86400 - 1 / 1_000_000
+    }
+    assert moments.keys() == {
+        "end_timestamp_seconds", "last_success_timestamp_seconds", "exported_until_timestamp_seconds",
+    }  # fmt: skip
+    assert begun <= moments["exported_until_timestamp_seconds"] <= moments["end_timestamp_seconds"] <= time.time()
+    [file] = directory.iterdir()
+    assert {tuple(labels.items()) for labels, _ in samples(file.read_text()).values()} == {
+        (("command", "export"), ("lake", str(lake.root)))
+    }
+
+
+def test_a_refused_run_keeps_the_last_success_and_says_since_when_batches_wait(
+    run_command: RunCommand, small_archive: Archive, lake: Lake, directory: Path
+) -> None:
+    small_archive.seal(1, [archived(1)])
+    both = ("--database-url", small_archive.url, "--lake", lake.root, "--metrics-directory", directory)
+    assert run_command("export", *both)[0] == 0
+    first = written(directory, "export")
+    small_archive.seal(2, [archived(2)])
+    small_archive.seal(3, [archived(3)])
+    small_archive.delete_message(2)
+    execute(small_archive.url, "UPDATE export_batch SET remove_at = sealed_at + :kept WHERE number = 3", kept=30 * HOUR)
+    assert run_command("export", *both)[0] == 2
+    second = written(directory, "export")
+    assert (second["success"], second["messages"]) == (0, 1)
+    assert second["last_success_timestamp_seconds"] == first["last_success_timestamp_seconds"]
+    assert second["end_timestamp_seconds"] > first["end_timestamp_seconds"]
+    assert second["exported_until_timestamp_seconds"] == (NOON + 2) / 1_000_000
+    assert second["archive_retention_seconds"] == 30 * 3600
+
+
+def test_a_run_that_learns_nothing_of_the_archive_leaves_what_was_known_of_it(
+    run_command: RunCommand, small_archive: Archive, lake: Lake, directory: Path
+) -> None:
+    small_archive.seal(1, [archived(1)])
+    rest = ("--lake", lake.root, "--metrics-directory", directory)
+    run_command("export", "--database-url", small_archive.url, *rest)
+    first = written(directory, "export")
+    assert run_command("export", "--database-url", "sqlite:////nowhere/at/all.db", *rest)[0] == 2
+    second = written(directory, "export")
+    assert second["success"] == 0
+    assert second["exported_until_timestamp_seconds"] == first["exported_until_timestamp_seconds"]
+
+
+def test_findings_of_an_audit_are_counted_and_no_failure(
+    run_command: RunCommand, small_archive: Archive, lake: Lake, directory: Path
+) -> None:
+    small_archive.seal(1, [archived(1), archived(2)])
+    both = ("--database-url", small_archive.url, "--lake", lake.root)
+    run_command("export", *both)
+    again = Database.from_url(small_archive.url).read(1, 1).slice(0, 1)
+    lake.append(ARCHIVE, list(write(again, lake.directory(ARCHIVE), ARCHIVE)))
+    assert run_command("audit", *both, "--metrics-directory", directory)[0] == 1
+    values = written(directory, "audit")
+    assert (values["success"], values["findings"], values["batches"]) == (1, 2, 1)
+
+
+def test_a_run_is_pushed_under_its_command_and_lake(
+    run_command: RunCommand, small_archive: Archive, lake: Lake, directory: Path, gateway: Gateway
+) -> None:
+    small_archive.seal(1, [archived(1)])
+    both = ("--database-url", small_archive.url, "--lake", lake.root)
+    run_command("export", *both, "--push-gateway", gateway.url, "--metrics-directory", directory)
+    [(method, path, body)] = gateway.pushed
+    encoded = base64.urlsafe_b64encode(str(lake.root).encode()).decode()
+    assert (method, path) == ("POST", f"/metrics/job/peeklock-pipeline/command/export/lake@base64/{encoded}")
+    [file] = directory.iterdir()
+    assert samples(body) == samples(file.read_text())
+
+
+def test_the_environment_sets_both_for_every_job(
+    run_command: RunCommand,
+    small_archive: Archive,
+    lake: Lake,
+    directory: Path,
+    gateway: Gateway,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PEEKLOCK_PIPELINE_METRICS_DIRECTORY", str(directory))
+    monkeypatch.setenv("PEEKLOCK_PIPELINE_PUSH_GATEWAY", gateway.url)
+    small_archive.seal(1, [archived(1)])
+    run_command("export", "--database-url", small_archive.url, "--lake", lake.root)
+    run_command("compact", "--lake", lake.root)
+    run_command("vacuum", "--lake", f"{lake.root}/elsewhere")
+    assert sorted(file.name.split("_")[2] for file in directory.iterdir()) == ["compact", "export", "vacuum"]
+    assert [path.split("/")[5] for _, path, _ in gateway.pushed] == ["export", "compact", "vacuum"]
+    assert written(directory, "compact")["files"] == 1
+    assert written(directory, "vacuum")["success"] == 0
+
+
+def test_every_command_has_the_options() -> None:
+    commands = typer.main.get_command(cli.app).commands  # pyright: ignore[reportAttributeAccessIssue]
+    for name, command in commands.items():
+        assert OPTIONS.keys() <= {parameter.name for parameter in command.params}, name
+
+
+@pytest.mark.parametrize("status", [400, 302, 500])
+def test_a_push_that_is_refused_is_reported_and_fails_no_job(
+    run_command: RunCommand, small_archive: Archive, lake: Lake, gateway: Gateway, status: int
+) -> None:
+    gateway.status = status
+    small_archive.seal(1, [archived(1)])
+    url = gateway.url.replace("//", "//pusher:geheim@")
+    code, out, err = run_command(
+        "export", "--database-url", small_archive.url, "--lake", lake.root, "--push-gateway", url
+    )
+    assert (code, out.partition(" in ")[0]) == (0, "1 message")
+    host = gateway.url.removeprefix("http://")
+    assert err == (
+        f"The metrics of this run were not pushed to {host}: it answers {status} pushed metrics are inconsistent\n"
+    )
+    assert len(gateway.pushed) == 1
+    assert gateway.authorization == f"Basic {base64.b64encode(b'pusher:geheim').decode()}"
+
+
+@pytest.mark.parametrize(
+    "url", [f"http://127.0.0.1:{free_port()}", "http://", "gopher://host", "http://[::1", "http://a b"]
+)
+def test_a_gateway_that_cannot_be_reached_is_reported(url: str) -> None:
+    problem = push(RunMetrics("export", "/srv/lake", {"success": 1}), url)
+    assert problem is not None
+    assert problem.startswith(f"The metrics of this run were not pushed to {url}: ")
+
+
+def test_a_gateway_that_never_answers_does_not_hold_the_job() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        problem = push(RunMetrics("export", "/srv/lake", {"success": 1}), url, seconds=0.05)
+    assert problem is not None
+    assert problem.startswith(f"The metrics of this run were not pushed to {url}: ")
+
+
+def test_a_directory_that_does_not_exist_is_reported_and_fails_no_job(
+    run_command: RunCommand, small_archive: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    small_archive.seal(1, [archived(1)])
+    both = ("--database-url", small_archive.url, "--lake", lake.root)
+    code, _, err = run_command("export", *both, "--metrics-directory", tmp_path / "none")
+    assert code == 0
+    assert err.startswith(f"The metrics of this run were not written to {tmp_path}/none/{PREFIX}export_")
+
+
+def test_a_damaged_file_of_an_earlier_run_is_reported_and_stays(directory: Path) -> None:
+    run = RunMetrics("export", "/srv/lake", {"success": 1})
+    (directory / run.file_name()).write_text("no metrics } at all")
+    problem = write_file(run, directory)
+    assert problem is not None
+    assert [file.name for file in directory.iterdir()] == [run.file_name()]
+
+
+def test_metrics_are_those_of_the_run_that_measures() -> None:
+    measure(messages=1)
+    with current_run("export", "/srv/lake") as run:
+        measure(messages=2)
+        with current_run("audit", "/srv/lake") as other:
+            measure(findings=3)
+        measure(files=4)
+    assert (run.values, other.values) == ({"messages": 2, "files": 4}, {"findings": 3})
+    assert run.registry().get_sample_value(f"{PREFIX}files", {"command": "export", "lake": "/srv/lake"}) == 4
+    assert all(meaning.endswith(".") for meaning in METRICS.values())
+
+
+def test_a_label_names_the_lake_without_a_password() -> None:
+    assert lake_label("s3://key:secret@bucket/lake") == "s3://bucket/lake"
+    assert lake_label("lake") == str(Path("lake").absolute())
+    assert lake_label(None) == ""
+
+
+def test_the_guide_lists_every_metric_and_what_it_means() -> None:
+    guide = (Path(__file__).parents[2] / "docs/pipeline.md").read_text()
+    rows = re.findall(rf"^\| `{PREFIX}(\w+)` \| (.+) \|$", guide, re.MULTILINE)
+    assert dict(rows) == METRICS
