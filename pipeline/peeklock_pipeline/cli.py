@@ -120,6 +120,8 @@ def export(
         done = run(open_session(master), source, target, report_progress)
     measure(exported_until_timestamp_seconds=began)
     sentence = f"{messages(done.messages)} in {batches(done.batches)} went into {lake}."
+    if not position.number and (begun := target.first_batch()):
+        sentence += f" This is a new lake, which begins with batch {begun.number}."
     if done.missed:
         sentence += f" {done.missed} more were removed by their retention before this export came for them."
     print_result(done, as_json, sentence)

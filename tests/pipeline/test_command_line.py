@@ -33,7 +33,8 @@ def test_a_day_with_the_pipeline(run_command: RunCommand, small_archive: Archive
     small_archive.seal(1, [archived(number) for number in range(1, 11)])
     small_archive.add_to_queue(1, "orders", [live(11)])
     both = ("--database-url", small_archive.url, "--lake", lake.root)
-    assert run_command("export", *both)[:2] == (0, f"10 messages in 1 batch went into {lake.root}.\n")
+    begun = "This is a new lake, which begins with batch 1."
+    assert run_command("export", *both)[:2] == (0, f"10 messages in 1 batch went into {lake.root}. {begun}\n")
     code, out, _ = run_command("export", *both, "--json")
     assert (code, json.loads(out)["messages"]) == (0, 0)
     code, out, _ = run_command("snapshot", *both)

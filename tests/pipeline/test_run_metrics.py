@@ -13,11 +13,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import typer
 import typer.main
 from peeklock_pipeline import cli
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
-from peeklock_pipeline.job_app import OPTIONS
+from peeklock_pipeline.job_app import OPTIONS, JobApp
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.run_metrics import (
     METRICS,
@@ -205,6 +206,22 @@ def test_every_command_has_the_options() -> None:
     commands = typer.main.get_command(cli.app).commands  # pyright: ignore[reportAttributeAccessIssue]
     for name, command in commands.items():
         assert OPTIONS.keys() <= {parameter.name for parameter in command.params}, name
+
+
+@pytest.mark.parametrize("end", [RuntimeError("a fault"), typer.Abort()])
+def test_a_run_that_breaks_off_has_failed(directory: Path, end: BaseException) -> None:
+    app = JobApp()
+
+    @app.command()
+    def breaks_off() -> None:
+        measure(messages=3)
+        raise end
+
+    with pytest.raises(type(end)):
+        app(["--metrics-directory", str(directory)], standalone_mode=False)
+    values = written(directory, "breaks_off")
+    assert (values["success"], values["messages"]) == (0, 3)
+    assert "last_success_timestamp_seconds" not in values
 
 
 @pytest.mark.parametrize("status", [400, 302, 500])
