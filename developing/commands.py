@@ -132,10 +132,14 @@ def bench(arguments: argparse.Namespace) -> int:
 
 
 def pipeline_demo(arguments: argparse.Namespace) -> int:
-    """Make real traffic, export it into a lake under `--out DIR`, audit it and write DIR/report.html."""
+    """Make real traffic, export it into a lake under `--out DIR`, audit it and write DIR/report.html.
+
+    `--keep` leaves the server running until Ctrl-C.
+    """
     prepare("run", "test", "pipeline")
     install_java()
-    return status(PYTHON, "pipeline/demo.py", *arguments.rest)
+    os.chdir(ROOT)
+    os.execve(PYTHON, [str(PYTHON), "pipeline/demo.py", *arguments.rest], ENVIRONMENT)
 
 
 def openapi(_: argparse.Namespace) -> int:

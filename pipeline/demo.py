@@ -8,9 +8,11 @@ import json
 import os
 import random
 import shlex
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +32,9 @@ WORKERS = 8
 WAIT_SECONDS = 2
 TTL_SECONDS = 1
 CUSTOMERS = 25
+
+AGAIN = "queue = 'emails' and delivery_count > 2"
+"""The messages that the guide sends again."""
 
 out = Console(highlight=False)
 
@@ -168,7 +173,10 @@ def server(folder: Path) -> Iterator[str]:
         "PEEKLOCK_SEAL_INTERVAL_SECONDS": "1",
     }
     with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen([BIN / "peeklock", "serve"], env=environment, stdout=log, stderr=log)
+        # In a session of its own, so that Ctrl-C reaches only this process, which then stops the server.
+        process = subprocess.Popen(
+            [BIN / "peeklock", "serve"], env=environment, stdout=log, stderr=log, start_new_session=True
+        )
         try:
             url = f"http://127.0.0.1:{port}"
             _until(lambda: httpx.get(f"{url}/readyz").is_success, "the server is ready")
@@ -212,13 +220,39 @@ def run_job(*arguments: str) -> None:
             raise
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Make traffic, export, audit and report. Print the paths of the lake and the report."""
+def keep_server(url: str, database: str, lake: Path) -> None:
+    """Print the commands of the guide that need a server, and wait for Ctrl-C or SIGTERM."""
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    replay = f'peeklock-pipeline replay --lake {shlex.quote(str(lake))} --to again --where "{AGAIN}"'
+    commands = (
+        f"export PATH={shlex.quote(str(BIN))}:$PATH PEEKLOCK_URL={url} PEEKLOCK_DATABASE_URL={shlex.quote(database)}",
+        "peeklock queue create again --duplicate-detection-window-seconds 3600",
+        f"{replay} --plan",
+        f"{replay} --rate 200",
+        f"peeklock-pipeline trim --lake {shlex.quote(str(lake))} --older-than 1d",
+    )
+    out.print(f"\nThe server still runs at {url}. Type these commands in another terminal:\n", soft_wrap=True)
+    for command in commands:
+        out.print(command, markup=False, soft_wrap=True)
+    out.print("\nCtrl-C stops the server.")
+    stopped.wait()
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of the demo."""
     parser = argparse.ArgumentParser(prog="dev.py pipeline-demo", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="a directory; created if it does not exist")
     parser.add_argument("--seed", type=int, default=7, help="the seed of the random numbers")
     parser.add_argument("--scale", type=float, default=1.0, help="the share of the traffic, 1 for all of it")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--keep", action="store_true", help="leave the server running until Ctrl-C")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Make traffic, export, audit and report. Print the paths of the lake and the report."""
+    options = parse(arguments)
     folder: Path = options.out.absolute()
     lake, page, log = folder / "lake", folder / "report.html", folder / "sent.jsonl"
     if lake.exists():
@@ -234,8 +268,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run_job("export", "--database-url", database, "--lake", str(lake))
         run_job("snapshot", "--database-url", database, "--lake", str(lake))
         run_job("audit", "--database-url", database, "--lake", str(lake), "--expect", str(log))
-    run_job("report", "--lake", str(lake), "--out", str(page))
-    out.print(f"\nThe lake is in {lake}, the report in {page}.", soft_wrap=True)
+        run_job("report", "--lake", str(lake), "--out", str(page))
+        out.print(f"\nThe lake is in {lake}, the report in {page}.", soft_wrap=True)
+        if options.keep:
+            keep_server(url, database, lake)
 
 
 if __name__ == "__main__":

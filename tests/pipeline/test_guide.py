@@ -10,10 +10,12 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ SENT_AGAIN = """
     queue = 'emails' and delivery_count > 2 or queue = 'invoices' and outcome = 'expired' or queue = 'thumbnails'
 """
 """The messages that the guide's replay and its two writes send."""
+
+PLAIN_TERMINAL = {"COLUMNS": "400", "TERM": "dumb"}
 
 NUMBER = re.compile(r"\d[\d:., -]*\d|\d")
 
@@ -125,6 +129,38 @@ def test_the_demo_makes_a_lake_an_audit_and_a_report(demo_run: DemoRun) -> None:
     assert sorted(kept(demo_run.directory / "lake")) == sorted(sent)
     assert f"No message is lost or duplicated: {len(sent)} accepted" in demo_run.output
     assert "<html" in (demo_run.directory / "report.html").read_text()
+
+
+KEEPING = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, sys.argv[1])
+import demo
+
+with demo.server(Path(sys.argv[2])) as url:
+    demo.keep_server(url, "sqlite:////srv/peeklock.db", Path("/srv/lake"))
+"""
+"""The end of a demo with `--keep`, without its traffic and jobs."""
+
+
+def test_a_kept_server_takes_the_commands_of_the_guide_until_ctrl_c(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", KEEPING, ROOT / "pipeline", tmp_path]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=os.environ | PLAIN_TERMINAL) as process:
+        assert process.stdout is not None
+        try:
+            output = [*takewhile(lambda line: line != "Ctrl-C stops the server.\n", process.stdout)]
+            variables, *commands = [line for line in output if line.startswith(("export", "peeklock"))]
+            given = dict(word.split("=", 1) for word in shlex.split(variables)[1:])
+            assert httpx.get(f"{given['PEEKLOCK_URL']}/readyz", timeout=60).is_success
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert process.returncode == 0
+    assert given["PEEKLOCK_DATABASE_URL"] == "sqlite:////srv/peeklock.db"
+    assert [command.split()[1] for command in commands] == ["queue", "replay", "replay", "trim"]
+    assert [command for command in commands if command not in GUIDE.splitlines(keepends=True)] == []
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{given['PEEKLOCK_URL']}/livez")
 
 
 @pytest.mark.slow
