@@ -1,4 +1,4 @@
-"""The alerts and the dashboard: each expression names metrics, labels and values that servers have."""
+"""The alerts and the dashboard: each expression names metrics, labels and values that servers or the pipeline have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from typing import Any
 import httpx
 import promql_parser
 import pytest
+import typer.main
 import yaml
+from peeklock_pipeline import cli
+from peeklock_pipeline.run_metrics import LABELS, PREFIX
+from peeklock_pipeline.run_metrics import METRICS as PIPELINE_METRICS
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from developing.reference.contract import errors, operations
 from developing.reference.words import METRIC_WORDS
@@ -52,7 +57,18 @@ def answer(run_resources: RunResources, tmp_path_factory: pytest.TempPathFactory
         httpx.Client(base_url=start().url, timeout=PATIENCE_SECONDS) as client,
     ):
         bring_traffic(client)
-        yield figures_with_all_events(client)
+        yield figures_with_all_events(client) + figures_of_the_pipeline()
+
+
+def figures_of_the_pipeline() -> str:
+    """What runs of every command of the pipeline write, with every metric."""
+    commands = typer.main.get_command(cli.app).commands  # pyright: ignore[reportAttributeAccessIssue]
+    registry = CollectorRegistry()
+    for name, meaning in PIPELINE_METRICS.items():
+        gauge = Gauge(PREFIX + name, meaning, LABELS, registry=registry)
+        for command in commands:
+            gauge.labels(command, "/srv/lake").set(1)
+    return generate_latest(registry).decode()
 
 
 @pytest.fixture(scope="module")
