@@ -13,6 +13,7 @@ import yaml
 CHART = Path(__file__).parents[2] / "helm" / "peeklock"
 NAMESPACE = "queues"
 NAME = "demo"
+COMPONENT = "app.kubernetes.io/component"
 
 # The two values without a default.
 REQUIRED: dict[str, Any] = {"image": {"repository": "registry.example.com/peeklock"}, "existingSecret": "queue-access"}
@@ -43,6 +44,31 @@ ALL_OPTIONS: dict[str, Any] = {
         "enabled": True,
         "from": [{"namespaceSelector": {"matchLabels": {"team": "orders"}}}],
         "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "postgresql"}}}], "ports": [{"port": 5432}]}],
+    },
+    "pipeline": {
+        "enabled": True,
+        "image": {"repository": "registry.example.com/pipeline", "tag": "2.0"},
+        "databaseSecret": "reader",
+        "lake": {
+            "uri": "s3://example/lake",
+            "storageOptions": {"AWS_REGION": "eu-central-1"},
+            "storageSecret": "lake-access",
+        },
+        "serviceAccount": {"annotations": {"example.com/role": "lake"}},
+        "podLabels": {"example.com/identity": "lake"},
+        "podAnnotations": {"example.com/note": "lake"},
+        "threads": 3,
+        "driverMemory": "2g",
+        "pushGateway": "http://pushgateway:9091",
+        "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "postgresql"}}}], "ports": [{"port": 5432}]}],
+        "extraEnv": [{"name": "TZ", "value": "UTC"}],
+        "extraVolumes": [{"name": "ca", "configMap": {"name": "database-ca"}}],
+        "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/database-ca", "readOnly": True}],
+        "jobs": {
+            "snapshot": {"enabled": True},
+            "report": {"enabled": True, "arguments": ["--queue=orders"]},
+            "retention": {"enabled": True, "olderThan": "400d"},
+        },
     },
     "resources": {"limits": {"memory": "2304Mi"}},
     "podAnnotations": {"example.com/note": "yes"},
@@ -80,15 +106,24 @@ class Release:
         """Return every document of a kind."""
         return [document for document in self.documents if document["kind"] == kind]
 
-    def one(self, kind: str) -> dict[str, Any]:
-        """Return the only document of a kind."""
-        (document,) = self.all(kind)
+    def one(self, kind: str, component: str | None = None) -> dict[str, Any]:
+        """Return the only document of a kind: of a component, or of any but the pipeline."""
+        found = [(document["metadata"]["labels"][COMPONENT], document) for document in self.all(kind)]
+        (document,) = [each for name, each in found if (name == component if component else name != "pipeline")]
         return document
 
     def pods(self) -> list[dict[str, Any]]:
-        """Return every pod: of the Deployment, of the migration Job, and the one that `helm test` runs."""
+        """Return every pod: of the Deployment, of the migration Job, of CronJobs, and the one that `helm test` runs."""
         templates = [document["spec"]["template"] for kind in ("Deployment", "Job") for document in self.all(kind)]
-        return [*templates, *self.all("Pod")]
+        return [
+            *templates,
+            *(job["spec"]["jobTemplate"]["spec"]["template"] for job in self.jobs().values()),
+            *self.all("Pod"),
+        ]
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """Return the CronJobs of the pipeline, by the name of their command."""
+        return {job["metadata"]["name"].rpartition("-")[2]: job for job in self.all("CronJob")}
 
     def server(self) -> dict[str, Any]:
         """Return the server's container."""

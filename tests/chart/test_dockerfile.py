@@ -9,13 +9,18 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from developing.paths import ENVIRONMENT
 from tests.chart.release import REQUIRED, chart, environment, render
 
 TREE = Path(__file__).parents[2]
 DOCKERFILE = (TREE / "Dockerfile").read_text()
+PIPELINE_DOCKERFILE = (TREE / "pipeline/Dockerfile").read_text()
 BUILD_STAGE, GUIDE_STAGE, LAST_STAGE = DOCKERFILE.split("\nFROM ")[1:]
+PIPELINE_BUILD_STAGE, PIPELINE_LAST_STAGE = PIPELINE_DOCKERFILE.split("\nFROM ")[1:]
 PROJECT = tomllib.loads((TREE / "pyproject.toml").read_text())
+PIPELINE_PROJECT = tomllib.loads((TREE / "pipeline/pyproject.toml").read_text())["project"]
 
 
 def found_by_hadolint(dockerfile: str) -> str:
@@ -37,8 +42,9 @@ def sources(stage: str) -> list[str]:
     return [name for line in re.findall(r"^COPY (?!--)(.+) \S+$", stage, re.MULTILINE) for name in line.split()]
 
 
-def test_hadolint_finds_nothing() -> None:
-    assert found_by_hadolint(DOCKERFILE) == ""
+@pytest.mark.parametrize("dockerfile", [DOCKERFILE, PIPELINE_DOCKERFILE], ids=["server", "pipeline"])
+def test_hadolint_finds_nothing(dockerfile: str) -> None:
+    assert found_by_hadolint(dockerfile) == ""
 
 
 def test_hadolint_would_find_something() -> None:
@@ -64,7 +70,7 @@ def test_everything_copied_exists_and_everything_else_stays_out() -> None:
     ignored, *rules = [rule for rule in (TREE / ".dockerignore").read_text().split("\n") if rule[:1] not in ("", "#")]
     assert ignored == "*"
     let_in = {rule[1:] for rule in rules if rule.startswith("!")}
-    copied = [source for stage in (BUILD_STAGE, GUIDE_STAGE) for source in sources(stage)]
+    copied = [source for stage in (BUILD_STAGE, GUIDE_STAGE, PIPELINE_BUILD_STAGE) for source in sources(stage)]
     assert let_in == {source for source in copied if let_in.isdisjoint(map(str, Path(source).parents))}
     assert [source for source in let_in if not (TREE / source).exists()] == []
 
@@ -97,3 +103,31 @@ def test_image_and_chart_agree_on_user_port_and_folder() -> None:
 def test_image_and_project_agree_on_version_and_build_tool() -> None:
     assert f"ARG VERSION={PROJECT['project']['version']}\n" in LAST_STAGE
     assert (TREE / "requirements" / "build.in").read_text().split() == PROJECT["build-system"]["requires"]
+
+
+# ---- the image of the pipeline ---------------------------------------------------------------------------------------
+
+
+def test_the_pipeline_installs_what_is_pinned_by_hash_and_builds_only_spark() -> None:
+    steps = PIPELINE_BUILD_STAGE.replace("\\\n", " ").replace("\n", " && ").split(" && ")
+    *pinned, own = [" ".join(step.split("pip install")[1].split()) for step in steps if "pip install" in step]
+    assert pinned == [
+        "--require-hashes --only-binary=:all: --requirement requirements/build.txt",
+        "--require-hashes --only-binary=:all: --no-binary=pyspark --no-build-isolation "
+        "--requirement requirements/pipeline.txt",
+    ]
+    assert own == "--no-deps --no-build-isolation ."
+    assert re.findall(r"^(\S+)==", (TREE / "requirements/pipeline.txt").read_text(), re.MULTILINE).count("pyspark") == 1
+
+
+def test_the_image_of_the_pipeline_and_the_chart_agree_on_user_and_version() -> None:
+    assert re.findall(r"^ARG BASE=python:(\d+\.\d+)", PIPELINE_DOCKERFILE, re.MULTILINE) == ["3.11"]
+    assert re.findall(r"^FROM (\S+)", PIPELINE_DOCKERFILE, re.MULTILINE) == ["${BASE}"] * 2
+    assert "openjdk-17-jre-headless" in PIPELINE_LAST_STAGE
+    security = render(REQUIRED).one("Deployment")["spec"]["template"]["spec"]["securityContext"]
+    user = f"{security['runAsUser']}:{security['runAsGroup']}"
+    assert f"useradd --uid {security['runAsUser']} " in PIPELINE_LAST_STAGE
+    assert f"\nUSER {user}\n" in PIPELINE_LAST_STAGE
+    assert 'ENTRYPOINT ["peeklock-pipeline"]\n' in PIPELINE_LAST_STAGE
+    assert f"ARG VERSION={PIPELINE_PROJECT['version']}\n" in PIPELINE_LAST_STAGE
+    assert {"peeklock-pipeline"} == PIPELINE_PROJECT["scripts"].keys()

@@ -12,12 +12,21 @@ from tests.chart.release import CHART, REQUIRED, VALUE_SETS, chart, render
 
 # Maps whose keys belong to the operator or to Kubernetes.
 FREE = {
+    *(
+        f"pipeline.jobs.{name}.resources.{kind}"
+        for name in chart().values["pipeline"]["jobs"]
+        for kind in ("limits", "requests")
+    ),
     "affinity",
     "ingress.annotations",
     "metrics.dashboard.labels",
     "metrics.prometheusRule.labels",
     "metrics.serviceMonitor.labels",
     "nodeSelector",
+    "pipeline.lake.storageOptions",
+    "pipeline.podAnnotations",
+    "pipeline.podLabels",
+    "pipeline.serviceAccount.annotations",
     "podAnnotations",
     "podLabels",
     "resources.limits",
@@ -40,6 +49,16 @@ def nested(path: tuple[str, ...], leaf: dict[str, Any]) -> dict[str, Any]:
     for key in reversed(path):
         leaf = {key: leaf}
     return leaf
+
+
+def resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    """Follow the reference that a part of the schema may be."""
+    while "$ref" in schema:
+        whole: Any = chart().schema
+        for key in schema["$ref"].removeprefix("#/").split("/"):
+            whole = whole[key]
+        schema = whole
+    return schema
 
 
 def merged(left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
@@ -137,7 +156,7 @@ def test_every_setting_the_schema_knows_has_a_default_to_read() -> None:
     for path in CLOSED[1:]:
         properties, defaults = schema, chart().values
         for key in path:
-            properties, defaults = properties["properties"][key], defaults[key]
+            properties, defaults = resolved(properties["properties"][key]), defaults[key]
         assert properties["properties"].keys() == defaults.keys(), ".".join(path)
 
 

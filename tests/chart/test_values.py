@@ -25,6 +25,7 @@ VALUES: dict[str, Any] = {
     "serviceAccount": {"name": "broker", "annotations": {"example.com/role": "queue"}},
     "migration": {"serviceAccountName": "migrator", "activeDeadlineSeconds": 90},
     "metrics": {"serviceMonitor": {"enabled": True, "interval": "15s"}},
+    "pipeline": {**ALL_OPTIONS["pipeline"], "image": {**ALL_OPTIONS["pipeline"]["image"], "pullPolicy": "Always"}},
 }
 SERVER = ("spec", "template", "spec")
 CONTAINER = (*SERVER, "containers", 0)
@@ -81,12 +82,13 @@ def test_a_value_reaches_its_place(release: Release, kind: str, path: tuple[str 
 
 @pytest.mark.parametrize("name", ["imagePullSecrets", "priorityClassName", "nodeSelector", "tolerations"])
 def test_every_pod_is_placed_as_the_operator_says(release: Release, name: str) -> None:
-    assert [pod["spec"][name] for pod in release.pods()] == [VALUES[name]] * 3
+    assert len(release.pods()) == 3 + len(release.jobs()) == 10
+    assert all(pod["spec"][name] == VALUES[name] for pod in release.pods())
 
 
 def test_every_pod_pulls_its_image_as_the_operator_says(release: Release) -> None:
     policies = [container["imagePullPolicy"] for pod in release.pods() for container in pod["spec"]["containers"]]
-    assert policies == ["Always"] * 3
+    assert policies == ["Always"] * 10
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Job"])
