@@ -116,7 +116,7 @@ class Archive:
 
 @contextmanager
 def sealed_archive(bench: Bench, name: str, rows: int, *, queues: int = QUEUES, days: int = 1) -> Iterator[Archive]:
-    """A migrated database with a full, vacuumed archive: of so many queues and days. It is dropped after the row."""
+    """A migrated database with a full, vacuumed archive of these numbers of queues and days, dropped after the row."""
     with empty_database(bench.postgres, name) as url:
         migrate(url)
         began = time.monotonic()

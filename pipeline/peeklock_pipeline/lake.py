@@ -194,7 +194,7 @@ class Lake:
     def read_files(self, spark: SparkSession, files: Sequence[DataFile], spec: TableSpec = ARCHIVE) -> DataFrame:
         """Return the rows of these files of a table.
 
-        Spark reads a directory by itself. For an object store it would need a connector, so Arrow reads the files there,
+        Spark can read a directory. For an object store it would need a connector, so Arrow reads the files there,
         in the executors.
         """
         columns, directory = from_arrow_schema(spec.schema), self.directory(spec)

@@ -64,7 +64,7 @@ class Storage:
 
     @property
     def is_local(self) -> bool:
-        """Whether this is a directory of a mounted file system, which Spark reads by itself."""
+        """Whether this is a directory of a mounted file system, which Spark can read."""
         return "://" not in self.uri
 
     def under(self, name: str) -> "Storage":

@@ -71,7 +71,7 @@ def test_a_lake_that_moved_goes_on_and_its_old_place_would_be_a_new_lake(
     )  # fmt: skip
 
 
-def test_a_restored_database_without_the_last_batch_is_refused_by_every_job_that_compares(
+def test_each_job_refuses_a_restored_database_without_the_last_batch(
     run_command: RunCommand, run_refused: RunRefused, spark: SparkSession, small_archive: Archive, tmp_path: Path
 ) -> None:
     sealed(small_archive, 1)
