@@ -132,19 +132,38 @@ def report(
     lake: LakePlace,
     page: Annotated[Path, typer.Option("--out", help="The path of the page.")] = Path("report.html"),
     queue: Annotated[str | None, typer.Option(help="Only this queue; the lake's tables then stay unchanged.")] = None,
+    begins: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="The page begins here: a day or hour in UTC, such as 2026-11-01 or 2026-11-01T14:00."
+        ),
+    ] = None,
+    ends: Annotated[
+        str | None, typer.Option("--to", help="The page ends before this day or hour; by default now.")
+    ] = None,
+    last: Annotated[str | None, typer.Option(help="The page covers the time up to now, such as 7d or 24h.")] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Read every message again, not only those of new batches.")
+    ] = False,
     storage_option: StorageOptions = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Report what happened to messages, as tables in the lake and as one self-contained HTML page."""
-    from peeklock_pipeline.jobs.report import begin
+    """Report what happened to messages, as tables in the lake and as one self-contained HTML page.
+
+    With a period, the page compares it with the period of the same length directly before. The tables cover all of the
+    time.
+    """
+    from peeklock_pipeline.jobs.report import ReportRequest, begin
     from peeklock_pipeline.jobs.report import report as run
+    from peeklock_pipeline.period import parse_period
     from peeklock_pipeline.session import open_session
 
+    request = ReportRequest(queue, parse_period(begins, ends, last), from_scratch)
     source = open_lake(lake, storage_option)
     begin(source)  # refuse before Spark starts, which takes seconds
     with progress("reporting") as report_progress:
-        done = run(open_session(master), source, page, queue, report_progress)
+        done = run(open_session(master), source, page, request, report_progress)
     sentence = f"{messages(done.messages)} of {queues(done.queues)}: see {done.page}."
     if done.tables:
         sentence += f" The lake has the tables {', '.join(done.tables)}."

@@ -139,6 +139,15 @@ class Lake:
                 return True
         return False
 
+    def commit_at_version(self, spec: TableSpec, change: Change, after: int, *transactions: Transaction) -> bool:
+        """Commit a change of a table at its version `after`, -1 before its first commit.
+
+        Returns False if another process has committed since.
+        """
+        table = self.table(spec)
+        version = -1 if table is None else table.version()
+        return version == after and self._commit(spec, table, change, *transactions)
+
     def append(self, spec: TableSpec, files: Sequence[DataFile]) -> None:
         """Add files to a table. Refuses with `BadLake` if other commits come first in each attempt."""
         if not any(self._commit(spec, self.table(spec), Change(files)) for _ in range(ATTEMPTS)):

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from peeklock_pipeline.files import LISTING, listed, listing, write
+from peeklock_pipeline.files import LISTING, DataFile, listed, listing, write
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
@@ -23,13 +23,20 @@ def rows(answer: DataFrame) -> list[dict[str, Any]]:
 def write_table(lake: Lake, spec: TableSpec, answer: DataFrame) -> int:
     """Replace an unpartitioned table with a result, and return its number of rows.
 
-    Only the names of the files return to the driver. Refuses with `BadLake`. A crash before the commit leaves the table
-    unchanged, and files that belong to no table.
+    Refuses with `BadLake`. A crash before the commit leaves the table unchanged, and files that belong to no table.
     """
-    task = _task(lake.directory(spec), spec)
-    files = listed(answer.select(*spec.schema.names).mapInArrow(task, LISTING).collect())
+    files = write_files(lake, spec, answer)
     lake.replace(spec, files)
     return sum(file.rows for file in files)
+
+
+def write_files(lake: Lake, spec: TableSpec, answer: DataFrame) -> list[DataFile]:
+    """Have tasks write a result to files of an unpartitioned table, which belong to no table until a commit adds them.
+
+    Only the names of the files return to the driver.
+    """
+    task = _task(lake.directory(spec), spec)
+    return listed(answer.select(*spec.schema.names).mapInArrow(task, LISTING).collect())
 
 
 def _task(directory: Storage, spec: TableSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 from peeklock_pipeline.files import write
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.tables import ExportPosition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -62,6 +63,8 @@ def history(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame
 
 
 def fill(lake: Lake, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Put these messages into a lake, as an export would."""
-    files = list(write(pa.Table.from_pylist(list(rows), schema=ARCHIVE.schema), lake.directory(ARCHIVE), ARCHIVE))
-    lake.append(ARCHIVE, files)
+    """Put these messages into a lake, as an export of their batches would."""
+    exported, after = list(rows), lake.export_position()
+    last = max((row["export_batch"] for row in exported), default=1)
+    files = list(write(pa.Table.from_pylist(exported, schema=ARCHIVE.schema), lake.directory(ARCHIVE), ARCHIVE))
+    assert lake.add_batches(files, after, ExportPosition(last, last), 1)

@@ -42,6 +42,12 @@ def width(seconds: int) -> str:
     return f"{seconds // size} {unit}" if seconds // size > 1 else UNIT_NAMES[unit]
 
 
+def length(seconds: float) -> str:
+    """Return the length of a period of whole hours: 7 days, 24 hours, hour."""
+    size, unit = (86_400, "day") if seconds % 86_400 == 0 and seconds > 86_400 else (3600, "hour")
+    return f"{seconds / size:,.0f} {unit}s" if seconds > size else unit
+
+
 def moment(at: datetime) -> str:
     """Return a moment to the minute: 5 Mar 2026, 14:05."""
     return f"{at.day} {at:%b %Y, %H:%M}"

@@ -1,4 +1,4 @@
-"""The queries of a report: counts, redeliveries, durations and dead-letter reasons.
+"""The histories of messages, and the tables of a report: counts, redeliveries, durations and dead-letter reasons.
 
 What the archive shows and what it does not:
 
@@ -11,25 +11,15 @@ What the archive shows and what it does not:
 - Only the last failure of a message is known by its kind, so the number of lock losses lies between two bounds.
 """
 
-from collections.abc import Sequence
+from datetime import date
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from peeklock_pipeline.table_specs import TIMESTAMP, TableSpec
+from peeklock_pipeline.transforms.report_parts import COUNTS, GROUP_SKETCH_SIZE, QUANTILES, TIMES, merged, quantiles
 
-QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-TIMES = ("waiting", "processing", "end_to_end")
-
-ACCURACY = 10_000
-"""Quantiles come from Spark's percentile_approx: a value that occurred, and its rank among n is wrong by at most n /
-ACCURACY. Below ACCURACY values they are exact, by nearest rank. Above, memory stays bounded."""
-
-COUNTS = (
-    "sent", "completed", "received", "dead_lettered", "expired", "purged", "cancelled",
-    "delivered", "deliveries", "redelivered", "failures", "lock_losses_at_least", "lock_losses_at_most",
-)  # fmt: skip
 SHARES = ("redelivery_share", "deliveries_per_message")
 QUANTILE_COLUMNS = tuple(f"{time}_{name}" for time in TIMES for name in QUANTILES)
 
@@ -74,9 +64,10 @@ GROUPS = TableSpec(
 """The groups whose messages took longest from sending to completion."""
 
 MAX_GROUPS = 1000
-"""The number of groups in the table; there may be as many groups as messages."""
+"""The number of groups in the table."""
 
 NO_REASON = "(none given)"
+OTHER_REASONS = "(all others)"
 
 HISTORY_COLUMNS = (
     "sequence_number", "queue", "group_id", "enqueued_at", "available_at", "first_delivered_at", "last_delivered_at",
@@ -100,11 +91,15 @@ MAX_LOCK_LOSSES = """CASE WHEN last_failure IS NULL THEN 0
              ELSE greatest(failure_count - 1, 0) END"""
 
 
-def message_histories(archive: DataFrame, messages: DataFrame | None = None) -> DataFrame:
+def message_histories(
+    archive: DataFrame, messages: DataFrame | None = None, archived_since: date | None = None
+) -> DataFrame:
     """Return one row for each known message: when it was sent, how it ended, and the duration of each part.
 
     `archive` has the columns of `ARCHIVE`; `messages`, a snapshot, those of `KNOWN`, `state` and `dead_lettered_at`. A
-    message of the snapshot that has been archived since counts as archived. `ended` is one of: completed, received,
+    message of the snapshot that has been archived since counts as archived. `date` and `export_batch` are those of the
+    archive's row, else null. If no message of the snapshot ended before the day `archived_since`, only later ones are
+    searched for in the archive. `ended` is one of: completed, received,
     dead_lettered, expired, purged, cancelled; null for messages in their queue. It is dead_lettered for messages in the
     dead-letter queue (since when), and for messages with a reason that left it by being received or purged (until
     when). Times are seconds:
@@ -115,10 +110,12 @@ def message_histories(archive: DataFrame, messages: DataFrame | None = None) -> 
     - `end_to_end`: from sending to completion, including any delay that its sender requested.
     """
     ended = fn.expr("CASE WHEN dead_letter_reason IS NULL THEN outcome ELSE 'dead_lettered' END")
-    histories = archive.select(*HISTORY_COLUMNS, ended.alias("ended"), fn.col("settled_at").alias("ended_at"))
+    own = ("date", "export_batch")
+    histories = archive.select(*HISTORY_COLUMNS, ended.alias("ended"), fn.col("settled_at").alias("ended_at"), *own)
     if messages is not None:
-        live = messages.join(archive.select("sequence_number"), "sequence_number", "left_anti")
-        histories = histories.withColumn("is_live", fn.lit(False)).unionByName(_live(live))
+        later = archive if archived_since is None else archive.where(fn.col("date") >= fn.lit(archived_since))
+        live = messages.join(later.select("sequence_number"), "sequence_number", "left_anti")
+        histories = histories.withColumn("is_live", fn.lit(False)).unionByName(_live(live), allowMissingColumns=True)
     else:
         histories = histories.withColumn("is_live", fn.lit(False))
     times = {name: fn.expr(text) / 1e6 for name, text in zip(TIMES, (WAITING, PROCESSING, END_TO_END), strict=True)}
@@ -138,92 +135,50 @@ def _live(messages: DataFrame) -> DataFrame:
     )
 
 
-def sent_and_ended_times(histories: DataFrame) -> DataFrame:
-    """Return the events that `measures` counts, each `at` its time: every sending, and every end."""
-    sent = histories.select("queue", fn.col("enqueued_at").alias("at"), fn.lit(True).alias("is_sending"))
-    ended = histories.where("ended IS NOT NULL").withColumns({"at": fn.col("ended_at"), "is_sending": fn.lit(False)})
-    return ended.unionByName(sent, allowMissingColumns=True)
-
-
-def measures(of: DataFrame, *by: str) -> DataFrame:
-    """Return the columns `MEASURES` of events for each value of `by`; one row without `by`.
+def measures(parts: DataFrame, *by: str) -> DataFrame:
+    """Return the columns `MEASURES` of parts of a report for each value of `by`; one row without `by`.
 
     `redelivered` of the `delivered` messages were delivered more than once (also in their dead-letter queue), and
     `redelivery_share` is their share. `deliveries_per_message` is over messages with a delivery.
     """
-    counted = of.groupBy(*by).agg(*_counts(), *(_quantiles(time) for time in TIMES))
     shares = {
         "redelivery_share": fn.try_divide(fn.col("redelivered"), fn.col("delivered")),
         "deliveries_per_message": fn.try_divide(fn.col("deliveries"), fn.col("delivered")),
     }
-    quantiles = {f"{time}_{name}": fn.col(time)[place] for time in TIMES for place, name in enumerate(QUANTILES)}
-    return counted.withColumns(shares | quantiles).select(*by, *(field.name for field in MEASURES))
+    places = {time: quantiles(time) for time in TIMES}
+    found = {f"{time}_{name}": places[time][place] for time in TIMES for place, name in enumerate(QUANTILES)}
+    return merged(parts, *by).withColumns(shares | found).select(*by, *(field.name for field in MEASURES))
 
 
-def _counts() -> list[Column]:
-    ends = ("completed", "received", "dead_lettered", "expired", "purged", "cancelled")
-    sums = {
-        "deliveries": "delivery_count",
-        "failures": "failure_count",
-        "lock_losses_at_least": "lock_losses_at_least",
-        "lock_losses_at_most": "lock_losses_at_most",
-    }
-    return [
-        fn.count_if("is_sending").alias("sent"),
-        *(fn.count_if(fn.col("ended") == end).alias(end) for end in ends),
-        fn.count_if(fn.col("delivery_count") > 0).alias("delivered"),
-        fn.count_if(fn.col("delivery_count") > 1).alias("redelivered"),
-        *(fn.coalesce(fn.sum(column), fn.lit(0)).alias(name) for name, column in sums.items()),
-    ]
-
-
-def _quantiles(time: str) -> Column:
-    return fn.percentile_approx(time, list(QUANTILES.values()), ACCURACY).alias(time)
-
-
-def hours(histories: DataFrame) -> DataFrame:
+def hours(parts: DataFrame) -> DataFrame:
     """The table `HOURS`."""
-    return measures(sent_and_ended_times(histories).withColumn("hour", fn.date_trunc("hour", "at")), "queue", "hour")
+    return measures(parts.where("kind = 'queue'"), "queue", "hour")
 
 
-def queues(histories: DataFrame) -> DataFrame:
+def queues(parts: DataFrame) -> DataFrame:
     """The table `QUEUES`."""
-    return measures(sent_and_ended_times(histories), "queue")
+    return measures(parts.where("kind = 'queue'"), "queue")
 
 
-def reasons(histories: DataFrame) -> DataFrame:
-    """The table `REASONS`."""
-    dead = histories.where("ended = 'dead_lettered'").withColumnRenamed("dead_letter_reason", "reason")
-    return dead.groupBy("queue", "reason").agg(
-        fn.count("*").alias("messages"), fn.count_if("is_live").alias("waiting")
-    )  # fmt: skip
-
-
-def slowest_groups(histories: DataFrame, limit: int = MAX_GROUPS) -> DataFrame:
-    """The table `GROUPS`: at most `limit` groups, the slowest first by `end_to_end_p95`."""
-    in_groups = histories.where("group_id IS NOT NULL AND end_to_end IS NOT NULL")
-    times = fn.percentile_approx("end_to_end", [0.5, 0.95], ACCURACY)
-    measured = in_groups.groupBy("queue", "group_id").agg(
-        fn.count("*").alias("messages"),
-        fn.count_if(fn.col("delivery_count") > 1).alias("redelivered"),
-        times[0].alias("end_to_end_p50"),
-        times[1].alias("end_to_end_p95"),
+def reasons(parts: DataFrame) -> DataFrame:
+    """The table `REASONS`. The reasons that the parts leave out are summed as `OTHER_REASONS`."""
+    named = parts.where("kind = 'reason'").withColumn("reason", fn.coalesce("name", fn.lit(OTHER_REASONS)))
+    return named.groupBy("queue", "reason").agg(
+        fn.sum("dead_lettered").alias("messages"), fn.sum("live").alias("waiting")
     )
-    return measured.orderBy(fn.desc("end_to_end_p95"), "queue", "group_id").limit(limit)
 
 
-def over_time(histories: DataFrame, width: int) -> DataFrame:
-    """Return the measures of all queues together for each interval of `width` seconds; `at` is its start."""
-    beginning = fn.timestamp_seconds(fn.floor(fn.unix_seconds("at") / width) * width)
-    return measures(sent_and_ended_times(histories).withColumn("at", beginning), "at").orderBy("at")
-
-
-def queue_names(histories: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return the same messages with the queue null for all queues except these, so that the rest is measured as one."""
-    return histories.withColumn("queue", fn.when(fn.col("queue").isin(list(names)), fn.col("queue")))
-
-
-def span(histories: DataFrame) -> DataFrame:
-    """Return one row: how many queues have known messages, and their `first` and `last` moment, else null."""
-    at = sent_and_ended_times(histories)
-    return at.agg(fn.min("at").alias("first"), fn.max("at").alias("last"), fn.count_distinct("queue").alias("queues"))
+def slowest_groups(parts: DataFrame, limit: int = MAX_GROUPS) -> DataFrame:
+    """The table `GROUPS`: at most `limit` groups, the slowest first by `end_to_end_p95`."""
+    named = parts.where("kind = 'group' AND name IS NOT NULL")
+    measured = merged(named, "queue", "name", size=GROUP_SKETCH_SIZE)
+    found = quantiles("end_to_end")
+    answer = measured.select(
+        "queue",
+        fn.col("name").alias("group_id"),
+        (fn.col("completed") + fn.col("received")).alias("messages"),
+        "redelivered",
+        found[0].alias("end_to_end_p50"),
+        found[1].alias("end_to_end_p95"),
+    )
+    return answer.orderBy(fn.desc("end_to_end_p95"), "queue", "group_id").limit(limit)

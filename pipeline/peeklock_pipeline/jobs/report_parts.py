@@ -1,0 +1,183 @@
+"""The parts of a report in the lake: a run adds those of new batches, once, and merges them when there are many files.
+
+One commit adds the files and records the last batch in them. A crash before it leaves files that belong to no table.
+After it, the next run begins behind that batch.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, timedelta
+
+from deltalake import DeltaTable, Transaction
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from peeklock_pipeline.files import Value, files_of, missing_files
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.refusals import BadLake
+from peeklock_pipeline.results import write_files
+from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED
+from peeklock_pipeline.tables import Change, export_position_of
+from peeklock_pipeline.transforms import report_parts as ask
+from peeklock_pipeline.transforms.report import message_histories
+
+LAST_BATCH_KEY_PREFIX = "peeklock-report-1-"
+"""The prefix of the application whose transaction version is the last batch in the parts. The id of the archive's table
+follows: parts of another archive, or computed by other rules than 1, are computed again."""
+
+REMOVALS_KEY = "peeklock-report-removals"
+"""The application whose transaction version is the number of removals by retention that no part contains any more."""
+
+MAX_FILES = 48
+"""The number of files from which on a run merges the parts. A run adds a few."""
+
+CLOCK_SKEW = timedelta(days=1)
+"""A message of a snapshot that was archived since ended after the snapshot, or so long before it by another clock."""
+
+
+LAST_BATCH = 2**63 - 1
+"""No batch has a higher number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportSources:
+    """What a report reads: the parts of all messages, of one queue or of all, and the histories since a day.
+
+    `last_removed_day` is the last day of which the lake's retention has removed messages.
+    """
+
+    parts: DataFrame
+    histories_since: Callable[[date], DataFrame]
+    last_removed_day: date | None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedTables:
+    """The tables of a lake at fixed versions, what the parts contain, and what the archive does."""
+
+    archive: DeltaTable | None
+    parts: DeltaTable | None
+    merged_batch: int
+    last_batch: int
+    merged_removals: int
+
+    @property
+    def version(self) -> int:
+        """The version of the parts; -1 before their first commit."""
+        return -1 if self.parts is None else self.parts.version()
+
+    @property
+    def file_count(self) -> int:
+        """The number of files of parts that can be continued."""
+        return len(files_of(self.parts)) if self.parts and self.merged_batch else 0
+
+    @property
+    def key(self) -> str:
+        """The application that records the last batch in the parts."""
+        return f"{LAST_BATCH_KEY_PREFIX}{self.archive.metadata().id if self.archive else ''}"
+
+
+def open_tables(lake: Lake, from_scratch: bool = False) -> OpenedTables:
+    """Open the parts and the archive. Parts that cannot be continued count as absent: their batch is 0."""
+    parts = lake.table(ask.PARTS)  # first, so that the archive is never the older one
+    archive = lake.table(ARCHIVE)
+    opened = OpenedTables(archive, parts, 0, export_position_of(archive).number, 0)
+    if parts is None or from_scratch or missing_files(files_of(parts), lake.directory(ask.PARTS)):
+        return opened
+    batch = parts.transaction_version(opened.key) or 0
+    if batch > opened.last_batch:
+        return opened
+    removals = parts.transaction_version(REMOVALS_KEY) or 0
+    return OpenedTables(archive, parts, batch, opened.last_batch, removals)
+
+
+@contextmanager
+def report_sources(
+    spark: SparkSession, lake: Lake, queue: str | None, from_scratch: bool = False
+) -> Iterator[ReportSources]:
+    """Yield what a report reads. Without a queue, the parts of new batches are added to the lake first.
+
+    Spark caches the parts that are not in the lake for the block. Refuses with `BadLake` if another report has committed
+    meanwhile.
+    """
+    opened = open_tables(lake, from_scratch)
+    removed = _removed(spark, lake, opened)
+    live = _live(spark, lake, opened)
+    if queue is None:
+        opened, fresh = _update(spark, lake, opened, removed), live
+    else:
+        fresh = _new(spark, lake, opened).unionByName(live)
+
+    def of_queue(found: DataFrame) -> DataFrame:
+        return found if queue is None else found.where(fn.col("queue") == queue)
+
+    def histories_since(day: date) -> DataFrame:
+        return of_queue(_archived(spark, lake, opened, {"date": (day, date.max)}).unionByName(live))
+
+    fresh_parts = ask.parts(of_queue(fresh)).persist()
+    try:
+        parts = of_queue(_stored(spark, lake, opened, removed)).unionByName(fresh_parts)
+        days = removed.agg(fn.max("date")).first()
+        yield ReportSources(parts, histories_since, days[0] if days else None)
+    finally:
+        fresh_parts.unpersist()
+
+
+def _archived(
+    spark: SparkSession, lake: Lake, opened: OpenedTables, within: Mapping[str, tuple[Value, Value]]
+) -> DataFrame:
+    """Return the histories of messages in the files of the archive that have rows within these bounds."""
+    return message_histories(lake.read_version(spark, opened.archive, ARCHIVE, within))
+
+
+def _new(spark: SparkSession, lake: Lake, opened: OpenedTables) -> DataFrame:
+    """Return the histories of the messages of new batches."""
+    first = opened.merged_batch + 1
+    return _archived(spark, lake, opened, {"export_batch": (first, LAST_BATCH)}).where(fn.col("export_batch") >= first)
+
+
+def _live(spark: SparkSession, lake: Lake, opened: OpenedTables) -> DataFrame:
+    """Return the histories of the messages of the snapshot that were not archived since."""
+    messages = lake.table(MESSAGES)
+    live = lake.read_version(spark, messages, MESSAGES)
+    (taken,) = live.agg(fn.min("taken_at")).collect()
+    since = (taken[0].astimezone(UTC) - CLOCK_SKEW).date() if taken[0] else date.max
+    archive = lake.read_version(spark, opened.archive, ARCHIVE, {"date": (since, date.max)})
+    return message_histories(archive, live, since).where("is_live")
+
+
+def _update(spark: SparkSession, lake: Lake, opened: OpenedTables, removed: DataFrame) -> OpenedTables:
+    """Commit the parts of the new batches, and return the tables with them."""
+    removals = removed.select("removal").distinct().count()
+    rewrites = opened.file_count not in range(1, MAX_FILES) or removals != opened.merged_removals
+    if opened.merged_batch == opened.last_batch and not rewrites:
+        return opened
+    messages = _new(spark, lake, opened).persist()  # read once, for each kind of parts
+    try:
+        new = ask.parts(messages)
+        if opened.file_count and rewrites:
+            new = ask.joined(_stored(spark, lake, opened, removed).unionByName(new))
+        change = Change(write_files(lake, ask.PARTS, new), mode="overwrite" if rewrites else "append")
+    finally:
+        messages.unpersist()
+    done = (Transaction(opened.key, opened.last_batch), Transaction(REMOVALS_KEY, removals))
+    if not lake.commit_at_version(ask.PARTS, change, opened.version, *done):
+        raise BadLake("Another report of this lake has committed meanwhile; run this one again.")
+    parts = lake.table(ask.PARTS)
+    assert parts is not None  # it was just committed
+    parts.load_as_version(opened.version + 1)
+    return OpenedTables(opened.archive, parts, opened.last_batch, opened.last_batch, removals)
+
+
+def _stored(spark: SparkSession, lake: Lake, opened: OpenedTables, removed: DataFrame) -> DataFrame:
+    """Return the parts in the lake that can be continued, without those of messages that retention has removed."""
+    usable = opened.parts if opened.merged_batch else None
+    return ask.kept(lake.read_version(spark, usable, ask.PARTS), removed)
+
+
+def _removed(spark: SparkSession, lake: Lake, opened: OpenedTables) -> DataFrame:
+    """Return what retention has removed from the archive at its opened version."""
+    if opened.archive is None:
+        return lake.read_version(spark, None, REMOVED)
+    return lake.removed(spark, opened.archive)

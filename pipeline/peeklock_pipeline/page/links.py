@@ -1,0 +1,31 @@
+"""The fragments that name the views of a page, and names cut to a length that fits."""
+
+import hashlib
+from urllib.parse import quote
+
+from peeklock_pipeline.page.summary import ViewKey
+
+MAX_NAME = 120
+"""Letters of a name that a page shows. Clients choose names, so they may be long."""
+
+MAX_FRAGMENT = 200
+OVERVIEW = "overview"
+
+
+def fragment(key: ViewKey) -> str:
+    """Return the fragment of a view: queue=orders, group=orders/customer-7, reason=bad. It is also the view's id.
+
+    A long one ends with a digest, so that no two are equal.
+    """
+    if key.kind == "all":
+        return OVERVIEW
+    names = [name for name in (key.queue, key.name) if name is not None]
+    text = f"{key.kind}={'/'.join(quote(name, safe='') for name in names)}"
+    if len(text) <= MAX_FRAGMENT:
+        return text
+    return f"{text[: MAX_FRAGMENT - 17]}~{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def shortened(name: str) -> str:
+    """Return a name of at most `MAX_NAME` letters."""
+    return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
