@@ -1,7 +1,9 @@
 """Reports of histories with results computed by hand."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -210,3 +212,21 @@ def test_a_refusal_is_a_sentence_and_status_2(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("Nothing was exported to ")
     assert "Traceback" not in ran.stderr
+
+
+def test_a_period_below_an_hour_is_refused(run_refused: Callable[..., str], tmp_path: Path) -> None:
+    assert "at least 1h" in run_refused("report", "--lake", tmp_path / "none", "--last", "30m")
+
+
+def test_the_command_writes_the_page_of_a_period(
+    lake: Lake, run_command: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    fill(lake, [ended(1, 0, 1, 1, 2), ended(2, 5 * HOUR, 5 * HOUR, 5 * HOUR, 5 * HOUR, queue="mail")])
+    page = tmp_path / "report.html"
+    period = ("--from", "2026-03-05T12:00", "--to", "2026-03-05T13:00", "--from-scratch", "--json")
+    code, out, err = run_command("report", "--lake", lake.root, "--out", page, *period)
+    assert code == 0, err
+    done = json.loads(out)
+    assert (done["messages"], done["queues"], done["hours"]) == (1, 1, 2)
+    assert set(done["totals"]) == {field.name for field in report.MEASURES}
+    assert page.exists()

@@ -167,7 +167,7 @@ def test_many_files_are_merged(lake: Lake, spark: SparkSession) -> None:
     assert part_files(lake) < MAX_FILES
 
 
-def test_what_retention_removes_leaves_the_report_and_later_batches_of_that_day_count(
+def test_what_retention_removes_leaves_the_report_but_later_batches_of_that_day_stay(
     lake: Lake, spark: SparkSession
 ) -> None:
     fill(lake, [*batch(1), *batch(2, 4, day=1)])
@@ -228,7 +228,7 @@ def named(some: DataFrame, kind: str, count: str) -> dict[str | None, int]:
     return {row.name: row.messages for row in found.collect()}
 
 
-def test_the_slowest_groups_and_most_frequent_reasons_of_a_day_are_kept_and_the_rest_is_summed(
+def test_the_slowest_groups_and_most_frequent_reasons_are_kept_and_others_summed(
     spark: SparkSession,
 ) -> None:
     dead = [

@@ -109,7 +109,7 @@ def _views(
     totals: dict[ViewKey, Measures] = {}
     olds: dict[ViewKey, Measures] = {}
     for row in rows(report_views.totals(report_views.views(both, chosen), is_before)):
-        (olds if row["is_before"] else totals)[_key(row)] = row
+        (olds if row["is_before"] else totals)[_key(row)] = _measures(row)
     intervals: dict[ViewKey, list[Interval]] = {}
     timed = report_views.views(_timed(sources, chosen, period, width), chosen)
     for row in rows(report_views.over_time(timed, width)):
@@ -139,6 +139,10 @@ NOTHING: Measures = {
     **dict.fromkeys(report_parts.COUNTS, 0),
 }
 """The measures of a period in which nothing happened."""
+
+
+def _measures(row: Measures) -> Measures:
+    return {field.name: row[field.name] for field in ask.MEASURES}
 
 
 def _key(row: Measures) -> ViewKey:

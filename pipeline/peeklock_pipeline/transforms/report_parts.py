@@ -19,7 +19,7 @@ SKETCH_SIZE = 800
 rank of a quantile among n is wrong by at most 0.35 % of n, with a probability of 99 %, after any number of merges."""
 
 GROUP_SKETCH_SIZE = 200
-"""The parameter k of the sketches of groups, of which there are many: an error of 1.4 % above 200 values an hour."""
+"""The parameter k of the sketches of groups, of which there are many: an error of 1.4 % above 200 values."""
 
 COUNTS = (
     "sent", "completed", "received", "dead_lettered", "expired", "purged", "cancelled",
