@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from threading import Event
@@ -18,8 +19,10 @@ from typing import Any
 import httpx
 import pytest
 from peeklock_pipeline.database import Database
+from peeklock_pipeline.jobs.compact import compact
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.replay import ReplayResult, merge_grains, plan, replay
+from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import (
     BadExpression,
@@ -29,9 +32,10 @@ from peeklock_pipeline.refusals import (
     NoDuplicateDetection,
     SendRefused,
 )
-from peeklock_pipeline.replay_log import Portion
+from peeklock_pipeline.replay_log import Portion, ReplayLog, ReplayState
 from peeklock_pipeline.replay_request import InDoubtAction, ReplayRequest
 from peeklock_pipeline.sending import Destination
+from peeklock_pipeline.table_specs import ARCHIVE
 from peeklock_pipeline.transforms.replay import GRAINS
 from pyspark.sql import SparkSession
 
@@ -39,6 +43,7 @@ from tests.bounds import bounded
 from tests.faults.database_access import execute
 from tests.peeklock_process import PeeklockProcess
 from tests.pipeline.archive import Archive, archived
+from tests.pipeline.counting_lake import CountingLake
 from tests.pipeline.faulty_proxy import FaultyProxy
 from tests.servers import POLL_SECONDS, end_tree
 
@@ -290,6 +295,68 @@ def test_neighbouring_messages_are_cut_into_portions(
     assert done.messages == queue.count() == 25
     assert {of for _, of in reported} == {25}
     assert all(after - before <= 10 for (before, _), (after, _) in pairwise(reported))
+
+
+def test_each_portion_reads_only_the_files_that_have_its_messages(
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
+) -> None:
+    for batch in range(1, 5):
+        exported(spark, small_archive, lake, batch, [archived(batch * 100 + number) for number in range(10)])
+    counting = CountingLake(lake)
+    request = replay_request(queue, "outcome = 'completed'", "first")
+    replay(spark, counting, replace(request, portion_messages=10))
+    every = len(ARCHIVE.schema)
+    assert counting.reads == [(4, 3), *[(1, every)] * 4]  # counted in three columns, sent from one file each
+    assert queue.count() == 40
+
+
+def test_a_replay_reads_no_files_of_later_exports(
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
+) -> None:
+    exported(spark, small_archive, lake, 1, [archived(number) for number in range(1, 11)])
+    request = replay_request(queue)
+    plan_only = ReplayLog(lake, request.name)
+    plan_only.plan(ReplayState("true", queue.name, 1))
+    exported(spark, small_archive, lake, 2, [archived(number) for number in range(11, 21)])
+    counting = CountingLake(lake)
+    assert replay(spark, counting, request).messages == 10
+    assert set(counting.files_read()) == {1}
+
+
+def test_a_replay_reads_its_version_of_the_lake_while_other_jobs_change_it(
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
+) -> None:
+    for batch in (1, 2):
+        exported(spark, small_archive, lake, batch, [archived(batch * 100 + number) for number in range(10)])
+    request = replace(replay_request(queue), portion_messages=10)
+
+    def change(sent: int, total: int) -> None:
+        if sent == 10:
+            compact(spark, lake)
+            retention(spark, lake, date(2027, 1, 1))
+
+    assert replay(spark, lake, request, progress=change).messages == 20
+    assert queue.count() == 20
+
+
+def test_files_that_are_removed_during_a_replay_are_refused_with_a_sentence(
+    spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
+) -> None:
+    for batch in (1, 2):
+        exported(spark, small_archive, lake, batch, [archived(batch * 100 + number) for number in range(10)])
+    request = replace(replay_request(queue), portion_messages=10)
+
+    def vacuumed(sent: int, total: int) -> None:
+        if sent == 10:
+            old = lake.archive_table().file_uris()
+            compact(spark, lake)
+            for file in old:
+                Path(file).unlink()
+
+    with pytest.raises(BadLake, match="Another job has removed files of the lake that this replay was reading"):
+        replay(spark, lake, request, progress=vacuumed)
+    assert replay(spark, lake, request).messages == 10
+    assert queue.count() == 20
 
 
 def test_invalid_replays_are_refused(

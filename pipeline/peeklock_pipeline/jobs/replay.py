@@ -18,11 +18,12 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.message_json import new_messages
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.ranges import task_refusals
-from peeklock_pipeline.refusals import BadOption, InDoubt
+from peeklock_pipeline.refusals import BadLake, BadOption, InDoubt
 from peeklock_pipeline.replay_log import Portion, ReplayLog, ReplayState
 from peeklock_pipeline.replay_request import InDoubtAction, ReplayRequest
 from peeklock_pipeline.sending import Destination, RateLimiter, Sender, SendResult
-from peeklock_pipeline.transforms.replay import grains, matching, outgoing
+from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
+from peeklock_pipeline.transforms.replay import grains, matching, narrowed, outgoing
 
 TASK_RATE = 100.0
 """Messages per second for which a further task is used."""
@@ -31,6 +32,10 @@ SHARE_OF_WINDOW = 0.25
 """The share of the queue's window that a portion may take, if one task sends all of it because it is one group."""
 
 SAMPLE = 5
+SAMPLE_COLUMNS = ("sequence_number", "queue", "outcome", "settled_at", "message_id")
+
+LAST_NUMBER = (1 << 63) - 1
+"""No sequence number is greater."""
 
 COUNTS_SCHEMA = "messages bigint, duplicates bigint"
 COUNTS_ARROW_SCHEMA = pa.schema([("messages", pa.int64()), ("duplicates", pa.int64())])
@@ -86,12 +91,13 @@ class ReplayResult:
 def plan(spark: SparkSession, lake: Lake, replay_request: ReplayRequest) -> ReplayPlan:
     """Return what would be sent, and change nothing. Refuses with `BadLake`, `BadExpression` and `BadOption`."""
     state = _load_state(spark, lake, ReplayLog(lake, replay_request.name), replay_request)
-    messages = matching(lake.read(spark), replay_request.where, state.last_batch)
+    selection = _Selection(spark, lake, replay_request.where, state.last_batch)
+    messages = selection.between(0, LAST_NUMBER, narrowed(replay_request.where, "body", *SAMPLE_COLUMNS))
     is_done = fn.col("sequence_number") <= state.done_up_to
     counts = messages.agg(
         fn.count("*").alias("messages"), fn.sum(fn.length("body")).alias("bytes"), fn.count_if(is_done).alias("done")
     ).collect()[0]
-    sample = messages.where(~is_done).select("sequence_number", "queue", "outcome", "settled_at", "message_id")
+    sample = messages.where(~is_done).select(*SAMPLE_COLUMNS)
     return ReplayPlan(
         replay=replay_request.name,
         last_batch=state.last_batch,
@@ -122,7 +128,7 @@ def replay(
     replay_log = ReplayLog(lake, replay_request.name)
     state = _load_state(spark, lake, replay_log, replay_request)
     run = _Run(
-        matching(lake.read(spark), replay_request.where, state.last_batch), replay_request, replay_log, window, clock
+        _Selection(spark, lake, replay_request.where, state.last_batch), replay_request, replay_log, window, clock
     )
     if replay_log.is_empty:
         replay_log.plan(state)
@@ -160,20 +166,56 @@ def _load_state(spark: SparkSession, lake: Lake, replay_log: ReplayLog, replay_r
     return state
 
 
+class _Selection:
+    """The messages of a replay, at the version of the lake that this run found.
+
+    Refuses with `BadExpression`.
+    """
+
+    def __init__(self, spark: SparkSession, lake: Lake, where: str, last_batch: int) -> None:
+        self.spark = spark
+        self._lake = lake
+        self._table = lake.archive_table()
+        self._where = where
+        self._last_batch = last_batch
+        matching(lake.read_files(spark, []), where, last_batch)
+
+    def between(self, first: int, last: int, spec: TableSpec = ARCHIVE) -> DataFrame:
+        """Return the messages between these sequence numbers, inclusive, from the files that may have one.
+
+        Refuses with `BadLake`.
+        """
+        within = {"sequence_number": (first, last), "export_batch": (0, self._last_batch)}
+        try:
+            archive = self._lake.read_version(self.spark, self._table, spec, within)
+        except BadLake:
+            if self._lake.archive_table().version() == self._table.version():
+                raise
+            raise BadLake(
+                "Another job has removed files of the lake that this replay was reading; run it again to continue."
+            ) from None
+        return matching(archive, self._where, self._last_batch).where(fn.col("sequence_number").between(first, last))
+
+    def count(self, first: int, last: int) -> list[Portion]:
+        """Count the messages between these sequence numbers, in ranges. Reads no other columns than the filter's."""
+        found = grains(self.between(first, last, narrowed(self._where)))
+        return [Portion(row["first"], row["last"], row["messages"]) for row in found.collect()]
+
+
 class _Run:
     """One run of a replay."""
 
     def __init__(
-        self, messages: DataFrame, replay_request: ReplayRequest, replay_log: ReplayLog, window: float, clock: Clock
+        self, selection: _Selection, replay_request: ReplayRequest, replay_log: ReplayLog, window: float, clock: Clock
     ) -> None:
-        self._messages = messages
+        self._selection = selection
         self._request = replay_request
         self._destination = replay_request.destination.limited_to_window(window)
         self._log = replay_log
         self._window = window
         self._clock = clock
         self._rate_limiter = RateLimiter(replay_request.rate)
-        cores = messages.sparkSession.sparkContext.defaultParallelism
+        cores = selection.spark.sparkContext.defaultParallelism
         self._tasks = max(1, min(cores, int(replay_request.rate / TASK_RATE)))
         self._max_messages = min(
             replay_request.portion_messages, int(replay_request.rate / self._tasks * window * SHARE_OF_WINDOW)
@@ -181,14 +223,14 @@ class _Run:
 
     def portions(self, done_to: int) -> list[Portion]:
         """Return what is still to be sent, in order. Some portions may be too large."""
-        return self._cut(self._messages.where(fn.col("sequence_number") > done_to))
+        return self._cut(done_to + 1, LAST_NUMBER)
 
     def pieces(self, portion: Portion) -> Iterator[Portion]:
         """Yield a portion in pieces that are not too large."""
         if portion.messages <= self._max_messages or portion.first == portion.last:
             yield portion
         else:
-            for part in self._cut(self._within(portion)):
+            for part in self._cut(portion.first, portion.last):
                 yield from self.pieces(part)
 
     def begun(self, portion: Portion) -> Portion:
@@ -216,7 +258,7 @@ class _Run:
 
     def send(self, portion: Portion) -> SendResult:
         """Send a portion, and record that it is sent."""
-        messages = outgoing(self._within(portion), self._request.name)
+        messages = outgoing(self._selection.between(portion.first, portion.last), self._request.name)
         # One task sends all messages of a group, in their order.
         groups = messages.repartition(self._tasks, fn.coalesce("group_id", fn.col("sequence_number").cast("string")))
         ordered = groups.sortWithinPartitions("sequence_number").drop("sequence_number")
@@ -227,12 +269,8 @@ class _Run:
         self._log.end(portion, sent)
         return sent
 
-    def _cut(self, messages: DataFrame) -> list[Portion]:
-        found = [Portion(row["first"], row["last"], row["messages"]) for row in grains(messages).collect()]
-        return merge_grains(found, self._max_messages)
-
-    def _within(self, portion: Portion) -> DataFrame:
-        return self._messages.where(fn.col("sequence_number").between(portion.first, portion.last))
+    def _cut(self, first: int, last: int) -> list[Portion]:
+        return merge_grains(self._selection.count(first, last), self._max_messages)
 
 
 def merge_grains(grains: Sequence[Portion], max_messages: int) -> list[Portion]:

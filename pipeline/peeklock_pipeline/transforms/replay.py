@@ -1,15 +1,29 @@
 """Selects the messages of a replay, counts them in pieces, and turns them into new messages."""
 
+from dataclasses import replace
+
+import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from peeklock_pipeline.refusals import BadExpression
+from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
 
 HEADERS = ("content_type", "correlation_id", "subject", "reply_to", "to")
 
 GRAINS = 4096
 """Ranges of sequence numbers that are counted, independent of the number of messages."""
+
+
+def narrowed(where: str, *more: str) -> TableSpec:
+    """Return the archive with only the columns that an expression names, those that select a portion, and `more`.
+
+    A name that the expression has as a text keeps its column as well, and `*` keeps all.
+    """
+    words, wanted = where.lower(), {"sequence_number", "export_batch", *more}
+    fields = [field for field in ARCHIVE.schema if "*" in words or field.name in wanted or field.name in words]
+    return replace(ARCHIVE, schema=pa.schema(fields))
 
 
 def matching(archive: DataFrame, where: str, last_batch: int) -> DataFrame:
