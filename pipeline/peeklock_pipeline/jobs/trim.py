@@ -1,26 +1,33 @@
 """trim: has a server remove sealed batches, once the lake is proven to hold every message of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import httpx
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from peeklock_pipeline.database import Batch
-from peeklock_pipeline.jobs.findings import NO_CONTENTS, batch_contents
+from peeklock_pipeline.files import Value
+from peeklock_pipeline.jobs.findings import NO_CONTENTS, BatchContents, batch_contents
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.plurals import batches, messages
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.ranges import task_refusals
 from peeklock_pipeline.refusals import BadLake, ServerUnavailable
 from peeklock_pipeline.sending import http_client, problem_text
+from peeklock_pipeline.table_specs import ARCHIVE
 from peeklock_pipeline.tables import ExportPosition, export_position_of
 from peeklock_pipeline.transforms import audit as ask
 
 REQUEST_BATCHES = 100
 PAGE_BATCHES = 1000
+PORTION_BATCHES = 10_000
+"""Batches of which the driver holds the digests at a time."""
+
 ANSWER_SECONDS = 120.0
 """Longer than the longest time in which the server processes one request."""
 
@@ -77,16 +84,15 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def batches(self) -> Iterator[Batch]:
-        """Yield every batch that the server knows."""
-        cursor: str | None = None
+    def batches(self, after: int = 0) -> Iterator[Batch]:
+        """Yield the batches that the server knows, with greater numbers, in order, page by page."""
+        query: dict[str, Any] = {"limit": PAGE_BATCHES, "after": after}
         while True:
-            page = self._call(
-                "GET", "/v1/archive/batches", {"limit": PAGE_BATCHES} | ({"cursor": cursor} if cursor else {})
-            )
+            page = self._call("GET", "/v1/archive/batches", query)
             yield from (_batch(item) for item in page["items"])
             if (cursor := page["next_cursor"]) is None:
                 return
+            query["cursor"] = cursor
 
     def trim(self, copies: Sequence[Batch]) -> Mapping[int, str]:
         """Return the results for those of these batches that the server processed."""
@@ -105,36 +111,80 @@ class Server:
 
 
 def trim(
-    spark: SparkSession, server: Server, lake: Lake, older_than: timedelta, progress: Progress = no_progress
+    spark: SparkSession,
+    server: Server,
+    lake: Lake,
+    older_than: timedelta,
+    progress: Progress = no_progress,
+    portion_batches: int = PORTION_BATCHES,
 ) -> TrimResult:
     """Have the server remove batches older than `older_than` for which the lake holds the messages that were sealed.
 
-    The job may crash anywhere and be repeated. Refuses with `ServerUnavailable` and `BadLake`.
+    The job may crash anywhere and be repeated. It reads the files of the lake that have messages of these batches, for
+    `portion_batches` at a time. Refuses with `ServerUnavailable` and `BadLake`.
     """
     table = lake.archive_table()
     mark = export_position_of(table)
-    known = list(server.batches())
-    if mark not in [ExportPosition(batch.number, batch.sealed_at) for batch in known]:
+    last = next(server.batches(mark.number - 1), None) if mark.number else None
+    if last is None or mark != ExportPosition(last.number, last.sealed_at):
         raise BadLake(f"This lake holds another archive than this server's, which has no batch {mark.number} like it.")
     until = int((datetime.now(UTC) - older_than).timestamp() * 1_000_000)
-    wanted = [
-        batch
-        for batch in known
-        if batch.removed_at is None and batch.number <= mark.number and batch.sealed_at <= until
-    ]
-    with task_refusals():
-        archive = lake.read_version(spark, table)
-        found = ask.batches(ask.archived_rows(archive), ask.archived_events(archive)).collect()
-        gone = {row.export_batch for row in lake.removed(spark, table).select("export_batch").distinct().collect()}
-    here = {row.number: batch_contents(row) for row in found if not row.changed}
-    results = {batch.number: REMOVED if batch.number in gone else DIFFERS for batch in wanted}
-    proven = [
-        batch for batch in wanted if batch.number not in gone and here.get(batch.number, NO_CONTENTS).proves(batch)
-    ]
-    for start in range(0, len(proven), REQUEST_BATCHES):
-        progress(start, len(proven))
-        results |= _trimmed(server, proven[start : start + REQUEST_BATCHES])
-    return TrimResult([TrimmedBatch(batch.number, batch.rows, results[batch.number]) for batch in wanted])
+    removed, results = lake.removed(spark, table), list[TrimmedBatch]()
+    for wanted in _portions(_wanted(server, mark.number, until), portion_batches):
+        progress(len(results), len(results) + len(wanted))
+        copies = _Copies.of(lake.read_version(spark, table, ARCHIVE, _within(wanted)), removed, wanted)
+        found = copies.judged(wanted)
+        proven = [batch for batch in wanted if batch.number not in found]
+        for start in range(0, len(proven), REQUEST_BATCHES):
+            found |= _trimmed(server, proven[start : start + REQUEST_BATCHES])
+        results += [TrimmedBatch(batch.number, batch.rows, found[batch.number]) for batch in wanted]
+    progress(len(results), len(results))
+    return TrimResult(results)
+
+
+def _wanted(server: Server, last: int, until: int) -> Iterator[Batch]:
+    """Yield the batches up to `last` that the server still has, sealed until a moment."""
+    for batch in server.batches():
+        if batch.number > last:
+            return
+        if batch.removed_at is None and batch.sealed_at <= until:
+            yield batch
+
+
+def _portions(batches: Iterator[Batch], most: int) -> Iterator[list[Batch]]:
+    while portion := list(islice(batches, most)):
+        yield portion
+
+
+def _within(portion: Sequence[Batch]) -> dict[str, tuple[Value, Value]]:
+    """Return bounds of the files that may have messages of these batches."""
+    return {"export_batch": (portion[0].number, portion[-1].number)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """The lake's contents of some batches, except those with changed messages, and the batches of which its retention
+    removed messages."""
+
+    contents: Mapping[int, BatchContents]
+    removed: Collection[int]
+
+    @classmethod
+    def of(cls, archive: DataFrame, removed: DataFrame, portion: Sequence[Batch]) -> "_Copies":
+        """Read the contents of these batches."""
+        low, high = portion[0].number, portion[-1].number
+        with task_refusals():
+            rows = archive.where(F.col("export_batch").between(low, high))
+            found = ask.batches(ask.archived_rows(rows), ask.archived_events(rows)).collect()
+            gone = removed.where(F.col("export_batch").between(low, high)).select("export_batch").distinct().collect()
+        contents = {row.number: batch_contents(row) for row in found if not row.changed}
+        return cls(contents, {row.export_batch for row in gone})
+
+    def judged(self, portion: Sequence[Batch]) -> dict[int, str]:
+        """Return the results of those batches that are not proven to be in the lake."""
+        unproven = (batch for batch in portion if not self.contents.get(batch.number, NO_CONTENTS).proves(batch))
+        differing = dict.fromkeys((batch.number for batch in unproven), DIFFERS)
+        return differing | {batch.number: REMOVED for batch in portion if batch.number in self.removed}
 
 
 def _trimmed(server: Server, copies: Sequence[Batch]) -> Mapping[int, str]:

@@ -1,0 +1,77 @@
+"""A trim reads only the files and batches that it wants to remove, in portions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.jobs.trim import Server, TrimmedBatch, trim
+from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.refusals import BadLake
+from pyspark.sql import SparkSession
+
+from tests.faults.database_access import execute
+from tests.peeklock_process import PeeklockProcess
+from tests.pipeline.archive import DAY, NOON, Archive, archived
+from tests.pipeline.counting_lake import CountingLake
+
+HOUR = DAY // 24
+
+
+@pytest.fixture
+def server(small_archive: Archive, tmp_path: Path) -> Iterator[Server]:
+    """A server of this archive."""
+    running = PeeklockProcess(tmp_path, database_url=small_archive.url)
+    with Server(running.url, None) as found:
+        yield found
+    running.end()
+
+
+def exported(spark: SparkSession, archive: Archive, lake: Lake, batches: int) -> int:
+    """Export old batches of two messages, each into a file of its own; returns when the first was sealed."""
+    then = int(time.time() * 1_000_000) - 2 * DAY
+    for number in range(1, batches + 1):
+        sealed_at = then + (number - 1) * 8 * HOUR
+        rows = [archived(number * 10 + n, settled_at=sealed_at, remove_at=sealed_at + 30 * DAY) for n in range(2)]
+        archive.seal(number, rows, sealed_at)
+        export(spark, Database.from_url(archive.url), lake)
+    return then
+
+
+def test_a_trim_reads_the_files_of_old_batches_portion_by_portion(
+    spark: SparkSession, small_archive: Archive, lake: Lake, server: Server
+) -> None:
+    exported(spark, small_archive, lake, 5)
+    counting = CountingLake(lake)
+
+    done = trim(spark, server, counting, timedelta(days=1), portion_batches=2)
+    assert counting.files_read() == [2, 2]  # the fifth batch is young
+    assert done.batches == [TrimmedBatch(number, 2, "trimmed") for number in range(1, 5)]
+
+    counting.reads.clear()
+    assert trim(spark, server, counting, timedelta(hours=1), portion_batches=2).batches == [
+        TrimmedBatch(5, 2, "trimmed")
+    ]
+    assert counting.files_read() == [1]
+    assert small_archive.numbers() == set()
+
+
+def test_the_batches_of_a_server_are_listed_from_a_number(
+    spark: SparkSession, small_archive: Archive, lake: Lake, server: Server
+) -> None:
+    small_archive.seal_all({number: [archived(number)] for number in range(1, 1203)}, NOON)
+    assert [batch.number for batch in server.batches(100)] == list(range(101, 1203))
+
+
+def test_a_lake_of_another_archive_is_refused(
+    spark: SparkSession, small_archive: Archive, lake: Lake, server: Server
+) -> None:
+    exported(spark, small_archive, lake, 2)
+    execute(small_archive.url, "UPDATE export_batch SET sealed_at = sealed_at + 1 WHERE number = 2")
+    with pytest.raises(BadLake, match="which has no batch 2 like it"):
+        trim(spark, server, lake, timedelta(hours=1))
