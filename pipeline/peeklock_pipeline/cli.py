@@ -238,21 +238,26 @@ def audit(
         Path | None,
         typer.Option(help="A file of the ids that were sent: each line a JSON string, or an object with message_id."),
     ] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Read all messages again, also those that an earlier audit has.")
+    ] = False,
     storage_option: StorageOptions = None,
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
     """Prove that no message is lost or duplicated. Faults are named, and the exit status is then 1."""
     from peeklock_pipeline.database import Database
+    from peeklock_pipeline.jobs.audit import AuditOptions
     from peeklock_pipeline.jobs.audit import audit as run
     from peeklock_pipeline.jobs.export import sealed_batches_after
     from peeklock_pipeline.session import open_session
     from peeklock_pipeline.tables import export_position_of
 
     source, target = Database.from_url(database_url), open_lake(lake, storage_option)
-    sealed_batches_after(source, export_position_of(target.archive_table()))
+    mark = export_position_of(target.archive_table())
+    sealed_batches_after(source, mark, mark.number - 1)
     with progress("auditing") as report_progress:
-        done = run(open_session(master), source, target, expect, report_progress)
+        done = run(open_session(master), source, target, expect, report_progress, AuditOptions(from_scratch))
     measure(findings=len(done.findings) + done.unnamed)
     print_result(done, as_json, done.sentences())
     if done.findings:

@@ -116,9 +116,12 @@ class Database:
         port = f":{place.port}" if place.port else ""
         return self.url if self.engine is Engine.SQLITE else f"{place.hostname}{port}{place.path}"
 
-    def batches(self, after: int = 0) -> list[Batch]:
-        """Return the sealed batches with greater numbers, in order. Refuses with `DatabaseUnavailable`."""
-        found = pa.concat_tables(self._query(BATCHES, f"FROM export_batch WHERE number > {int(after)} ORDER BY number"))
+    def batches(self, after: int = 0, most: int | None = None) -> list[Batch]:
+        """Return the sealed batches with greater numbers, in order, at most that many. Refuses with
+        `DatabaseUnavailable`."""
+        limit = "" if most is None else f" LIMIT {int(most)}"
+        later = f"FROM export_batch WHERE number > {int(after)} ORDER BY number{limit}"
+        found = pa.concat_tables(self._query(BATCHES, later))
         return [Batch(*row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
 
     def shortest_retention(self, first: int) -> int | None:
@@ -148,9 +151,8 @@ class Database:
                 yield with_histories(messages, events)
 
     def events(self, first: int, last: int) -> Iterator[pa.Table]:
-        """Yield the events of sealed messages between these sequence numbers, inclusive, in tables that fit into
-        memory."""
-        return self._events(f"s.sequence_number BETWEEN {int(first)} AND {int(last)}")
+        """Yield the events of the messages of these sealed batches, inclusive, in tables that fit into memory."""
+        return self._events(f"b.number BETWEEN {int(first)} AND {int(last)}")
 
     def _events(self, condition: str) -> Iterator[pa.Table]:
         chosen = f"FROM (SELECT {EVENT_VALUES} FROM {SEALED_EVENT} {condition}) AS chosen"
@@ -189,10 +191,10 @@ class Database:
         )
         return (to_lake_table(chunk, MESSAGES) for chunk in self._query(wanted, f"FROM ({held}) AS held"))
 
-    def rows(self, first: int, last: int) -> Iterator[pa.Table]:
+    def rows(self, first: int, last: int, after: int = 0) -> Iterator[pa.Table]:
         """Yield every message between these sequence numbers, inclusive, in queues and in the archive, without bodies.
 
-        A message that moves from a queue into the archive occurs once, because one statement reads both.
+        Leaves out messages of sealed batches up to `after`. A message that moves from a queue into the archive occurs once, because one statement reads both.
         """
         between = f"sequence_number BETWEEN {int(first)} AND {int(last)}"
         standing = f"CASE WHEN m.state = {CODES['state'].index('dead_lettered')} THEN 'dead_lettered' ELSE 'live' END"
@@ -208,8 +210,9 @@ class Database:
         queues = ", ".join(
             f"{given.get(name, name) if name in AUDITED_QUEUE_COLUMNS else 'NULL'} AS {name}" for name in columns
         )
+        later = f" AND COALESCE({BATCH_NUMBER}, {int(after)} + 1) > {int(after)}" if after else ""
         both = (
-            f"SELECT {archive} FROM archive a LEFT JOIN {SEAL} WHERE a.{between} "
+            f"SELECT {archive} FROM archive a LEFT JOIN {SEAL} WHERE a.{between}{later} "
             f"UNION ALL SELECT {queues} FROM message m JOIN queue q ON q.id = m.queue_id WHERE {between}"
         )
         answer = self._query(columns, f"FROM ({both}) AS stored_rows")

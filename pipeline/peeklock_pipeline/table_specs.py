@@ -155,6 +155,7 @@ LOCATED_ROWS = TableSpec(
             *(field for field in LIFECYCLE_FIELDS if field.name in ("message_id", "enqueued_at")),
             *LOCATION_FIELDS,
             pa.field("export_batch", pa.int64()),
+            pa.field("date", pa.date32()),
             pa.field("is_covered", pa.bool_(), nullable=False),
             pa.field("is_as_accepted", pa.bool_()),
             pa.field("row_digest", pa.string()),
@@ -185,6 +186,22 @@ REMOVED = TableSpec(
 
 `covered` of them, all accepted on one day, had a digest of their content.
 """
+
+AUDITED = TableSpec(
+    "audited",
+    pa.schema(
+        [
+            pa.field("queue", pa.string(), nullable=False),
+            pa.field("date", pa.date32(), nullable=False),
+            pa.field("settled_on", pa.date32(), nullable=False),
+            pa.field("outcome", pa.string(), nullable=False),
+            pa.field("messages", pa.int64(), nullable=False),
+            pa.field("covered", pa.int64(), nullable=False),
+        ]
+    ),
+)
+"""What audits have found in the lake: messages that a queue accepted on a day (`date`), and that ended on another with
+an outcome. `covered` of them have a digest of their content."""
 
 OPENING = TableSpec(
     "opening",

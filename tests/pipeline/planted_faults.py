@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
-from peeklock_pipeline.jobs.audit import AuditResult, audit
+from peeklock_pipeline.jobs.audit import FROM_SCRATCH, AuditOptions, AuditResult, audit
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.lake import Lake
@@ -154,9 +154,9 @@ class AuditedSystem:
         shutil.copytree(str(self.lake.root), place / "lake")
         return AuditedSystem(Archive(f"sqlite:///{file}"), Lake(place / "lake"), self.log)
 
-    def run_audit(self, spark: SparkSession, log: Path | None) -> AuditResult:
+    def run_audit(self, spark: SparkSession, log: Path | None, options: AuditOptions = FROM_SCRATCH) -> AuditResult:
         """What an audit finds here."""
-        return audit(spark, Database.from_url(self.archive.url), self.lake, log)
+        return audit(spark, Database.from_url(self.archive.url), self.lake, log, options=options)
 
     def damage_lake(self, change: Callable[[list[Row]], list[Row]]) -> None:
         """Put other rows into the lake, as no job does it."""

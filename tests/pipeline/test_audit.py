@@ -16,7 +16,7 @@ from deltalake import Transaction
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY, FirstBatch
-from peeklock_pipeline.jobs.audit import audit
+from peeklock_pipeline.jobs.audit import FROM_SCRATCH, audit
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.jobs.retention import retention
@@ -120,7 +120,7 @@ def test_a_batch_that_the_database_forgot_is_still_known_to_lack_a_message(
     small_archive.remove(1, "trimmed")
     assert audit(spark, database, lake).findings == []
     rewrite(lake, lambda row: row["sequence_number"] != 7)
-    assert audit(spark, database, lake).findings == [
+    assert audit(spark, database, lake, options=FROM_SCRATCH).findings == [
         Finding("has 19 messages in the lake, but was sealed with 20", 1),
         Finding("23 accepted, 1 missing", queue="orders", day=date(2026, 9, 21)),
     ]

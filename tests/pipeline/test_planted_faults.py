@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from peeklock_pipeline.jobs.audit import AuditResult
+from peeklock_pipeline.jobs.audit import FROM_SCRATCH, WHAT_IS_NEW, AuditOptions, AuditResult
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.lake import Lake
 from pyspark.sql import SparkSession
@@ -114,7 +114,7 @@ DATABASE_PLANTS = [*SEALED_PLANTS, *LATE_PLANTS, *UNSEALED_PLANTS, *LIVE_PLANTS]
 
 @pytest.fixture(scope="module")
 def intact_system(spark: SparkSession, sqlite_url: str, tmp_path_factory: pytest.TempPathFactory) -> AuditedSystem:
-    """A database and its lake as they should be, with rows for every fault."""
+    """A database and its lake as they should be, with rows for every fault. The first batch is audited already."""
     place = tmp_path_factory.mktemp("planted")
     archive, lake, log = Archive.empty(sqlite_url), Lake(place / "lake"), place / "sent.jsonl"
     most = 2 * max(len(IN_LAKE), len(SEALED_AT_KEY))
@@ -122,6 +122,9 @@ def intact_system(spark: SparkSession, sqlite_url: str, tmp_path_factory: pytest
         number: [full_row(number * 1000 + n) for n in range(2 if number in SMALL else most)]
         for number in (NUMBERS["first"], *SMALL, NUMBERS["middle"], NUMBERS["last"])
     }
+    archive.seal_all_with_events({NUMBERS["first"]: batches.pop(NUMBERS["first"])})
+    exported(spark, archive, lake)
+    assert AuditedSystem(archive, lake, log).run_audit(spark, None).notes.recorded
     archive.seal_all_with_events(batches)
     exported(spark, archive, lake)
     archive.remove(SMALL, "trimmed")
@@ -141,7 +144,7 @@ def intact_system(spark: SparkSession, sqlite_url: str, tmp_path_factory: pytest
     return AuditedSystem(archive, lake, log)
 
 
-RunScene = Callable[[str, bool], AuditResult]
+RunScene = Callable[..., AuditResult]
 
 
 @pytest.fixture(scope="module")
@@ -166,11 +169,11 @@ def run_scene(
         return system
 
     @cache
-    def audited(name: str, with_log: bool) -> Future[AuditResult]:
-        return thread.submit(scene(name).run_audit, spark, intact_system.log if with_log else None)
+    def audited(name: str, with_log: bool, options: AuditOptions) -> Future[AuditResult]:
+        return thread.submit(scene(name).run_audit, spark, intact_system.log if with_log else None, options)
 
     with ThreadPoolExecutor(1) as thread:
-        yield lambda name, with_log: audited(name, with_log).result()
+        yield lambda name, with_log, options=FROM_SCRATCH: audited(name, with_log, options).result()
 
 
 SCENES = {
@@ -200,6 +203,22 @@ def test_where_nothing_is_planted_nothing_is_found(run_scene: RunScene, with_log
 def test_a_planted_fault_is_named(run_scene: RunScene, scene: str, plant: PlantedFault, with_log: bool) -> None:
     done = run_scene(scene, with_log)
     assert done.unnamed == 0
+    assert plant.is_named(done.findings)
+
+
+def is_new(scene: str, plant: PlantedFault) -> bool:
+    """Whether a fault is not in the first batch, which is audited already."""
+    return "first" not in plant.place and plant.batch != NUMBERS["first"]
+
+
+@pytest.mark.parametrize(
+    ("scene", "plant"), [case for case in PLANTED if case.values[0] != "whole" and is_new(*case.values)]
+)
+def test_a_planted_fault_in_what_is_new_is_named_by_a_later_audit(
+    run_scene: RunScene, scene: str, plant: PlantedFault
+) -> None:
+    done = run_scene(scene, False, WHAT_IS_NEW)
+    assert (done.unnamed, done.notes.audited, done.notes.recorded) == (0, NUMBERS["first"], False)
     assert plant.is_named(done.findings)
 
 

@@ -1,38 +1,36 @@
 """audit: proves that no message is lost or duplicated, or names the messages that are.
 
 It compares the lake with the batches that the database has sealed, message by message while the database still has
-them. It compares all known messages with the senders' log.
+them. It reads the batches that no earlier audit has found sound, or all of them, and counts all. It compares all known
+messages with the senders' log.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.database import Batch, Database
-from peeklock_pipeline.files import DataFile, files_of, missing_files
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.first_batch import FirstBatch, first_batch_of
+from peeklock_pipeline.jobs.archive_rows import ArchiveRows
+from peeklock_pipeline.jobs.audited import Audited
+from peeklock_pipeline.jobs.batch_comparison import NOT_COPIED
+from peeklock_pipeline.jobs.batch_portions import HIGHEST, LOWEST, KnownBatches
+from peeklock_pipeline.jobs.batch_work import BatchWork
 from peeklock_pipeline.jobs.export import sealed_batches_after
-from peeklock_pipeline.jobs.findings import (
-    BatchComparison,
-    BatchContents,
-    Finding,
-    LimitedFindings,
-    batch_contents,
-    batch_findings,
-    limit_findings,
-    limit_rows,
-)
+from peeklock_pipeline.jobs.findings import Finding, LimitedFindings, limit_findings, limit_rows
 from peeklock_pipeline.jobs.ledger_lines import LedgerInputs, LedgerLine, ledger_lines, unbalanced_findings
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.progress import Progress, no_progress
-from peeklock_pipeline.ranges import Range, even_ranges, rows_of, task_refusals
+from peeklock_pipeline.ranges import even_ranges, rows_of, task_refusals
 from peeklock_pipeline.refusals import BadOption
-from peeklock_pipeline.table_specs import ARCHIVE, EVENTS, STORED_ROWS
+from peeklock_pipeline.table_specs import ARCHIVE, AUDITED, STORED_ROWS
 from peeklock_pipeline.tables import export_position_of
 from peeklock_pipeline.transforms import audit as ask
 
@@ -44,25 +42,49 @@ STEPS = 4
 
 
 @dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """How much an audit reads: all messages, or those that no earlier audit has found sound.
+
+    The driver holds the digests of `portion_batches` batches at a time.
+    """
+
+    from_scratch: bool = False
+    portion_batches: int = 10_000
+
+
+WHAT_IS_NEW, FROM_SCRATCH = AuditOptions(), AuditOptions(from_scratch=True)
+
+
+@dataclass(frozen=True, slots=True)
 class AuditNotes:
-    """What the lake records about itself: its first batch, and whether it was compared with the server's counts."""
+    """What the lake records about itself: its first batch, and whether it was compared with the server's counts.
+
+    Batches up to `audited` were found sound by an earlier audit, and not read again. `recorded` tells whether the next
+    audit begins after the batches of this one.
+    """
 
     begun: FirstBatch
     counted: bool
+    audited: int
+    recorded: bool
 
     def sentences(self) -> list[str]:
-        """Name what the audit could not compare."""
-        begun = f"The lake does not record its first batch: batches below {self.begun.number} are not compared."
-        counted = (
+        """Name what the audit could not compare, and what it did not read again."""
+        notes = {
+            f"The lake does not record its first batch: batches below {self.begun.number} are not compared.": (
+                not self.begun.noted
+            ),
             "The lake has no table `opening` yet: its messages are not compared with the server's counts. "
-            "The next export writes it."
-        )
-        return [*([] if self.begun.noted else [begun]), *([] if self.counted else [counted])]
+            "The next export writes it.": not self.counted,
+            f"Batches up to {self.audited} were found sound earlier, and are counted but not read again; "
+            "--from-scratch reads them.": self.audited > 0,
+        }
+        return [note for note, applies in notes.items() if applies]
 
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What was compared, and the findings; `unnamed` more findings are not listed."""
+    """What was compared, and the findings; `unnamed` more findings are not listed. `batches` are those read."""
 
     ledger: list[LedgerLine]
     batches: int
@@ -81,6 +103,8 @@ class AuditResult:
         parts = [(name, sum(getattr(line, name) for line in self.ledger)) for name in ask.STANDINGS]
         counted = " + ".join(f"{count} {name.replace('_', '-')}" for name, count in parts)
         more = [f"{self.unnamed} more findings are not listed."] if self.unnamed else []
+        if not self.findings and not self.notes.recorded:
+            more.append("This result could not be recorded in the lake: the next audit reads the same batches again.")
         found = f"{len(self.findings) + self.unnamed} findings" if self.findings else "No message is lost or duplicated"
         sums = f"{self.messages} accepted = {counted}"
         for name, sign, words in (("surplus", "-", "counted twice"), ("missing", "+", "missing")):
@@ -90,54 +114,105 @@ class AuditResult:
 
 
 def audit(
-    spark: SparkSession, database: Database, lake: Lake, expect: Path | None = None, progress: Progress = no_progress
+    spark: SparkSession,
+    database: Database,
+    lake: Lake,
+    expect: Path | None = None,
+    progress: Progress = no_progress,
+    options: AuditOptions = WHAT_IS_NEW,
 ) -> AuditResult:
     """Compare the lake, the database and the senders' log.
 
-    Each line of the log is a JSON string, or an object with `message_id`. Refuses with `DatabaseUnavailable`,
-    `BadLake` and `BadOption`. Changes nothing.
+    Each line of the log is a JSON string, or an object with `message_id`. Exported batches that no audit has found
+    sound are read, or all of them if `options` demand it; counts are of all. Records which batches it has found sound,
+    and changes nothing else. Refuses with `DatabaseUnavailable`, `BadLake` and `BadOption`.
     """
-    table = lake.archive_table()
+    record, table = lake.table(AUDITED), lake.archive_table()
     mark, begun = export_position_of(table), first_batch_of(table, lake.directory(ARCHIVE))
-    known = sealed_batches_after(database, mark)
-    files = files_of(table)
-    gone = missing_files(files, lake.directory(ARCHIVE))
-    archive = lake.read_files(spark, [file for file in files if file not in gone])
+    sealed_batches_after(database, mark, mark.number - 1)
     with task_refusals():
         expected = None if expect is None else _expected(spark, expect).cache()
+        audited = Audited.of(spark, lake, record, table, from_scratch=options.from_scratch)
+        known = KnownBatches.of(database, audited.last_batch, options.portion_batches)
+        archive = ArchiveRows.of(spark, lake, table)
         books = _ledger_inputs(spark, database, lake, table)
-        placed = ask.archived_rows(archive).unionByName(ask.with_digests(_stored(spark, database))).cache()
-        standings = ask.unique_messages(placed, mark.number)
-        repeated = ask.duplicates(standings).cache()
+        read = _Messages.of(database, archive, audited, mark.number)
         progress(0, STEPS)
-        lines = ledger_lines(ask.ledger(standings, repeated), books)
+        lines = ledger_lines(ask.with_earlier(ask.ledger(read.standings, read.repeated), audited.left), books)
         progress(1, STEPS)
-        found = [
-            limit_findings([_missing_file_finding(file) for file in gone]),
-            limit_rows(ask.message_locations(repeated), _duplicate_finding),
-        ]
-        found.append(limit_rows(ask.changed_contents(placed), _changed_finding))
+        in_lake = _findings_in_lake(audited, archive, read)
+        changed = limit_rows(ask.changed_contents(read.placed), _changed_finding)
         progress(2, STEPS)
-        notes = (_removed_counts(spark, lake, table), lake.missed())
-        contents = _batch_contents(placed, ask.archived_events(archive).unionByName(_stored_events(spark, database)))
-        # Listed after its rows and events were read, which finds the batches that were removed meanwhile.
-        comparison = BatchComparison(known, _listed(database), begun.number, mark.number, contents, *notes)
-        found.append(batch_findings(comparison, placed, lambda numbers: _pairs(spark, database, archive, numbers)))
-        found.append(limit_findings([*unbalanced_findings(lines, comparison.unexported())]))
+        work = BatchWork(spark, database, archive, read.placed, lake.removed(spark, table), lake.missed())
+        compared = work.compared(known, begun.number, mark.number, options.portion_batches)
+        counts = limit_findings([*unbalanced_findings(lines, compared.unexported)])
         progress(3, STEPS)
-        if expected is not None:
-            found.append(limit_rows(ask.missing(expected, placed, "message_id"), _unknown_finding))
-        sent = 0 if expected is None else expected.count()
+        unknown, sent = _unknown(expected, read, archive, audited.last_batch)
+        is_sound = not any(named for named, _ in in_lake) and not is_wrong([changed, compared.found], mark.number)
+        recorded = is_sound and audited.add(read.placed)
         progress(STEPS, STEPS)
-    for cached in (repeated, placed, *([] if expected is None else [expected])):
+    for cached in (read.repeated, read.placed, audited.left, *([] if expected is None else [expected])):
         cached.unpersist()
-    return AuditResult(
-        lines, comparison.compared(), sent, *_collect(found), AuditNotes(begun, books.opening is not None)
-    )
+    notes = AuditNotes(begun, books.opening is not None, audited.last_batch, recorded)
+    found = [*in_lake, changed, compared.found, counts, unknown]
+    return AuditResult(lines, compared.batches, sent, *_collect(found), notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Messages:
+    """The messages that an audit reads (`LOCATED_ROWS`): `standings` without copies, `repeated` those that occur again."""
+
+    placed: DataFrame
+    standings: DataFrame
+    repeated: DataFrame
+
+    @classmethod
+    def of(cls, database: Database, archive: ArchiveRows, audited: Audited, exported: int) -> "_Messages":
+        """Read messages of batches that are not audited, and of the queues. Refuses with `DatabaseUnavailable`."""
+        new = archive.between(audited.last_batch or LOWEST, HIGHEST)
+        stored = ask.with_digests(_stored(archive.spark, database, audited.last_batch))
+        placed = ask.archived_rows(new).unionByName(stored).cache()
+        standings = ask.unique_messages(placed, exported)
+        return cls(placed, standings, ask.duplicates(standings).cache())
 
 
 def _collect(found: Sequence[LimitedFindings]) -> tuple[list[Finding], int]:
     return [finding for group, _ in found for finding in group], sum(unnamed for _, unnamed in found)
+
+
+def _findings_in_lake(audited: Audited, archive: ArchiveRows, read: _Messages) -> list[LimitedFindings]:
+    """Return missing files, another number of audited messages than was recorded, and duplicates."""
+    differences = list[Finding]()
+    if audited.last_batch and archive.rows is not None and not archive.gone:
+        new = read.placed.where(F.col("place") == "lake").count()
+        differences = [finding for finding in [audited.difference(archive.rows - new)] if finding]
+    return [
+        limit_findings([_missing_file_finding(file) for file in archive.gone]),
+        limit_findings(differences),
+        limit_rows(ask.message_locations(read.repeated), _duplicate_finding),
+    ]
+
+
+def _unknown(
+    expected: DataFrame | None, read: _Messages, archive: ArchiveRows, audited: int
+) -> tuple[LimitedFindings, int]:
+    """Return the messages of a senders' log that are nowhere, and how many the log has."""
+    if expected is None:
+        return ([], 0), 0
+    ids = read.placed.select("message_id").union(archive.ids_up_to(audited))
+    return limit_rows(ask.missing(expected, ids, "message_id"), _unknown_finding), expected.count()
+
+
+def is_wrong(found: Sequence[LimitedFindings], exported: int) -> bool:
+    """Return whether findings concern exported batches, other than those that the lake can never have."""
+    return any(
+        unnamed
+        or any(
+            finding.batch is not None and finding.batch <= exported and not finding.what.endswith(NOT_COPIED)
+            for finding in named
+        )
+        for named, unnamed in found
+    )
 
 
 def _ledger_inputs(spark: SparkSession, database: Database, lake: Lake, table: DeltaTable) -> LedgerInputs:
@@ -148,22 +223,6 @@ def _ledger_inputs(spark: SparkSession, database: Database, lake: Lake, table: D
         {(row.queue, row.date): row.messages for row in removed},
         lake.opening(),
     )
-
-
-def _pairs(spark: SparkSession, database: Database, archive: DataFrame, numbers: Sequence[int]) -> DataFrame:
-    """Read these batches again, and return the messages that differ between lake and archive."""
-    ranges = [(number, number) for number in numbers]
-    return ask.differing_rows(
-        archive.where(F.col("export_batch").isin(*numbers)), rows_of(spark, ranges, database.chunks, ARCHIVE)
-    )
-
-
-def _listed(database: Database) -> dict[int, Batch]:
-    return {batch.number: batch for batch in database.batches()}
-
-
-def _removed_counts(spark: SparkSession, lake: Lake, table: DeltaTable) -> dict[int, int]:
-    return {row.number: row.messages for row in ask.removed_by_batch(lake.removed(spark, table)).collect()}
 
 
 def _duplicate_finding(row: Row) -> Finding:
@@ -184,25 +243,11 @@ def _missing_file_finding(file: DataFile) -> Finding:
     return Finding(what, queue=file.partition.get("queue"), file=file.path)
 
 
-def _stored(spark: SparkSession, database: Database) -> DataFrame:
-    """Return every message row of the database."""
-    return rows_of(spark, _number_ranges(database), database.rows, STORED_ROWS)
-
-
-def _stored_events(spark: SparkSession, database: Database) -> DataFrame:
-    """Return the digests of every event of a sealed message of the database."""
-    return ask.event_digests(rows_of(spark, _number_ranges(database), database.events, EVENTS), "archive")
-
-
-def _number_ranges(database: Database) -> list[Range]:
+def _stored(spark: SparkSession, database: Database, after: int) -> DataFrame:
+    """Return every message row of the database but those of sealed batches up to `after`."""
     span = database.span()
-    return even_ranges(*span, RANGE_NUMBERS) if span else []
-
-
-def _batch_contents(placed: DataFrame, events: DataFrame) -> dict[tuple[str, int], BatchContents]:
-    """Read every message, and return the contents of each batch in lake and archive."""
-    rows = ask.batches(placed.where("export_batch IS NOT NULL"), events).collect()
-    return {(row.place, row.number): batch_contents(row) for row in rows}
+    ranges = even_ranges(*span, RANGE_NUMBERS) if span else []
+    return rows_of(spark, ranges, partial(database.rows, after=after), STORED_ROWS)
 
 
 def _expected(spark: SparkSession, log: Path) -> DataFrame:

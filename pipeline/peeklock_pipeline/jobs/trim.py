@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from peeklock_pipeline.database import Batch
 from peeklock_pipeline.files import Value
-from peeklock_pipeline.jobs.findings import NO_CONTENTS, BatchContents, batch_contents
+from peeklock_pipeline.jobs.batch_comparison import NO_CONTENTS, BatchContents, batch_contents
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.plurals import batches, messages
 from peeklock_pipeline.progress import Progress, no_progress

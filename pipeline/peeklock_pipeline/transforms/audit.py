@@ -18,6 +18,9 @@ from peeklock_pipeline.transforms import digests
 STANDINGS = ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled")
 """The possible states of an accepted message: in its queue, or in the archive with its outcome."""
 
+AUDITED_KEYS = ("queue", "date", "settled_on", "outcome")
+"""The columns of `AUDITED` by which it counts."""
+
 
 def archived_rows(archive: DataFrame) -> DataFrame:
     """Return the rows of the lake's archive with the columns of `LOCATED_ROWS`."""
@@ -82,6 +85,36 @@ def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
     lines = counted.join(surplus, ["queue", "date"], "left").fillna(0, ["surplus"])
     found = (F.col("counted") - F.col("surplus")).alias("found")
     return lines.select("queue", "date", found, *STANDINGS, "surplus", "covered").orderBy("queue", "date")
+
+
+def counts(placed: DataFrame, exported: int) -> DataFrame:
+    """Count the lake's messages of batches up to `exported` as `AUDITED` does."""
+    in_lake = placed.where((F.col("place") == "lake") & (F.col("export_batch") <= exported))
+    days = (F.to_date("enqueued_at").alias("date"), F.col("date").alias("settled_on"))
+    found = in_lake.select("queue", *days, F.col("standing").alias("outcome"), "is_covered")
+    counted = (F.count("*").alias("messages"), F.count_if("is_covered").alias("covered"))
+    return found.groupBy(*AUDITED_KEYS).agg(*counted)
+
+
+def added(earlier: DataFrame, later: DataFrame) -> DataFrame:
+    """Add up counts of different messages."""
+    sums = (F.sum("messages").alias("messages"), F.sum("covered").alias("covered"))
+    return earlier.unionByName(later).groupBy(*AUDITED_KEYS).agg(*sums)
+
+
+def left_of(counts: DataFrame, removed: DataFrame) -> DataFrame:
+    """Return the counts without those that the lake's retention removed: it removes whole days of a queue."""
+    days = removed.select("queue", F.col("date").alias("settled_on")).distinct()
+    return counts.join(days, ["queue", "settled_on"], "left_anti").select(*counts.columns)
+
+
+def with_earlier(ledger: DataFrame, counts: DataFrame) -> DataFrame:
+    """Return a ledger that has the messages of these counts as well."""
+    parts = [F.sum(F.when(F.col("outcome") == name, F.col("messages")).otherwise(0)).alias(name) for name in STANDINGS]
+    sums = (F.sum("messages").alias("found"), *parts, F.lit(0).alias("surplus"), F.sum("covered").alias("covered"))
+    both = ledger.unionByName(counts.groupBy("queue", "date").agg(*sums))
+    names = ("found", *STANDINGS, "surplus", "covered")
+    return both.groupBy("queue", "date").agg(*(F.sum(name).alias(name) for name in names)).orderBy("queue", "date")
 
 
 def message_locations(repeated: DataFrame) -> DataFrame:

@@ -1,0 +1,75 @@
+"""The batches of a database in portions, so that a driver never holds the digests of all of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from peeklock_pipeline.database import Batch, Database
+
+LOWEST, HIGHEST = -(1 << 62), 1 << 62
+"""No number of a batch is beyond these, also where a number was changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPortion:
+    """The batches with numbers above `low`, up to `high`, at most `size`.
+
+    `known` are those that were listed before any row was read, as they were then.
+    """
+
+    low: int
+    high: int
+    is_first: bool
+    size: int
+    known: Sequence[Batch]
+
+    def has(self, number: int) -> bool:
+        """Return whether a number is in this portion."""
+        return self.low < number <= self.high
+
+    def listed_again(self, database: Database) -> Mapping[int, Batch]:
+        """Return the batches of this portion that the database has now. Refuses with `DatabaseUnavailable`."""
+        most = None if self.high == HIGHEST else self.size
+        found = database.batches(max(self.low, 0), most)
+        return {batch.number: batch for batch in found if self.has(batch.number)}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBatches:
+    """The batches after a number as a database listed them before any row was read: the lowest and highest number.
+
+    `removed` are those that the archive had removed. No other number of them is held.
+    """
+
+    after: int
+    oldest: int
+    last: int
+    removed: frozenset[int]
+
+    @classmethod
+    def of(cls, database: Database, after: int, most: int) -> "KnownBatches":
+        """List the batches, `most` at a time. Refuses with `DatabaseUnavailable`."""
+        oldest, last, removed = 0, after, set[int]()
+        while listed := database.batches(last, most):
+            oldest, last = oldest or listed[0].number, listed[-1].number
+            removed.update(batch.number for batch in listed if batch.removed_at is not None)
+        return cls(after, oldest, last, frozenset(removed))
+
+    def portions(self, database: Database, most: int) -> Iterator[BatchPortion]:
+        """Yield portions of `most` batches, which cover every number after the first one.
+
+        Refuses with `DatabaseUnavailable`.
+        """
+        low, listed_up_to = self.after or LOWEST, self.after
+        while True:
+            listed = database.batches(listed_up_to, most)
+            is_last = len(listed) < most
+            high = HIGHEST if is_last else listed[-1].number
+            known = [self._as_listed(batch) for batch in listed if batch.number <= self.last]
+            yield BatchPortion(low, high, listed_up_to == self.after, most, known)
+            if is_last:
+                return
+            low = listed_up_to = high
+
+    def _as_listed(self, batch: Batch) -> Batch:
+        """Return a batch as it was first listed. Only its removal can have been added since."""
+        return batch if batch.number in self.removed else replace(batch, removed_at=None)
