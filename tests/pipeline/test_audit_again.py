@@ -66,17 +66,15 @@ def from_scratch(spark: SparkSession, database: Database, lake: Lake) -> AuditRe
     return audit(spark, database, lake, options=FROM_SCRATCH)
 
 
-def test_an_audit_reads_only_new_batches_and_counts_all(
-    spark: SparkSession, small_archive: Archive, lake: Lake
-) -> None:
-    database = audited(spark, small_archive, lake, [1, 2])
-    small_archive.add_to_queue(1, "orders", [live(900)])
+def test_an_audit_reads_only_new_batches_and_counts_all(spark: SparkSession, archive: Archive, lake: Lake) -> None:
+    database = audited(spark, archive, lake, [1, 2])
+    archive.add_to_queue(1, "orders", [live(900)])
     counting = CountingLake(lake)
     assert audit(spark, database, counting).messages == 11
     assert counting.reads == []
 
-    exported(spark, small_archive, lake, [3])
-    small_archive.remove(1, "trimmed")
+    exported(spark, archive, lake, [3])
+    archive.remove(1, "trimmed")
     done = audit(spark, database, counting)
     assert set(counting.files_read()) == {1}
     assert (done.findings, done.batches, done.messages, done.notes.audited) == ([], 1, 16, 2)
