@@ -17,6 +17,8 @@ from deltalake import DeltaTable
 from pyarrow.fs import FileSystem
 from pyspark.sql import Row
 
+from peeklock_pipeline.plurals import messages
+from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
 
@@ -161,6 +163,15 @@ def missing_files(files: Sequence[DataFile], storage: Storage) -> list[DataFile]
     with ThreadPoolExecutor(FOOTER_READERS) as readers:
         readable = readers.map(lambda file: _is_readable(file.path, filesystem), files)
         return [file for file, is_readable in zip(files, readable, strict=True) if not is_readable]
+
+
+def require_files(files: Sequence[DataFile], storage: Storage) -> None:
+    """Refuse with `BadLake` if one of the files does not exist or has no readable footer."""
+    if gone := missing_files(files, storage):
+        raise BadLake(
+            f"{storage}/{gone[0].path} is missing or cannot be read, and holds {messages(gone[0].rows)} "
+            "of the lake; `peeklock-pipeline audit` names what is lost."
+        )
 
 
 def _is_readable(path: str, filesystem: FileSystem) -> bool:

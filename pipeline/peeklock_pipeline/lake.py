@@ -16,9 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from peeklock_pipeline.database import AcceptedCount
-from peeklock_pipeline.files import NO_BOUNDS, DataFile, Value, files_of, missing_files, write
+from peeklock_pipeline.files import NO_BOUNDS, DataFile, Value, files_of, require_files, write
 from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY, FirstBatch, first_batch_of
-from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.ranges import rows_of_files
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.storage import NO_OPTIONS, Storage
@@ -199,11 +198,7 @@ class Lake:
     ) -> DataFrame:
         """Return a table at its opened version as a DataFrame. Refuses with `BadLake` if a file is missing."""
         files = files_of(table, within) if table else []
-        if gone := missing_files(files, self.directory(spec)):
-            raise BadLake(
-                f"{self.directory(spec)}/{gone[0].path} is missing or cannot be read, and holds {messages(gone[0].rows)} "
-                "of the lake; `peeklock-pipeline audit` names what is lost."
-            )
+        require_files(files, self.directory(spec))
         return self.read_files(spark, files, spec)
 
     def read_files(self, spark: SparkSession, files: Sequence[DataFile], spec: TableSpec = ARCHIVE) -> DataFrame:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from peeklock_pipeline.ages import parse_age
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import DataFile, write
+from peeklock_pipeline.files import DataFile, files_of, write
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.compact import CompactResult, compact, mergeable, vacuum
 from peeklock_pipeline.jobs.export import export
@@ -146,6 +146,21 @@ def test_retention_removes_days_of_one_queue_or_of_all_and_keeps_count(
     ]
     assert retention(spark, lake, FIRST_DAY + timedelta(days=2)).messages == 45
     assert contents(spark, lake) == []
+
+
+@pytest.mark.parametrize("left", [None, b"garbage"])
+def test_a_file_that_is_missing_or_damaged_is_named(
+    spark: SparkSession, small_archive: Archive, lake: Lake, left: bytes | None
+) -> None:
+    exported(spark, small_archive, lake)
+    [lost, *_] = files_of(lake.archive_table())
+    path = Path(f"{lake.directory(ARCHIVE)}/{lost.path}")
+    path.unlink()
+    if left:
+        path.write_bytes(left)
+    for job in (lambda: retention(spark, lake, FIRST_DAY + timedelta(days=2)), lambda: compact(spark, lake)):
+        with pytest.raises(BadLake, match=f"{lost.path} is missing or cannot be read"):
+            job()
 
 
 def test_a_removal_that_died_before_its_commit_does_not_count(

@@ -11,8 +11,9 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.files import DataFile, files_of, write
+from peeklock_pipeline.files import DataFile, files_of, require_files, write
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.ranges import task_refusals
 from peeklock_pipeline.rewriting import groups_of, rewrite
 from peeklock_pipeline.table_specs import ARCHIVE, REMOVED
 from peeklock_pipeline.tables import Change
@@ -40,7 +41,9 @@ def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[st
     """
     table = lake.archive_table()
     files = _files_before(table, before, queues)
-    counts = _counts(lake.read_files(spark, files), before, queues).toArrow().cast(REMOVED.schema)
+    require_files(files, lake.directory(ARCHIVE))
+    with task_refusals():
+        counts = _counts(lake.read_files(spark, files), before, queues).toArrow().cast(REMOVED.schema)
     messages = sum(row["messages"] for row in counts.to_pylist())
     if messages:
         lake.append(REMOVED, list(write(counts, lake.directory(REMOVED), REMOVED)))
