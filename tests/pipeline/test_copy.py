@@ -8,8 +8,10 @@ from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable, Transaction
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import files_of
+from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, FirstBatch
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.compact import CompactResult, compact
 from peeklock_pipeline.jobs.copy import CopyResult, copy
@@ -19,7 +21,7 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.replay_log import Portion, ReplayLog, ReplayState
 from peeklock_pipeline.sending import SendResult
-from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.table_specs import ARCHIVE, REMOVED, TableSpec
 from peeklock_pipeline.tables import Change, commit
 from pyspark.sql import SparkSession
 
@@ -127,7 +129,113 @@ def test_a_copy_into_another_lake_is_refused(
     database = old_lake(spark, small_archive, lake)
     other = Lake(tmp_path / "other")
     export(spark, database, other)
-    with pytest.raises(BadLake, match="has messages that are not from"):
-        copy(spark, lake, other)
+    begun = Lake(tmp_path / "begun")
+    begun.record_opening([])  # an export crashed before its first commit
+    begun.directory(ARCHIVE).filesystem().create_dir("")
+    for target in (other, begun):
+        with pytest.raises(BadLake, match="has messages or records that are not from"):
+            copy(spark, lake, Lake(target.root))
     with pytest.raises(BadLake, match="is not a lake yet"):
         copy(spark, Lake(tmp_path / "none"), Lake(tmp_path / "new"))
+
+
+def test_of_two_copies_at_once_one_goes_on(
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    database = old_lake(spark, small_archive, lake)
+    place = tmp_path / "copy"
+
+    def overtaken_at(files: int) -> Callable[[int, int], None]:
+        def progress(done: int, total: int) -> None:
+            if done == files:
+                copy(spark, lake, Lake(place))
+
+        return progress
+
+    with pytest.raises(BadLake, match="Another copy to .* is running: wait for its end"):
+        copy(spark, lake, Lake(place), overtaken_at(0))
+    assert contents(spark, Lake(place)) == contents(spark, lake)
+    assert copy(spark, lake, Lake(place)).messages == 0
+    assert audit(spark, database, Lake(place)).findings == []
+
+
+def test_a_copy_that_was_overtaken_leaves_later_exports_and_replays_as_they_are(
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    database = old_lake(spark, small_archive, lake)
+    ReplayLog(lake, "again").plan(ReplayState("true", "orders", 2))
+    target = Lake(tmp_path / "copy")
+
+    def progress(done: int, total: int) -> None:
+        if done == total:  # this run is paused before its last commit
+            copy(spark, lake, target)
+            small_archive.seal(3, [archived(99)])
+            export(spark, database, target)
+            ReplayLog(target, "again").end(Portion(1, 9, 3), SendResult(3, 0))
+
+    with pytest.raises(BadLake, match="Another copy to .* is running"):
+        copy(spark, lake, Lake(target.root), progress)
+    assert target.last_batch() == 3
+    state = ReplayLog(target, "again").state(spark)
+    assert state is not None and state.sent == 3
+    assert audit(spark, database, target).findings == []
+
+
+def test_a_copy_killed_among_its_records_goes_on(
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    database = old_lake(spark, small_archive, lake)
+    retention(spark, lake, FIRST_DAY + timedelta(days=1), ["orders"])
+
+    class Dying(Lake):
+        def table(self, spec: TableSpec) -> DeltaTable | None:
+            if spec is REMOVED:
+                raise Killed
+            return super().table(spec)
+
+    with pytest.raises(Killed):
+        copy(spark, lake, Dying(tmp_path / "copy"))
+    target = Lake(tmp_path / "copy")
+    assert copy(spark, lake, target).messages == 0
+    assert target.opening() == lake.opening() == {}
+    assert audit(spark, database, target).findings == []
+
+
+def test_a_copy_of_a_lake_that_does_not_record_its_first_batch_records_it(
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    database = Database.from_url(small_archive.url)
+    for number in (1, 2):
+        small_archive.seal(number, [archived(number)])
+    small_archive.remove(1, "expired")
+
+    class Older(Lake):
+        """A lake as earlier versions made it."""
+
+        def _commit(
+            self, spec: TableSpec, table: DeltaTable | None, change: Change, *transactions: Transaction
+        ) -> bool:
+            known = [one for one in transactions if one.app_id != FIRST_BATCH_KEY]
+            return super()._commit(spec, table, change, *known)
+
+    export(spark, database, Older(lake.root))
+    assert lake.first_batch() == FirstBatch(2, noted=False)
+    target = Lake(tmp_path / "copy")
+    copy(spark, lake, target)
+    assert target.first_batch() == FirstBatch(2, noted=True)
+    assert audit(spark, database, target).findings == []
+
+
+def test_a_copy_whose_source_was_compacted_and_vacuumed_tells_what_to_do(
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    old_lake(spark, small_archive, lake)
+
+    def progress(done: int, total: int) -> None:
+        if not done:
+            compact(spark, lake)
+            lake.archive_table().vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+
+    with pytest.raises(BadLake, match=r"parquet is missing or cannot be read.* copy into a new directory"):
+        copy(spark, lake, Lake(tmp_path / "copy"), progress)
+    assert copy(spark, lake, Lake(tmp_path / "new")).messages == 16

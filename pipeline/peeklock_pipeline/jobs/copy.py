@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from peeklock_pipeline.files import DataFile, files_of, read, write
-from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY
+from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY, first_batch_of
 from peeklock_pipeline.lake import REMOVAL_KEY_PREFIX, Lake
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.refusals import BadLake
@@ -34,6 +34,9 @@ from peeklock_pipeline.tables import (
 
 COMMIT_TASKS = 64
 """Tasks of one commit. A crash loses only the last commit."""
+
+RECORDS = (MISSED, OPENING, REMOVED, REPLAYS)
+"""The tables in which a lake records what is not in its archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,10 @@ def copy(
     done, written = run.files_copied(), list[DataFile]()
     for portion in _portions(groups, done, commit_tasks):
         progress(done, total)
-        added = rewrite(spark, portion, target.directory(ARCHIVE), ARCHIVE, place=source.directory(ARCHIVE))
+        before = done
+        added = run.write(spark, portion)
         done += sum(len(group) for group in portion)
-        run.record(Change(added), done)
+        run.record(Change(added), before, done)
         written += added
     progress(total, total)
     run.complete(spark, table)
@@ -87,8 +91,11 @@ class _Copy:
         self._version_key = f"peeklock-copied-version-{archive.metadata().id}"
         self._latest = archive.version()
         begun = self._table()
-        if begun is not None and begun.transaction_version(self._version_key) is None:
-            raise BadLake(f"{target.root} has messages that are not from {source.root}: choose a new directory.")
+        is_foreign = begun is not None and begun.transaction_version(self._version_key) is None
+        if is_foreign or (begun is None and any(target.table(spec) for spec in RECORDS)):
+            raise BadLake(
+                f"{target.root} has messages or records that are not from {source.root}: choose a new directory."
+            )
 
     def is_complete(self) -> bool:
         """Whether an earlier run has ended."""
@@ -103,45 +110,62 @@ class _Copy:
         except DeltaError as error:
             raise BadLake(f"{place} has no version {version} any more: copy into a new directory.") from error
         if table is None:
-            self._commit(Change(), Transaction(COPY_KEY, COPY_BEGUN), Transaction(self._version_key, version))
+            self._commit(None, Change(), Transaction(COPY_KEY, COPY_BEGUN), Transaction(self._version_key, version))
         return found
 
     def files_copied(self) -> int:
         """Return how many files of the source are copied, in the order of their groups."""
         return transaction_version(self._table(), self._files_key)
 
-    def record(self, change: Change, done: int) -> None:
-        """Commit files of the target together with the number of files that are copied then."""
-        self._commit(change, Transaction(self._files_key, done))
+    def write(self, spark: SparkSession, groups: Sequence[Sequence[DataFile]]) -> list[DataFile]:
+        """Write the rows of these groups of the source to files of the target, which belong to no table yet."""
+        try:
+            return rewrite(spark, groups, self._place, ARCHIVE, place=self._source.directory(ARCHIVE))
+        except BadLake as error:
+            raise BadLake(
+                f"{error} If a vacuum removed it after this copy began, copy into a new directory."
+            ) from error
+
+    def record(self, change: Change, before: int, done: int) -> None:
+        """Commit files of the target together with the number of files that are copied then.
+
+        Refuses with `BadLake` if another number than `before` is copied by now.
+        """
+        table = self._unfinished()
+        if transaction_version(table, self._files_key) != before:
+            raise self._overtaken()
+        self._commit(table, change, Transaction(self._files_key, done))
 
     def complete(self, spark: SparkSession, archive: DeltaTable) -> None:
         """Copy what the source records about itself. The last commit makes the target a lake."""
-        for spec in (MISSED, OPENING, REMOVED, REPLAYS):
+        self._unfinished()
+        for spec in RECORDS:
             self._copy_table(spec)
         position = export_position_of(archive)
         names = {row["removal"] for row in self._rows(REMOVED).to_pylist()}
         removals = [REMOVAL_KEY_PREFIX + name for name in names]
-        first = archive.transaction_version(FIRST_BATCH_KEY)
+        first = first_batch_of(archive, self._source.directory(ARCHIVE))
         self._commit(
+            self._unfinished(),
             Change(),
             Transaction(COPY_KEY, COPY_COMPLETE),
             Transaction(LAST_BATCH_KEY, position.number),
             Transaction(SEALED_AT_KEY, position.sealed_at),
-            *([] if first is None else [Transaction(FIRST_BATCH_KEY, first)]),
+            Transaction(FIRST_BATCH_KEY, first.number),
             *(Transaction(key, 1) for key in removals if archive.transaction_version(key) is not None),
         )
 
     def _copy_table(self, spec: TableSpec) -> None:
+        """Create a table of the target. One that exists is from an earlier run, which a kill ended after this step."""
         table = self._source.table(spec)
-        if table is None:
+        if table is None or self._target.table(spec) is not None:
             return
         rows = self._rows(spec)
         replays = {row["replay"] for row in rows.to_pylist()} if spec is REPLAYS else set[str]()
         keys = [REPLAY_KEY_PREFIX + name for name in replays]
         versions = [Transaction(key, transaction_version(table, key)) for key in keys]
         files = list(write(rows, self._target.directory(spec), spec)) if rows.num_rows else []
-        change = Change(files, mode="overwrite")
-        if not commit(self._target.directory(spec), self._target.table(spec), spec, change, versions):
+        if not commit(self._target.directory(spec), None, spec, Change(files), versions):
             raise self._overtaken()
 
     def _rows(self, spec: TableSpec) -> pa.Table:
@@ -152,8 +176,14 @@ class _Copy:
     def _table(self) -> DeltaTable | None:
         return open_table(self._place)
 
-    def _commit(self, change: Change, *transactions: Transaction) -> None:
-        if not commit(self._place, self._table(), ARCHIVE, change, transactions):
+    def _unfinished(self) -> DeltaTable | None:
+        """Return the target's archive. Refuses with `BadLake` if another run has completed the copy."""
+        if transaction_version(table := self._table(), COPY_KEY) != COPY_BEGUN:
+            raise self._overtaken()
+        return table
+
+    def _commit(self, table: DeltaTable | None, change: Change, *transactions: Transaction) -> None:
+        if not commit(self._place, table, ARCHIVE, change, transactions):
             raise self._overtaken()
 
     def _overtaken(self) -> BadLake:
