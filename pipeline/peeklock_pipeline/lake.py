@@ -54,7 +54,7 @@ class Lake:
         if self.root.is_file():
             raise BadLake(f"{self.root} is a file; a lake is a directory.")
         names = self.root.names()
-        begun = any(spec.name in names for spec in (ARCHIVE, MESSAGES))  # also if a crash left no commit
+        begun = any(spec.name in names for spec in (ARCHIVE, MESSAGES, OPENING))  # what a first job writes first
         if names and not begun:
             raise BadLake(
                 f"{self.root} is not a lake and has other files in it: choose a new directory, or an empty one."
