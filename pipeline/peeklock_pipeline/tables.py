@@ -34,6 +34,9 @@ COPY_KEY = "peeklock-copy"
 
 COPY_BEGUN, COPY_COMPLETE = 1, 2
 
+NO_RETRY = 0
+"""A commit on top of others that came meanwhile could repeat what they did. So callers open the table again."""
+
 Mode = Literal["append", "overwrite"]
 
 
@@ -109,10 +112,8 @@ def commit(
 
     Returns False if another commit came first; nothing is then changed. Refuses with `LakeUnavailable`.
     """
-    if table is not None and format_of(table) < FORMAT:
-        table = _upgraded(storage, spec, table)
     schema, partitions = Schema.from_arrow(spec.schema), list(layout_of(table, spec).partitions)
-    properties = CommitProperties(app_transactions=list(transactions), max_commit_retries=0)
+    properties = CommitProperties(app_transactions=list(transactions), max_commit_retries=NO_RETRY)
     now = int(time.time() * 1000)
     adds = [_add(file, now, not change.moves_rows) for file in change.added]
     removes = [_remove(file, now, not change.moves_rows) for file in change.removed]
@@ -124,6 +125,8 @@ def commit(
                     storage_options=storage.storage_options(), commit_properties=properties,
                 )  # fmt: skip
             else:
+                if format_of(table) < FORMAT:
+                    _upgrade(table, spec)
                 table.create_write_transaction(
                     [*adds, *removes], change.mode, schema, partitions, commit_properties=properties
                 )
@@ -145,14 +148,17 @@ def _is_committed(storage: Storage, change: Change) -> bool:
     return table is not None and any(uri.endswith(change.added[0].path) for uri in table.file_uris())
 
 
-def _upgraded(storage: Storage, spec: TableSpec, table: DeltaTable) -> DeltaTable:
-    """Add the columns of this format to a table of an older one. After a crash between its commits, it runs again."""
+def _upgrade(table: DeltaTable, spec: TableSpec) -> None:
+    """Add the columns of this format to a table of an older one. After a crash between its commits, it runs again.
+
+    As with other commits, nothing may have come first: the caller has decided by what is in the opened version.
+    """
+    alone = CommitProperties(max_commit_retries=NO_RETRY)
     present = {field.name for field in table.schema().fields}
     missing_fields = [field for field in Schema.from_arrow(spec.schema).fields if field.name not in present]
     if missing_fields:
-        table.alter.add_columns(missing_fields)
-    table.alter.set_table_description(f"{DESCRIPTION_PREFIX}{FORMAT}")
-    return open_table(storage) or table
+        table.alter.add_columns(missing_fields, commit_properties=alone)
+    table.alter.set_table_description(f"{DESCRIPTION_PREFIX}{FORMAT}", commit_properties=alone)
 
 
 def _add(file: DataFile, now: int, is_change: bool) -> AddAction:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, Transaction
-from peeklock_pipeline.database import Batch, Database
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction
+from peeklock_pipeline.database import AcceptedCount, Batch, Database
 from peeklock_pipeline.files import DataFile, files_of, write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
 from peeklock_pipeline.jobs.audit import audit
@@ -270,6 +271,22 @@ def test_a_lake_remembers_its_database(spark: SparkSession, small_archive: Archi
     assert numbers(spark, lake) == list(range(1, 121))
 
 
+def test_an_export_that_died_before_it_wrote_a_message_is_run_again(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = filled(small_archive)
+
+    class Dying(Lake):
+        def record_opening(self, gone: Sequence[AcceptedCount]) -> None:
+            super().record_opening(gone)
+            raise BadLake("died")
+
+    with pytest.raises(BadLake, match="died"):
+        export(spark, database, Dying(lake.root))
+    assert export(spark, database, Lake(lake.root)).messages == 120
+    assert audit(spark, database, lake).findings == []
+
+
 def test_of_two_exports_at_once_one_commits(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
     database = filled(small_archive)
 
@@ -286,6 +303,40 @@ def test_of_two_exports_at_once_one_commits(spark: SparkSession, small_archive: 
         export(spark, database, Overtaken(lake.root))
     assert numbers(spark, lake) == list(range(1, 121))
     assert export(spark, database, lake).messages == 0
+
+
+@pytest.mark.parametrize("overtaken_by", ["this version", "the previous version"])
+def test_of_two_exports_to_a_lake_of_the_previous_format_one_commits(
+    spark: SparkSession, small_archive: Archive, lake: Lake, overtaken_by: str
+) -> None:
+    database = filled(small_archive)
+    export(spark, database, lake)
+    directory = lake.directory(ARCHIVE)
+    small_archive.seal(4, [archived(121)])
+    DeltaTable(str(directory)).alter.set_table_description(f"{DESCRIPTION_PREFIX}{FORMAT - 1}")
+
+    def export_as_before() -> None:
+        [file] = write(database.read(4, 4), directory, ARCHIVE)
+        adds = [AddAction(file.path, file.size, file.partition, 0, True, file.statistics)]
+        ended = [Transaction(LAST_BATCH_KEY, 4), Transaction(SEALED_AT_KEY, NOON + 4)]
+        table = DeltaTable(str(directory))
+        table.create_write_transaction(
+            adds, "append", table.schema(), ["date"], commit_properties=CommitProperties(app_transactions=ended)
+        )
+
+    class Overtaken(Lake):
+        """A lake to which another export commits just after this one has opened it for its commit."""
+
+        def _commit(
+            self, spec: TableSpec, table: DeltaTable | None, change: Change, *transactions: Transaction
+        ) -> bool:
+            if lake.last_batch() == 3:
+                export(spark, database, lake) if overtaken_by == "this version" else export_as_before()
+            return super()._commit(spec, table, change, *transactions)
+
+    with pytest.raises(BadLake, match="Another export has committed to this lake meanwhile"):
+        export(spark, database, Overtaken(lake.root))
+    assert numbers(spark, lake) == list(range(1, 122))
 
 
 def test_a_concurrent_compaction_does_not_fail_an_export(
