@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
@@ -25,6 +26,10 @@ the environment."""
 
 OF_ONE_MACHINE = "AWS_CONTAINER_"
 """The prefix of variables that are valid in one container, and not for the executors elsewhere."""
+
+OPTION_PREFIX = re.compile("aws_|google_|azure_storage_|azure_")
+
+SAME_OPTIONS = {"endpoint_url": "endpoint", "endpoint_url_s3": "endpoint", "session_token": "token"}
 
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """The start of a URI, also after `Path` has merged its slashes."""
@@ -43,21 +48,21 @@ class Storage:
     def at(cls, place: "str | Path | Storage", options: Mapping[str, str] = NO_OPTIONS) -> "Storage":
         """Return the storage of a path or URI. Options that are not given come from the environment of this process.
 
-        So executors, which have another environment, use the same. Refuses with `BadLake` another scheme.
+        So executors, which have another environment, use the same. Refuses with `BadLake` another scheme and places that
+        deltalake would not understand, and with `BadOption`.
         """
         if isinstance(place, Storage):
             return place
         found = SCHEME.match(str(place))
-        if found and found[1] not in ("file", *OBJECT_STORES):
+        scheme = found[1] if found else ""
+        if not str(place) or scheme not in ("", "file", *OBJECT_STORES):
             schemes = ", ".join(f"{scheme}://" for scheme in OBJECT_STORES)
             raise BadLake(f"A lake is a directory, or a URI that begins with {schemes} or file://: {place} does not.")
-        if found and found[1] != "file":
-            if not urlsplit(str(place)).netloc:
-                raise BadLake(f"{place} names no bucket: a lake's URI looks like {found[1]}://bucket/path.")
-            found_options = _options_of_environment(OBJECT_STORES[found[1]]) | dict(options)
-            return cls(str(place).rstrip("/"), tuple(sorted(found_options.items())))
-        path = Path(unquote(urlsplit(str(place)).path)) if found else Path(place)
-        return cls(str(path.absolute()))
+        if scheme in OBJECT_STORES:
+            return cls(_object_store_uri(str(place), scheme), _all_options(OBJECT_STORES[scheme], options))
+        if options:
+            raise BadOption(f"{place} is a directory, and storage options are for object stores.")
+        return cls(str(_path(str(place), is_uri=bool(scheme))))
 
     def __str__(self) -> str:
         return self.uri
@@ -79,7 +84,10 @@ class Storage:
         """Return a file system in which paths are relative to this directory."""
         if self.is_local:
             return SubTreeFileSystem(self.uri, LocalFileSystem())
-        handler: Any = DeltaStorageHandler(self.uri, self.storage_options())
+        try:
+            handler: Any = DeltaStorageHandler(self.uri, self.storage_options())
+        except DeltaError as error:
+            raise BadOption(f"The storage options of {self.uri} are wrong: {_reason(error)}") from error
         return PyFileSystem(handler)
 
     def names(self) -> list[str]:
@@ -101,25 +109,59 @@ class Storage:
             raise LakeUnavailable(f"{self.uri} cannot be read or written: {_reason(error)}") from error
 
 
-def _options_of_environment(prefix: str) -> dict[str, str]:
-    return {
+def _object_store_uri(place: str, scheme: str) -> str:
+    """Return a URI that the log and the files of a table understand alike."""
+    parts = urlsplit(place)
+    if parts.password or (parts.username and scheme != "abfss"):
+        raise BadLake("A lake's URI has no credentials, because it is printed: give them as storage options.")
+    if not parts.netloc:
+        raise BadLake(f"{place} names no bucket: a lake's URI looks like {scheme}://bucket/path.")
+    if parts.query or parts.fragment or place[-1] in "?#" or "//" in parts.path.rstrip("/"):
+        raise BadLake(f"{place} has a ?, a # or an empty directory, which a lake's URI must not have.")
+    return place.rstrip("/")
+
+
+def _path(place: str, *, is_uri: bool) -> Path:
+    if not is_uri:
+        path = place
+    elif urlsplit(place).netloc in ("", "localhost"):
+        path = unquote(urlsplit(place).path)
+    else:
+        raise BadLake(f"{place} names another machine: the URI of a directory looks like file:///srv/lake.")
+    if unquote(path) != path:
+        raise BadLake(f"{place}: a lake's directory has no % before two digits, which deltalake takes for an encoding.")
+    return Path(path).absolute()
+
+
+def _all_options(prefix: str, given: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the options of the environment, replaced by the given ones, even if these have another spelling."""
+    found = {
         name: value
         for name, value in os.environ.items()
         if name.startswith(prefix) and not name.startswith(OF_ONE_MACHINE)
     }
+    spelling = {_meaning(name): name for name in found}
+    chosen = {spelling.get(_meaning(name), name): value for name, value in given.items()}
+    return tuple(sorted((found | chosen).items()))
+
+
+def _meaning(name: str) -> str:
+    """Return what an option is about: deltalake knows most by several names, and uses any one of those it is given."""
+    plain = OPTION_PREFIX.sub("", name.lower())
+    return SAME_OPTIONS.get(plain, plain)
 
 
 def parse_options(given: list[str] | None) -> dict[str, str]:
     """Parse options of the form KEY=VALUE. Refuses with `BadOption`."""
     pairs = [option.partition("=") for option in given or ()]
-    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
-        raise BadOption(f"A storage option is KEY=VALUE, such as AWS_REGION=eu-west-1, not {wrong[0]!r}.")
+    if any(not (name and equals) for name, equals, _ in pairs):  # which may be a credential: it is not printed
+        raise BadOption("A storage option is KEY=VALUE, such as AWS_REGION=eu-west-1.")
     return {name: value for name, _, value in pairs}
 
 
 TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: Exception) -> str:
     """Return an error of deltalake in one line, from its first cause to the last."""
     return " ".join(TERMINAL_CODES.sub("", str(error)).replace("↳", "").split())

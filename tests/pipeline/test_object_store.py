@@ -144,11 +144,62 @@ def test_a_uri_without_a_bucket_is_refused() -> None:
         Storage.at("s3:///lake")
 
 
+@pytest.mark.parametrize(
+    ("place", "refusal"),
+    [
+        ("s3://bucket/la#ke", "has a \\?, a # or an empty directory"),  # every table would be in bucket/la
+        ("s3://bucket/la?ke", "has a \\?, a # or an empty directory"),
+        ("s3://bucket/lake?", "has a \\?, a # or an empty directory"),
+        ("s3://bucket//lake", "has a \\?, a # or an empty directory"),
+        ("s3://name:secret@bucket/lake", "^A lake's URI has no credentials, because it is printed"),
+        ("file://srv/lake", "names another machine"),
+        ("/srv/a%20lake", "has no % before two digits"),  # the log would be in "a lake"
+        ("file:///srv/a%2520lake", "has no % before two digits"),
+        ("", "A lake is a directory, or a URI"),
+    ],
+)
+def test_a_place_that_the_log_and_the_files_understand_differently_is_refused(place: str, refusal: str) -> None:
+    with pytest.raises(BadLake, match=refusal) as refused:
+        Storage.at(place)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["a b", "a%b", "a#b", "a?b", "日本", "[a]*"])
+def test_a_directory_may_have_any_other_name(tmp_path: Path, name: str) -> None:
+    lake = Lake(tmp_path / name)
+    lake.record_missed({1: 2})
+    assert lake.missed() == {1: 2}
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_an_option_replaces_the_variable_of_the_same_meaning(
+    object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setenv("AWS_MAX_RETRIES", "0")
+    others = {name: value for name, value in object_store.options.items() if name != "AWS_ENDPOINT_URL"}
+    for name in ("AWS_ENDPOINT_URL", "aws_endpoint_url", "endpoint_url", "endpoint", "AWS_ENDPOINT"):
+        lake = Lake(f"s3://history/{name}", others | {name: object_store.url})
+        lake.record_missed({1: 2})
+        assert lake.missed() == {1: 2}
+
+
+def test_storage_options_of_a_directory_are_refused() -> None:
+    with pytest.raises(BadOption, match="s3:bucket is a directory, and storage options are for object stores"):
+        Storage.at("s3:bucket", {"AWS_REGION": "us-east-1"})
+
+
+def test_a_wrong_storage_option_is_refused(object_store: ObjectStore) -> None:
+    with pytest.raises(BadOption, match=r"The storage options of s3://history/lake are wrong: .*max_retries"):
+        Lake("s3://history/lake", {**object_store.options, "max_retries": "many"})
+
+
 def test_storage_options_are_pairs() -> None:
     assert parse_options(["A=b=c", "D="]) == {"A": "b=c", "D": ""}
-    for wrong in ("A", "=b"):
-        with pytest.raises(BadOption, match="A storage option is KEY=VALUE"):
+    for wrong in ("secret", "=secret"):
+        with pytest.raises(BadOption, match="A storage option is KEY=VALUE") as refused:
             parse_options([wrong])
+        assert "secret" not in str(refused.value)
 
 
 def test_credentials_are_not_printed() -> None:
