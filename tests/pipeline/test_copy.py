@@ -21,7 +21,7 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.replay_log import Portion, ReplayLog, ReplayState
 from peeklock_pipeline.sending import SendResult
-from peeklock_pipeline.table_specs import ARCHIVE, REMOVED, TableSpec
+from peeklock_pipeline.table_specs import ARCHIVE, OPENING, REMOVED, TableSpec
 from peeklock_pipeline.tables import Change, commit
 from pyspark.sql import SparkSession
 
@@ -131,7 +131,6 @@ def test_a_copy_into_another_lake_is_refused(
     export(spark, database, other)
     begun = Lake(tmp_path / "begun")
     begun.record_opening([])  # an export crashed before its first commit
-    begun.directory(ARCHIVE).filesystem().create_dir("")
     for target in (other, begun):
         with pytest.raises(BadLake, match="has messages or records that are not from"):
             copy(spark, lake, Lake(target.root))
@@ -152,7 +151,7 @@ def test_of_two_copies_at_once_one_goes_on(
 
         return progress
 
-    with pytest.raises(BadLake, match="Another copy to .* is running: wait for its end"):
+    with pytest.raises(BadLake, match=r"Another copy to .* is running: wait for its end"):
         copy(spark, lake, Lake(place), overtaken_at(0))
     assert contents(spark, Lake(place)) == contents(spark, lake)
     assert copy(spark, lake, Lake(place)).messages == 0
@@ -173,11 +172,12 @@ def test_a_copy_that_was_overtaken_leaves_later_exports_and_replays_as_they_are(
             export(spark, database, target)
             ReplayLog(target, "again").end(Portion(1, 9, 3), SendResult(3, 0))
 
-    with pytest.raises(BadLake, match="Another copy to .* is running"):
+    with pytest.raises(BadLake, match=r"Another copy to .* is running"):
         copy(spark, lake, Lake(target.root), progress)
     assert target.last_batch() == 3
     state = ReplayLog(target, "again").state(spark)
-    assert state is not None and state.sent == 3
+    assert state is not None
+    assert state.sent == 3
     assert audit(spark, database, target).findings == []
 
 
@@ -189,7 +189,7 @@ def test_a_copy_killed_among_its_records_goes_on(
 
     class Dying(Lake):
         def table(self, spec: TableSpec) -> DeltaTable | None:
-            if spec is REMOVED:
+            if spec is REMOVED and OPENING.name in self.root.names():
                 raise Killed
             return super().table(spec)
 
