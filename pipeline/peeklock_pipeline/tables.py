@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from peeklock_pipeline.files import DataFile
+from peeklock_pipeline.files import DataFile, files_of
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.storage import Storage
@@ -131,21 +131,26 @@ def commit(
                     [*adds, *removes], change.mode, schema, partitions, commit_properties=properties
                 )
     except CommitFailedError:
-        return _is_committed(storage, change)
+        return _is_committed(storage, change, transactions)
     except DeltaError:
         if table is None and open_table(storage) is not None:  # another commit created it meanwhile
-            return _is_committed(storage, change)
+            return _is_committed(storage, change, transactions)
         raise
     return True
 
 
-def _is_committed(storage: Storage, change: Change) -> bool:
-    """Whether a commit that was reported as failed is in the log.
+def _is_committed(storage: Storage, change: Change, transactions: Sequence[Transaction]) -> bool:
+    """Whether a commit that was reported as failed is in the log, as its files or else its transactions show.
 
     A repeated request to an object store finds the commit of the first one, if only the answer to it was lost.
     """
-    table = open_table(storage) if change.added else None
-    return table is not None and any(uri.endswith(change.added[0].path) for uri in table.file_uris())
+    table = open_table(storage) if change.added or transactions else None
+    if table is None:
+        return False
+    if change.added:
+        return any(uri.endswith(change.added[0].path) for uri in table.file_uris())
+    is_done = all(table.transaction_version(one.app_id) == one.version for one in transactions)
+    return is_done and not {file.path for file in change.removed} & {file.path for file in files_of(table)}
 
 
 def _upgrade(table: DeltaTable, spec: TableSpec) -> None:

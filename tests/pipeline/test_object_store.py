@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from threading import Barrier
 
@@ -13,11 +14,12 @@ from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import files_of, write
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadLake, BadOption, LakeUnavailable
 from peeklock_pipeline.storage import Storage, parse_options
 from peeklock_pipeline.table_specs import ARCHIVE
-from peeklock_pipeline.tables import ExportPosition
+from peeklock_pipeline.tables import Change, ExportPosition
 from pyspark.sql import SparkSession
 
 from tests.databases import RunResources
@@ -107,6 +109,27 @@ def test_an_export_survives_the_loss_of_a_commit_or_of_its_answer(
         assert store.lost() == lost
     assert audit(spark, database, place).findings == []
     assert [file.rows for file in files_of(place.archive_table())] == [1, 1]
+
+
+def test_a_removal_survives_the_loss_of_the_answer_to_its_commit(
+    spark: SparkSession, small_archive: Archive, object_store: ObjectStore, run_resources: RunResources
+) -> None:
+    database = Database.from_url(small_archive.url)
+    place = object_store.lake()
+    small_archive.seal(1, [archived(1), archived(2, settled_at=NOON + DAY)])
+    export(spark, database, place)
+    store = FaultyStore(run_resources.new_directory(), object_store.url)
+
+    class Losing(Lake):
+        def remove(self, change: Change, removal: str) -> None:
+            store.lose("answer")
+            super().remove(change, removal)
+
+    with serving(store):
+        lake = Losing(str(place.root), object_store.behind(store.url).options)
+        assert retention(spark, lake, date(2026, 9, 22)).messages == 1
+        assert store.lost() == "answer"
+    assert audit(spark, database, place).findings == []
 
 
 def test_an_object_store_that_does_not_answer_is_named(object_store: ObjectStore) -> None:
