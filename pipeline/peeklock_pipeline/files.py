@@ -124,7 +124,9 @@ def read(file: DataFile, storage: Storage, schema: pa.Schema) -> Iterator[pa.Rec
 def _column(field: pa.Field, batch: pa.RecordBatch, partition: Mapping[str, str]) -> pa.Array:
     if field.name in batch.schema.names:
         return batch.column(field.name).cast(field.type)
-    value: Any = pa.scalar(partition.get(field.name), pa.string()).cast(field.type)
+    if field.name not in partition:
+        return pa.nulls(batch.num_rows, field.type)
+    value: Any = pa.scalar(partition[field.name], pa.string()).cast(field.type)
     return pa.repeat(value, batch.num_rows)
 
 

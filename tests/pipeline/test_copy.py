@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Transaction
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import files_of
-from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, FirstBatch
+from peeklock_pipeline.files import files_of, write
+from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY, FirstBatch
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.compact import CompactResult, compact
 from peeklock_pipeline.jobs.copy import CopyResult, copy
@@ -22,7 +23,7 @@ from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.replay_log import Portion, ReplayLog, ReplayState
 from peeklock_pipeline.sending import SendResult
 from peeklock_pipeline.table_specs import ARCHIVE, OPENING, REMOVED, TableSpec
-from peeklock_pipeline.tables import Change, commit
+from peeklock_pipeline.tables import SEALED_AT_KEY, Change, commit
 from pyspark.sql import SparkSession
 
 from tests.pipeline.archive import DAY, NOON, Archive, archived
@@ -92,6 +93,24 @@ def test_a_copy_has_every_message_and_record_in_files_by_day(
     assert export(spark, database, target).messages == 1
     assert copy(spark, lake, target) == CopyResult(messages=0, files=0, last_batch=3)
     assert audit(spark, database, target).findings == []
+
+
+def test_a_lake_whose_files_lack_later_columns_is_compacted_and_copied(
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    database, directory = Database.from_url(small_archive.url), lake.directory(ARCHIVE)
+    fields = [field for field in ARCHIVE.schema if field.name not in ("content_digest", "history")]
+    first = replace(BY_QUEUE_AND_DAY, schema=pa.schema(fields))  # of format 1
+    small_archive.seal_all_with_events({1: [archived(1)], 2: [archived(2)]})
+    rows = [database.read(number, number).select(first.schema.names) for number in (1, 2)]
+    files = [file for table in rows for file in write(table, directory, first)]
+    ended = (Transaction(LAST_BATCH_KEY, 2), Transaction(SEALED_AT_KEY, NOON + 2))
+    assert commit(directory, None, first, Change(files), ended)
+    before = contents(spark, lake)
+    assert compact(spark, lake) == CompactResult(files=1, files_before=2)
+    assert contents(spark, lake) == before
+    assert copy(spark, lake, Lake(tmp_path / "copy")).messages == 2
+    assert contents(spark, Lake(tmp_path / "copy")) == before
 
 
 def test_a_copy_killed_anywhere_goes_on_where_it_ended(
