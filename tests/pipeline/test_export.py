@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -114,6 +115,25 @@ def test_readers_skip_files_by_day_and_by_the_statistics_in_the_log(
         ({"priority": (0, 9)}, [first, second]),
     ):
         assert files_of(table, within) == expected
+
+
+def test_no_file_with_a_matching_row_is_skipped(small_archive: Archive, lake: Lake) -> None:
+    database, directory = Database.from_url(small_archive.url), lake.directory(ARCHIVE)
+    times = [NOON + micros for micros in (0, 1, 999, 1000, 1001, DAY // 2 - 1)]
+    names = ["a", "A", "a.b", "a-b", "z" * 200, "10", "9"]
+    rows = [archived(n, settled_at=times[n % 6], enqueued_at=times[n % 5], queue=names[n % 7]) for n in range(1, 31)]
+    small_archive.seal_all({n: rows[3 * n - 3 : 3 * n] for n in range(1, 11)})
+    written = [file for n in range(1, 11) for file in write(database.read(n, n), directory, ARCHIVE)]
+    earlier = [
+        replace(file, statistics=f'{{"numRecords": {file.rows}}}') for file in written[:2]
+    ]  # of earlier versions
+    assert commit(directory, None, ARCHIVE, Change([*earlier, *written[2:]]))
+    for columns in (["settled_at"], ["enqueued_at"], ["queue"], ["sequence_number"], ["queue", "settled_at"]):
+        table = lake.archive_table()
+        for file in files_of(table):
+            for row in pq.ParquetFile(f"{directory}/{file.path}").read().to_pylist():
+                assert file in files_of(table, {name: (row[name], row[name]) for name in columns})
+    assert len(files_of(table, {"queue": ("B", "B")})) < len(written)
 
 
 def test_tasks_are_neighbouring_batches_up_to_a_number_of_rows() -> None:

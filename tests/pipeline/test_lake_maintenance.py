@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -72,6 +73,18 @@ def test_compaction_leaves_one_file_per_day_and_every_message(
     assert len(before) == 60
     small_archive.seal(4, [archived(1000)])
     assert export(spark, database, lake).messages == 1
+
+
+def test_a_compaction_tells_readers_of_changes_that_no_row_changed(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    exported(spark, small_archive, lake)
+    compact(spark, lake)
+    version = lake.archive_table().version()
+    log = Path(f"{lake.directory(ARCHIVE)}/_delta_log/{version:020}.json").read_text()
+    actions = [json.loads(line) for line in log.splitlines()]
+    files = [file for action in actions for kind, file in action.items() if kind in ("add", "remove")]
+    assert [file["dataChange"] for file in files] == [False] * 8
 
 
 def test_vacuum_removes_what_belongs_to_nothing_and_spares_what_may_yet(
