@@ -130,7 +130,7 @@ PROGRAM = """
     spark = open_session(master)
     done = export(spark, Database.from_url(url), Lake(root))
     source.register(spark)
-    rows = spark.read.format("peeklock").option("database_url", url).load()
+    rows = spark.read.format("peeklock").option("databaseUrl", url).load()
     places = rows.repartition(8).mapInArrow(seen, "executor string, package string").distinct().collect()
     report = {
         "exported": done.messages,

@@ -220,7 +220,7 @@ def test_compaction_keeps_histories(spark: SparkSession, small_archive: Archive,
 def test_the_data_source_reads_histories_by_name(spark: SparkSession, small_archive: Archive) -> None:
     sealed(small_archive)
     source.register(spark)
-    reader = spark.read.format("peeklock").option("database_url", small_archive.url)
+    reader = spark.read.format("peeklock").option("databaseUrl", small_archive.url)
     assert HISTORY not in reader.load().columns
     rows = reader.option("columns", f"{HISTORY},message_id").load().orderBy("message_id").toArrow().to_pylist()
     assert [row[HISTORY] for row in rows] == [*histories().values(), None]

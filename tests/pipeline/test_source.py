@@ -16,7 +16,7 @@ import httpx
 import pytest
 from peeklock_pipeline import source
 from peeklock_pipeline.refusals import BatchesLost
-from peeklock_pipeline.source.options import ReadOptions
+from peeklock_pipeline.source.options import ReadOptions, WriteOptions
 from peeklock_pipeline.source.reading import ArchiveReader
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -76,7 +76,7 @@ class Queue:
 
 
 def reading(spark: SparkSession, archive: Archive, **options: Any) -> DataFrame:
-    return spark.read.format("peeklock").options(database_url=archive.url, **options).load()
+    return spark.read.format("peeklock").options(databaseUrl=archive.url, **options).load()
 
 
 def numbers(frame: DataFrame) -> list[int]:
@@ -99,7 +99,7 @@ def test_what_is_sealed_is_read_without_bodies_unless_they_are_asked_for(spark: 
     filled(archive)
 
     everything = reading(spark, archive)
-    chosen = reading(spark, archive, columns="body, date, sequence_number", from_batch=3)
+    chosen = reading(spark, archive, columns="body, date, sequence_number", fromBatch=3)
 
     assert numbers(everything) == list(range(1, 13))
     assert "body" not in everything.columns
@@ -120,7 +120,7 @@ def test_batches_that_were_removed_are_passed_over(spark: SparkSession, small_ar
 
 
 def test_a_batch_that_vanishes_while_it_is_read_is_not_taken_for_an_empty_one(small_archive: Archive) -> None:
-    options = ReadOptions.of({"database_url": filled(small_archive).url})
+    options = ReadOptions.of({"databaseUrl": filled(small_archive).url})
     reader = ArchiveReader(options, options.schema())
     (share,) = reader.partitions()
     small_archive.remove(2, "expired")
@@ -148,19 +148,30 @@ def test_filters_keep_batches_from_being_read_where_the_session_allows_it(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({}, "needs the option database_url"),
-        ({"database_url": "oracle://x"}, "this one begins with oracle"),
+        ({}, "needs the option databaseUrl"),
+        ({"databaseUrl": "oracle://x"}, "this one begins with oracle"),
         ({"columns": "sequence_number,colour"}, "The archive has no column colour. It has sequence_number, queue"),
-        ({"from_batch": "none"}, "The option from_batch is a number from 1, not 'none'"),
+        ({"from_batch": "1", "fromBatch": "1"}, "from_batch is the old name of fromBatch: set fromBatch alone"),
+        ({"fromBatch": "none"}, "The option fromBatch is a number from 1, not 'none'"),
     ],
 )
 def test_invalid_options_are_refused_with_a_sentence(
     spark: SparkSession, small_archive: Archive, options: dict[str, str], sentence: str
 ) -> None:
-    given = options if "database_url" in options or not options else {"database_url": small_archive.url, **options}
+    given = options if "databaseUrl" in options or not options else {"databaseUrl": small_archive.url, **options}
 
     with pytest.raises(PySparkException, match=sentence):
         spark.read.format("peeklock").options(**given).load()
+
+
+def test_the_names_that_options_had_before_are_accepted_with_a_warning(small_archive: Archive) -> None:
+    given = {"DATABASE_URL": small_archive.url, "from_batch": "3", "maxbatchespertrigger": "2"}
+    with pytest.warns(FutureWarning, match="The option from_batch of the data source peeklock is now fromBatch"):
+        options = ReadOptions.of(given)
+    with pytest.warns(FutureWarning, match="The option api_key of the data source peeklock is now apiKey"):
+        destination = WriteOptions.of({"url": "http://127.0.0.1:1", "queue": "q", "api_key": "secret"}).destination
+
+    assert (options.from_batch, options.max_batches, destination.api_key) == (3, 2, "secret")
 
 
 # ---- readStream ------------------------------------------------------------------------------------------------------
@@ -168,7 +179,7 @@ def test_invalid_options_are_refused_with_a_sentence(
 
 def streamed(spark: SparkSession, archive: Archive, directory: Path, **options: Any) -> StreamingQuery:
     """Run a stream over what is sealed now, from its checkpoint into Parquet, to its end."""
-    frame = spark.readStream.format("peeklock").options(database_url=archive.url, **options).load()
+    frame = spark.readStream.format("peeklock").options(databaseUrl=archive.url, **options).load()
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(directory / "checkpoint"))
     query = source.begin(lambda: writer.trigger(availableNow=True).start(str(directory / "sink")))
     assert query.awaitTermination(TIMEOUT_SECONDS)
@@ -259,7 +270,7 @@ def test_a_stream_that_was_killed_amid_a_micro_batch_brings_each_message_once(
 
         spark = open_session("local[2]")
         source.register(spark)
-        options = dict(database_url={small_archive.url!r}, maxBatchesPerTrigger=2)
+        options = dict(databaseUrl={small_archive.url!r}, maxBatchesPerTrigger=2)
         frame = spark.readStream.format("peeklock").options(**options).load()
         writer = frame.mapInArrow(slowly, frame.schema).writeStream.format("parquet")
         writer = writer.option("checkpointLocation", {str(tmp_path / "checkpoint")!r}).trigger(availableNow=True)
@@ -353,7 +364,7 @@ def test_a_micro_batch_that_is_run_again_sends_nothing_twice(
     filled(small_archive, batches=2)
 
     def run() -> None:
-        frame = spark.readStream.format("peeklock").options(database_url=small_archive.url).load()
+        frame = spark.readStream.format("peeklock").options(databaseUrl=small_archive.url).load()
         rows = frame.selectExpr("concat('was ', sequence_number) AS body", "properties")
         writer = rows.writeStream.format("peeklock").options(url=queue.server, queue=queue.name)
         query = source.begin(writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start)

@@ -1,8 +1,8 @@
 """The Spark data source `peeklock`: the archive as a table or a stream, and a queue as a sink.
 
 register(spark)
-spark.read.format("peeklock").option("database_url", ...).load()
-spark.readStream.format("peeklock").option("database_url", ...).load()
+spark.read.format("peeklock").option("databaseUrl", ...).load()
+spark.readStream.format("peeklock").option("databaseUrl", ...).load()
 df.write.format("peeklock").options(url=..., queue=...).mode("append").save()
 df.writeStream.format("peeklock").options(url=..., queue=...).option("checkpointLocation", ...).start()
 

@@ -1,5 +1,6 @@
 """The options of the data source, read once. Invalid options are refused with a sentence."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,11 +16,15 @@ UNSELECTED_BY_DEFAULT = ("body", HISTORY)
 """Columns that are read only by name, because most queries do not need them and they are most of the bytes."""
 
 
+OLD_NAMES = {"database_url": "databaseUrl", "from_batch": "fromBatch", "api_key": "apiKey"}
+"""The names of options before they were written as Spark writes its own, and their names since."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """`database_url`; `columns` by commas, or `*`; `from_batch`; for streams `maxBatchesPerTrigger`, `failOnDataLoss`.
+    """`databaseUrl`; `columns` by commas, or `*`; `fromBatch`; for streams `maxBatchesPerTrigger`, `failOnDataLoss`.
 
-    `from_batch` is the number of the first sealed batch to read; without it, the first that is still in the archive.
+    `fromBatch` is the number of the first sealed batch to read; without it, the first that is still in the archive.
     """
 
     database: Database
@@ -31,12 +36,13 @@ class ReadOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "ReadOptions":
         """Parse the options. Refuses with `BadOption` and `BadDatabaseUrl`."""
+        given = parsed(options)
         return cls(
-            database=Database.from_url(_needed(options, "database_url")),
-            columns=_columns(options.get("columns")),
-            from_batch=_count(options, "from_batch"),
-            max_batches=_count(options, "maxBatchesPerTrigger"),
-            refuses_loss=_choice(options, "failOnDataLoss"),
+            database=Database.from_url(_needed(given, "databaseUrl")),
+            columns=_columns(given.get("columns")),
+            from_batch=_count(given, "fromBatch"),
+            max_batches=_count(given, "maxBatchesPerTrigger"),
+            refuses_loss=_choice(given, "failOnDataLoss"),
         )
 
     def schema(self) -> StructType:
@@ -47,14 +53,31 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """`url` of the server, `queue` to send to, and an `api_key` with the rights to send to the queue and browse it."""
+    """`url` of the server, `queue` to send to, and an `apiKey` with the rights to send to the queue and browse it."""
 
     destination: Destination
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "WriteOptions":
         """Parse the options. Refuses with `BadOption`."""
-        return cls(Destination.from_url(_needed(options, "url"), _needed(options, "queue"), options.get("api_key")))
+        given = parsed(options)
+        return cls(Destination.from_url(_needed(given, "url"), _needed(given, "queue"), given.get("apikey")))
+
+
+def parsed(given: Mapping[str, str]) -> dict[str, str]:
+    """Return options under their present names in lower case, because Spark ignores the case of options.
+
+    An old name is accepted with a warning. An old name beside the present one is refused with `BadOption`.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    for old, name in OLD_NAMES.items():
+        if old not in options:
+            continue
+        if name.lower() in options:
+            raise BadOption(f"The option {old} is the old name of {name}: set {name} alone.")
+        warnings.warn(f"The option {old} of the data source peeklock is now {name}.", FutureWarning, stacklevel=2)
+        options[name.lower()] = options.pop(old)
+    return options
 
 
 def check_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
@@ -76,14 +99,14 @@ def _columns(given: str | None) -> tuple[str, ...]:
 
 
 def _needed(options: Mapping[str, str], name: str) -> str:
-    value = options.get(name)
+    value = options.get(name.lower())
     if not value:
         raise BadOption(f"The data source peeklock needs the option {name}.")
     return value
 
 
 def _count(options: Mapping[str, str], name: str) -> int | None:
-    given = options.get(name)
+    given = options.get(name.lower())
     if given is None:
         return None
     if not given.isdecimal() or int(given) < 1:
@@ -92,7 +115,7 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _choice(options: Mapping[str, str], name: str) -> bool:
-    given = options.get(name, "true").lower()
+    given = options.get(name.lower(), "true").lower()
     if given not in ("true", "false"):
         raise BadOption(f"The option {name} is true or false, not {given!r}.")
     return given == "true"

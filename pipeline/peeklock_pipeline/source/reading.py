@@ -67,7 +67,7 @@ def rows(database: Database, batch_range: BatchRange, schema: StructType) -> Ite
 
 
 class ArchiveReader(DataSourceReader):
-    """Reads all sealed batches that are still in the archive, from `from_batch` on."""
+    """Reads all sealed batches that are still in the archive, from `fromBatch` on."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         check_columns(tuple(schema.fieldNames()))

@@ -60,7 +60,7 @@ class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         """Return the first offset of a stream without a checkpoint.
 
-        It is before `from_batch`, or before the first batch still in the archive."""
+        It is before `fromBatch`, or before the first batch still in the archive."""
         if self.options.from_batch is not None:
             return {"batch": self.options.from_batch - 1}
         before = 0
