@@ -122,7 +122,7 @@ def commit(
             if table is None:
                 create_table_with_add_actions(
                     str(storage), schema, adds, "error", partitions, description=f"{DESCRIPTION_PREFIX}{FORMAT}",
-                    storage_options=storage.storage_options(), commit_properties=properties,
+                    configuration=dict(_settings(spec)), storage_options=storage.storage_options(), commit_properties=properties,
                 )  # fmt: skip
             else:
                 if format_of(table) < FORMAT:
@@ -163,7 +163,14 @@ def _upgrade(table: DeltaTable, spec: TableSpec) -> None:
     missing_fields = [field for field in Schema.from_arrow(spec.schema).fields if field.name not in present]
     if missing_fields:
         table.alter.add_columns(missing_fields, commit_properties=alone)
+    table.alter.set_table_properties(_settings(layout_of(table, spec)), commit_properties=alone)
     table.alter.set_table_description(f"{DESCRIPTION_PREFIX}{FORMAT}", commit_properties=alone)
+
+
+def _settings(spec: TableSpec) -> dict[str, str]:
+    """Return the setting that names the columns with statistics. Without it deltalake finds no rows by other columns."""
+    named = [name for name in spec.statistics if name not in spec.partitions]
+    return {"delta.dataSkippingStatsColumns": ",".join(named)} if named else {"delta.dataSkippingNumIndexedCols": "0"}
 
 
 def _add(file: DataFile, now: int, is_change: bool) -> AddAction:
