@@ -13,6 +13,11 @@ def value_in_batch(name: str) -> str:
     """Return a column of an archived message `a`; the batch is in its seal `s`."""
     if name == "body":
         return f"{BODY.format('a.')} AS body"
+    return name_in_batch(name)
+
+
+def name_in_batch(name: str) -> str:
+    """Return the qualified name of a column of an archived message `a`; the batch is in its seal `s`."""
     return f"s.{name}" if name == "export_batch" else f"a.{name}"
 
 

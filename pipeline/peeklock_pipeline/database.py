@@ -12,7 +12,14 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from peeklock_pipeline.content_columns import AUDIT_SKIPPED_COLUMNS, HASHED_COLUMNS, value_in_batch, value_in_queue
+from peeklock_pipeline.conditions import Condition
+from peeklock_pipeline.content_columns import (
+    AUDIT_SKIPPED_COLUMNS,
+    HASHED_COLUMNS,
+    name_in_batch,
+    value_in_batch,
+    value_in_queue,
+)
 from peeklock_pipeline.drivers import Engine, merge_batches, query
 from peeklock_pipeline.histories import EVENT_VALUES, SEALED_EVENT, ranges_of_events, with_histories, without_history
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
@@ -116,12 +123,14 @@ class Database:
         port = f":{place.port}" if place.port else ""
         return self.url if self.engine is Engine.SQLITE else f"{place.hostname}{port}{place.path}"
 
-    def batches(self, after: int = 0, most: int | None = None) -> list[Batch]:
-        """Return the sealed batches with greater numbers, in order, at most that many. Refuses with
-        `DatabaseUnavailable`."""
+    def batches(self, after: int = 0, last: int | None = None, most: int | None = None) -> list[Batch]:
+        """Return the sealed batches after a number, up to the last one or to a given one, in order, at most that many.
+
+        Refuses with `DatabaseUnavailable`.
+        """
+        within = f"number > {int(after)}" + ("" if last is None else f" AND number <= {int(last)}")
         limit = "" if most is None else f" LIMIT {int(most)}"
-        later = f"FROM export_batch WHERE number > {int(after)} ORDER BY number{limit}"
-        found = pa.concat_tables(self._query(BATCHES, later))
+        found = pa.concat_tables(self._query(BATCHES, f"FROM export_batch WHERE {within} ORDER BY number{limit}"))
         return [Batch(*row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
 
     def shortest_retention(self, first: int) -> int | None:
@@ -133,13 +142,36 @@ class Database:
         answer = self._query({"shortest": NUMBER}, f"FROM ({shortest}) AS kept WHERE shortest IS NOT NULL")
         return next(iter(pa.concat_tables(answer)["shortest"].to_pylist()), None)
 
-    def chunks(self, first: int, last: int, columns: Sequence[str] = ARCHIVE_COLUMNS) -> Iterator[pa.Table]:
-        """Yield the messages of these sealed batches, inclusive, in tables that fit into memory.
+    def last_batch(self, after: int = 0, most: int | None = None) -> int:
+        """Return the last sealed batch, of the first `most` after a number; that number if none follows."""
+        following = f"SELECT number FROM export_batch WHERE number > {int(after)}"
+        if most is not None:
+            following += f" ORDER BY number LIMIT {int(most)}"
+        return (
+            self._number(f"SELECT COALESCE(MAX(number), {int(after)}) AS number FROM ({following}) AS following") or 0
+        )
+
+    def first_kept_batch(self) -> int | None:
+        """Return the first sealed batch of which the archive has the messages; None without any."""
+        return self._number("SELECT number FROM export_batch WHERE removed_at IS NULL ORDER BY number LIMIT 1")
+
+    def _number(self, statement: str) -> int | None:
+        found = pa.concat_tables(self._query({"number": NUMBER}, f"FROM ({statement}) AS found")).to_pylist()
+        return int(found[0]["number"]) if found else None
+
+    def chunks(
+        self,
+        first: int,
+        last: int,
+        columns: Sequence[str] = ARCHIVE_COLUMNS,
+        conditions: Sequence[Condition] = (),
+    ) -> Iterator[pa.Table]:
+        """Yield the messages of these sealed batches, inclusive, that meet the conditions, in tables that fit into memory.
 
         Histories need the column `sequence_number`. Refuses with `DatabaseUnavailable`, possibly after some tables.
         """
         if HISTORY not in columns:
-            yield from self._sealed_messages(first, last, columns)
+            yield from self._sealed_messages(first, last, columns, conditions)
             return
         within = f"FROM {SEALED_EVENT} b.number BETWEEN {int(first)} AND {int(last)}"
         counted = f"FROM (SELECT b.number, COUNT(*) AS events {within} GROUP BY b.number ORDER BY b.number) AS counted"
@@ -147,7 +179,7 @@ class Database:
         for begin, end in ranges_of_events(first, last, zip(*(c.to_pylist() for c in counts.columns), strict=True)):
             # Before the messages: if a batch is removed meanwhile, its messages are missing too, and that is noticed.
             events = pa.concat_tables(self._events(f"b.number BETWEEN {begin} AND {end}"))
-            for messages in self._sealed_messages(begin, end, without_history(columns)):
+            for messages in self._sealed_messages(begin, end, without_history(columns), conditions):
                 yield with_histories(messages, events)
 
     def events(self, first: int, last: int) -> Iterator[pa.Table]:
@@ -158,14 +190,18 @@ class Database:
         chosen = f"FROM (SELECT {EVENT_VALUES} FROM {SEALED_EVENT} {condition}) AS chosen"
         return (to_lake_table(chunk, EVENTS) for chunk in self._query(_stored_columns(EVENTS), chosen))
 
-    def _sealed_messages(self, first: int, last: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+    def _sealed_messages(
+        self, first: int, last: int, columns: Sequence[str], conditions: Sequence[Condition]
+    ) -> Iterator[pa.Table]:
         wanted = {name: kind for name, kind in _stored_columns(ARCHIVE).items() if name in columns}
         values = ", ".join(value_in_batch(name) for name in wanted)
         within = f"export_batch BETWEEN {int(first)} AND {int(last)}"
-        sealed = f"SELECT {values} FROM archive_seal s JOIN {SEALED_MESSAGE} WHERE s.{within}"
+        older = " AND ".join([within, *(condition.sql() for condition in conditions)])
+        newer = " AND ".join([f"s.{within}", *(condition.sql(name_in_batch) for condition in conditions)])
+        sealed = f"SELECT {values} FROM archive_seal s JOIN {SEALED_MESSAGE} WHERE {newer}"
         # Two queries, because MariaDB would write the rows of a union into a temporary table.
         # Messages that refer to a body are in the table of the first.
-        for source in (f"FROM ({sealed}) AS sealed", f"FROM archive WHERE {within}"):
+        for source in (f"FROM ({sealed}) AS sealed", f"FROM archive WHERE {older}"):
             yield from (to_lake_table(chunk, ARCHIVE) for chunk in self._query(wanted, source))
 
     def read(self, first: int, last: int, columns: Sequence[str] = ARCHIVE_COLUMNS) -> pa.Table:

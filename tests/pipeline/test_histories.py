@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -176,10 +176,10 @@ def test_a_batch_removed_between_its_events_and_its_messages_is_missed_as_a_whol
 
         __slots__ = ()
 
-        def _sealed_messages(self, first: int, last: int, columns: Sequence[str]) -> Iterator[pa.Table]:
+        def _sealed_messages(self, *within: Any) -> Iterator[pa.Table]:
             small_archive.remove(1, "expired")
             execute(small_archive.url, "DELETE FROM message_event")
-            return super()._sealed_messages(first, last, columns)
+            return super()._sealed_messages(*within)
 
     done = export(spark, Late(database.url, database.engine), lake)
     assert (done.messages, done.missed) == (1, 3)

@@ -15,6 +15,10 @@ from typing import Any
 import httpx
 import pytest
 from peeklock_pipeline import source
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.jobs.compact import compact
+from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BatchesLost
 from peeklock_pipeline.source.options import ReadOptions, WriteOptions
 from peeklock_pipeline.source.reading import ArchiveReader
@@ -23,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.peeklock_process import PeeklockProcess
-from tests.pipeline.archive import DAY, NOON, Archive, archived
+from tests.pipeline.archive import Archive, archived
 from tests.pipeline.faulty_proxy import FaultyProxy
 from tests.servers import POLL_SECONDS, end_tree
 
@@ -129,22 +133,6 @@ def test_a_batch_that_vanishes_while_it_is_read_is_not_taken_for_an_empty_one(sm
         list(reader.read(share))
 
 
-def test_filters_keep_batches_from_being_read_where_the_session_allows_it(
-    spark: SparkSession, small_archive: Archive
-) -> None:
-    filled(small_archive)
-    spark.conf.set(source.PUSHDOWN, "true")
-    try:
-        source.register(spark)
-        late = reading(spark, small_archive).where("export_batch > 2 AND export_batch <= 3 AND outcome = 'completed'")
-        never = reading(spark, small_archive).where(f"settled_at >= timestamp_micros({NOON + DAY})")
-
-        assert (numbers(late), late.rdd.getNumPartitions()) == ([7, 8, 9], 1)
-        assert numbers(never) == []
-    finally:
-        spark.conf.unset(source.PUSHDOWN)
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -164,26 +152,40 @@ def test_invalid_options_are_refused_with_a_sentence(
         spark.read.format("peeklock").options(**given).load()
 
 
-def test_the_names_that_options_had_before_are_accepted_with_a_warning(small_archive: Archive) -> None:
-    given = {"DATABASE_URL": small_archive.url, "from_batch": "3", "maxbatchespertrigger": "2"}
-    with pytest.warns(FutureWarning, match="The option from_batch of the data source peeklock is now fromBatch"):
-        options = ReadOptions.of(given)
-    with pytest.warns(FutureWarning, match="The option api_key of the data source peeklock is now apiKey"):
-        destination = WriteOptions.of({"url": "http://127.0.0.1:1", "queue": "q", "api_key": "secret"}).destination
+@pytest.mark.parametrize(
+    ("old", "new", "given"),
+    [
+        ("DATABASE_URL", "databaseUrl", {}),
+        ("from_batch", "fromBatch", {"databaseUrl": "sqlite:////tmp/x.db"}),
+        ("api_key", "apiKey", {"url": "http://127.0.0.1:1", "queue": "q"}),
+    ],
+)
+def test_the_names_that_options_had_before_are_accepted_with_a_warning(
+    old: str, new: str, given: dict[str, str]
+) -> None:
+    parse = WriteOptions.of if "url" in given else ReadOptions.of
+    value = {"fromBatch": "3", "databaseUrl": "sqlite:////tmp/x.db"}.get(new, "secret")
 
-    assert (options.from_batch, options.max_batches, destination.api_key) == (3, 2, "secret")
+    with pytest.warns(FutureWarning, match=f"The option {old.lower()} of the data source peeklock is now {new}"):
+        found = parse({**given, old: value})
+
+    assert found == parse({**given, new.lower(): value})
 
 
 # ---- readStream ------------------------------------------------------------------------------------------------------
 
 
-def streamed(spark: SparkSession, archive: Archive, directory: Path, **options: Any) -> StreamingQuery:
-    """Run a stream over what is sealed now, from its checkpoint into Parquet, to its end."""
-    frame = spark.readStream.format("peeklock").options(databaseUrl=archive.url, **options).load()
+def streamed(spark: SparkSession, place: Archive | Lake, directory: Path, **options: Any) -> StreamingQuery:
+    """Run a stream over what is sealed or exported now, from its checkpoint into Parquet, to its end."""
+    frame = spark.readStream.format("peeklock").options(**{**options_of(place), **options}).load()
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(directory / "checkpoint"))
     query = source.begin(lambda: writer.trigger(availableNow=True).start(str(directory / "sink")))
     assert query.awaitTermination(TIMEOUT_SECONDS)
     return query
+
+
+def options_of(place: Archive | Lake) -> dict[str, str]:
+    return {"databaseUrl": place.url} if isinstance(place, Archive) else {"lake": str(place.root)}
 
 
 def test_a_stream_goes_on_where_its_checkpoint_says(
@@ -248,10 +250,13 @@ def worker_late_once(spark: SparkSession, directory: Path) -> Iterator[None]:
     yield
 
 
+@pytest.mark.parametrize("reads_lake", [False, True], ids=["server", "lake"])
 def test_a_stream_that_was_killed_amid_a_micro_batch_brings_each_message_once(
-    spark: SparkSession, small_archive: Archive, tmp_path: Path
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path, reads_lake: bool
 ) -> None:
     filled(small_archive, batches=4)
+    export(spark, Database.from_url(small_archive.url), lake)
+    place = lake if reads_lake else small_archive
     killed_amid(
         tmp_path,
         f"""
@@ -270,7 +275,7 @@ def test_a_stream_that_was_killed_amid_a_micro_batch_brings_each_message_once(
 
         spark = open_session("local[2]")
         source.register(spark)
-        options = dict(databaseUrl={small_archive.url!r}, maxBatchesPerTrigger=2)
+        options = dict({options_of(place)!r}, maxBatchesPerTrigger=2)
         frame = spark.readStream.format("peeklock").options(**options).load()
         writer = frame.mapInArrow(slowly, frame.schema).writeStream.format("parquet")
         writer = writer.option("checkpointLocation", {str(tmp_path / "checkpoint")!r}).trigger(availableNow=True)
@@ -279,7 +284,9 @@ def test_a_stream_that_was_killed_amid_a_micro_batch_brings_each_message_once(
     )
     before = numbers(spark.read.parquet(str(tmp_path / "sink")))
 
-    streamed(spark, small_archive, tmp_path)
+    compact(spark, lake)
+    lake.archive_table().vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    streamed(spark, place, tmp_path)
 
     assert before == list(range(1, 7))
     assert numbers(spark.read.parquet(str(tmp_path / "sink"))) == list(range(1, 13))

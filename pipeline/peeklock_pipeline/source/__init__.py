@@ -2,7 +2,7 @@
 
 register(spark)
 spark.read.format("peeklock").option("databaseUrl", ...).load()
-spark.readStream.format("peeklock").option("databaseUrl", ...).load()
+spark.readStream.format("peeklock").option("databaseUrl", ...).load()   # both also with the option `lake`
 df.write.format("peeklock").options(url=..., queue=...).mode("append").save()
 df.writeStream.format("peeklock").options(url=..., queue=...).option("checkpointLocation", ...).start()
 
@@ -25,9 +25,16 @@ __all__ = ["PUSHDOWN", "PeeklockSource", "begin", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register the format `peeklock` in this session."""
-    allows_filters = spark.conf.get(PUSHDOWN, "false") == "true"
-    spark.dataSource.register(FilteringSource if allows_filters else PeeklockSource)
+    """Register the format `peeklock` in this session, and let Spark pass filters to it.
+
+    Sets `PUSHDOWN`, unless the session or its configuration has set it to false. It changes nothing for other sources:
+    Spark refuses those that accept filters without it.
+    """
+    if spark.conf.get(PUSHDOWN, "true") == "true":
+        spark.conf.set(PUSHDOWN, "true")
+        spark.dataSource.register(FilteringSource)
+    else:
+        spark.dataSource.register(PeeklockSource)
 
 
 class PeeklockSource(DataSource):
@@ -60,8 +67,8 @@ class PeeklockSource(DataSource):
 
 
 class FilteringSource(PeeklockSource):
-    """The source for sessions that pass filters to readers. It does not read batches that the filters exclude."""
+    """The source for sessions that pass filters to readers."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of the batches that are sealed now, without those that filters exclude."""
+        """Return a reader of the batches that are sealed now, without rows that filters exclude."""
         return FilteringReader(ReadOptions.of(self.options), schema)

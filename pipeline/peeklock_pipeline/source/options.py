@@ -8,9 +8,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from peeklock_pipeline.database import Database
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.sending import Destination
+from peeklock_pipeline.source.lake_archive import LakeArchive
+from peeklock_pipeline.source.server_archive import ServerArchive
 from peeklock_pipeline.table_specs import ARCHIVE, HISTORY
+
+STORAGE = "storage."
+"""The prefix of an option of the lake's object store, such as `storage.AWS_REGION`."""
 
 UNSELECTED_BY_DEFAULT = ("body", HISTORY)
 """Columns that are read only by name, because most queries do not need them and they are most of the bytes."""
@@ -22,12 +28,12 @@ OLD_NAMES = {"database_url": "databaseUrl", "from_batch": "fromBatch", "api_key"
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """`databaseUrl`; `columns` by commas, or `*`; `fromBatch`; for streams `maxBatchesPerTrigger`, `failOnDataLoss`.
+    """`databaseUrl` or `lake`; `columns` by commas, or `*`; `fromBatch`; for streams `maxBatchesPerTrigger`, `failOnDataLoss`.
 
-    `fromBatch` is the number of the first sealed batch to read; without it, the first that is still in the archive.
+    `fromBatch` is the number of the first sealed batch to read; without it, the first that is left.
     """
 
-    database: Database
+    origin: ServerArchive | LakeArchive
     columns: tuple[str, ...]
     from_batch: int | None
     max_batches: int | None
@@ -35,10 +41,10 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "ReadOptions":
-        """Parse the options. Refuses with `BadOption` and `BadDatabaseUrl`."""
+        """Parse the options. Refuses with `BadOption`, `BadDatabaseUrl` and `BadLake`."""
         given = parsed(options)
         return cls(
-            database=Database.from_url(_needed(given, "databaseUrl")),
+            origin=_origin(given),
             columns=_columns(given.get("columns")),
             from_batch=_count(given, "fromBatch"),
             max_batches=_count(given, "maxBatchesPerTrigger"),
@@ -90,6 +96,15 @@ def check_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
     return columns
 
 
+def _origin(options: Mapping[str, str]) -> ServerArchive | LakeArchive:
+    if lake := options.get("lake"):
+        if "databaseurl" in options:
+            raise BadOption("The data source peeklock reads a database or a lake: set databaseUrl or lake.")
+        storage = {name.removeprefix(STORAGE).upper(): options[name] for name in options if name.startswith(STORAGE)}
+        return LakeArchive(Lake(lake, storage))
+    return ServerArchive(Database.from_url(_needed(options, "databaseUrl", " or lake")))
+
+
 def _columns(given: str | None) -> tuple[str, ...]:
     if given is None or not given.strip():
         return tuple(name for name in ARCHIVE.schema.names if name not in UNSELECTED_BY_DEFAULT)
@@ -98,10 +113,10 @@ def _columns(given: str | None) -> tuple[str, ...]:
     return check_columns(tuple(dict.fromkeys(name.strip() for name in given.split(","))))
 
 
-def _needed(options: Mapping[str, str], name: str) -> str:
+def _needed(options: Mapping[str, str], name: str, otherwise: str = "") -> str:
     value = options.get(name.lower())
     if not value:
-        raise BadOption(f"The data source peeklock needs the option {name}.")
+        raise BadOption(f"The data source peeklock needs the option {name}{otherwise}.")
     return value
 
 

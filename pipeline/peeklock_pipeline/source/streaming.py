@@ -1,4 +1,4 @@
-"""`spark.readStream.format("peeklock")`: the archive as it is sealed; an offset is the number of a sealed batch.
+"""`spark.readStream.format("peeklock")`: the archive as it is sealed, or a lake as it is exported, by batch numbers.
 
 A sealed batch never changes, so a micro-batch that runs again after a crash reads the same rows. With a checkpoint and
 a sink that discards the output of failed attempts, each message arrives exactly once.
@@ -18,13 +18,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from peeklock_pipeline.database import Batch
 from peeklock_pipeline.refusals import BatchesLost
 from peeklock_pipeline.source.options import ReadOptions, check_columns
-from peeklock_pipeline.source.reading import BatchRange, batch_ranges, rows
-
-Offset = dict[str, int]
-"""`{"batch": n}`: the stream has processed every batch up to and including n."""
+from peeklock_pipeline.source.origins import Offset
+from peeklock_pipeline.source.reading import NOTHING
 
 POLL_SECONDS = 0.1
 
@@ -58,17 +55,8 @@ class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end: int | None = None
 
     def initialOffset(self) -> Offset:
-        """Return the first offset of a stream without a checkpoint.
-
-        It is before `fromBatch`, or before the first batch still in the archive."""
-        if self.options.from_batch is not None:
-            return {"batch": self.options.from_batch - 1}
-        before = 0
-        for batch in self.options.database.batches():
-            if batch.removed_at is None:
-                break
-            before = batch.number
-        return {"batch": before}
+        """Return the first offset of a stream without a checkpoint: before `fromBatch` or the first batch that is left."""
+        return self.options.origin.first_offset(self.options.from_batch)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of batches. Spark calls pieces of input that are read as a whole files."""
@@ -77,43 +65,31 @@ class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the last batch: only what is sealed now is read."""
-        self._end = self._last(self.options.database.batches())
+        self._end = self.options.origin.last_batch()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Return the end of the next micro-batch."""
-        remaining = [batch for batch in self.options.database.batches(start["batch"]) if self._is_due(batch)]
-        if isinstance(limit, ReadMaxFiles):
-            remaining = remaining[: limit.max_files]
-        return {"batch": max(start["batch"], self._last(remaining))}
+        most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
+        last = self.options.origin.last_batch(start["batch"], most)
+        return {**start, "batch": max(start["batch"], last if self._end is None else min(last, self._end))}
 
     def reportLatestOffset(self) -> Offset | None:
-        """Return the last sealed batch."""
-        return {"batch": self._last(self.options.database.batches())}
+        """Return the last batch."""
+        return {"batch": self.options.origin.last_batch()}
 
-    def partitions(self, start: Offset, end: Offset) -> Sequence[BatchRange]:
-        """Return the range of each task.
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """Return the tasks of a micro-batch.
 
-        Refuses with `BatchesLost` if batches were removed before they were read, unless `failOnDataLoss` is false."""
+        Refuses with `BatchesLost` if messages were removed before they were read, unless `failOnDataLoss` is false."""
         if start["batch"] >= end["batch"]:
             return []
-        remaining = [batch for batch in self.options.database.batches(start["batch"]) if batch.number <= end["batch"]]
-        lost = [batch for batch in remaining if batch.removed_at is not None]
-        if lost and self.options.refuses_loss:
-            raise BatchesLost(
-                f"Batches {lost[0].number} to {lost[-1].number} with {sum(batch.rows for batch in lost)} messages were "
-                "removed from the archive before this stream had read them. Read them from the lake, and continue with "
-                "the option failOnDataLoss=false; or keep the archive longer."
-            )
-        return batch_ranges([batch for batch in remaining if batch.removed_at is None])
+        plan = self.options.origin.plan(start, end["batch"])
+        if plan.lost and self.options.refuses_loss:
+            raise BatchesLost(plan.lost)
+        return plan.tasks or [NOTHING]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one share; refuses as `rows` does."""
-        assert isinstance(partition, BatchRange)
-        return rows(self.options.database, partition, self.schema)
-
-    def _is_due(self, batch: Batch) -> bool:
-        return self._end is None or batch.number <= self._end
-
-    @staticmethod
-    def _last(batches: Sequence[Batch]) -> int:
-        return batches[-1].number if batches else 0
+        """Yield the messages of one task; refuses as `Origin.rows` does."""
+        if type(partition) is InputPartition:
+            return iter(())
+        return self.options.origin.rows(partition, self.schema)
