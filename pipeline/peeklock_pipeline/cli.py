@@ -218,7 +218,7 @@ def snapshot(
     master: Master = LOCAL,
     as_json: AsJson = False,
 ) -> None:
-    """Replace the lake's table `messages` with the messages now in queues, including dead-lettered ones."""
+    """Replace the lake's tables of what is in the broker now: messages in queues, groups, topics, states and others."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.export import sealed_batches_after
     from peeklock_pipeline.jobs.snapshot import snapshot as run
@@ -227,7 +227,8 @@ def snapshot(
     source, target = Database.from_url(database_url), open_lake(lake, storage_option)
     sealed_batches_after(source, target.export_position())
     done = run(open_session(master), source, target)
-    print_result(done, as_json, f"{messages(done.messages)} from queues at {done.taken_at:%F %T} UTC went into {lake}.")
+    sentence = f"{messages(done.messages)} from queues at {done.taken_at:%F %T} UTC went into {lake}."
+    print_result(done, as_json, f"{sentence} The lake has the tables {', '.join(done.tables)}.")
 
 
 @app.command()

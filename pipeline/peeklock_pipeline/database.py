@@ -208,6 +208,19 @@ class Database:
         """Return the messages of these sealed batches, inclusive. Refuses with `DatabaseUnavailable`."""
         return pa.concat_tables(self.chunks(first, last, columns))
 
+    def select(self, columns: Mapping[str, str], source: str) -> Iterator[pa.Table]:
+        """Yield columns of a query in at least one table. `columns` maps each to an empty value of its type, `source` begins
+        with FROM. Refuses with `DatabaseUnavailable`."""
+        return self._query(columns, source)
+
+    def number_of_every(self, rows: int, counted: str) -> tuple[list[int], int]:
+        """Return the number of every `rows`-th row of a query, in order from the lowest, and the highest number."""
+        placed = f"SELECT number, ROW_NUMBER() OVER (ORDER BY number) AS place FROM ({counted}) AS counted"
+        every = f"SELECT number FROM ({placed}) AS placed WHERE place % {int(rows)} = {1 % int(rows)} ORDER BY number"
+        starts = pa.concat_tables(self._query({"number": NUMBER}, f"FROM ({every}) AS starts")).to_pylist()
+        highest = f"SELECT COALESCE(MAX(number), 0) AS number FROM ({counted}) AS counted"
+        return [int(row["number"]) for row in starts], self._number(highest) or 0
+
     def span(self) -> tuple[int, int] | None:
         """Return the lowest and highest sequence number of messages in queues and in the archive; None without
         messages."""

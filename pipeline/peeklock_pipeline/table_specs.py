@@ -265,7 +265,7 @@ def to_lake_table(rows: pa.Table, spec: TableSpec) -> pa.Table:
 def _lake_column(name: str, rows: pa.Table, spec: TableSpec) -> pa.ChunkedArray:
     column: Any = rows[name]
     kind = spec.schema.field(name).type
-    if name in CODES:
+    if name in CODES and pa.types.is_integer(column.type):
         return _decoded(column.cast(pa.int64()), CODES[name])
     if name == "lock_token":
         return _tokens(rows)

@@ -94,6 +94,7 @@ class Archive:
         """The tables of a migrated database, without a row."""
         tables = (
             "archive", "archive_seal", "export_batch", "message", "shared_body", "queue", "accepted_count", "message_event",
+            "topic", "subscription", "message_transaction", "state", "state_version",
         )  # fmt: skip
         for table in tables:
             execute(url, f"DELETE FROM {table}")

@@ -1,48 +1,79 @@
-"""snapshot: copies the messages that are in queues now, including dead-lettered ones, into a table of the lake."""
+"""snapshot: copies what is in the broker now into tables of the lake: messages in queues, settings, transactions, states."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from peeklock_pipeline.broker_tables import BROKER_TABLES
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.jobs.export import sealed_batches_after
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.ranges import even_ranges, write_ranges
-from peeklock_pipeline.table_specs import MESSAGES, TIMESTAMP
+from peeklock_pipeline.ranges import MAX_RANGES, Range, Read, write_ranges
+from peeklock_pipeline.results import write_table
+from peeklock_pipeline.table_specs import MESSAGES, TIMESTAMP, TableSpec
+from peeklock_pipeline.transforms.groups import GROUPS, groups
 
-RANGE_NUMBERS = 100_000
-"""Sequence numbers that one task reads. More, if this made too many tasks."""
+RANGE_ROWS = 50_000
+"""Rows that one task reads. More, if this made too many tasks."""
+
+MESSAGE_NUMBERS = "SELECT sequence_number AS number FROM message"
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotResult:
-    """The number of messages in the table, and the start of the snapshot."""
+    """The number of messages, the start of the snapshot, and the number of rows of each table that it wrote."""
 
     messages: int
     taken_at: datetime
+    tables: dict[str, int]
 
 
 def snapshot(spark: SparkSession, database: Database, lake: Lake, now: datetime | None = None) -> SnapshotResult:
-    """Replace the table of messages. Each row is the message at some moment after `taken_at`, not all at the same.
+    """Replace the tables of what is in the broker, one after the other.
 
-    Refuses with `DatabaseUnavailable` and `BadLake`; the table is then unchanged.
+    Each row is as it was at some moment after `taken_at`, not all at the same. Refuses with `DatabaseUnavailable` and
+    `BadLake`; the tables that are not written by then are unchanged.
     """
     sealed_batches_after(database, lake.export_position())
     taken_at = now or datetime.now(UTC)
-    span = database.span()
-    ranges = even_ranges(*span, RANGE_NUMBERS) if span else []
-    files = write_ranges(spark, ranges, _read(database, taken_at), lake.directory(MESSAGES), lake.layout(MESSAGES))
-    lake.replace(MESSAGES, files)
-    return SnapshotResult(sum(file.rows for file in files), taken_at)
+
+    def write(spec: TableSpec, counted: str, read: Read) -> int:
+        ranges = even_ranges_of(database, counted)
+        stamped = _stamped(read, spec, taken_at)
+        files = write_ranges(spark, ranges, stamped, lake.directory(spec), lake.layout(spec)) if ranges else []
+        lake.replace(spec, files)
+        return sum(file.rows for file in files)
+
+    tables = {MESSAGES.name: write(MESSAGES, MESSAGE_NUMBERS, database.messages)}
+    for table in BROKER_TABLES:
+        tables[table.spec.name] = write(table.spec, table.counted, lambda *within, of=table: of.rows(database, *within))
+    tables[GROUPS.name] = write_table(lake, GROUPS, groups(lake.read(spark, MESSAGES)))
+    return SnapshotResult(tables[MESSAGES.name], taken_at, tables)
 
 
-def _read(database: Database, taken_at: datetime) -> Callable[[int, int], Iterator[pa.Table]]:
-    def read(first: int, last: int) -> Iterator[pa.Table]:
-        for piece in database.messages(first, last):
+def even_ranges_of(database: Database, counted: str, rows: int = RANGE_ROWS) -> list[Range]:
+    """Return ranges of numbers with about as many rows each, of which none is empty when it is planned.
+
+    `counted` is a query for the `number` of each row. The database reads its index once, and gives one number for each range.
+    """
+    starts, last = database.number_of_every(rows, counted)
+    return ranges_from(starts, last)
+
+
+def ranges_from(starts: Sequence[int], last: int, most: int = MAX_RANGES) -> list[Range]:
+    """Return the ranges that begin at these ascending numbers and reach to the last one; at most `most` of them."""
+    begins = list(dict.fromkeys(starts))
+    begins = begins[:: -(-len(begins) // most)] if begins else []
+    return list(zip(begins, [*(begin - 1 for begin in begins[1:]), last], strict=True)) if begins else []
+
+
+def _stamped(read: Read, spec: TableSpec, taken_at: datetime) -> Callable[[int, int], Iterable[pa.Table]]:
+    def read_stamped(first: int, last: int) -> Iterator[pa.Table]:
+        for piece in read(first, last):
             taken = pa.repeat(pa.scalar(taken_at, TIMESTAMP), piece.num_rows)
-            yield piece.append_column(MESSAGES.schema.field("taken_at"), taken)
+            yield piece.append_column(spec.schema.field("taken_at"), taken)
 
-    return read
+    return read_stamped
