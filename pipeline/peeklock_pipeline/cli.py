@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from peeklock_pipeline.dialects import Dialect
 from peeklock_pipeline.job_app import JobApp
 from peeklock_pipeline.plurals import batches, messages, queues
 from peeklock_pipeline.refusals import Refusal
@@ -263,6 +264,23 @@ def audit(
     print_result(done, as_json, done.sentences())
     if done.findings:
         raise typer.Exit(1)
+
+
+@app.command()
+def views(
+    lake: LakePlace,
+    dialect: Annotated[Dialect, typer.Option(help="The engine that the statements are for.")] = Dialect.SPARK,
+    script: Annotated[Path | None, typer.Option("--out", help="Write the statements to this file.")] = None,
+    storage_option: StorageOptions = None,
+) -> None:
+    """Print SQL that makes the views messages, deliveries, dead_letters and waiting_time over the lake."""
+    from peeklock_pipeline.jobs.views import statements
+
+    written = statements(open_lake(lake, storage_option), dialect)
+    if script is None:
+        print(written, end="")
+    else:
+        script.write_text(written, encoding="utf-8")
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""The demo works, and every block of docs/pipeline.md works with the demo's traffic."""
+"""The demo works, and so do every block of docs/pipeline.md and the notebook with the demo's traffic."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from typing import Any
 import httpx
 import pytest
 from deltalake import DeltaTable
+from matplotlib import pyplot
 from peeklock_pipeline import cli
 from peeklock_pipeline.lake import Lake
 from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ from tests.pipeline.object_store import ObjectStore
 
 ROOT = Path(__file__).parents[2]
 GUIDE = (ROOT / "docs/pipeline.md").read_text()
+NOTEBOOK = ROOT / "pipeline/notebooks/messages.ipynb"
 BLOCK = re.compile(r"^```(sh|python|text|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DOCUMENTED_DIRECTORY = "/srv"
 SCALE = "0.1"
@@ -177,6 +179,23 @@ def test_the_guide_is_true(guide_runner: GuideRunner, spark: SparkSession) -> No
     assert (
         guide_runner.count("again") == Lake(guide_runner.directory / "lake").read(spark).where(SENT_AGAIN).count() > 0
     )
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_over_the_lake_of_the_demo(demo_run: DemoRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEEKLOCK_LAKE", str(demo_run.directory / "lake"))
+    notebook = json.loads(NOTEBOOK.read_text())
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    pyplot.switch_backend("agg")
+    pyplot.close("all")
+    for cell in code:
+        exec(compile("".join(cell["source"]), NOTEBOOK.name, "exec"), names)
+    drawn = [len(pyplot.figure(number).axes) for number in pyplot.get_fignums()]
+    pyplot.close("all")
+    assert drawn == [1, 1, 1]
+    assert set(names["samples"]) == {"emails", "invoices", "orders", "thumbnails"}
+    assert [cell["outputs"] for cell in code] == [[]] * len(code)
 
 
 def kept(lake: Path) -> list[str]:

@@ -6,13 +6,18 @@ spark.readStream.format("peeklock").option("databaseUrl", ...).load()   # both a
 df.write.format("peeklock").options(url=..., queue=...).mode("append").save()
 df.writeStream.format("peeklock").options(url=..., queue=...).option("checkpointLocation", ...).start()
 
-Start reading streams with `begin`.
+Start reading streams with `begin`. `views` makes SQL views over a lake.
 """
+
+from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
+from peeklock_pipeline.jobs.views import register_duckdb, register_spark
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.source.options import ReadOptions, WriteOptions
 from peeklock_pipeline.source.reading import ArchiveReader, FilteringReader
 from peeklock_pipeline.source.streaming import ArchiveStream, begin
@@ -21,7 +26,7 @@ from peeklock_pipeline.source.writing import QueueStreamWriter, QueueWriter, ope
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark refuses a reader that accepts filters unless this setting allows it. Register again after changing it."""
 
-__all__ = ["PUSHDOWN", "PeeklockSource", "begin", "register"]
+__all__ = ["PUSHDOWN", "PeeklockSource", "begin", "duckdb_views", "register", "views"]
 
 
 def register(spark: SparkSession) -> None:
@@ -35,6 +40,23 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(FilteringSource)
     else:
         spark.dataSource.register(PeeklockSource)
+
+
+def views(spark: SparkSession, lake: str | Path | Lake) -> None:
+    """Make the views `messages`, `deliveries`, `dead_letters` and `waiting_time` over a lake as temporary views.
+
+    They show the lake as it is now. Refuses with `BadLake`.
+    """
+    register_spark(spark, _lake(lake))
+
+
+def duckdb_views(connection: Any, lake: str | Path | Lake) -> None:
+    """Make the same views in a connection of DuckDB, which reads the lake through pyarrow. Refuses with `BadLake`."""
+    register_duckdb(connection, _lake(lake))
+
+
+def _lake(place: str | Path | Lake) -> Lake:
+    return place if isinstance(place, Lake) else Lake(place)
 
 
 class PeeklockSource(DataSource):
