@@ -173,12 +173,15 @@ class Database:
         if HISTORY not in columns:
             yield from self._sealed_messages(first, last, columns, conditions)
             return
-        within = f"FROM {SEALED_EVENT} b.number BETWEEN {int(first)} AND {int(last)}"
+        numbers = "".join(
+            f" AND {condition.sql(name_in_seal)}" for condition in conditions if condition.column == "sequence_number"
+        )
+        within = f"FROM {SEALED_EVENT} b.number BETWEEN {int(first)} AND {int(last)}{numbers}"
         counted = f"FROM (SELECT b.number, COUNT(*) AS events {within} GROUP BY b.number ORDER BY b.number) AS counted"
         counts = pa.concat_tables(self._query({"number": NUMBER, "events": NUMBER}, counted))
         for begin, end in ranges_of_events(first, last, zip(*(c.to_pylist() for c in counts.columns), strict=True)):
             # Before the messages: if a batch is removed meanwhile, its messages are missing too, and that is noticed.
-            events = pa.concat_tables(self._events(f"b.number BETWEEN {begin} AND {end}"))
+            events = pa.concat_tables(self._events(f"b.number BETWEEN {begin} AND {end}{numbers}"))
             for messages in self._sealed_messages(begin, end, without_history(columns), conditions):
                 yield with_histories(messages, events)
 
@@ -305,6 +308,11 @@ class Database:
             return f"The database {self.name} has no sealed archive. Use Peeklock's database, migrated by `peeklock migrate`."
         password = urlsplit(self.url).password
         return f"The database {self.name} cannot be read: {said.replace(password, '...') if password else said}"
+
+
+def name_in_seal(name: str) -> str:
+    """Return the qualified name of a column of `archive_seal`."""
+    return f"s.{name}"
 
 
 SEAL = "archive_seal s ON s.sequence_number = a.sequence_number"

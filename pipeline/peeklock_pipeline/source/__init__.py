@@ -6,7 +6,7 @@ spark.readStream.format("peeklock").option("databaseUrl", ...).load()   # both a
 df.write.format("peeklock").options(url=..., queue=...).mode("append").save()
 df.writeStream.format("peeklock").options(url=..., queue=...).option("checkpointLocation", ...).start()
 
-Start reading streams with `begin`. `views` makes SQL views over a lake.
+Start reading streams with `begin`. `read` reads the columns that a query uses, `views` makes SQL views over a lake.
 """
 
 from pathlib import Path
@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from peeklock_pipeline.jobs.views import register_duckdb, register_spark
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.source.lazy_columns import read
 from peeklock_pipeline.source.options import ReadOptions, WriteOptions
 from peeklock_pipeline.source.reading import ArchiveReader, FilteringReader
 from peeklock_pipeline.source.streaming import ArchiveStream, begin
@@ -26,7 +27,7 @@ from peeklock_pipeline.source.writing import QueueStreamWriter, QueueWriter, ope
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark refuses a reader that accepts filters unless this setting allows it. Register again after changing it."""
 
-__all__ = ["PUSHDOWN", "PeeklockSource", "begin", "duckdb_views", "register", "views"]
+__all__ = ["PUSHDOWN", "PeeklockSource", "begin", "duckdb_views", "read", "register", "views"]
 
 
 def register(spark: SparkSession) -> None:
