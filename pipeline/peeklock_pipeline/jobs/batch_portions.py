@@ -29,7 +29,7 @@ class BatchPortion:
     def listed_again(self, database: Database) -> Mapping[int, Batch]:
         """Return the batches of this portion that the database has now. Refuses with `DatabaseUnavailable`."""
         most = None if self.high == HIGHEST else self.size
-        found = database.batches(max(self.low, 0), most)
+        found = database.batches(max(self.low, 0), most=most)
         return {batch.number: batch for batch in found if self.has(batch.number)}
 
 
@@ -49,7 +49,7 @@ class KnownBatches:
     def of(cls, database: Database, after: int, most: int) -> "KnownBatches":
         """List the batches, `most` at a time. Refuses with `DatabaseUnavailable`."""
         oldest, last, removed = 0, after, set[int]()
-        while listed := database.batches(last, most):
+        while listed := database.batches(last, most=most):
             oldest, last = oldest or listed[0].number, listed[-1].number
             removed.update(batch.number for batch in listed if batch.removed_at is not None)
         return cls(after, oldest, last, frozenset(removed))
@@ -61,7 +61,7 @@ class KnownBatches:
         """
         low, listed_up_to = self.after or LOWEST, self.after
         while True:
-            listed = database.batches(listed_up_to, most)
+            listed = database.batches(listed_up_to, most=most)
             is_last = len(listed) < most
             high = HIGHEST if is_last else listed[-1].number
             known = [self._as_listed(batch) for batch in listed if batch.number <= self.last]

@@ -143,7 +143,7 @@ def _write(
     found, expected = sum(file.rows for file in files), sum(unit.rows for unit in work)
     if found == expected:
         return files, [batch for batch in portion if batch.removed_at is not None]
-    now = [batch for batch in database.batches(portion[0].number - 1) if batch.number <= portion[-1].number]
+    now = database.batches(portion[0].number - 1, portion[-1].number)
     if now == list(portion):
         raise BadArchive(
             f"The batches {portion[0].number} to {portion[-1].number} of {database.name} were sealed with {expected} "
