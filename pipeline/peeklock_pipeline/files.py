@@ -27,6 +27,9 @@ COMPRESSION = "zstd"
 ROW_GROUP_ROWS = 25_000
 """Rows of one row group. Rows are ordered by queue, so a reader of one queue skips most groups of a file."""
 
+ROW_GROUP_BYTES = 64 << 20
+"""Bytes of rows of one row group, uncompressed: Arrow needs about four times as much to write it, and reads it as a whole."""
+
 MILLISECOND = timedelta(milliseconds=1)
 
 FOOTER_READERS = 16
@@ -105,8 +108,12 @@ def _write_file(rows: pa.Table, filesystem: FileSystem, path: str, storage: Stor
         if storage.is_local:
             Path(str(storage), path).parent.mkdir(parents=True, exist_ok=True)
         with filesystem.open_output_stream(path) as stream:
-            pq.write_table(rows, stream, compression=COMPRESSION, row_group_size=ROW_GROUP_ROWS)
+            pq.write_table(rows, stream, compression=COMPRESSION, row_group_size=_row_group_rows(rows))
             return stream.tell()
+
+
+def _row_group_rows(rows: pa.Table) -> int:
+    return max(1, min(ROW_GROUP_ROWS, ROW_GROUP_BYTES * rows.num_rows // max(rows.nbytes, 1)))
 
 
 def read(file: DataFile, storage: Storage, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

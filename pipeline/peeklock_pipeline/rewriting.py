@@ -15,7 +15,7 @@ GROUP_BYTES = 128 << 20
 """The bytes of the files that one task rewrites, as they are stored."""
 
 TASK_BYTES = 256 << 20
-"""Bytes of rows that a task holds before it writes a file, uncompressed. To sort them it needs as much again."""
+"""Bytes of rows that a task holds before it writes a file, uncompressed. To sort and write them it needs about three times as much."""
 
 TASK_ROWS = 1_000_000
 """Rows that a task holds before it writes a file."""

@@ -117,6 +117,14 @@ def test_readers_skip_files_by_day_and_by_the_statistics_in_the_log(
         assert files_of(table, within) == expected
 
 
+def test_few_rows_with_large_bodies_are_a_row_group(small_archive: Archive, lake: Lake) -> None:
+    small_archive.seal(1, [archived(n, body=bytes(40 << 20)) for n in (1, 2)])
+    small_archive.seal(2, [archived(n) for n in range(3, 40)])
+    database, directory = Database.from_url(small_archive.url), lake.directory(ARCHIVE)
+    files = [file for number in (1, 2) for file in write(database.read(number, number), directory, ARCHIVE)]
+    assert [pq.read_metadata(f"{directory}/{file.path}").num_row_groups for file in files] == [2, 1]
+
+
 def test_no_file_with_a_matching_row_is_skipped(small_archive: Archive, lake: Lake) -> None:
     database, directory = Database.from_url(small_archive.url), lake.directory(ARCHIVE)
     times = [NOON + micros for micros in (0, 1, 999, 1000, 1001, DAY // 2 - 1)]
