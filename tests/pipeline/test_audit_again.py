@@ -106,6 +106,20 @@ def test_faults_in_new_batches_are_named_until_they_are_gone(
     assert audit(spark, database, lake).notes.audited == 3
 
 
+def test_a_batch_that_was_never_sealed_is_named_after_an_audited_one(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = audited(spark, small_archive, lake, [1, 2])
+    exported(spark, small_archive, lake, [4])
+    phantom = database.read(4, 4).slice(0, 1)
+    place = phantom.column_names.index("export_batch")
+    phantom = phantom.set_column(place, phantom.schema.field(place), pa.array([3], pa.int64()))
+    lake.append(ARCHIVE, list(write(phantom, lake.directory(ARCHIVE), ARCHIVE)))
+    done = audit(spark, database, lake)
+    assert (done.notes.audited, done.notes.recorded) == (2, False)
+    assert Finding("has 1 message in the lake, but was never sealed", 3) in done.findings
+
+
 @pytest.mark.nightly
 def test_a_batch_that_was_removed_before_an_export_is_named_by_each_audit(
     spark: SparkSession, small_archive: Archive, lake: Lake

@@ -35,9 +35,9 @@ class BatchPortion:
 
 @dataclass(frozen=True, slots=True)
 class KnownBatches:
-    """The batches after a number as a database listed them before any row was read: the lowest and highest number.
+    """The batches after a number as a database listed them before any row was read.
 
-    `removed` are those that the archive had removed. No other number of them is held.
+    `oldest` is the lowest number of all of its batches, `last` the highest. `removed` are those that the archive had removed. No other number of them is held.
     """
 
     after: int
@@ -48,9 +48,10 @@ class KnownBatches:
     @classmethod
     def of(cls, database: Database, after: int, most: int) -> "KnownBatches":
         """List the batches, `most` at a time. Refuses with `DatabaseUnavailable`."""
-        oldest, last, removed = 0, after, set[int]()
+        oldest = min((batch.number for batch in database.batches(most=1)), default=0)
+        last, removed = after, set[int]()
         while listed := database.batches(last, most=most):
-            oldest, last = oldest or listed[0].number, listed[-1].number
+            last = listed[-1].number
             removed.update(batch.number for batch in listed if batch.removed_at is not None)
         return cls(after, oldest, last, frozenset(removed))
 
