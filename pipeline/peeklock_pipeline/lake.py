@@ -157,12 +157,6 @@ class Lake:
         if not self._commit(spec, self.table(spec), Change(files, mode="overwrite")):
             raise self._changed(spec)
 
-    def replace_version(
-        self, spec: TableSpec, table: DeltaTable | None, files: Sequence[DataFile], *transactions: Transaction
-    ) -> bool:
-        """Replace all files of a table at its opened version; return False if another commit came first."""
-        return self._commit(spec, table, Change(files, mode="overwrite"), *transactions)
-
     def exchange(self, spec: TableSpec, change: Change, *transactions: Transaction) -> None:
         """Remove files of a table and add others in their place, beside commits that do not touch them.
 

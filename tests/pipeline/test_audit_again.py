@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, Transaction
+from deltalake import Transaction
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import DataFile, write
+from peeklock_pipeline.files import write
 from peeklock_pipeline.jobs.audit import FROM_SCRATCH, AuditOptions, AuditResult, audit
 from peeklock_pipeline.jobs.compact import compact
 from peeklock_pipeline.jobs.copy import copy
@@ -251,16 +251,14 @@ class KilledLake(Lake):
         super().__init__(lake.root)
         self._moment = moment
 
-    def replace_version(
-        self, spec: TableSpec, table: DeltaTable | None, files: Sequence[DataFile], *transactions: Transaction
-    ) -> bool:
+    def commit_at_version(self, spec: TableSpec, change: Change, after: int, *transactions: Transaction) -> bool:
         if self._moment == "before":
             raise Killed
         if self._moment == "overtaken":
             assert self._commit(spec, self.table(spec), Change(), Transaction("other", 1))
         if self._moment == "read-only":
             raise LakeUnavailable("access denied")
-        done = super().replace_version(spec, table, files, *transactions)
+        done = super().commit_at_version(spec, change, after, *transactions)
         if self._moment == "after":
             raise Killed
         return done

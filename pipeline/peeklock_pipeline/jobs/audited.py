@@ -18,7 +18,7 @@ from peeklock_pipeline.ranges import task_refusals
 from peeklock_pipeline.refusals import LakeUnavailable, TasksFailed
 from peeklock_pipeline.results import write_files
 from peeklock_pipeline.table_specs import AUDITED
-from peeklock_pipeline.tables import export_position_of, transaction_version
+from peeklock_pipeline.tables import Change, export_position_of, transaction_version
 from peeklock_pipeline.transforms import audit as ask
 
 AUDITED_KEY_PREFIX = "peeklock-audited-"
@@ -84,7 +84,8 @@ class Audited:
         try:
             with task_refusals():
                 files = write_files(self.lake, AUDITED, counts)
-            return self.lake.replace_version(AUDITED, self.record, files, Transaction(_key(self.archive), last), *known)
+            change, version = Change(files, mode="overwrite"), -1 if self.record is None else self.record.version()
+            return self.lake.commit_at_version(AUDITED, change, version, Transaction(_key(self.archive), last), *known)
         except (LakeUnavailable, TasksFailed, OSError):
             return False
 
