@@ -37,7 +37,8 @@ class BatchPortion:
 class KnownBatches:
     """The batches after a number as a database listed them before any row was read.
 
-    `oldest` is the lowest number of all of its batches, `last` the highest. `removed` are those that the archive had removed. No other number of them is held.
+    `oldest` is the lowest number of all of its batches, `last` the highest. `removed` are those that the archive had
+    removed. No other number of them is held.
     """
 
     after: int
