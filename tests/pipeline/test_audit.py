@@ -62,6 +62,7 @@ def test_in_an_intact_lake_accepted_is_the_sum_of_all_standings(
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.nightly
 def test_batches_of_older_and_of_newer_servers_are_exported_and_audited_alike(
     spark: SparkSession, archive: Archive, lake: Lake
 ) -> None:
@@ -232,6 +233,7 @@ def test_a_lake_without_messages_is_compared_from_its_first_batch(
     assert {finding.day for finding in done.findings if finding.day} == {date(2026, 9, 21)}
 
 
+@pytest.mark.nightly
 def test_a_lake_begins_with_the_first_batch_whose_messages_were_there(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
@@ -242,6 +244,7 @@ def test_a_lake_begins_with_the_first_batch_whose_messages_were_there(
     assert audit(spark, database, lake).findings == []
 
 
+@pytest.mark.nightly
 def test_a_lake_without_a_record_gets_its_first_batch_from_its_first_commit(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:

@@ -87,6 +87,7 @@ def test_an_audit_reads_only_new_batches_and_counts_all(spark: SparkSession, arc
     assert again.ledger == done.ledger == audit(spark, database, lake).ledger
 
 
+@pytest.mark.nightly
 def test_faults_in_new_batches_are_named_until_they_are_gone(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
@@ -106,6 +107,7 @@ def test_faults_in_new_batches_are_named_until_they_are_gone(
     assert audit(spark, database, lake).notes.audited == 3
 
 
+@pytest.mark.nightly
 def test_a_batch_that_was_never_sealed_is_named_after_an_audited_one(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
@@ -135,7 +137,7 @@ def test_a_batch_that_was_removed_before_an_export_is_named_by_each_audit(
 
 
 @pytest.mark.nightly
-def test_faults_in_the_queues_are_named_by_each_audit_and_do_not_keep_batches_from_being_recorded(
+def test_faults_in_queues_are_named_by_each_audit_and_batches_are_recorded(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = audited(spark, small_archive, lake, [1])
@@ -152,6 +154,7 @@ def test_faults_in_the_queues_are_named_by_each_audit_and_do_not_keep_batches_fr
 # ---- what changes in the lake after an audit -------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 def test_what_the_lakes_retention_removes_after_an_audit_is_not_lost(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
@@ -190,6 +193,7 @@ def test_files_without_statistics_are_read_and_their_audited_messages_left_out(
     assert (done.findings, done.batches, done.messages) == ([], 1, 10)
 
 
+@pytest.mark.nightly
 def test_audited_messages_that_vanish_or_come_are_counted_and_named_from_scratch(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
@@ -215,7 +219,7 @@ def test_a_missing_file_of_audited_messages_is_named(spark: SparkSession, small_
 
 
 @pytest.mark.nightly
-def test_audited_messages_that_are_changed_in_their_files_are_found_from_scratch_alone(
+def test_messages_changed_in_audited_files_are_found_from_scratch_alone(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = audited(spark, small_archive, lake, [1])
@@ -229,7 +233,7 @@ def test_audited_messages_that_are_changed_in_their_files_are_found_from_scratch
 
 
 @pytest.mark.nightly
-def test_a_message_in_a_queue_that_an_audited_batch_has_is_counted_and_named_from_scratch(
+def test_a_message_of_an_audited_batch_in_a_queue_is_named_from_scratch(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = audited(spark, small_archive, lake, [1])
@@ -277,7 +281,9 @@ def test_an_audit_killed_at_its_commit_has_recorded_all_or_nothing(
     assert from_scratch(spark, database, lake).ledger == audit(spark, database, lake).ledger == done.ledger
 
 
-@pytest.mark.parametrize("moment", ["overtaken", pytest.param("read-only", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "moment", [pytest.param(name, marks=pytest.mark.nightly) for name in ("overtaken", "read-only")]
+)
 def test_an_audit_that_cannot_record_its_result_says_so(
     spark: SparkSession, small_archive: Archive, lake: Lake, moment: str
 ) -> None:
@@ -289,6 +295,7 @@ def test_an_audit_that_cannot_record_its_result_says_so(
     assert audit(spark, database, lake).notes.audited == 1
 
 
+@pytest.mark.nightly
 def test_a_copy_and_an_earlier_version_of_the_archive_are_audited_from_scratch(
     spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
 ) -> None:
@@ -302,6 +309,7 @@ def test_a_copy_and_an_earlier_version_of_the_archive_are_audited_from_scratch(
     ]
 
 
+@pytest.mark.nightly
 def test_a_senders_log_is_compared_with_audited_messages_as_well(
     spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ KILLS = pytest.mark.parametrize(
 
 
 @KILLS
+@pytest.mark.nightly
 def test_the_next_export_completes_a_crashed_one(
     spark: SparkSession, small_archive: Archive, lake: Lake, moment: str, batches_left: int
 ) -> None:

@@ -206,6 +206,7 @@ def test_a_lake_of_the_previous_format_gets_histories_with_its_next_export(
     assert audit(spark, database, lake).findings == []
 
 
+@pytest.mark.nightly
 def test_compaction_keeps_histories(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
     database = sealed(small_archive)
     export(spark, database, lake)
