@@ -30,7 +30,6 @@ from pyspark.sql import SparkSession
 
 from tests.faults.database_access import execute
 from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, digest, digest_of, live
-from tests.pipeline.histories import fill
 
 Row = dict[str, Any]
 OUTCOMES = ("completed", "received", "expired", "purged", "cancelled")
@@ -299,7 +298,9 @@ def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
     small_archive.delete_message(30)
     small_archive.fill_archive([archived(70) | {"export_batch": 3}, archived(71) | {"export_batch": 9}])
     phantoms = [row | {"sequence_number": 900 + row["sequence_number"]} for row in database.read(1, 1).to_pylist()[:1]]
-    fill(lake, [*phantoms, *[row | {"sequence_number": 999, "export_batch": 8} for row in phantoms]])
+    phantoms += [row | {"sequence_number": 999, "export_batch": 8} for row in phantoms]
+    rows = pa.Table.from_pylist(phantoms, schema=ARCHIVE.schema)
+    lake.append(ARCHIVE, list(write(rows, lake.directory(ARCHIVE), ARCHIVE)))
     done = audit(spark, database, lake)
     assert [
         (finding.batch, finding.what) for finding in done.findings if finding.message_id is None and finding.day is None

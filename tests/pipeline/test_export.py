@@ -266,8 +266,8 @@ def test_a_batch_removed_during_its_read_is_missed_as_a_whole(
 
         __slots__ = ()
 
-        def batches(self, after: int = 0) -> list[Batch]:
-            listed.append(database.batches(after))
+        def batches(self, after: int = 0, last: int | None = None, most: int | None = None) -> list[Batch]:
+            listed.append(database.batches(after, last, most))
             if len(listed) == 1:
                 small_archive.remove(2, "expired")
             return listed[-1]
