@@ -32,7 +32,7 @@ def filled(archive: Archive) -> Archive:
 
 def plan(frame: DataFrame) -> str:
     """How Spark runs a query."""
-    return str(frame._jdf.queryExecution().executedPlan())  # type: ignore[operator]
+    return str(frame._jdf.queryExecution().executedPlan())
 
 
 def test_every_column_is_read_as_by_the_format(spark: SparkSession, archive: Archive) -> None:

@@ -1,4 +1,4 @@
-"""A lake in an object store: every job works there, commits exclude each other, and lost answers do no harm."""
+"""A lake in an object store: the jobs of a day work there, commits exclude each other, and lost answers do no harm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.servers import free_port
 COMMITTERS = 4
 
 
-def test_every_job_works_on_a_lake_in_an_object_store(
+def test_the_jobs_of_a_day_work_on_a_lake_in_an_object_store(
     run_command: RunCommand, small_archive: Archive, object_store: ObjectStore, tmp_path: Path
 ) -> None:
     uri = str(object_store.lake().root)

@@ -225,7 +225,7 @@ def test_time_is_cut_into_no_more_parts_than_a_plot_shows(seconds: float, width:
 async def test_views_are_selected_by_links_without_script(report_run: ReportRun, width: int, theme: str) -> None:
     async with open_browser() as browser:
         context = await browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True  # type: ignore[arg-type]
+            viewport={"width": width, "height": 900}, color_scheme=theme, bypass_csp=True
         )  # fmt: skip
         page = await context.new_page()
         await page.goto(report_run.path.as_uri())

@@ -96,7 +96,7 @@ def test_files_without_rows_that_can_pass_are_not_opened(
     [task] = reader.partitions()
     [rows] = list(reader.read(task))
     assert rows["sequence_number"].to_pylist() == [5]
-    assert all("2026-09-22" in file.path for file in task.files)  # type: ignore[attr-defined]
+    assert all("2026-09-22" in file.path for file in task.files)
     assert len(files_with(lake.archive_table(), ())) >= 3
 
 
