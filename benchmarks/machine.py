@@ -5,18 +5,59 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 from tests.servers import find_program
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+STARTED = 19
+"""The place of the time of its start in a process's fields. With the pid it names one process."""
 
 
 def cpu_seconds(roots: Iterable[int]) -> float:
     """User and system time of these processes and all below them, ended children included."""
     return sum(_cpu_of(pid) for pid in process_tree(roots))
+
+
+class TreeCpu:
+    """The CPU seconds of a process and of all that were ever seen below it, without some of them and those below these.
+
+    It looks every second, so that a process that ends without being waited for keeps what it cost. Spark's daemon
+    ignores how its workers end, and they end after a minute without work.
+    """
+
+    def __init__(self, root: int, without: Iterable[int] = ()) -> None:
+        """Count from now on."""
+        self._root, self._without = root, tuple(without)
+        self._seen: dict[tuple[int, str], float] = {}
+
+    def seconds(self) -> float:
+        """Look, and return user and system time of all of them, their earlier time included."""
+        for pid in process_tree([self._root], self._without):
+            if fields := _stat(pid):
+                self._seen[pid, fields[STARTED]] = sum(map(int, fields[11:13])) / TICKS
+        return sum(self._seen.values())
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look every second for the block."""
+        ended = Event()
+
+        def look() -> None:
+            while not ended.wait(1):
+                self.seconds()
+
+        looking = Thread(target=look, daemon=True)
+        looking.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            looking.join()
 
 
 def resident_mib(pid: int) -> float:
@@ -25,17 +66,17 @@ def resident_mib(pid: int) -> float:
     return pages * PAGE / (1 << 20)
 
 
-def process_tree(roots: Iterable[int]) -> set[int]:
-    """These processes and all below them."""
+def process_tree(roots: Iterable[int], without: Iterable[int] = ()) -> set[int]:
+    """These processes and all below them, without some and those below these."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: set[int] = set()
+    found, left_out = set[int](), set(without)
     waiting = list(roots)
     while waiting:
         pid = waiting.pop()
-        if pid not in found:
+        if pid not in found | left_out:
             found.add(pid)
             waiting += children.get(pid, ())
     return found

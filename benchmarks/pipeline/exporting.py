@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from app.store.migrate import migrate
 from benchmarks.bench import Bench
-from benchmarks.machine import cpu_seconds, process_tree
+from benchmarks.machine import TreeCpu, cpu_seconds
 from benchmarks.systems import empty_database
 
 CORES = 2
@@ -139,20 +139,18 @@ def spark_session() -> Iterator[SparkSession]:
 def cost(bench: Bench, name: str, archive: Archive, copy: CopyJob) -> CpuSeconds:
     """Return the cost of one copy, and remove the copy.
 
-    Every message must be in it. No process may have ended during the copy: Spark's daemon ignores how its workers end, and
-    the kernel then forgets their cost.
+    Every message must be in it.
     """
     target = bench.folder / "copy"
-    there = _processes(bench)
-    before, began = process_cpu_seconds(bench), time.monotonic()
-    arrived = copy(target)
-    seconds, after = time.monotonic() - began, process_cpu_seconds(bench)
+    spark, began = _spark_cpu(bench), time.monotonic()
+    before, postgres = spark.seconds(), cpu_seconds([bench.postgres.pid])
+    with spark.watched():
+        arrived = copy(target)
+    seconds = time.monotonic() - began
+    spent = CpuSeconds(spark.seconds() - before, cpu_seconds([bench.postgres.pid]) - postgres)
     shutil.rmtree(target)
     if arrived != archive.rows:
         raise RuntimeError(f"{name} brought {arrived} messages of {archive.rows}")
-    if there - _processes(bench):
-        raise RuntimeError(f"a worker of Spark ended during {name}, and what it cost is not known: measure again")
-    spent = CpuSeconds(after.spark - before.spark, after.postgres - before.postgres)
     print_progress(
         f"{name}, {arrived:,} messages: {spent.spark:.2f} s CPU, PostgreSQL {spent.postgres:.2f} s, {seconds:.0f} s"
     )
@@ -161,20 +159,16 @@ def cost(bench: Bench, name: str, archive: Archive, copy: CopyJob) -> CpuSeconds
 
 @contextmanager
 def measured_job(bench: Bench, place: Path) -> Iterator[Callable[[str, Callable[[], object]], float]]:
-    """Yield what runs a job and returns its cost, without the database's, in microseconds. The lake is removed after it.
-
-    As for a copy, no process may end during a job.
-    """
+    """Yield what runs a job and returns its cost, without the database's, in microseconds. The lake is removed after it."""
 
     def spent(name: str, job: Callable[[], object]) -> float:
-        there = _processes(bench)
-        before, began = process_cpu_seconds(bench), time.monotonic()
-        job()
-        seconds, after = time.monotonic() - began, process_cpu_seconds(bench)
-        if there - _processes(bench):
-            raise RuntimeError(f"a worker of Spark ended during {name}, and what it cost is not known: measure again")
-        print_progress(f"{name}: {after.spark - before.spark:.2f} s CPU, {seconds:.0f} s")
-        return (after.spark - before.spark) * 1_000_000
+        spark, began = _spark_cpu(bench), time.monotonic()
+        before = spark.seconds()
+        with spark.watched():
+            job()
+        cost = spark.seconds() - before
+        print_progress(f"{name}: {cost:.2f} s CPU, {time.monotonic() - began:.0f} s")
+        return cost * 1_000_000
 
     try:
         yield spent
@@ -215,14 +209,9 @@ def _jdbc_options(archive: Archive) -> dict[str, str]:
     }
 
 
-def _processes(bench: Bench) -> set[int]:
-    return process_tree([os.getpid()]) - process_tree([bench.postgres.pid, bench.redis.pid])
-
-
-def process_cpu_seconds(bench: Bench) -> CpuSeconds:
+def _spark_cpu(bench: Bench) -> TreeCpu:
     """The JVM and the workers are below this process, and so are the servers."""
-    servers = cpu_seconds([bench.postgres.pid]), cpu_seconds([bench.redis.pid])
-    return CpuSeconds(cpu_seconds([os.getpid()]) - sum(servers), servers[0])
+    return TreeCpu(os.getpid(), without=(bench.postgres.pid, bench.redis.pid))
 
 
 async def _fill(url: str, rows: int, queues: int, days: int) -> None:
