@@ -15,12 +15,13 @@ from peeklock_pipeline.database import Database
 from peeklock_pipeline.dialects import Dialect
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.snapshot import snapshot
-from peeklock_pipeline.jobs.views import BASE_TABLES, queries
+from peeklock_pipeline.jobs.views import BASE_TABLES, queries, statements
 from peeklock_pipeline.lake import Lake
 from pyspark.sql import SparkSession
 
 from tests.pipeline.archive import DEAD_LETTERED, NOON, Archive, archived, happened, live
 from tests.pipeline.conftest import RunCommand
+from tests.pipeline.histories import ended, fill
 
 VIEWS = ("messages", "deliveries", "dead_letters", "waiting_time")
 HOUR = 3_600_000_000
@@ -186,6 +187,13 @@ def test_the_printed_statements_make_the_same_views(
         found = re.sub(place, r"lake_\1", printed)
         for name, text in queries(registered, dialect).items():
             assert f"CREATE OR REPLACE VIEW {name} AS\n{text};\n" in found
+
+
+def test_the_place_of_a_lake_is_quoted_in_the_statements(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "o'neil `s")
+    fill(lake, [ended(1, 0, 1, 1, 2)])
+    assert "o''neil `s/archive')" in statements(lake, Dialect.DUCKDB)
+    assert "/o'neil ``s/archive`" in statements(lake, Dialect.SPARK)
 
 
 def test_a_lake_that_was_not_exported_has_no_views(lake: Lake, run_refused: Callable[..., str]) -> None:

@@ -28,9 +28,13 @@ BASE_PREFIX = "lake_"
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What engines write differently: a Delta table, a time in microseconds, the start of an hour, rows of a list."""
+    """What engines write differently: a Delta table, a time in microseconds, the start of an hour, rows of a list.
+
+    `quote` surrounds the place of a table. In it, a place has this character twice.
+    """
 
     table: str
+    quote: str
     micros: str
     hour: str
     each: str
@@ -40,6 +44,7 @@ class _Words:
 WORDS = {
     Dialect.SPARK: _Words(
         table="delta.`{}`",
+        quote="`",
         micros="unix_micros({})",
         hour="timestamp_micros(unix_micros({}) DIV 3600000000 * 3600000000)",
         each="LATERAL VIEW explode({}) e AS item",
@@ -47,6 +52,7 @@ WORDS = {
     ),
     Dialect.DUCKDB: _Words(
         table="delta_scan('{}')",
+        quote="'",
         micros="epoch_us({})",
         hour="make_timestamptz(epoch_us({}) // 3600000000 * 3600000000)",
         each="CROSS JOIN unnest({}) AS e(item)",
@@ -65,7 +71,8 @@ SHARED = (
 def statements(lake: Lake, dialect: Dialect) -> str:
     """Return the SQL that makes the views over a lake. Refuses with `BadLake`."""
     words = WORDS[dialect]
-    tables = {spec.name: words.table.format(lake.directory(spec)) for spec in _present(lake)}
+    places = {spec.name: str(lake.directory(spec)).replace(words.quote, 2 * words.quote) for spec in _present(lake)}
+    tables = {name: words.table.format(place) for name, place in places.items()}
     views = [f"CREATE OR REPLACE VIEW {name} AS\n{query};\n" for name, query in queries(tables, dialect).items()]
     return words.prologue + "\n".join(views)
 
