@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 from peeklock_pipeline.page.summary import ViewKey
 
-MAX_NAME = 120
-"""Letters of a name that a page shows. Clients choose names, so they may be long."""
+MAX_NAME = 128
+"""Letters of a name that a page shows: all of a queue's. Clients choose other names, so they may be longer."""
 
 MAX_FRAGMENT = 200
 OVERVIEW = "overview"
@@ -15,12 +15,12 @@ OVERVIEW = "overview"
 def fragment(key: ViewKey) -> str:
     """Return the fragment of a view: queue=orders, group=orders/customer-7, reason=bad. It is also the view's id.
 
-    A long one ends with a digest, so that no two are equal.
+    A long one ends with `~` and a digest, so that no two are equal: others have no `~`.
     """
     if key.kind == "all":
         return OVERVIEW
     names = [name for name in (key.queue, key.name) if name is not None]
-    text = f"{key.kind}={'/'.join(quote(name, safe='') for name in names)}"
+    text = f"{key.kind}={'/'.join(quote(name, safe='') for name in names)}".replace("~", "%7E")
     if len(text) <= MAX_FRAGMENT:
         return text
     return f"{text[: MAX_FRAGMENT - 17]}~{hashlib.sha256(text.encode()).hexdigest()[:16]}"
