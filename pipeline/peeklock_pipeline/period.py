@@ -7,6 +7,10 @@ from peeklock_pipeline.ages import parse_age
 from peeklock_pipeline.refusals import BadOption
 
 HOUR = timedelta(hours=1)
+EARLIEST = datetime.min.replace(tzinfo=UTC)
+
+FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+"""No message is older: servers count time from here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +22,8 @@ class Period:
 
     @property
     def before(self) -> "Period":
-        """The period of the same length directly before."""
-        return Period(self.begin - (self.end - self.begin), self.begin)
+        """The period of the same length directly before; it begins with the year 1 at the earliest."""
+        return Period(self.begin - min(self.end - self.begin, self.begin - EARLIEST), self.begin)
 
     @property
     def seconds(self) -> float:
@@ -39,12 +43,17 @@ def parse_period(begin: str | None, end: str | None, last: str | None, now: date
             raise BadOption("--last is a period up to now: give either --last, or --from and --to.")
         if (age := parse_age(last)) < HOUR:
             raise BadOption(f"A report has whole hours, so --last is at least 1h; {last} is not.")
-        return Period(_hour(present - age), present)
+        return _checked(Period(_hour(present - min(age, present - EARLIEST)), present))
     if begin is None:
         if end is not None:
             raise BadOption("--to needs --from, the beginning of the period.")
         return None
-    period = Period(_hour(_parse(begin)), present if end is None else _hour(_parse(end)))
+    return _checked(Period(_hour(_parse(begin)), present if end is None else _hour(_parse(end))))
+
+
+def _checked(period: Period) -> Period:
+    if period.begin < FIRST:
+        raise BadOption(f"A period begins in {FIRST.year} at the earliest, because no message is older.")
     if period.end <= period.begin:
         raise BadOption(f"The period ends at {period.end:%F %H:%M}, which is not after {period.begin:%F %H:%M}.")
     return period
@@ -53,11 +62,11 @@ def parse_period(begin: str | None, end: str | None, last: str | None, now: date
 def _parse(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
-    except ValueError:
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise BadOption(
             f"A time is a day or an hour, in UTC, such as 2026-11-01 or 2026-11-01T14:00; {text!r} is not."
         ) from None
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
 
 
 def _hour(at: datetime) -> datetime:

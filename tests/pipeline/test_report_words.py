@@ -50,6 +50,9 @@ def test_a_period_has_whole_hours(options: tuple[str | None, str | None, str | N
         (("yesterday", None, None), "such as 2026-11-01 or 2026-11-01T14:00; 'yesterday' is not"),
         ((None, None, "59m"), "at least 1h"),
         ((None, None, "a week"), "An age is a number and a unit"),
+        (("1969-12-31", None, None), "A period begins in 1970 at the earliest"),
+        (("0001-01-01T00:00+05:00", None, None), "such as 2026-11-01 or 2026-11-01T14:00"),
+        ((None, None, "999999d"), "A period begins in 1970 at the earliest"),
     ],
 )
 def test_what_is_no_period_is_refused(options: tuple[str | None, str | None, str | None], reason: str) -> None:
@@ -73,6 +76,7 @@ def test_a_length_is_in_days_if_it_has_several_whole_ones(hours: int, text: str)
         (900, 1000, "10 % fewer than before (1,000)"),
         (3400, 1000, "3.4 times as many as before (1,000)"),
         (0, 10, "100 % fewer than before (10)"),
+        (2_500_000, 1000, "2,500 times as many as before (1,000)"),
         (5, 0, "none before"),
         (0, 0, "as before"),
         (7, 7, "as before"),
@@ -89,6 +93,8 @@ def test_the_change_of_a_count_in_words(now: int, before: int, words: str) -> No
         (0.45, 0.9, "50 % shorter than before (900 ms)"),
         (2.25, 0.9, "2.5 times as long as before (900 ms)"),
         (1.0, 0.0, "0 ms before"),
+        (-5.0, 5.0, "5 s before"),
+        (5.0, -5.0, "-5 s before"),
         (1.0, None, "no value before"),
         (None, 1.0, "1 s before"),
         (None, None, "as before"),
@@ -115,7 +121,7 @@ def test_the_change_of_a_share_in_words(now: float | None, before: float | None,
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0 ms"), (0.0005, "0.5 ms"), (0.25, "250 ms"), (1.5, "1.5 s"), (90, "90 s"), (150, "2.5 min"), (7200, "2 h"),
-     (4e8, "4,630 d"), (None, "–")],
+     (4e8, "4,630 d"), (0.9996, "1 s"), (119.99, "2 min"), (-90_000, "-25 h"), (None, "–")],
 )  # fmt: skip
 def test_times_are_said_in_the_unit_that_fits(seconds: float | None, text: str) -> None:
     assert formatting.duration(seconds) == text

@@ -43,8 +43,8 @@ def time_change(now: float | None, before: float | None) -> str:
             if before is None
             else f"{formatting.duration(before)} before"
         )
-    if before == 0:
-        return AS_BEFORE if now == 0 else f"{formatting.duration(before)} before"
+    if before <= 0 or now < 0:
+        return AS_BEFORE if now == before else f"{formatting.duration(before)} before"
     return _relative(now, before, "longer", "shorter", "as long", formatting.duration)
 
 
@@ -64,7 +64,7 @@ def _relative(now: float, before: float, more: str, less: str, same: str, write:
     if write(now) == write(before):
         return AS_BEFORE
     if factor >= MANY_TIMES:
-        return f"{factor:,.3g} times {same} as before ({write(before)})"
+        return f"{f'{factor:.3g}' if factor < 999.5 else f'{factor:,.0f}'} times {same} as before ({write(before)})"
     percent = formatting.share(abs(factor - 1)).removesuffix(".0 %").removesuffix(" %")
     return f"{percent} % {more if factor > 1 else less} than before ({write(before)})"
 

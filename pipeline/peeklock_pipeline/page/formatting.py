@@ -28,11 +28,14 @@ def share(part: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration in the unit that fits: 250 ms, 1.5 s, 3 min, 2.4 h, 9 d."""
+    """Return a duration in the unit that fits: 250 ms, 1.5 s, 3 min, 2.4 h, 9 d. It is negative if clocks differed."""
     if seconds is None:
         return NO_VALUE
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
     # A unit above the second is used from two of it.
-    size, unit = next(((size, unit) for size, unit in UNITS if seconds >= size * (2 if size > 1 else 1)), UNITS[-1])
+    rounded = float(f"{seconds:.3g}")
+    size, unit = next(((size, unit) for size, unit in UNITS if rounded >= size * (2 if size > 1 else 1)), UNITS[-1])
     return f"{seconds / size:.3g} {unit}" if seconds / size < 1000 else f"{seconds / size:,.0f} {unit}"
 
 

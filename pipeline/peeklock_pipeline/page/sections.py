@@ -148,12 +148,12 @@ class Links:
         return Bars("Queues with this reason", "Queue", "messages", rows, "No message was dead-lettered.")
 
     def _groups(self, groups: Sequence[Measures], *, of_queue: bool = False) -> Bars:
-        slowest = max((row["end_to_end_p95"] for row in groups), default=0) or 1
+        slowest = max((row["end_to_end_p95"] for row in groups), default=0)
         rows = [
             Bar(
                 row["group_id"],
                 self.link(ViewKey("group", row["queue"], row["group_id"])),
-                row["end_to_end_p95"] / slowest,
+                max(0, row["end_to_end_p95"]) / slowest if slowest > 0 else 0,
                 formatting.duration(row["end_to_end_p95"]),
                 ("" if of_queue else f"{row['queue']}, ") + _messages(row["messages"]),
             )
