@@ -208,10 +208,17 @@ def test_a_long_name_has_a_short_fragment_of_its_own() -> None:
     assert len(set(names)) == 2
     assert all(len(name) <= 200 and name.isascii() for name in names)
     assert fragment(ViewKey("group", "orders", "a b/c")) == "group=orders/a%20b%2Fc"
+    assert fragment(ViewKey("reason", None, names[0].removeprefix("reason="))) != names[0]
+
+
+def test_the_period_before_one_without_end_begins_with_the_year_1() -> None:
+    period = Period(NOON, NOON.replace(year=9999))
+    assert period.before.begin.year == 1
+    assert compare(period, NOON, None).before is None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "width"), [(0, 1), (72, 1), (73, 5), (3600, 60), (72 * HOUR, HOUR), (73 * HOUR, 6 * HOUR), (1e12, 365 * 24 * HOUR)]
+    ("seconds", "width"), [(0, 1), (72, 1), (73, 5), (3600, 60), (72 * HOUR, HOUR), (73 * HOUR, 6 * HOUR), (1e12, 441 * 365 * DAY)]
 )  # fmt: skip
 def test_time_is_cut_into_no_more_parts_than_a_plot_shows(seconds: float, width: int) -> None:
     assert width_for(seconds) == width

@@ -1,7 +1,8 @@
 """The content of a report's page: which queues, reasons and groups have a view, and the numbers of each."""
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime
+from math import ceil
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -15,8 +16,9 @@ from peeklock_pipeline.transforms import report as ask
 from peeklock_pipeline.transforms import report_parts, report_views
 from peeklock_pipeline.transforms.report_views import VIEW, Chosen
 
-WIDTHS = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400)
-"""Possible widths of an interval of a plot, in seconds."""
+YEAR = 365 * 86_400
+WIDTHS = (1, 5, 15, 60, 300, 900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
+"""Possible widths of an interval of a plot, in seconds. Others are years."""
 
 PART_SECONDS = 3600
 """The width of the parts. Narrower intervals are computed from messages, of at most `MAX_POINTS` quarters of an hour."""
@@ -69,7 +71,7 @@ def compare(period: Period | None, first: datetime | None, last_removed_day: dat
         return Comparison(
             None, f"The lake does not have all of the time before: its first message is of {first:%F %H:%M}."
         )
-    if last_removed_day and before.begin < _end_of(last_removed_day):
+    if last_removed_day and before.begin.date() <= last_removed_day:
         return Comparison(
             None,
             f"The lake does not have all of the time before: its retention has removed messages up to {last_removed_day}.",
@@ -78,12 +80,9 @@ def compare(period: Period | None, first: datetime | None, last_removed_day: dat
 
 
 def width_for(seconds: float) -> int:
-    """Return the narrowest of `WIDTHS` that cuts these seconds into at most `MAX_POINTS` intervals."""
-    return next((width for width in WIDTHS if seconds / width <= MAX_POINTS), WIDTHS[-1])
-
-
-def _end_of(day: date) -> datetime:
-    return datetime.combine(day, time.min, UTC) + timedelta(days=1)
+    """Return the narrowest of `WIDTHS`, or of some years, that cuts these seconds into at most `MAX_POINTS` intervals."""
+    years = YEAR * max(1, ceil(seconds / YEAR / MAX_POINTS))
+    return next((width for width in WIDTHS if seconds / width <= MAX_POINTS), years)
 
 
 def _in(period: Period | None) -> Column:

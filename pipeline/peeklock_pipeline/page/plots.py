@@ -136,7 +136,8 @@ def _times(plot: Plot, area: Area) -> list[str]:
     if area.first == area.last:
         return [_time_label(area, plot.at[0], formatting.moment(plot.at[0]))]
     most = MAX_TIME_TICKS_WIDE if area.width > 600 else MAX_TIME_TICKS
-    step = next((step for step in STEPS if (area.last - area.first) / step <= most), STEPS[-1])
+    span = area.last - area.first
+    step = next((step for step in STEPS if span / step <= most), STEPS[-1] * ceil(span / STEPS[-1] / most))
     ticks = [datetime.fromtimestamp(at, UTC) for at in range(ceil(area.first / step) * step, int(area.last) + 1, step)]
     return [_time_label(area, at, formatting.tick(at, step)) for at in ticks]
 
