@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -81,6 +81,11 @@ def read_with(archive: Archive, *filters: Filter) -> tuple[list[int], list[int]]
         ([GreaterThanOrEqual(("enqueued_at",), moment(NOON + 2 * DAY - 1_000_000))], [3], [9, 10, 11]),
         ([EqualTo(("date",), FIRST_DAY + timedelta(days=1))], [2, 3], [5, 6, 7, 8]),
         ([GreaterThan(("date",), FIRST_DAY), LessThan(("date",), FIRST_DAY + timedelta(days=2))], [2, 3], [5, 6, 7, 8]),
+        (
+            [LessThanOrEqual(("date",), date.max), GreaterThan(("date",), FIRST_DAY)],
+            [2, 3],
+            [5, 6, 7, 8, 9, 10, 11, 12],
+        ),
         ([EqualTo(("message_id",), "id-7"), IsNotNull(("message_id",))], [1, 2, 3], [7]),
         ([GreaterThan(("sequence_number",), 10), EqualTo(("delivery_count",), 1)], [1, 2, 3], [11, 12]),
         ([GreaterThan(("export_batch",), 3)], [], []),
@@ -109,6 +114,7 @@ def test_what_older_servers_sealed_is_filtered_alike(archive: Archive) -> None:
         In(("queue",), ()),
         EqualTo(("sequence_number",), 1.5),
         EqualTo(("receiver_id",), "r"),
+        EqualTo(("settled_at",), moment(NOON).replace(tzinfo=None)),
         EqualTo(("history", "event"), "sent"),
         GreaterThan(("queue",), "orders"),
         Not(EqualTo(("queue",), "orders")),
@@ -131,6 +137,12 @@ def test_other_filters_are_left_to_spark(one: Filter) -> None:
 )
 def test_a_condition_holds_for_a_range_that_has_a_value_of_it(condition: Condition, holds: list[bool]) -> None:
     assert [condition.may_hold(1, 3), condition.may_hold(4, 4)] == holds
+
+
+def test_a_message_that_ended_after_its_batch_was_sealed_by_a_clock_set_back_is_read(small_archive: Archive) -> None:
+    late = archived(1, settled_at=NOON + 2_000_000)
+    small_archive.seal_all({1: [late]}, sealed_at=NOON)
+    assert read_with(small_archive, GreaterThan(("settled_at",), moment(NOON + 1_000_000))) == ([1], [1])
 
 
 def test_a_batch_that_vanishes_while_it_is_filtered_is_noticed(small_archive: Archive) -> None:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -28,7 +28,8 @@ SAFE_TEXT = re.compile(r"[A-Za-z0-9._:@/+=~#-]{1,128}")
 MAX_VALUES = 1000
 """Values of an `IN` that are put into a statement. Spark alone compares longer lists."""
 
-ONE_DAY = timedelta(days=1)
+ONE_DAY = 86_400_000_000
+"""In microseconds, because the last day of all has no date after it."""
 
 ORDERED: tuple[tuple[type[Filter], Operator], ...] = (
     (GreaterThan, ">"), (GreaterThanOrEqual, ">="), (LessThan, "<"), (LessThanOrEqual, "<="),
@@ -75,7 +76,7 @@ def _ordered(one: Any, operator: Operator) -> Iterator[Condition]:
 
 def _day(operator: Operator, day: date) -> Iterator[Condition]:
     """Yield the condition on `settled_at` for a condition on `date`, which the archive does not store."""
-    first, following = microseconds(day), microseconds(day + ONE_DAY)
+    first, following = microseconds(day), microseconds(day) + ONE_DAY
     if operator in (">=", "<"):
         yield Condition("settled_at", operator, (first,))
     else:
@@ -88,6 +89,6 @@ def _value(column: str, value: Any) -> Value | None:
         return value
     if column in TEXTS and isinstance(value, str) and SAFE_TEXT.fullmatch(value):
         return value
-    if column in TIMES and isinstance(value, datetime):
+    if column in TIMES and isinstance(value, datetime) and value.tzinfo is not None:
         return microseconds(value)
     return None

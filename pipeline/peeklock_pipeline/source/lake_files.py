@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -19,8 +19,10 @@ from peeklock_pipeline.table_specs import ARCHIVE
 PARTITION = "partition."
 """The prefix of a column of a file's path in a table of the log."""
 
-LOG_PRECISION = timedelta(milliseconds=1)
-"""The statistics of a Delta log may cut the fraction of a time to this."""
+LOG_PRECISION = 1000
+"""Microseconds to which the statistics of a Delta log may cut the fraction of a time."""
+
+ONE_DAY = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def _bounds(column: str, row: Mapping[str, Any]) -> tuple[Any, Any] | None:
     if low is None or high is None:
         return _bounds_of_day(column, row)
     if isinstance(low, datetime) and isinstance(high, datetime):
-        return microseconds(low), microseconds(high + LOG_PRECISION)
+        return microseconds(low), microseconds(high) + LOG_PRECISION
     return low, high
 
 
@@ -95,7 +97,7 @@ def _bounds_of_day(column: str, row: Mapping[str, Any]) -> tuple[int, int] | Non
     if column != "settled_at" or (given := row.get("partition.date")) is None:
         return None
     day = date.fromisoformat(str(given))
-    return microseconds(day), microseconds(day + timedelta(days=1)) - 1
+    return microseconds(day), microseconds(day) + ONE_DAY - 1
 
 
 def _partition(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

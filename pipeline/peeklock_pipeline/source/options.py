@@ -22,6 +22,9 @@ UNSELECTED_BY_DEFAULT = ("body", HISTORY)
 """Columns that are read only by name, because most queries do not need them and they are most of the bytes."""
 
 
+MAX_DIGITS = 18
+"""Digits of the number of a batch, which the database and the lake store in 64 bits."""
+
 OLD_NAMES = {"database_url": "databaseUrl", "from_batch": "fromBatch", "api_key": "apiKey"}
 """The names of options before they were written as Spark writes its own, and their names since."""
 
@@ -124,7 +127,7 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
     given = options.get(name.lower())
     if given is None:
         return None
-    if not given.isdecimal() or int(given) < 1:
+    if not given.isdecimal() or len(given) > MAX_DIGITS or int(given) < 1:
         raise BadOption(f"The option {name} is a number from 1, not {given!r}.")
     return int(given)
 

@@ -75,12 +75,16 @@ class ServerArchive:
             )
 
 
+CLOCK_SKEW = 3_600_000_000
+"""Microseconds by which the database's clock may have been set back between settlement and sealing."""
+
+
 def may_match(batch: Batch, conditions: Sequence[Condition]) -> bool:
     """Return whether a row of this batch may meet all conditions: sending and settlement precede the sealing."""
     bounds = {
         "export_batch": (batch.number, batch.number),
-        "settled_at": (0, batch.sealed_at),
-        "enqueued_at": (0, batch.sealed_at),
+        "settled_at": (0, batch.sealed_at + CLOCK_SKEW),
+        "enqueued_at": (0, batch.sealed_at + CLOCK_SKEW),
     }
     return all(one.may_hold(*bounds[one.column]) for one in conditions if one.column in bounds)
 
