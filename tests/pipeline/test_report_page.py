@@ -10,7 +10,7 @@ from peeklock_pipeline.jobs.report import ReportRequest, ReportResult
 from peeklock_pipeline.jobs.report import report as make
 from peeklock_pipeline.jobs.report_page import MAX_GROUPS, MAX_QUEUES, MAX_REASONS, compare, width_for
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.page.links import MAX_NAME, fragment
+from peeklock_pipeline.page.links import MAX_NAME, fragment, shortened
 from peeklock_pipeline.page.summary import ViewKey
 from peeklock_pipeline.period import Period
 from peeklock_pipeline.transforms import report
@@ -209,6 +209,12 @@ def test_a_long_name_has_a_short_fragment_of_its_own() -> None:
     assert all(len(name) <= 200 and name.isascii() for name in names)
     assert fragment(ViewKey("group", "orders", "a b/c")) == "group=orders/a%20b%2Fc"
     assert fragment(ViewKey("reason", None, names[0].removeprefix("reason="))) != names[0]
+
+
+def test_a_name_without_a_visible_letter_is_a_link_that_can_be_read() -> None:
+    assert shortened(" \u200b") == "U+0020 U+200B"
+    assert shortened(" a ") == " a "
+    assert len(shortened("\n" * 500)) == MAX_NAME
 
 
 def test_the_period_before_one_without_end_begins_with_the_year_1() -> None:

@@ -27,5 +27,7 @@ def fragment(key: ViewKey) -> str:
 
 
 def shortened(name: str) -> str:
-    """Return a name of at most `MAX_NAME` letters."""
+    """Return a name of at most `MAX_NAME` letters. One without a visible letter is said by the numbers of its letters."""
+    if not any(letter.isprintable() and not letter.isspace() for letter in name):
+        name = " ".join(f"U+{ord(letter):04X}" for letter in name)
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
