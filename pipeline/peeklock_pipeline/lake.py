@@ -5,6 +5,7 @@ of an export records its last batch, so the next export knows where that one end
 exports that commit the same batches, one succeeds.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -38,6 +39,9 @@ from peeklock_pipeline.tables import (
 REMOVAL_KEY_PREFIX = "peeklock-removal-"
 """The prefix of applications named after a removal by the lake's retention. The transaction records that it was
 done."""
+
+PATTERN = re.compile(r"[]*?{}\\[]")
+"""The characters of a pattern of paths, as Spark takes every path for one."""
 
 ATTEMPTS = 5
 """Attempts of a commit when another one, such as a compaction, commits first."""
@@ -206,7 +210,7 @@ class Lake:
             return spark.createDataFrame([], columns)
         if not directory.is_local:
             return rows_of_files(spark, files, directory, spec)
-        places = [f"{directory}/{file.path}" for file in files]
+        places = [PATTERN.sub(r"\\\g<0>", f"{directory}/{file.path}") for file in files]
         found = spark.read.schema(columns).option("basePath", str(directory)).parquet(*places)
         return found.select(spec.schema.names)
 

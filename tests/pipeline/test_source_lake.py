@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -248,3 +249,27 @@ def test_a_lake_in_an_object_store_is_read_and_followed(
     tidied(spark, s3_lake)
     exported(spark, small_archive, s3_lake, 3)
     assert following.run(**options) == list(range(1, 10))
+
+
+def test_a_stream_refuses_a_lake_that_ends_before_what_it_has_read(
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    exported(spark, small_archive, lake, 1)
+    older = shutil.copytree(str(lake.root), tmp_path / "older")
+    exported(spark, small_archive, lake, 2)
+    following = Following(spark, lake, tmp_path)
+    assert following.run(fromBatch=2) == [4, 5, 6]
+    assert following.run(fromBatch=9) == [4, 5, 6]
+
+    following.lake = Lake(older)
+    with pytest.raises(PySparkException, match="has read up to batch 2, but the last one is now 1"):
+        following.run()
+    assert following.run(failOnDataLoss="false") == [4, 5, 6]
+
+
+def test_a_lake_is_read_at_a_path_that_looks_like_a_pattern(
+    spark: SparkSession, small_archive: Archive, tmp_path: Path
+) -> None:
+    lake = Lake(tmp_path / "a[bc]{d,e}*?")
+    exported(spark, small_archive, lake, 1)
+    assert numbers(lake.read(spark)) == [1, 2, 3]

@@ -68,10 +68,25 @@ class ArchiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end = self.options.origin.last_batch()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the end of the next micro-batch."""
+        """Return the end of the next micro-batch.
+
+        Refuses with `BatchesLost` batches that end before those that the stream has read, unless `failOnDataLoss` is
+        false."""
         most = limit.max_files if isinstance(limit, ReadMaxFiles) else None
         last = self.options.origin.last_batch(start["batch"], most)
+        if last == start["batch"] and self.options.refuses_loss:
+            self._check_end(last)
         return {**start, "batch": max(start["batch"], last if self._end is None else min(last, self._end))}
+
+    def _check_end(self, read: int) -> None:
+        """Refuse if the last batch is before one that the stream has read. `fromBatch` may be of a later batch."""
+        last = self.options.origin.last_batch()
+        if last < read and read + 1 != self.options.from_batch:
+            raise BatchesLost(
+                f"This stream has read up to batch {read}, but the last one is now {last}, as after a restore of an older "
+                "copy: later batches may have the same numbers and other messages. Begin another stream with fromBatch "
+                f"and a new checkpoint, or continue after batch {read} with failOnDataLoss=false."
+            )
 
     def reportLatestOffset(self) -> Offset | None:
         """Return the last batch."""
