@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from peeklock_pipeline.jobs.report import ReportRequest, ReportResult
 from peeklock_pipeline.jobs.report import report as make
-from peeklock_pipeline.jobs.report_page import MAX_GROUPS, MAX_QUEUES, MAX_REASONS, compare, width_for
+from peeklock_pipeline.jobs.report_page import MAX_GROUPS, MAX_QUEUES, MAX_REASONS, compare, summarise, width_for
+from peeklock_pipeline.jobs.report_parts import report_sources
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.page.links import MAX_NAME, fragment, shortened
 from peeklock_pipeline.page.summary import ViewKey
@@ -168,6 +169,22 @@ def test_a_period_without_a_message_says_which_times_the_lake_has(
     assert (done.messages, done.queues) == (0, 0)
     text = LoadedResources((tmp_path / "report.html").read_text()).words
     assert "No messages in this period The lake has messages from 6 Mar 2026, 12:00 to 6 Mar 2026, 12:00 UTC." in text
+
+
+def test_a_message_that_ended_before_it_was_sent_by_another_clock_is_in_totals_and_plots(
+    lake: Lake, spark: SparkSession
+) -> None:
+    midnight = 12 * HOUR
+    fill(lake, [ended(1, midnight + 0.2, None, None, midnight - 0.3), ended(2, midnight, None, None, midnight + 9)])
+    found = []
+    with report_sources(spark, lake, None) as sources:
+        for hours in (11, 12):
+            period = Period(NOON + timedelta(hours=hours), NOON + timedelta(hours=hours + 1))
+            overview = summarise(sources, None, period, NOON).overview
+            assert overview is not None
+            plotted = [interval.measures for interval in overview.intervals if interval.measures]
+            found += [(overview.totals[name], sum(each[name] for each in plotted)) for name in ("sent", "completed")]
+    assert found == [(0, 0), (1, 1), (2, 2), (1, 1)]
 
 
 def test_a_period_that_retention_has_cut_is_not_compared() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from peeklock_pipeline.jobs.report_parts import ReportSources
+from peeklock_pipeline.jobs.report_parts import CLOCK_SKEW, ReportSources
 from peeklock_pipeline.page.summary import Comparison, Interval, Measures, Summary, View, ViewKey
 from peeklock_pipeline.period import Period
 from peeklock_pipeline.results import rows
@@ -123,10 +123,11 @@ def _timed(sources: ReportSources, chosen: Chosen, period: Period | None, width:
     """Return the parts of the period, for each hour or for narrower intervals."""
     if width >= PART_SECONDS:
         return sources.parts.where(_in(period))
-    histories = sources.histories_since(period.begin.date() if period else date.min)
+    since = (period.begin - CLOCK_SKEW).date() if period else date.min
+    histories = sources.histories_since(since)
     if period is not None:
-        histories = histories.where(fn.col("enqueued_at") < fn.lit(period.end))
-        histories = histories.where((fn.col("date") >= fn.lit(period.begin.date())) | fn.col("is_live"))
+        histories = histories.where(fn.least("enqueued_at", "ended_at") < fn.lit(period.end))
+        histories = histories.where((fn.col("date") >= fn.lit(since)) | fn.col("is_live"))
     slot = report_views.interval(fn.col("at"), width)
     in_groups = report_parts.in_groups(histories).where(chosen.has_group("group_id"))
     others = report_parts.queue_parts(histories, slot).unionByName(report_parts.reason_parts(histories, slot))
