@@ -139,7 +139,7 @@ def test_a_condition_holds_for_a_range_that_has_a_value_of_it(condition: Conditi
     assert [condition.may_hold(1, 3), condition.may_hold(4, 4)] == holds
 
 
-def test_a_message_that_ended_after_its_batch_was_sealed_by_a_clock_set_back_is_read(small_archive: Archive) -> None:
+def test_a_message_that_a_clock_let_end_after_its_batch_was_sealed_is_read(small_archive: Archive) -> None:
     late = archived(1, settled_at=NOON + 2_000_000)
     small_archive.seal_all({1: [late]}, sealed_at=NOON)
     assert read_with(small_archive, GreaterThan(("settled_at",), moment(NOON + 1_000_000))) == ([1], [1])
