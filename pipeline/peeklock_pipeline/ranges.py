@@ -1,19 +1,15 @@
 """Ranges of numbers. One task reads one range from the database, and returns its rows or writes them to files."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from peeklock_pipeline import refusals
 from peeklock_pipeline.files import LISTING, DataFile, listed, listing, read, write
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
+from peeklock_pipeline.task_refusals import task_refusals
 
 Range = tuple[int, int]
 """The first and the last number of a range."""
@@ -78,23 +74,3 @@ def _range_indexes(spark: SparkSession, ranges: Sequence[Range]) -> DataFrame:
 
 def _ranges_at(ranges: Sequence[Range], indexes: Iterable[pa.RecordBatch]) -> Iterator[Range]:
     return (ranges[row["id"]] for batch in indexes for row in batch.to_pylist())
-
-
-TASK_REFUSAL_PATTERN = re.compile(r"peeklock_pipeline\.refusals\.(\w+): (.+)")
-"""The end of the traceback that Spark sends to the driver when a task refuses."""
-
-
-@contextmanager
-def task_refusals() -> Iterator[None]:
-    """Raise the refusal of Spark's tasks again; `TasksFailed` if they failed without a refusal."""
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        if not (found := TASK_REFUSAL_PATTERN.search(str(error))):
-            raise refusals.TasksFailed(f"Spark's tasks failed, also when repeated: {_first_line(error)}") from error
-        raise getattr(refusals, found[1])(found[2]) from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if "Reason" in line or "Exception:" in line), lines[0])

@@ -28,10 +28,11 @@ from peeklock_pipeline.jobs.ledger_lines import LedgerInputs, LedgerLine, ledger
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.progress import Progress, no_progress
-from peeklock_pipeline.ranges import even_ranges, rows_of, task_refusals
+from peeklock_pipeline.ranges import even_ranges, rows_of
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.table_specs import ARCHIVE, AUDITED, STORED_ROWS
 from peeklock_pipeline.tables import export_position_of
+from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms import audit as ask
 
 RANGE_NUMBERS = 500_000

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.lake import REMOVAL_KEY_PREFIX, Lake
 from peeklock_pipeline.plurals import messages
-from peeklock_pipeline.ranges import task_refusals
 from peeklock_pipeline.refusals import LakeUnavailable, TasksFailed
 from peeklock_pipeline.results import write_files
 from peeklock_pipeline.table_specs import AUDITED
 from peeklock_pipeline.tables import Change, export_position_of, transaction_version
+from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms import audit as ask
 
 AUDITED_KEY_PREFIX = "peeklock-audited-"

@@ -17,12 +17,12 @@ from pyspark.sql import functions as fn
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.message_json import new_messages
 from peeklock_pipeline.progress import Progress, no_progress
-from peeklock_pipeline.ranges import task_refusals
 from peeklock_pipeline.refusals import BadLake, BadOption, InDoubt
 from peeklock_pipeline.replay_log import Portion, ReplayLog, ReplayState
 from peeklock_pipeline.replay_request import InDoubtAction, ReplayRequest
 from peeklock_pipeline.sending import Destination, RateLimiter, Sender, SendResult
 from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
+from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms.replay import grains, matching, narrowed, outgoing
 
 TASK_RATE = 100.0

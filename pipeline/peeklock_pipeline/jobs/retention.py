@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 
 from peeklock_pipeline.files import DataFile, files_of, require_files, write
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.ranges import task_refusals
 from peeklock_pipeline.rewriting import groups_of, rewrite
 from peeklock_pipeline.table_specs import ARCHIVE, REMOVED
 from peeklock_pipeline.tables import Change
+from peeklock_pipeline.task_refusals import task_refusals
 
 
 @dataclass(frozen=True, slots=True)

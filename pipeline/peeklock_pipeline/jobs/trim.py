@@ -16,11 +16,11 @@ from peeklock_pipeline.jobs.batch_comparison import NO_CONTENTS, BatchContents, 
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.plurals import batches, messages
 from peeklock_pipeline.progress import Progress, no_progress
-from peeklock_pipeline.ranges import task_refusals
 from peeklock_pipeline.refusals import BadLake, ServerUnavailable
 from peeklock_pipeline.sending import http_client, problem_text
 from peeklock_pipeline.table_specs import ARCHIVE
 from peeklock_pipeline.tables import ExportPosition, export_position_of
+from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms import audit as ask
 
 REQUEST_BATCHES = 100
