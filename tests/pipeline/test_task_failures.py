@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from peeklock_pipeline.database import Database
+from peeklock_pipeline.files import files_of
+from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.ranges import write_ranges
 from peeklock_pipeline.refusals import TasksFailed
-from peeklock_pipeline.table_specs import MISSED
+from peeklock_pipeline.table_specs import ARCHIVE, MISSED
 from peeklock_pipeline.task_refusals import MAX_LETTERS, cause_of
 from pyspark.sql import SparkSession
+
+from tests.pipeline.archive import Archive, archived
 
 RunRefused = Callable[..., str]
 
@@ -92,3 +98,28 @@ def test_tasks_that_fail_name_their_own_exception(spark: SparkSession, lake: Lak
         write_ranges(spark, [(1, 2)], broken, lake.directory(MISSED), MISSED)
     said = "ValueError: numbers 1 to 2 of mysql://...@host/queues"
     assert str(refusal.value) == f"Spark's tasks failed, also when repeated: {said}"
+
+
+@pytest.mark.parametrize("command", ["report", "what-if", "replay"])
+def test_a_query_of_a_damaged_file_ends_with_a_sentence(
+    spark: SparkSession, run_refused: RunRefused, small_archive: Archive, lake: Lake, tmp_path: Path, command: str
+) -> None:
+    small_archive.seal(1, [archived(number) for number in range(1, 6)])
+    export(spark, Database.from_url(small_archive.url), lake)
+    (file,) = files_of(lake.archive_table())
+    damage_rows(Path(f"{lake.directory(ARCHIVE)}/{file.path}"))
+    words = {
+        "report": ("--out", tmp_path / "report.html"),
+        "what-if": ("--policy", "limit=2"),
+        "replay": ("--plan", "--to", "orders", "--where", "priority <= 9"),
+    }
+    said = run_refused(command, "--lake", lake.root, *words[command])
+    assert said.startswith("Spark's tasks failed, also when repeated: ")
+    assert file.path in said
+
+
+def damage_rows(path: Path) -> None:
+    """Overwrite the columns of a file, and leave its beginning and its end as they are."""
+    whole = path.read_bytes()
+    end = int.from_bytes(whole[-8:-4], "little") + 8
+    path.write_bytes(whole[:4] + bytes(len(whole) - 4 - end) + whole[-end:])

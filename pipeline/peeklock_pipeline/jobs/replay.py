@@ -88,6 +88,7 @@ class ReplayResult:
         return sentence
 
 
+@task_refusals()
 def plan(spark: SparkSession, lake: Lake, replay_request: ReplayRequest) -> ReplayPlan:
     """Return what would be sent, and change nothing. Refuses with `BadLake`, `BadExpression` and `BadOption`."""
     state = _load_state(spark, lake, ReplayLog(lake, replay_request.name), replay_request)
@@ -110,6 +111,7 @@ def plan(spark: SparkSession, lake: Lake, replay_request: ReplayRequest) -> Repl
     )
 
 
+@task_refusals()
 def replay(
     spark: SparkSession,
     lake: Lake,
@@ -263,8 +265,7 @@ class _Run:
         groups = messages.repartition(self._tasks, fn.coalesce("group_id", fn.col("sequence_number").cast("string")))
         ordered = groups.sortWithinPartitions("sequence_number").drop("sequence_number")
         task = _task(self._destination, self._request.rate / self._tasks, portion.begun_at + self._window)
-        with task_refusals():
-            counts = ordered.mapInArrow(task, COUNTS_SCHEMA).collect()
+        counts = ordered.mapInArrow(task, COUNTS_SCHEMA).collect()
         sent = sum((SendResult(send_counts.messages, send_counts.duplicates) for send_counts in counts), SendResult())
         self._log.end(portion, sent)
         return sent

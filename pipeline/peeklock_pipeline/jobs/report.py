@@ -19,6 +19,7 @@ from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.refusals import EmptyLake, UnknownQueue
 from peeklock_pipeline.results import write_table
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES
+from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms import report as ask
 
 STEPS = 6
@@ -50,6 +51,7 @@ class ReportResult:
     totals: dict[str, Any]
 
 
+@task_refusals()
 def report(
     spark: SparkSession,
     lake: Lake,

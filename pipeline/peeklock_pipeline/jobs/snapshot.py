@@ -14,6 +14,7 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.ranges import MAX_RANGES, Range, Read, write_ranges
 from peeklock_pipeline.results import write_table
 from peeklock_pipeline.table_specs import MESSAGES, TIMESTAMP, TableSpec
+from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms.groups import GROUPS, groups
 
 RANGE_ROWS = 50_000
@@ -31,6 +32,7 @@ class SnapshotResult:
     tables: dict[str, int]
 
 
+@task_refusals()
 def snapshot(spark: SparkSession, database: Database, lake: Lake, now: datetime | None = None) -> SnapshotResult:
     """Replace the tables of what is in the broker, one after the other.
 

@@ -110,6 +110,7 @@ class Server:
         return answer.json()
 
 
+@task_refusals()
 def trim(
     spark: SparkSession,
     server: Server,
@@ -173,10 +174,9 @@ class _Copies:
     def of(cls, archive: DataFrame, removed: DataFrame, portion: Sequence[Batch]) -> "_Copies":
         """Read the contents of these batches."""
         low, high = portion[0].number, portion[-1].number
-        with task_refusals():
-            rows = archive.where(F.col("export_batch").between(low, high))
-            found = ask.batches(ask.archived_rows(rows), ask.archived_events(rows)).collect()
-            gone = removed.where(F.col("export_batch").between(low, high)).select("export_batch").distinct().collect()
+        rows = archive.where(F.col("export_batch").between(low, high))
+        found = ask.batches(ask.archived_rows(rows), ask.archived_events(rows)).collect()
+        gone = removed.where(F.col("export_batch").between(low, high)).select("export_batch").distinct().collect()
         contents = {row.number: batch_contents(row) for row in found if not row.changed}
         return cls(contents, {row.export_batch for row in gone})
 

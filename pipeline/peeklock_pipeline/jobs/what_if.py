@@ -15,6 +15,7 @@ from peeklock_pipeline.policy import Policy
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.refusals import EmptyLake
 from peeklock_pipeline.results import rows, write_table
+from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms import what_if as model
 
 MAX_QUEUES = 20
@@ -72,6 +73,7 @@ MEASURE_LABELS: dict[str, tuple[str, Callable[[float | None], str]]] = {
 """The label and the format of each measure of a scenario."""
 
 
+@task_refusals()
 def what_if(
     spark: SparkSession,
     lake: Lake,
