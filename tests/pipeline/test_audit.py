@@ -16,7 +16,7 @@ from deltalake import Transaction
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY, FirstBatch
-from peeklock_pipeline.jobs.audit import FROM_SCRATCH, audit
+from peeklock_pipeline.jobs.audit import FROM_SCRATCH, audit, is_wrong
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.jobs.retention import retention
@@ -160,7 +160,7 @@ def test_a_batch_that_expired_before_it_was_exported_is_named(
     small_archive.remove(3, "expired")
     small_archive.seal(4, [archived(51)])
     export(spark, database, lake)
-    finding = Finding("was removed from the archive with 1 message before an export copied it", 3)
+    finding = Finding("was removed from the archive with 1 message before an export copied it", 3, is_unexported=True)
     assert audit(spark, database, lake).findings == [finding]
     execute(small_archive.url, "DELETE FROM export_batch WHERE number = 3")  # as a year later
     assert audit(spark, database, lake).findings == [finding]
@@ -174,8 +174,17 @@ def test_a_batch_removed_before_the_next_export_is_named_by_an_audit(
     export(spark, database, lake)
     small_archive.seal(3, [archived(50)])
     small_archive.remove(3, "expired")
-    finding = Finding("was removed from the archive with 1 message before an export copied it", 3)
+    finding = Finding("was removed from the archive with 1 message before an export copied it", 3, is_unexported=True)
     assert audit(spark, database, lake).findings == [finding]
+
+
+def test_only_a_batch_that_the_lake_can_never_have_leaves_an_audit_sound() -> None:
+    unexported = Finding("was removed before an export copied it", 2, is_unexported=True)
+    assert not is_wrong([([unexported], 0)], exported=3)
+    assert is_wrong([([unexported, Finding("has other messages", 2)], 0)], exported=3)
+    assert is_wrong([([Finding(unexported.what, 2)], 0)], exported=3)
+    assert is_wrong([([unexported], 1)], exported=3)
+    assert not is_wrong([([Finding("has other messages", 4)], 0)], exported=3)
 
 
 def test_a_replaced_message_is_found_by_the_digest(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:

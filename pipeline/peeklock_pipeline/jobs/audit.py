@@ -19,7 +19,6 @@ from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.first_batch import FirstBatch, first_batch_of
 from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.audited import Audited
-from peeklock_pipeline.jobs.batch_comparison import NOT_COPIED
 from peeklock_pipeline.jobs.batch_portions import HIGHEST, LOWEST, KnownBatches
 from peeklock_pipeline.jobs.batch_work import BatchWork
 from peeklock_pipeline.jobs.export import sealed_batches_after
@@ -209,8 +208,7 @@ def is_wrong(found: Sequence[LimitedFindings], exported: int) -> bool:
     return any(
         unnamed
         or any(
-            finding.batch is not None and finding.batch <= exported and not finding.what.endswith(NOT_COPIED)
-            for finding in named
+            finding.batch is not None and finding.batch <= exported and not finding.is_unexported for finding in named
         )
         for named, unnamed in found
     )

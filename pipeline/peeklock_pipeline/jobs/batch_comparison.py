@@ -10,9 +10,6 @@ from peeklock_pipeline.jobs.findings import MAX_NAMED, Finding, LimitedFindings,
 from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.transforms import audit as ask
 
-NOT_COPIED = "before an export copied it"
-"""The end of a finding about a batch that was removed too early. The lake can never have its messages."""
-
 
 @dataclass(frozen=True, slots=True)
 class BatchContents:
@@ -68,16 +65,16 @@ class BatchComparison:
             if number < self.first_batch or number > self.exported or number >= self.oldest
         }
         for number in sorted(wanted | unexpected | set(self.missed)):
-            what = self._in_lake(number, sealed.get(number), self.contents.get(("lake", number), NO_CONTENTS))
-            if what is not None:
+            contents = self.contents.get(("lake", number), NO_CONTENTS)
+            if number >= self.first_batch and number in self.missed and not contents.messages:
+                yield _unexported_finding(number, self.missed[number])
+            elif (what := self._in_lake(number, sealed.get(number), contents)) is not None:
                 yield Finding(what, number)
 
     def _in_lake(self, number: int, batch: Batch | None, contents: BatchContents) -> str | None:
         here = f"has {messages(contents.messages)} in the lake"
         if number < self.first_batch:
             return f"{here}, which begins with batch {self.first_batch}"
-        if number in self.missed and not contents.messages:
-            return f"was removed from the archive with {messages(self.missed[number])} {NOT_COPIED}"
         if number > self.exported:
             return f"{here}, which ends with batch {self.exported}"
         if batch is None:
@@ -136,8 +133,12 @@ class BatchComparison:
         if contents.messages:
             yield Finding(f"has {messages(contents.messages)} in the archive, from which it was removed", batch.number)
         if batch.number > max(self.exported, self.first_batch - 1) and batch.number not in self.missed:
-            what = f"was removed from the archive with {messages(batch.rows)} {NOT_COPIED}"
-            yield Finding(what, batch.number)
+            yield _unexported_finding(batch.number, batch.rows)
+
+
+def _unexported_finding(number: int, rows: int) -> Finding:
+    what = f"was removed from the archive with {messages(rows)} before an export copied it"
+    return Finding(what, number, is_unexported=True)
 
 
 def _difference(here: str, contents: BatchContents, batch: Batch) -> str:

@@ -12,7 +12,10 @@ MAX_NAMED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault, and the message, batch, file, or queue and day that it concerns."""
+    """A fault, and the message, batch, file, or queue and day that it concerns.
+
+    `is_unexported` marks a batch that the archive removed before an export: the lake can never have it.
+    """
 
     what: str
     batch: int | None = None
@@ -21,6 +24,7 @@ class Finding:
     message_id: str | None = None
     file: str | None = None
     day: date | None = None
+    is_unexported: bool = False
 
     def __str__(self) -> str:
         if self.file is not None:
