@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from pyarrow.fs import FileSystem
+from pyarrow.fs import FileSelector, FileSystem
 from pyspark.sql import Row
 
 from peeklock_pipeline.plurals import messages
@@ -34,6 +34,9 @@ MILLISECOND = timedelta(milliseconds=1)
 
 FOOTER_READERS = 16
 """Footers that are read at the same time, because an object store answers each after milliseconds."""
+
+LISTERS = 16
+"""Directories that are listed at the same time, for the same reason."""
 
 Value = int | str | date | datetime
 
@@ -181,6 +184,30 @@ def require_files(files: Sequence[DataFile], storage: Storage) -> None:
             f"{storage}/{gone[0].path} is missing or cannot be read, and holds {messages(gone[0].rows)} "
             "of the lake; `peeklock-pipeline audit` names what is lost."
         )
+
+
+def require_uncommitted(files: Sequence[DataFile], storage: Storage) -> None:
+    """Refuse with `BadLake` if one of the files was removed before a commit could add it.
+
+    Lists each directory once: an object store answers a listing of a thousand files as fast as a question about one.
+    """
+    filesystem, directories = storage.filesystem(), sorted({_directory(file.path) for file in files})
+    with storage.refusals(), ThreadPoolExecutor(LISTERS) as listers:
+        present = set().union(*listers.map(lambda directory: _paths_in(directory, filesystem), directories))
+    if gone := [file.path for file in files if file.path not in present]:
+        raise BadLake(
+            f"{storage}/{gone[0]} was removed before this job could commit it, as by a vacuum with an age below the time "
+            "that this job takes. Nothing was committed: run this job again, and vacuum with a larger --older-than."
+        )
+
+
+def _directory(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _paths_in(directory: str, filesystem: FileSystem) -> set[str]:
+    found = filesystem.get_file_info(FileSelector(directory, allow_not_found=True))
+    return {"/".join([*directory.split("/"), info.base_name]).lstrip("/") for info in found}
 
 
 def _is_readable(path: str, filesystem: FileSystem) -> bool:

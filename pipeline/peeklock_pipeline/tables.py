@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from peeklock_pipeline.files import DataFile, files_of
+from peeklock_pipeline.files import DataFile, files_of, require_uncommitted
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.storage import Storage
@@ -110,8 +110,10 @@ def commit(
 ) -> bool:
     """Commit a change on the opened version of a table, or create the table.
 
-    Returns False if another commit came first; nothing is then changed. Refuses with `LakeUnavailable`.
+    Returns False if another commit came first; nothing is then changed. Refuses with `LakeUnavailable`, and with
+    `BadLake` if a file to add was removed since it was written.
     """
+    require_uncommitted(change.added, storage)
     schema, partitions = Schema.from_arrow(spec.schema), list(layout_of(table, spec).partitions)
     properties = CommitProperties(app_transactions=list(transactions), max_commit_retries=NO_RETRY)
     now = int(time.time() * 1000)

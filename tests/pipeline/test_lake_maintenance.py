@@ -58,8 +58,13 @@ def orphan(lake: Lake, database: Database, age_days: int) -> Path:
     """A file that belongs to nothing, as a crash leaves it."""
     [file, *_] = write(database.read(1, 1), lake.directory(ARCHIVE), ARCHIVE)
     path = Path(f"{lake.directory(ARCHIVE)}/{file.path}")
-    os.utime(path, (time.time() - age_days * 86_400,) * 2)
+    grow_old(path, age_days)
     return path
+
+
+def grow_old(path: Path, days: float) -> None:
+    """Let a file be this old."""
+    os.utime(path, (time.time() - days * 86_400,) * 2)
 
 
 def test_compaction_leaves_one_file_per_day_and_every_message(
@@ -121,6 +126,29 @@ def test_a_vacuum_and_a_compaction_beside_an_export_lose_no_message(
     assert export(spark, database, Busy(lake.root)).messages == 2
     assert len(contents(spark, lake)) == 62
     assert audit(spark, database, lake).findings == []
+
+
+def test_an_export_whose_files_a_vacuum_has_removed_commits_nothing(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = exported(spark, small_archive, lake)
+    small_archive.seal(4, [archived(1000), archived(1001)])
+
+    class Slow(Lake):
+        """A lake to which an export commits two hours after it has written its files, with a vacuum in between."""
+
+        def add_batches(
+            self, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int
+        ) -> bool:
+            for file in files:
+                grow_old(Path(f"{lake.directory(ARCHIVE)}/{file.path}"), 2 / 24)
+            assert vacuum(lake, timedelta(hours=1)).files == len(files)
+            return super().add_batches(files, after, last, begun)
+
+    with pytest.raises(BadLake, match="was removed before this job could commit it"):
+        export(spark, database, Slow(lake.root))
+    assert (lake.last_batch(), len(contents(spark, lake))) == (3, 60)
+    assert export(spark, database, lake).messages == 2
 
 
 def test_a_compaction_whose_files_were_removed_meanwhile_is_refused(
@@ -213,14 +241,14 @@ def test_a_snapshot_is_what_is_in_queues_and_replaces_the_one_before(
     spark: SparkSession, archive: Archive, lake: Lake
 ) -> None:
     database = Database.from_url(archive.url)
-    assert snapshot(spark, database, lake).messages == 0
+    now = datetime(2026, 9, 21, tzinfo=UTC)
+    assert snapshot(spark, database, lake, now - timedelta(hours=1)).messages == 0
     rows = [
         live(1, body=b"\0"),
         live(2, state=DEAD_LETTERED, dead_lettered_at=NOON),
         live(3, state=2, locked_until=NOON),
     ]
     archive.add_to_queue(7, "orders", rows)
-    now = datetime(2026, 9, 21, tzinfo=UTC)
     assert snapshot(spark, database, lake, now).messages == 3
     found = lake.read(spark, MESSAGES).orderBy("sequence_number").toArrow().to_pylist()
     assert [(row["queue"], row["state"], row["taken_at"]) for row in found] == [
@@ -228,7 +256,7 @@ def test_a_snapshot_is_what_is_in_queues_and_replaces_the_one_before(
     ]
     assert found[0]["body"] == b"\0"
     Archive.empty(archive.url)
-    assert snapshot(spark, database, lake).messages == 0
+    assert snapshot(spark, database, lake, now + timedelta(hours=1)).messages == 0
     assert lake.read(spark, MESSAGES).count() == 0
 
 

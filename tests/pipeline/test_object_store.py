@@ -92,6 +92,18 @@ def test_of_several_commits_at_once_one_succeeds(small_archive: Archive, s3_lake
     assert sum(file.rows for file in files_of(s3_lake.archive_table())) == len(numbers)
 
 
+def test_a_commit_of_files_that_were_removed_is_refused(small_archive: Archive, s3_lake: Lake) -> None:
+    small_archive.seal(1, [archived(1), archived(2, settled_at=NOON + DAY)])
+    place, rows = s3_lake.directory(ARCHIVE), Database.from_url(small_archive.url).read(1, 1)
+    s3_lake.append(ARCHIVE, [*write(rows, place, ARCHIVE), *write(rows, place, ARCHIVE)])
+    kept, lost = write(rows, place, ARCHIVE)
+    place.filesystem().delete_file(lost.path)
+    with pytest.raises(BadLake, match=f"{lost.path} was removed before this job could commit it"):
+        s3_lake.append(ARCHIVE, [kept, lost])
+    s3_lake.append(ARCHIVE, [kept])
+    assert s3_lake.archive_table().version() == 1
+
+
 @pytest.mark.parametrize("lost", ["request", "answer"])
 def test_an_export_survives_the_loss_of_a_commit_or_of_its_answer(
     spark: SparkSession, small_archive: Archive, object_store: ObjectStore, run_resources: RunResources, lost: str
