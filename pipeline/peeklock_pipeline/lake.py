@@ -161,6 +161,19 @@ class Lake:
         if not self._commit(spec, self.table(spec), Change(files, mode="overwrite")):
             raise self._changed(spec)
 
+    def replace_by_later(self, spec: TableSpec, files: Sequence[DataFile], app_id: str, version: int) -> bool:
+        """Replace all files of a table as this transaction; return False if the table has a later one.
+
+        Refuses with `BadLake` if other commits come first in each attempt.
+        """
+        for _ in range(ATTEMPTS):
+            table = self.table(spec)
+            if transaction_version(table, app_id) > version:
+                return False
+            if self._commit(spec, table, Change(files, mode="overwrite"), Transaction(app_id, version)):
+                return True
+        raise self._changed(spec)
+
     def exchange(self, spec: TableSpec, change: Change, *transactions: Transaction) -> None:
         """Remove files of a table and add others in their place, beside commits that do not touch them.
 

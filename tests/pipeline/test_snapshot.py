@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from peeklock_pipeline.broker_tables import BROKER_TABLES
+from peeklock_pipeline.broker_tables import BROKER_TABLES, STATES
 from peeklock_pipeline.database import Database
+from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.jobs.snapshot import MESSAGE_NUMBERS, even_ranges_of, ranges_from, snapshot
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.refusals import BadLake
+from peeklock_pipeline.table_specs import MESSAGES, TableSpec
+from peeklock_pipeline.transforms.groups import GROUPS
 from pyspark.sql import SparkSession
 
 from tests.pipeline.archive import DEAD_LETTERED, NOON, Archive, archived, happened, live
@@ -146,6 +151,30 @@ def test_a_snapshot_counts_the_messages_of_each_group(spark: SparkSession, small
             "first_enqueued_at": moment(NOON), "first_sequence_number": 3, "taken_at": TAKEN_AT,
         },
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", [MESSAGES, STATES, GROUPS], ids=lambda spec: spec.name)
+def test_a_snapshot_that_paused_leaves_the_tables_of_a_later_one(
+    spark: SparkSession, small_archive: Archive, lake: Lake, spec: TableSpec
+) -> None:
+    fill(small_archive)
+    database, later = Database.from_url(small_archive.url), TAKEN_AT + timedelta(seconds=1)
+
+    class Paused(Lake):
+        """A lake in which a snapshot pauses before it replaces a table, until a later one has ended."""
+
+        def replace_by_later(self, spec: TableSpec, files: Sequence[DataFile], app_id: str, version: int) -> bool:
+            if spec is paused_at:
+                Archive.empty(small_archive.url).add_to_queue(7, "orders", [live(20, group_id="c")])
+                snapshot(spark, database, lake, later)
+            return super().replace_by_later(spec, files, app_id, version)
+
+    paused_at = spec
+    with pytest.raises(BadLake, match=f"/{spec.name} is of a snapshot that began later than this one, 2026-09-21"):
+        snapshot(spark, database, Paused(lake.root), TAKEN_AT)
+    assert [(row["sequence_number"], row["taken_at"]) for row in rows(spark, lake, "messages")] == [(20, later)]
+    assert [(row["group_id"], row["taken_at"]) for row in rows(spark, lake, "groups")] == [("c", later)]
+    assert rows(spark, lake, "states") == []
 
 
 def test_an_empty_broker_leaves_empty_tables(spark: SparkSession, archive: Archive, lake: Lake) -> None:

@@ -8,17 +8,23 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from peeklock_pipeline.broker_tables import BROKER_TABLES
+from peeklock_pipeline.conditions import microseconds
 from peeklock_pipeline.database import Database
+from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.jobs.export import sealed_batches_after
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.ranges import MAX_RANGES, Range, Read, write_ranges
-from peeklock_pipeline.results import write_table
+from peeklock_pipeline.refusals import BadLake
+from peeklock_pipeline.results import write_files
 from peeklock_pipeline.table_specs import MESSAGES, TIMESTAMP, TableSpec
 from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms.groups import GROUPS, groups
 
 RANGE_ROWS = 50_000
 """Rows that one task reads. More, if this made too many tasks."""
+
+SNAPSHOT_KEY = "peeklock-snapshot"
+"""The application whose transaction version is the microsecond in which the snapshot of a table began."""
 
 MESSAGE_NUMBERS = "SELECT sequence_number AS number FROM message"
 
@@ -37,7 +43,7 @@ def snapshot(spark: SparkSession, database: Database, lake: Lake, now: datetime 
     """Replace the tables of what is in the broker, one after the other.
 
     Each row is as it was at some moment after `taken_at`, not all at the same. Refuses with `DatabaseUnavailable` and
-    `BadLake`; the tables that are not written by then are unchanged.
+    `BadLake`, also if the snapshot of a table began later; the tables that are not written by then are unchanged.
     """
     sealed_batches_after(database, lake.export_position())
     taken_at = now or datetime.now(UTC)
@@ -46,14 +52,23 @@ def snapshot(spark: SparkSession, database: Database, lake: Lake, now: datetime 
         ranges = even_ranges_of(database, counted)
         stamped = _stamped(read, spec, taken_at)
         files = write_ranges(spark, ranges, stamped, lake.directory(spec), lake.layout(spec)) if ranges else []
-        lake.replace(spec, files)
-        return sum(file.rows for file in files)
+        return _replace(lake, spec, files, taken_at)
 
     tables = {MESSAGES.name: write(MESSAGES, MESSAGE_NUMBERS, database.messages)}
     for table in BROKER_TABLES:
         tables[table.spec.name] = write(table.spec, table.counted, lambda *within, of=table: of.rows(database, *within))
-    tables[GROUPS.name] = write_table(lake, GROUPS, groups(lake.read(spark, MESSAGES)))
+    counted_groups = write_files(lake, GROUPS, groups(lake.read(spark, MESSAGES)))
+    tables[GROUPS.name] = _replace(lake, GROUPS, counted_groups, taken_at)
     return SnapshotResult(tables[MESSAGES.name], taken_at, tables)
+
+
+def _replace(lake: Lake, spec: TableSpec, files: Sequence[DataFile], taken_at: datetime) -> int:
+    """Replace a table, and return its number of rows."""
+    if not lake.replace_by_later(spec, files, SNAPSHOT_KEY, microseconds(taken_at)):
+        raise BadLake(
+            f"{lake.directory(spec)} is of a snapshot that began later than this one, {taken_at:%F %T} UTC, and stays."
+        )
+    return sum(file.rows for file in files)
 
 
 def even_ranges_of(database: Database, counted: str, rows: int = RANGE_ROWS) -> list[Range]:
