@@ -17,7 +17,7 @@ from peeklock_pipeline.job_app import JobApp
 from peeklock_pipeline.plurals import batches, messages, queues
 from peeklock_pipeline.refusals import Refusal
 from peeklock_pipeline.replay_request import InDoubtAction
-from peeklock_pipeline.run_metrics import measure, measure_result
+from peeklock_pipeline.run_metrics import AUDIT_FROM_SCRATCH, measure, measure_result, name_run
 
 if TYPE_CHECKING:
     from peeklock_pipeline.lake import Lake
@@ -255,6 +255,8 @@ def audit(
     from peeklock_pipeline.session import open_session
     from peeklock_pipeline.tables import export_position_of
 
+    if from_scratch:
+        name_run(AUDIT_FROM_SCRATCH)
     source, target = Database.from_url(database_url), open_lake(lake, storage_option)
     mark = export_position_of(target.archive_table())
     sealed_batches_after(source, mark, mark.number - 1)

@@ -33,6 +33,9 @@ METRICS: Mapping[str, str] = {
 
 LABELS = ("command", "lake")
 
+AUDIT_FROM_SCRATCH = "audit-from-scratch"
+"""The label `command` of an audit from scratch, which finds more than the audits of what is new that follow it."""
+
 RESULT_FIELDS = {"messages": "messages", "batches": "batches", "files": "files", "missed": "missed_messages"}
 """Fields of the results of jobs, and the metric of each."""
 
@@ -82,6 +85,12 @@ def measure(**values: float) -> None:
     """Set metrics of the current run, by their names without prefix. Without a run, does nothing."""
     if (run := _current.get()) is not None:
         run.values.update(values)
+
+
+def name_run(name: str) -> None:
+    """Give the metrics of the current run another name than its command, so that they do not replace each other."""
+    if (run := _current.get()) is not None:
+        run.command = name
 
 
 def measure_result(result: Any) -> None:

@@ -122,8 +122,9 @@ class Release:
         ]
 
     def jobs(self) -> dict[str, dict[str, Any]]:
-        """Return the CronJobs of the pipeline, by the name of their command."""
-        return {job["metadata"]["name"].rpartition("-")[2]: job for job in self.all("CronJob")}
+        """Return the CronJobs of the pipeline, by the name of their container."""
+        jobs = self.all("CronJob")
+        return {job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["name"]: job for job in jobs}
 
     def server(self) -> dict[str, Any]:
         """Return the server's container."""

@@ -13,7 +13,7 @@ import pytest
 import typer.main
 import yaml
 from peeklock_pipeline import cli
-from peeklock_pipeline.run_metrics import LABELS, PREFIX
+from peeklock_pipeline.run_metrics import AUDIT_FROM_SCRATCH, LABELS, PREFIX
 from peeklock_pipeline.run_metrics import METRICS as PIPELINE_METRICS
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
@@ -66,7 +66,7 @@ def figures_of_the_pipeline() -> str:
     registry = CollectorRegistry()
     for name, meaning in PIPELINE_METRICS.items():
         gauge = Gauge(PREFIX + name, meaning, LABELS, registry=registry)
-        for command in commands:
+        for command in (*commands, AUDIT_FROM_SCRATCH):
             gauge.labels(command, "/srv/lake").set(1)
     return generate_latest(registry).decode()
 

@@ -12,7 +12,8 @@ from peeklock_pipeline import cli
 from tests.chart.release import ALL_OPTIONS, COMPONENT, NAMESPACE, REQUIRED, Release, environment, example, render
 
 IMAGE = {"repository": "registry.example.com/pipeline"}
-DEFAULT_JOBS = {"export", "audit", "compact", "vacuum"}
+DEFAULT_JOBS = {"export", "audit", "full-audit", "compact", "vacuum"}
+AUDITS = {"audit", "full-audit"}
 
 
 def values(**pipeline: Any) -> dict[str, Any]:
@@ -51,7 +52,7 @@ def test_without_a_value_there_is_no_pipeline() -> None:
 def test_jobs_that_remove_messages_or_cost_more_run_only_if_a_value_says_so(on_volume: Release) -> None:
     assert on_volume.jobs().keys() == DEFAULT_JOBS
     assert render(example("pipeline")).jobs().keys() == DEFAULT_JOBS | {"snapshot", "retention"}
-    off = {"jobs": {name: {"enabled": False} for name in DEFAULT_JOBS}}
+    off = {"jobs": {name: {"enabled": False} for name in ("export", "audit", "fullAudit", "compact", "vacuum")}}
     assert render(values(**off)).jobs() == {}
 
 
@@ -66,18 +67,27 @@ def test_every_job_is_a_command_with_options_that_it_has(shown: str, request: py
             given.append("--database-url=postgresql://host/database")
         with commands[command].make_context(command, given) as context:
             assert context.params["lake"] is not None
-        assert command == name == container(job)["name"]
+        assert command == ("audit" if name in AUDITS else name)
+        assert job["metadata"]["name"].endswith(f"-{name}")
+
+
+def test_audits_read_what_is_new_every_day_and_all_messages_every_week(everything: Release) -> None:
+    daily, weekly = (everything.jobs()[name] for name in ("audit", "full-audit"))
+    assert "--from-scratch" not in container(daily)["args"]
+    assert container(weekly)["args"][:2] == ["audit", "--from-scratch"]
+    assert container(weekly)["args"][2:] == container(daily)["args"][1:]
+    assert [job["spec"]["schedule"].split()[2:] for job in (daily, weekly)] == [["*", "*", "*"], ["*", "*", "0"]]
 
 
 def test_every_job_has_limits_in_time_and_never_runs_beside_itself(everything: Release) -> None:
     schedules = {job["spec"]["schedule"] for job in everything.jobs().values()}
-    assert len(schedules) == len(everything.jobs()) == 7
+    assert len(schedules) == len(everything.jobs()) == 8
     for job in everything.jobs().values():
         spec, work = job["spec"], job["spec"]["jobTemplate"]["spec"]
         assert (spec["concurrencyPolicy"], spec["timeZone"]) == ("Forbid", "Etc/UTC")
         assert (spec["startingDeadlineSeconds"], work["backoffLimit"]) == (600, 2)
         assert (spec["successfulJobsHistoryLimit"], spec["failedJobsHistoryLimit"]) == (1, 3)
-        assert 60 <= work["activeDeadlineSeconds"] <= 14400
+        assert 60 <= work["activeDeadlineSeconds"] <= 43200
         assert template(job)["restartPolicy"] == "Never"
         assert container(job)["resources"]["limits"].keys() == {"memory"}
         assert job["metadata"]["namespace"] == NAMESPACE
@@ -106,12 +116,12 @@ def test_values_of_a_job_reach_it() -> None:
 def test_only_an_audit_with_findings_is_not_tried_again(everything: Release) -> None:
     for name, job in everything.jobs().items():
         policy = job["spec"]["jobTemplate"]["spec"].get("podFailurePolicy")
-        assert (policy is not None) == (name == "audit")
-    policy = everything.jobs()["audit"]["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]
-    (rule,) = policy["rules"]
-    assert (rule["action"], rule["onExitCodes"]) == (
-        "FailJob", {"containerName": "audit", "operator": "In", "values": [1]},
-    )  # fmt: skip
+        assert (policy is not None) == (name in AUDITS)
+    for name in AUDITS:
+        (rule,) = everything.jobs()[name]["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+        assert (rule["action"], rule["onExitCodes"]) == (
+            "FailJob", {"containerName": name, "operator": "In", "values": [1]},
+        )  # fmt: skip
 
 
 def test_the_database_url_comes_from_its_own_secret_or_the_servers(everything: Release, on_volume: Release) -> None:
@@ -206,7 +216,7 @@ def test_nothing_reaches_the_jobs_and_they_reach_what_the_values_name(everything
 def test_names_of_jobs_leave_room_for_what_kubernetes_adds() -> None:
     release = render({**ALL_OPTIONS, "fullnameOverride": "n" * 80})
     names = [job["metadata"]["name"] for job in release.all("CronJob")]
-    assert len({*names}) == 7
+    assert len({*names}) == 8
     assert all(len(name) <= 52 for name in names)
 
 

@@ -82,13 +82,13 @@ def test_a_value_reaches_its_place(release: Release, kind: str, path: tuple[str 
 
 @pytest.mark.parametrize("name", ["imagePullSecrets", "priorityClassName", "nodeSelector", "tolerations"])
 def test_every_pod_is_placed_as_the_operator_says(release: Release, name: str) -> None:
-    assert len(release.pods()) == 3 + len(release.jobs()) == 10
+    assert len(release.pods()) == 3 + len(release.jobs()) == 11
     assert all(pod["spec"][name] == VALUES[name] for pod in release.pods())
 
 
 def test_every_pod_pulls_its_image_as_the_operator_says(release: Release) -> None:
     policies = [container["imagePullPolicy"] for pod in release.pods() for container in pod["spec"]["containers"]]
-    assert policies == ["Always"] * 10
+    assert policies == ["Always"] * 11
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "Job"])

@@ -98,7 +98,7 @@ def samples(text: str) -> dict[str, tuple[dict[str, str], float]]:
 
 def written(directory: Path, command: str) -> dict[str, float]:
     """The values in the only file of a command."""
-    [file] = directory.glob(f"{PREFIX}{command}_*.prom")
+    [file] = directory.glob(f"{PREFIX}{command}_????????.prom")
     return {name: value for name, (_, value) in samples(file.read_text()).items()}
 
 
@@ -167,6 +167,9 @@ def test_findings_of_an_audit_are_counted_and_no_failure(
     assert run_command("audit", *both, "--metrics-directory", directory)[0] == 1
     values = written(directory, "audit")
     assert (values["success"], values["findings"], values["batches"]) == (1, 2, 1)
+    assert run_command("audit", *both, "--from-scratch", "--metrics-directory", directory)[0] == 1
+    assert written(directory, "audit_from_scratch")["findings"] == 2
+    assert written(directory, "audit") == values
 
 
 def test_a_run_is_pushed_under_its_command_and_lake(

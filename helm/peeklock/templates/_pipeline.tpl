@@ -27,7 +27,12 @@
 {{- $name := index . 1 }}
 {{- $pipeline := $root.Values.pipeline }}
 {{- $job := index $pipeline.jobs $name }}
+{{- if eq $name "fullAudit" }}
+- audit
+- --from-scratch
+{{- else }}
 - {{ $name }}
+{{- end }}
 - {{ printf "--lake=%s" (include "peeklock.pipelineLake" $root) | quote }}
 {{- range $key, $value := $pipeline.lake.storageOptions }}
 - {{ printf "--storage-option=%s=%s" $key $value | quote }}
