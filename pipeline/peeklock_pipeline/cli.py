@@ -1,12 +1,10 @@
 """`peeklock-pipeline`: one command for each job, with progress on terminals and `--json` for programs."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,16 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from peeklock_pipeline.dialects import Dialect
 from peeklock_pipeline.job_app import JobApp
+from peeklock_pipeline.job_options import AsJson, Job, LakePlace, StorageOptions, open_lake, out, print_result
 from peeklock_pipeline.plurals import batches, messages, queues
 from peeklock_pipeline.refusals import Refusal
 from peeklock_pipeline.replay_request import InDoubtAction
-from peeklock_pipeline.run_metrics import AUDIT_FROM_SCRATCH, measure, measure_result, name_run
-
-if TYPE_CHECKING:
-    from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.run_metrics import AUDIT_FROM_SCRATCH, measure, name_run
 
 app = JobApp(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 DatabaseUrl = Annotated[
@@ -34,28 +29,11 @@ DatabaseUrl = Annotated[
         help="The URL of the server's database, as in the server's PEEKLOCK_DATABASE_URL.",
     ),
 ]
-LakePlace = Annotated[str, typer.Option("--lake", help="The lake: a directory, or a URI such as s3://bucket/lake.")]
-StorageOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--storage-option",
-        metavar="KEY=VALUE",
-        help="An option of the lake's object store, such as AWS_REGION=eu-west-1; can be repeated.",
-    ),
-]
-Master = Annotated[
-    str,
-    typer.Option(
-        envvar="PEEKLOCK_PIPELINE_MASTER", help="Where Spark runs: local[*], spark://host:port, yarn, k8s://..."
-    ),
-]
-LOCAL = "local[*]"
 Url = Annotated[str, typer.Option(envvar="PEEKLOCK_URL", help="The URL of the server.")]
 Key = Annotated[
     str | None, typer.Option("--api-key", envvar="PEEKLOCK_API_KEY", help="An API key, if the server requires keys.")
 ]
 SERVER = "http://127.0.0.1:8080"
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -72,23 +50,6 @@ def peeklock_pipeline() -> None:
     """Keep the history of every message in a lake, and query it with Spark."""
 
 
-def print_result(result: Any, as_json: bool, sentence: str) -> None:
-    """Print the result of a job, and add its numbers to the metrics of the run."""
-    measure_result(result)
-    if as_json:
-        print(json.dumps(asdict(result), default=str))
-    else:
-        out.print(sentence, markup=False, soft_wrap=True)
-
-
-def open_lake(place: str, options: list[str] | None) -> "Lake":
-    """Return the lake of a command. Refuses as `Lake` does."""
-    from peeklock_pipeline.lake import Lake
-    from peeklock_pipeline.storage import parse_options
-
-    return Lake(place, parse_options(options))
-
-
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar if stderr is a terminal. Yields the function that updates it."""
@@ -101,36 +62,32 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 @app.command()
 def export(
     database_url: DatabaseUrl,
-    lake: LakePlace,
-    storage_option: StorageOptions = None,
-    master: Master = LOCAL,
-    as_json: AsJson = False,
+    job: Job,
 ) -> None:
     """Copy what was archived since the last export into the lake, each message exactly once."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.export_lag import export_lag
     from peeklock_pipeline.jobs.export import export as run
     from peeklock_pipeline.jobs.export import pending_batches
-    from peeklock_pipeline.session import open_session
 
-    source, target = Database.from_url(database_url), open_lake(lake, storage_option)
+    source, target = Database.from_url(database_url), job.open_lake()
     began, position = time.time(), target.export_position()
     pending = pending_batches(source, position)  # refuse before Spark starts, which takes seconds
     measure(**export_lag(source, position.number, pending, began))
     with progress("exporting") as report_progress:
-        done = run(open_session(master), source, target, report_progress)
+        done = run(job.open_session(), source, target, report_progress)
     measure(exported_until_timestamp_seconds=began)
-    sentence = f"{messages(done.messages)} in {batches(done.batches)} went into {lake}."
+    sentence = f"{messages(done.messages)} in {batches(done.batches)} went into {job.lake}."
     if not position.number and (begun := target.first_batch()):
         sentence += f" This is a new lake, which begins with batch {begun.number}."
     if done.missed:
         sentence += f" {done.missed} more were removed by their retention before this export came for them."
-    print_result(done, as_json, sentence)
+    job.print_result(done, sentence)
 
 
 @app.command()
 def report(
-    lake: LakePlace,
+    job: Job,
     page: Annotated[Path, typer.Option("--out", help="The path of the page.")] = Path("report.html"),
     queue: Annotated[str | None, typer.Option(help="Only this queue; the lake's tables then stay unchanged.")] = None,
     begins: Annotated[
@@ -146,9 +103,6 @@ def report(
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="Read every message again, not only those of new batches.")
     ] = False,
-    storage_option: StorageOptions = None,
-    master: Master = LOCAL,
-    as_json: AsJson = False,
 ) -> None:
     """Report what happened to messages, as tables in the lake and as one self-contained HTML page.
 
@@ -158,22 +112,21 @@ def report(
     from peeklock_pipeline.jobs.report import ReportRequest, begin
     from peeklock_pipeline.jobs.report import report as run
     from peeklock_pipeline.period import parse_period
-    from peeklock_pipeline.session import open_session
 
     request = ReportRequest(queue, parse_period(begins, ends, last), from_scratch)
-    source = open_lake(lake, storage_option)
+    source = job.open_lake()
     begin(source)  # refuse before Spark starts, which takes seconds
     with progress("reporting") as report_progress:
-        done = run(open_session(master), source, page, request, report_progress)
+        done = run(job.open_session(), source, page, request, report_progress)
     sentence = f"{messages(done.messages)} of {queues(done.queues)}: see {done.page}."
     if done.tables:
         sentence += f" The lake has the tables {', '.join(done.tables)}."
-    print_result(done, as_json, sentence)
+    job.print_result(done, sentence)
 
 
 @app.command()
 def replay(
-    lake: LakePlace,
+    job: Job,
     queue: Annotated[str, typer.Option("--to", help="The queue to send messages to.")],
     where: Annotated[str, typer.Option(help="A filter of messages: Spark SQL over the archive's columns.")],
     url: Url = SERVER,
@@ -185,27 +138,23 @@ def replay(
         InDoubtAction,
         typer.Option(help="What to do with messages that may have been sent, and whose ids the queue has forgotten."),
     ] = InDoubtAction.REFUSE,
-    storage_option: StorageOptions = None,
-    master: Master = LOCAL,
-    as_json: AsJson = False,
 ) -> None:
     """Send messages from the lake to a queue again: each once, after any crash and any number of runs."""
     from peeklock_pipeline.jobs.replay import plan
     from peeklock_pipeline.jobs.replay import replay as run
     from peeklock_pipeline.replay_request import ReplayRequest
     from peeklock_pipeline.sending import Destination
-    from peeklock_pipeline.session import open_session
 
-    source = open_lake(lake, storage_option)
+    source = job.open_lake()
     request = ReplayRequest.create(where, Destination.from_url(url, queue, api_key), rate, name)
     source.archive_table()  # refuse before Spark starts, which takes seconds
     if only_plan:
-        found = plan(open_session(master), source, request)
-        print_result(found, as_json, found.sentence(queue))
+        found = plan(job.open_session(), source, request)
+        job.print_result(found, found.sentence(queue))
         return
     with progress("replaying") as report_progress:
-        done = run(open_session(master), source, request, in_doubt, report_progress)
-    print_result(done, as_json, done.sentence(queue))
+        done = run(job.open_session(), source, request, in_doubt, report_progress)
+    job.print_result(done, done.sentence(queue))
 
 
 Queues = Annotated[list[str] | None, typer.Option("--queue", help="Only this queue; can be repeated.")]
@@ -214,28 +163,24 @@ Queues = Annotated[list[str] | None, typer.Option("--queue", help="Only this que
 @app.command()
 def snapshot(
     database_url: DatabaseUrl,
-    lake: LakePlace,
-    storage_option: StorageOptions = None,
-    master: Master = LOCAL,
-    as_json: AsJson = False,
+    job: Job,
 ) -> None:
     """Replace the lake's tables of what is in the broker now: messages in queues, groups, topics, states and others."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.export import sealed_batches_after
     from peeklock_pipeline.jobs.snapshot import snapshot as run
-    from peeklock_pipeline.session import open_session
 
-    source, target = Database.from_url(database_url), open_lake(lake, storage_option)
+    source, target = Database.from_url(database_url), job.open_lake()
     sealed_batches_after(source, target.export_position())
-    done = run(open_session(master), source, target)
-    sentence = f"{messages(done.messages)} from queues at {done.taken_at:%F %T} UTC went into {lake}."
-    print_result(done, as_json, f"{sentence} The lake has the tables {', '.join(done.tables)}.")
+    done = run(job.open_session(), source, target)
+    sentence = f"{messages(done.messages)} from queues at {done.taken_at:%F %T} UTC went into {job.lake}."
+    job.print_result(done, f"{sentence} The lake has the tables {', '.join(done.tables)}.")
 
 
 @app.command()
 def audit(
     database_url: DatabaseUrl,
-    lake: LakePlace,
+    job: Job,
     expect: Annotated[
         Path | None,
         typer.Option(help="A file of the ids that were sent: each line a JSON string, or an object with message_id."),
@@ -243,27 +188,23 @@ def audit(
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="Read all messages again, also those that an earlier audit has.")
     ] = False,
-    storage_option: StorageOptions = None,
-    master: Master = LOCAL,
-    as_json: AsJson = False,
 ) -> None:
     """Prove that no message is lost or duplicated. Faults are named, and the exit status is then 1."""
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.audit import AuditOptions
     from peeklock_pipeline.jobs.audit import audit as run
     from peeklock_pipeline.jobs.export import sealed_batches_after
-    from peeklock_pipeline.session import open_session
     from peeklock_pipeline.tables import export_position_of
 
     if from_scratch:
         name_run(AUDIT_FROM_SCRATCH)
-    source, target = Database.from_url(database_url), open_lake(lake, storage_option)
+    source, target = Database.from_url(database_url), job.open_lake()
     mark = export_position_of(target.archive_table())
     sealed_batches_after(source, mark, mark.number - 1)
     with progress("auditing") as report_progress:
-        done = run(open_session(master), source, target, expect, report_progress, AuditOptions(from_scratch))
+        done = run(job.open_session(), source, target, expect, report_progress, AuditOptions(from_scratch))
     measure(findings=len(done.findings) + done.unnamed)
-    print_result(done, as_json, done.sentences())
+    job.print_result(done, done.sentences())
     if done.findings:
         raise typer.Exit(1)
 
@@ -287,76 +228,62 @@ def views(
 
 @app.command()
 def trim(
-    lake: LakePlace,
+    job: Job,
     url: Url = SERVER,
     api_key: Key = None,
     older_than: Annotated[
         str, typer.Option(help="Only batches that were sealed longer ago than this, such as 7d or 12h.")
     ] = "1d",
-    storage_option: StorageOptions = None,
-    master: Master = LOCAL,
-    as_json: AsJson = False,
 ) -> None:
     """Have the server remove batches that the lake holds completely; exit status 1 if a batch differs."""
     from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.trim import Server
     from peeklock_pipeline.jobs.trim import trim as run
-    from peeklock_pipeline.session import open_session
 
-    target, sealed_before = open_lake(lake, storage_option), parse_age(older_than)
+    target, sealed_before = job.open_lake(), parse_age(older_than)
     target.archive_table()
     with Server(url, api_key) as server:
         next(server.batches(), None)  # refuse before Spark starts
         with progress("trimming") as report_progress:
-            done = run(open_session(master), server, target, sealed_before, report_progress)
+            done = run(job.open_session(), server, target, sealed_before, report_progress)
     measure(findings=done.count("differs") + done.count("unknown"))
-    print_result(done, as_json, done.sentences())
+    job.print_result(done, done.sentences())
     if done.count("differs") or done.count("unknown"):
         raise typer.Exit(1)
 
 
 @app.command()
 def compact(
-    lake: LakePlace,
-    storage_option: StorageOptions = None,
-    master: Master = LOCAL,
-    as_json: AsJson = False,
+    job: Job,
 ) -> None:
     """Merge the many files of exports into few large ones; the messages stay the same."""
     from peeklock_pipeline.jobs.compact import compact as run
-    from peeklock_pipeline.session import open_session
 
-    target = open_lake(lake, storage_option)
+    target = job.open_lake()
     target.archive_table()  # refuse before Spark starts, which takes seconds
     with progress("compacting") as report_progress:
-        done = run(open_session(master), target, report_progress)
-    print_result(
-        done, as_json, f"{done.files_before} files before, {done.files} now; `vacuum` removes the old ones later."
-    )
+        done = run(job.open_session(), target, report_progress)
+    job.print_result(done, f"{done.files_before} files before, {done.files} now; `vacuum` removes the old ones later.")
 
 
 @app.command()
 def copy(
-    lake: LakePlace,
+    job: Job,
     to: Annotated[str, typer.Option("--to", help="The place of the copy: a new directory, or a URI.")],
-    storage_option: StorageOptions = None,
     to_storage_option: Annotated[
         list[str] | None,
         typer.Option("--to-storage-option", metavar="KEY=VALUE", help="An option of the copy's object store."),
     ] = None,
-    master: Master = LOCAL,
-    as_json: AsJson = False,
 ) -> None:
     """Copy a lake to another place, in the layout of this version; run it again after a crash."""
     from peeklock_pipeline.jobs.copy import copy as run
-    from peeklock_pipeline.session import open_session
 
-    source, target = open_lake(lake, storage_option), open_lake(to, to_storage_option)
+    source, target = job.open_lake(), open_lake(to, to_storage_option)
     source.archive_table()  # refuse before Spark starts, which takes seconds
     with progress("copying") as report_progress:
-        done = run(open_session(master), source, target, report_progress)
+        done = run(job.open_session(), source, target, report_progress)
     sentence = f"{messages(done.messages)} in {done.files} files went into {to}, which has all batches up to {done.last_batch}."
-    print_result(done, as_json, sentence)
+    job.print_result(done, sentence)
 
 
 @app.command()
@@ -376,25 +303,21 @@ def vacuum(
 
 @app.command()
 def retention(
-    lake: LakePlace,
+    job: Job,
     older_than: Annotated[
         str, typer.Option(help="Only messages that ended longer ago than this, in whole days, such as 400d.")
     ],
     queue: Queues = None,
-    storage_option: StorageOptions = None,
-    master: Master = LOCAL,
-    as_json: AsJson = False,
 ) -> None:
     """Remove messages that ended long ago from the lake, of all queues or of the named ones."""
     from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.retention import first_kept_day
     from peeklock_pipeline.jobs.retention import retention as run
-    from peeklock_pipeline.session import open_session
 
-    target, before = open_lake(lake, storage_option), first_kept_day(parse_age(older_than))
+    target, before = job.open_lake(), first_kept_day(parse_age(older_than))
     target.archive_table()
-    done = run(open_session(master), target, before, queue or ())
-    print_result(done, as_json, f"Removed {messages(done.messages)} that ended before {done.before} from {lake}.")
+    done = run(job.open_session(), target, before, queue or ())
+    job.print_result(done, f"Removed {messages(done.messages)} that ended before {done.before} from {job.lake}.")
 
 
 def _explain(wanted: bool) -> None:
@@ -407,7 +330,7 @@ def _explain(wanted: bool) -> None:
 
 @app.command()
 def what_if(
-    lake: LakePlace,
+    job: Job,
     policy: Annotated[
         str,
         typer.Option(help="The other policy, such as lock=30s,limit=10,retry=exponential:1s:2:60s, or a part of it."),
@@ -423,23 +346,19 @@ def what_if(
     _explained: Annotated[
         bool, typer.Option("--explain", is_eager=True, callback=_explain, help="Explain the model.")
     ] = False,
-    storage_option: StorageOptions = None,
-    master: Master = LOCAL,
-    as_json: AsJson = False,
 ) -> None:
     """Estimate the effect of another lock duration, delivery limit or retry delay on the messages of the lake."""
     from peeklock_pipeline.jobs.report import begin
     from peeklock_pipeline.jobs.what_if import WhatIfRequest
     from peeklock_pipeline.jobs.what_if import what_if as run
     from peeklock_pipeline.policy import Policy, read_policy
-    from peeklock_pipeline.session import open_session
 
     in_force = read_policy(was, Policy())
     question, source = (
         WhatIfRequest(in_force, read_policy(policy, in_force), crashed, seed),
-        open_lake(lake, storage_option),
+        job.open_lake(),
     )
     begin(source)  # refuse before Spark starts, which takes seconds
     with progress("asking what if") as report_progress:
-        done = run(open_session(master), source, question, queue, report_progress)
-    print_result(done, as_json, done.sentences())
+        done = run(job.open_session(), source, question, queue, report_progress)
+    job.print_result(done, done.sentences())

@@ -1,14 +1,15 @@
-"""Commands that are jobs: each has the options for the metrics of its run, and publishes them when it ends."""
+"""Commands that are jobs: each has the options of a job and for the metrics of its run, and publishes them when it ends."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from peeklock_pipeline.job_options import Job
 from peeklock_pipeline.run_metrics import RunMetrics, current_run, measure, push, write_file
 
 PANEL = "Metrics of the run"
@@ -36,14 +37,34 @@ class JobApp(typer.Typer):
     """An application of which each command is a job."""
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
-        """Return a decorator that makes a function a command, with the options for metrics."""
+        """Return a decorator that makes a function a command, with the options for metrics.
+
+        A parameter of type `Job` stands for the options of a job: for `--lake` in its place, and for the others at the
+        end.
+        """
         register = super().command(name, **settings)
 
         def decorate(function: Callable[..., None]) -> Callable[..., None]:
-            register(_measured(name or function.__name__.replace("_", "-"), function))
+            register(_measured(name or function.__name__.replace("_", "-"), _with_job(function)))
             return function
 
         return decorate
+
+
+def _with_job(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a function with the options of a job, which makes them the parameter of type `Job`, if there is one."""
+    written = signature(function)
+    name = next((name for name, found in written.parameters.items() if found.annotation is Job), None)
+    if name is None:
+        return function
+    lake, *others = Job.parameters()
+
+    @wraps(function)
+    def with_options(**values: Any) -> None:
+        function(**{name: Job(**{option.name: values.pop(option.name) for option in (lake, *others)})}, **values)
+
+    own = [lake if found.name == name else found for found in written.parameters.values()]
+    return _signed(with_options, [*own, *others])
 
 
 def _measured(command: str, function: Callable[..., None]) -> Callable[..., None]:
@@ -64,11 +85,15 @@ def _measured(command: str, function: Callable[..., None]) -> Callable[..., None
                 _measure_end(time.monotonic() - started, succeeded)
                 _publish(run, directory, gateway)
 
-    written = signature(function)
-    own = [found.replace(kind=Parameter.KEYWORD_ONLY) for found in written.parameters.values()]
     added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in OPTIONS.items()]
-    job.__signature__ = written.replace(parameters=[*own, *added])  # pyright: ignore[reportAttributeAccessIssue]
-    return job
+    return _signed(job, [*signature(function).parameters.values(), *added])
+
+
+def _signed(function: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+    """Let a function have these parameters, of which typer makes the options of a command."""
+    named = [found.replace(kind=Parameter.KEYWORD_ONLY) for found in parameters]
+    function.__signature__ = Signature(named)  # pyright: ignore[reportFunctionMemberAccess]
+    return function
 
 
 def _measure_end(seconds: float, succeeded: bool) -> None:
