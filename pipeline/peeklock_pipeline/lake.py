@@ -6,7 +6,7 @@ exports that commit the same batches, one succeeds.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,11 @@ PATTERN = re.compile(r"[]*?{}\\[]")
 
 ATTEMPTS = 5
 """Attempts of a commit when another one, such as a compaction, commits first."""
+
+
+def any_version(_: DeltaTable) -> bool:
+    """Accept every version of a table."""
+    return True
 
 
 class Lake:
@@ -174,15 +179,22 @@ class Lake:
                 return True
         raise self._changed(spec)
 
-    def exchange(self, spec: TableSpec, change: Change, *transactions: Transaction) -> None:
+    def exchange(
+        self,
+        spec: TableSpec,
+        change: Change,
+        *transactions: Transaction,
+        is_valid: Callable[[DeltaTable], bool] = any_version,
+    ) -> None:
         """Remove files of a table and add others in their place, beside commits that do not touch them.
 
-        Refuses with `BadLake` if another commit removed one of the files meanwhile.
+        Refuses with `BadLake` if another commit removed one of the files meanwhile, or if the change is not valid for
+        the version of the table on which it is committed.
         """
         gone = {file.path for file in change.removed}
         for _ in range(ATTEMPTS):
             table = self.table(spec)
-            if table is None or not gone <= {file.path for file in files_of(table)}:
+            if table is None or not gone <= {file.path for file in files_of(table)} or not is_valid(table):
                 break
             if self._commit(spec, table, change, *transactions):
                 return
@@ -227,9 +239,9 @@ class Lake:
         found = spark.read.schema(columns).option("basePath", str(directory)).parquet(*places)
         return found.select(spec.schema.names)
 
-    def remove(self, change: Change, removal: str) -> None:
+    def remove(self, change: Change, removal: str, is_valid: Callable[[DeltaTable], bool]) -> None:
         """Exchange files of the archive, and record by its name that the removal was done. Refuses as `exchange`."""
-        self.exchange(ARCHIVE, change, Transaction(REMOVAL_KEY_PREFIX + removal, 1))
+        self.exchange(ARCHIVE, change, Transaction(REMOVAL_KEY_PREFIX + removal, 1), is_valid=is_valid)
 
     def record_missed(self, batches: Mapping[int, int]) -> None:
         """Record batches that can no longer be exported: their numbers, and the number of their messages.

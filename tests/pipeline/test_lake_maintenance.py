@@ -210,7 +210,7 @@ def test_a_removal_that_died_before_its_commit_does_not_count(
     exported(spark, small_archive, lake)
 
     class Dying(Lake):
-        def remove(self, change: object, removal: str) -> None:
+        def remove(self, change: object, removal: str, *rest: object) -> None:
             raise BadLake("died")
 
     with pytest.raises(BadLake, match="died"):

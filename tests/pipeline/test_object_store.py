@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
 import pytest
 from peeklock_pipeline.database import Database
@@ -133,9 +134,9 @@ def test_a_removal_survives_the_loss_of_the_answer_to_its_commit(
     store = FaultyStore(run_resources.new_directory(), object_store.url)
 
     class Losing(Lake):
-        def remove(self, change: Change, removal: str) -> None:
+        def remove(self, change: Change, removal: str, *rest: Any) -> None:
             store.lose("answer")
-            super().remove(change, removal)
+            super().remove(change, removal, *rest)
 
     with serving(store):
         lake = Losing(str(place.root), object_store.behind(store.url).options)

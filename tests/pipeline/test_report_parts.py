@@ -183,6 +183,28 @@ def test_what_retention_removes_leaves_the_report_but_later_batches_of_that_day_
     assert answers(spark, lake) == answers(spark, lake, from_scratch=True)
 
 
+def test_a_removal_is_refused_if_an_export_has_added_messages_of_its_days_meanwhile(
+    lake: Lake, spark: SparkSession
+) -> None:
+    fill(lake, batch(1))
+
+    class Busy(Lake):
+        """A lake with an export and a report between the count of a retention and its commit."""
+
+        def remove(self, change: Change, removal: str, *rest: Any) -> None:
+            fill(lake, [*batch(2), *batch(3, day=9)])
+            sent(spark, lake)
+            super().remove(change, removal, *rest)
+
+    kept_from = NOON.date() + timedelta(days=1)
+    with pytest.raises(BadLake, match="was changed by another job meanwhile; run this one again"):
+        retention(spark, Busy(lake.root), kept_from)
+    assert sent(spark, lake) == {"orders": 15, "mail": 15}
+    assert retention(spark, lake, kept_from).messages == 20
+    assert sent(spark, lake) == {"orders": 5, "mail": 5}
+    assert answers(spark, lake) == answers(spark, lake, from_scratch=True)
+
+
 def test_parts_of_another_archive_or_with_a_lost_file_are_computed_again(lake: Lake, spark: SparkSession) -> None:
     fill(lake, batch(1))
     sent(spark, lake)

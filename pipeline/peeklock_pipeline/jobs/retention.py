@@ -37,7 +37,8 @@ def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[st
     """Remove messages that ended before a day; their files stay until `vacuum`.
 
     Files with other messages as well are written again without those. Counts are written first, and are valid once the
-    removal is committed. So the job may crash anywhere and be repeated. Refuses with `BadLake` and `LakeUnavailable`.
+    removal is committed. So the job may crash anywhere and be repeated. Refuses with `LakeUnavailable`, and with `BadLake`,
+    also if an export has added messages of these days meanwhile: a removal takes all that a queue has of a day.
     """
     table = lake.archive_table()
     files = _files_before(table, before, queues)
@@ -49,7 +50,13 @@ def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[st
         lake.append(REMOVED, list(write(counts, lake.directory(REMOVED), REMOVED)))
         days = {str(day) for day in counts["date"].to_pylist()}
         due = [file for file in files if file.partition["date"] in days]
-        lake.remove(_removal(spark, lake, due, queues), counts["removal"][0].as_py())
+        counted = {file.path for file in due}
+
+        def is_complete(latest: DeltaTable) -> bool:
+            found = _files_before(latest, before, queues)
+            return counted >= {file.path for file in found if file.partition["date"] in days}
+
+        lake.remove(_removal(spark, lake, due, queues), counts["removal"][0].as_py(), is_complete)
     return RetentionResult(messages, before, tuple(queues))
 
 
