@@ -98,11 +98,12 @@ class Storage:
 
     def is_file(self) -> bool:
         """Whether a file is in this place, where a directory is needed."""
-        return self.is_local and LocalFileSystem().get_file_info(self.uri).type == FileType.File
+        with self.refusals():
+            return self.is_local and LocalFileSystem().get_file_info(self.uri).type == FileType.File
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """Refuse with `LakeUnavailable` if the object store does not answer, or refuses."""
+        """Refuse with `LakeUnavailable` if the object store or file system does not answer, or refuses."""
         try:
             yield
         except OSError as error:
@@ -111,9 +112,12 @@ class Storage:
 
 def _object_store_uri(place: str, scheme: str) -> str:
     """Return a URI that the log and the files of a table understand alike."""
+    host = place.partition("://")[2].partition("/")[0]
+    if ":" in host or ("@" in host and scheme != "abfss"):  # a password may have a slash
+        raise BadLake(
+            "A lake's URI has no credentials, because it is printed, and no port: give them as storage options."
+        )
     parts = urlsplit(place)
-    if parts.password or (parts.username and scheme != "abfss"):
-        raise BadLake("A lake's URI has no credentials, because it is printed: give them as storage options.")
     if not parts.netloc:
         raise BadLake(f"{place} names no bucket: a lake's URI looks like {scheme}://bucket/path.")
     if parts.query or parts.fragment or place[-1] in "?#" or "//" in parts.path.rstrip("/"):
@@ -128,6 +132,10 @@ def _path(place: str, *, is_uri: bool) -> Path:
         path = unquote(urlsplit(place).path)
     else:
         raise BadLake(f"{place} names another machine: the URI of a directory looks like file:///srv/lake.")
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise BadLake("The name of a lake's directory is in UTF-8, and this one is not.") from None
     if unquote(path) != path:
         raise BadLake(f"{place}: a lake's directory has no % before two digits, which deltalake takes for an encoding.")
     return Path(path).absolute()

@@ -188,6 +188,9 @@ def test_a_uri_without_a_bucket_is_refused() -> None:
         ("s3://bucket/lake?", "has a \\?, a # or an empty directory"),
         ("s3://bucket//lake", "has a \\?, a # or an empty directory"),
         ("s3://name:secret@bucket/lake", "^A lake's URI has no credentials, because it is printed"),
+        ("s3://name:sec/ret@bucket/secret", "^A lake's URI has no credentials, because it is printed"),
+        ("s3://[::1/lake", "and no port: give them as storage options"),
+        ("/srv/\udcff", "is in UTF-8, and this one is not"),  # as Python reads another encoding
         ("file://srv/lake", "names another machine"),
         ("/srv/a%20lake", "has no % before two digits"),  # the log would be in "a lake"
         ("file:///srv/a%2520lake", "has no % before two digits"),
@@ -198,6 +201,11 @@ def test_a_place_that_the_log_and_the_files_understand_differently_is_refused(pl
     with pytest.raises(BadLake, match=refusal) as refused:
         Storage.at(place)
     assert "secret" not in str(refused.value)
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LakeUnavailable, match=r"cannot be read or written: .*File name too long"):
+        Lake(tmp_path / ("a" * 300))
 
 
 @pytest.mark.parametrize("name", ["a b", "a%b", "a#b", "a?b", "日本", "[a]*"])
