@@ -8,7 +8,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 from prometheus_client import CollectorRegistry, Gauge, pushadd_to_gateway, write_to_textfile
@@ -43,6 +42,9 @@ PUSH_JOB = "peeklock-pipeline"
 
 PUSH_SECONDS = 10.0
 """A push takes at most this time. A Pushgateway in the same network answers within milliseconds."""
+
+REASON_BYTES = 200
+"""The bytes of a refusal that are read and printed."""
 
 
 @dataclass(slots=True)
@@ -101,11 +103,16 @@ def measure_result(result: Any) -> None:
 
 def lake_label(lake: object) -> str:
     """Return a lake as a label: an absolute path, or a URI without user and password."""
-    text = str(lake or "")
-    if "://" not in text:
+    text = str(lake or "").encode(errors="backslashreplace").decode()
+    scheme, separator, place = text.partition("://")
+    if not separator:
         return str(Path(text).absolute()) if text else ""
-    place = urlsplit(text)
-    return place._replace(netloc=place.netloc.rpartition("@")[2]).geturl()
+    host, slash, path = place.partition("/")
+    if ":" in host:  # a password, which may have a slash
+        host, slash, path = place.rpartition("@")[2].partition("/")
+    elif scheme != "abfss":  # there, a container precedes the host
+        host = host.rpartition("@")[2]
+    return f"{scheme}://{host}{slash}{path}".rstrip("/")
 
 
 def write_file(run: RunMetrics, directory: Path) -> str | None:
@@ -125,7 +132,7 @@ def _earlier(file: Path) -> dict[str, float]:
     """Return the metrics of the last run; none if there was no run, or the file is not one of these."""
     if not file.exists():
         return {}
-    with file.open(encoding="utf-8") as text:
+    with file.open(encoding="utf-8", newline="\n") as text:
         samples = [sample for family in text_fd_to_metric_families(text) for sample in family.samples]
     values = {sample.name.removeprefix(PREFIX): sample.value for sample in samples}
     return {name: value for name, value in values.items() if name in METRICS}
@@ -145,7 +152,9 @@ def push(run: RunMetrics, gateway: str, seconds: float = PUSH_SECONDS) -> str | 
                 gateway, PUSH_JOB, run.registry(), {"command": run.command, "lake": run.lake}, seconds, _handler
             )
             outcome.append(None)
-        except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
+        except httpx.InvalidURL:  # the error may name a part of the password
+            outcome.append("it is no valid URL")
+        except (OSError, ValueError, httpx.HTTPError) as error:
             outcome.append(str(error) or type(error).__name__)
 
     thread = threading.Thread(target=send, daemon=True)
@@ -163,8 +172,15 @@ def _handler(
     """Return a function that sends a request for the library, whose own handler follows redirects without the body."""
 
     def send() -> None:
-        answer = httpx.request(method, url, headers=list(headers), content=data, timeout=timeout)
-        if not answer.is_success:
-            raise OSError(f"it answers {answer.status_code} {' '.join(answer.text.split())[:200]}".strip())
+        given = [*headers, ("Accept-Encoding", "identity")]
+        with httpx.stream(method, url, headers=given, content=data, timeout=timeout) as answer:
+            if not answer.is_success:
+                raise OSError(f"it answers {answer.status_code} {_reason(answer)}".strip())
 
     return send
+
+
+def _reason(answer: httpx.Response) -> str:
+    """Return the start of an answer in one line. An answer may have no end."""
+    start = next(answer.iter_raw(REASON_BYTES), b"").decode(errors="replace")
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in start).split())

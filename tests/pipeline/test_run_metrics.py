@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -99,7 +100,7 @@ def samples(text: str) -> dict[str, tuple[dict[str, str], float]]:
 def written(directory: Path, command: str) -> dict[str, float]:
     """The values in the only file of a command."""
     [file] = directory.glob(f"{PREFIX}{command}_????????.prom")
-    return {name: value for name, (_, value) in samples(file.read_text()).items()}
+    return {name: value for name, (_, value) in samples(file.read_bytes().decode()).items()}
 
 
 def test_a_run_writes_what_it_did(run_command: RunCommand, small_archive: Archive, lake: Lake, directory: Path) -> None:
@@ -263,6 +264,36 @@ def test_a_gateway_that_never_answers_does_not_hold_the_job() -> None:
     assert problem.startswith(f"The metrics of this run were not pushed to {url}: ")
 
 
+@pytest.mark.parametrize("password", ["ge/heim", "ge#heim", "ge?heim"])
+def test_the_password_of_a_gateway_is_not_printed(password: str) -> None:
+    problem = push(RunMetrics("export", "/srv/lake", {"success": 1}), f"http://pusher:{password}@gateway:9091")
+    assert problem == "The metrics of this run were not pushed to gateway:9091: it is no valid URL"
+
+
+def test_a_refusal_without_an_end_is_not_read_to_its_end() -> None:
+    ended = threading.Event()
+
+    def answer(server: socket.socket) -> None:
+        with server.accept()[0] as client:
+            client.recv(65536)
+            client.sendall(b"HTTP/1.1 500 Oh\r\n\r\n\x1b[2J")
+            with suppress(OSError):
+                while not ended.is_set():
+                    client.sendall(b"no\n" * 10_000)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=[server])
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        problem = push(RunMetrics("export", "/srv/lake", {"success": 1}), url)
+        ended.set()
+        thread.join()
+    assert problem is not None
+    assert problem.startswith(f"The metrics of this run were not pushed to {url}: it answers 500 [2J")
+    assert len(problem) < 400
+    assert problem.isprintable()
+
+
 def test_a_directory_that_does_not_exist_is_reported_and_fails_no_job(
     run_command: RunCommand, small_archive: Archive, lake: Lake, tmp_path: Path
 ) -> None:
@@ -281,6 +312,17 @@ def test_a_damaged_file_of_an_earlier_run_is_reported_and_stays(directory: Path)
     assert [file.name for file in directory.iterdir()] == [run.file_name()]
 
 
+@pytest.mark.parametrize("name", ["a\nb", "a\rb", 'a"b', "a\\", "a{b}=#", "日本", "a\u2028b", "\udcff", "a" * 5000])
+def test_a_lake_of_any_name_keeps_its_metrics_from_run_to_run(directory: Path, name: str) -> None:
+    with current_run("export", f"/srv/{name}") as run:
+        measure(success=1, messages=3)
+    assert write_file(run, directory) is None
+    with current_run("export", f"/srv/{name}") as run:
+        measure(success=0)
+    assert write_file(run, directory) is None
+    assert written(directory, "export") == {"success": 0, "messages": 3}
+
+
 def test_metrics_are_those_of_the_run_that_measures() -> None:
     measure(messages=1)
     with current_run("export", "/srv/lake") as run:
@@ -295,6 +337,12 @@ def test_metrics_are_those_of_the_run_that_measures() -> None:
 
 def test_a_label_names_the_lake_without_a_password() -> None:
     assert lake_label("s3://key:secret@bucket/lake") == "s3://bucket/lake"
+    assert lake_label("s3://key:sec/ret@bucket/lake/") == "s3://bucket/lake"
+    assert lake_label("s3://bucket/a@b/lake") == "s3://bucket/a@b/lake"
+    assert lake_label("s3://[::1/lake") == "s3://[::1/lake"
+    assert (
+        lake_label("abfss://one@account.dfs.core.windows.net/lake") == "abfss://one@account.dfs.core.windows.net/lake"
+    )
     assert lake_label("lake") == str(Path("lake").absolute())
     assert lake_label(None) == ""
 
