@@ -1,7 +1,11 @@
 """Commands that are jobs: each has the options of a job and for the metrics of its run, and publishes them when it ends."""
 
+import os
+import signal
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
@@ -13,6 +17,9 @@ from peeklock_pipeline.job_options import Job
 from peeklock_pipeline.run_metrics import RunMetrics, current_run, measure, push, write_file
 
 PANEL = "Metrics of the run"
+
+TERMINATED = 128 + signal.SIGTERM
+"""The exit status of a job that SIGTERM ended, as shells have it."""
 
 MetricsDirectory = Annotated[
     Path | None,
@@ -75,15 +82,20 @@ def _measured(command: str, function: Callable[..., None]) -> Callable[..., None
         directory, gateway = values.pop("metrics_directory"), values.pop("push_gateway")
         started, succeeded = time.monotonic(), False
         with current_run(command, values.get("lake")) as run:
+
+            def end() -> None:
+                _measure_end(time.monotonic() - started, succeeded)
+                _publish(run, directory, gateway)
+
             try:
-                function(**values)
+                with _ended_by_sigterm(end):
+                    function(**values)
                 succeeded = True
             except typer.Exit:  # with findings
                 succeeded = True
                 raise
             finally:
-                _measure_end(time.monotonic() - started, succeeded)
-                _publish(run, directory, gateway)
+                end()
 
     added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in OPTIONS.items()]
     return _signed(job, [*signature(function).parameters.values(), *added])
@@ -94,6 +106,28 @@ def _signed(function: Callable[..., None], parameters: Sequence[Parameter]) -> C
     named = [found.replace(kind=Parameter.KEYWORD_ONLY) for found in parameters]
     function.__signature__ = Signature(named)  # pyright: ignore[reportFunctionMemberAccess]
     return function
+
+
+@contextmanager
+def _ended_by_sigterm(end: Callable[[], None]) -> Iterator[None]:
+    """Let SIGTERM end this process at once, after `end`. An exception would have to wait for Spark, for minutes.
+
+    A job may end anywhere. In a container, the first process would ignore a signal that it does not handle.
+    """
+
+    def terminate(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        try:
+            end()
+            os.write(sys.stderr.fileno(), b"This job was ended by SIGTERM. Run it again.\n")
+        finally:
+            os._exit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _measure_end(seconds: float, succeeded: bool) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import typer
@@ -41,6 +44,7 @@ from tests.servers import free_port
 RunCommand = Callable[..., tuple[int, str, str]]
 
 HOUR = 3_600_000_000
+TIMEOUT_SECONDS = 60.0
 
 
 @dataclass
@@ -226,6 +230,30 @@ def test_a_run_that_breaks_off_has_failed(directory: Path, end: BaseException) -
     values = written(directory, "breaks_off")
     assert (values["success"], values["messages"]) == (0, 3)
     assert "last_success_timestamp_seconds" not in values
+
+
+def test_a_job_that_is_ended_by_a_signal_has_failed_and_says_so(directory: Path) -> None:
+    program = """
+        from time import sleep
+        from peeklock_pipeline.job_app import JobApp
+
+        app = JobApp()
+
+        @app.command()
+        def works():
+            print("begun", flush=True)
+            sleep(300)
+
+        app()
+    """
+    command = [sys.executable, "-c", dedent(program), "--metrics-directory", directory]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        process.terminate()
+        _, err = process.communicate(timeout=TIMEOUT_SECONDS)
+    assert (process.returncode, err) == (143, "This job was ended by SIGTERM. Run it again.\n")
+    assert written(directory, "works")["success"] == 0
 
 
 @pytest.mark.parametrize("status", [400, 302, 500])
