@@ -168,8 +168,9 @@ def parse_options(given: list[str] | None) -> dict[str, str]:
 
 
 TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m")
+USER_OF_URL = re.compile(r"(?<=://)[^/\s]*@(?=[^/\s@]+)")
 
 
 def _reason(error: Exception) -> str:
-    """Return an error of deltalake in one line, from its first cause to the last."""
-    return " ".join(TERMINAL_CODES.sub("", str(error)).replace("↳", "").split())
+    """Return an error of deltalake in one line, from its first cause to the last. It may name the URL of the store."""
+    return USER_OF_URL.sub("", " ".join(TERMINAL_CODES.sub("", str(error)).replace("↳", "").split()))

@@ -246,5 +246,9 @@ def test_storage_options_are_pairs() -> None:
         assert "secret" not in str(refused.value)
 
 
-def test_credentials_are_not_printed() -> None:
+def test_credentials_are_not_printed(object_store: ObjectStore) -> None:
+    silent = object_store.behind(f"http://user:sec@ret@127.0.0.1:{free_port()}")
+    with pytest.raises(LakeUnavailable, match=r"GET http://127\.0\.0\.1:") as refused:
+        Lake("s3://history/lake", {**silent.options, "max_retries": "0"})
+    assert "ret" not in str(refused.value)
     assert "secret" not in repr(Storage.at("s3://bucket/lake", {"AWS_SECRET_ACCESS_KEY": "secret"}))
