@@ -244,6 +244,8 @@ def test_the_image_is_chosen_by_tag_or_digest(everything: Release, on_volume: Re
         (values(lake={"uri": "s3://key:secret@bucket/lake"}), "/pipeline/lake/uri"),
         (values(lake={"storageOptions": {"AWS_SECRET_ACCESS_KEY": "x"}}), "AWS_SECRET_ACCESS_KEY"),
         (values(lake={"storageOptions": {"azure_storage_account_key": "x"}}), "azure_storage_account_key"),
+        (values(lake={"storageOptions": {"aws_sse_customer_key_base64": "x"}}), "aws_sse_customer_key_base64"),
+        (values(lake={"storageOptions": {"AZURE_STORAGE_MASTER_KEY": "x"}}), "AZURE_STORAGE_MASTER_KEY"),
         (values(pushGateway="http://pusher:secret@gateway:9091"), "/pipeline/pushGateway"),
         (values(extraEnv=[{"name": "PEEKLOCK_DATABASE_URL", "value": "x"}]), "come from existingSecret"),
         (values(threads=0), "/pipeline/threads"),
