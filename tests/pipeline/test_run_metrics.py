@@ -161,6 +161,21 @@ def test_a_run_that_learns_nothing_of_the_archive_leaves_what_was_known_of_it(
     assert second["exported_until_timestamp_seconds"] == first["exported_until_timestamp_seconds"]
 
 
+def test_only_what_was_removed_since_the_lake_began_is_missed(
+    run_command: RunCommand, small_archive: Archive, lake: Lake, directory: Path
+) -> None:
+    both = ("--database-url", small_archive.url, "--lake", lake.root, "--metrics-directory", directory)
+    found: list[float] = []
+    for removed in (1, 3):
+        for number in (removed, removed + 1):
+            small_archive.seal(number, [archived(number)])
+        small_archive.remove(removed, "expired")
+        assert "1 more were removed by their retention" in run_command("export", *both)[1]
+        found.append(written(directory, "export")["missed_messages"])
+    assert found == [0, 1]
+    assert lake.missed() == {3: 1}
+
+
 def test_findings_of_an_audit_are_counted_and_no_failure(
     run_command: RunCommand, small_archive: Archive, lake: Lake, directory: Path
 ) -> None:

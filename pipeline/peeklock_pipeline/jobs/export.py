@@ -37,13 +37,18 @@ class ExportTask:
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """The batches, messages and files of an export; `missed` messages were removed before it ran."""
+    """The batches, messages and files of an export.
+
+    `missed` messages were removed before it ran. Of these, the lake records those `missed_since_begun`, which are of
+    batches since its first one.
+    """
 
     batches: int
     messages: int
     files: int
     missed: int
     last_batch: int
+    missed_since_begun: int = 0
 
 
 def export(
@@ -65,16 +70,18 @@ def export(
             [account for account in database.accounts(max(after.number, begun - 1)) if account.accepted != account.held]
         )
     total = sum(batch.rows for batch in sealed)
-    done = files = 0
+    done = files = recorded = 0
     for portion in portions(sealed, commit_rows):
         exported, gone = _write(spark, database, lake, portion)
         last = ExportPosition(portion[-1].number, portion[-1].sealed_at)
-        lake.record_missed({batch.number: batch.rows for batch in gone if batch.number >= begun})
+        missed = {batch.number: batch.rows for batch in gone if batch.number >= begun}
+        lake.record_missed(missed)
+        recorded += sum(missed.values())
         if not lake.add_batches(exported, after, last, begun):
             raise BadLake("Another export has committed to this lake meanwhile; run this one again to continue.")
         after, done, files = last, done + sum(file.rows for file in exported), files + len(exported)
         progress(done, total)
-    return ExportResult(len(sealed), done, files, total - done, after.number)
+    return ExportResult(len(sealed), done, files, total - done, after.number, recorded)
 
 
 def pending_batches(database: Database, after: ExportPosition) -> list[Batch]:
