@@ -176,9 +176,10 @@ def test_the_guide_is_true(guide_runner: GuideRunner, spark: SparkSession) -> No
         elif kind != "console":
             output = guide_runner.run_block(kind, block)
     assert (guide_runner.directory / "report.html").stat().st_size > 10_000
-    assert (
-        guide_runner.count("again") == Lake(guide_runner.directory / "lake").read(spark).where(SENT_AGAIN).count() > 0
-    )
+    archive = Lake(guide_runner.directory / "lake").read(spark)
+    assert guide_runner.count("again") == archive.where(SENT_AGAIN).count() > 0
+    of_customers = sum(guide_runner.names["counted"]["messages"].to_pylist())
+    assert of_customers == archive.where("group_id IS NOT NULL").count() > 0
 
 
 @pytest.mark.slow
