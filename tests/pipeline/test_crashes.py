@@ -1,21 +1,26 @@
-"""The driver of an export is killed before, after or between its commits: the next export completes it."""
+"""A driver is killed before or after a commit: the next run completes an export, a retention, and a stream into a table."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.jobs.audit import audit
+from peeklock_pipeline.jobs.audit import AuditOptions, audit
 from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
 from pyarrow.fs import FileSelector
 from pyspark.sql import SparkSession
 
-from tests.pipeline.archive import Archive, archived
+from tests.pipeline.archive import DAY, NOON, Archive, archived
 from tests.pipeline.crashing_export import CRASH_EXIT_CODE
+from tests.pipeline.crashing_merge import follow
+from tests.pipeline.crashing_retention import BEFORE, QUEUES
 from tests.servers import end_tree
 
 TIMEOUT_SECONDS = 600.0
@@ -77,12 +82,62 @@ def has_only_jvm_warning(stderr: str) -> bool:
 
 def run_crashing_export(moment: str, database_url: str, lake: Lake) -> None:
     """Run an export in a process until it crashes."""
-    command = [sys.executable, "-m", "tests.pipeline.crashing_export", moment, database_url, str(lake.root)]
+    assert has_only_jvm_warning(run_crashing("export", lake, moment, database_url, str(lake.root)))
+
+
+def run_crashing(name: str, lake: Lake, *words: str) -> str:
+    """Run a program with the options of the lake in a process until it crashes; return its standard error."""
+    command = [sys.executable, "-m", f"tests.pipeline.crashing_{name}", *words]
     command += [f"{name}={value}" for name, value in lake.root.options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True)
     try:
         stderr = process.communicate(timeout=TIMEOUT_SECONDS)[1].decode()
         assert process.returncode == CRASH_EXIT_CODE, stderr
-        assert has_only_jvm_warning(stderr)
+        return stderr
     finally:
         end_tree(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.faults
+@pytest.mark.nightly
+@pytest.mark.parametrize(("moment", "left"), [("before_the_commit", 3), ("after_the_commit", 0)])
+def test_the_next_retention_completes_a_crashed_one_in_an_object_store(
+    spark: SparkSession, small_archive: Archive, s3_lake: Lake, moment: str, left: int
+) -> None:
+    rows = [archived(number, queue=("billing", "orders")[number % 2]) for number in range(1, 7)]
+    small_archive.seal(1, [*rows, archived(7, settled_at=NOON + DAY)])
+    database = Database.from_url(small_archive.url)
+    export(spark, database, s3_lake)
+    assert audit(spark, database, s3_lake).findings == []
+
+    assert has_only_jvm_warning(run_crashing("retention", s3_lake, moment, str(s3_lake.root)))
+
+    assert audit(spark, database, s3_lake).findings == []
+    assert retention(spark, s3_lake, BEFORE, QUEUES).messages == left
+    s3_lake.archive_table().vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert sorted(row[0] for row in s3_lake.read(spark).select("sequence_number").collect()) == [2, 4, 6, 7]
+    assert audit(spark, database, s3_lake, options=AuditOptions(from_scratch=True)).findings == []
+
+
+@pytest.mark.faults
+@pytest.mark.nightly
+@pytest.mark.parametrize(("moment", "counted"), [("before_the_commit", 4), ("after_the_commit", 8)])
+def test_a_stream_into_an_object_store_killed_amid_a_micro_batch_counts_each_once(
+    spark: SparkSession, small_archive: Archive, s3_lake: Lake, tmp_path: Path, moment: str, counted: int
+) -> None:
+    for batch in range(1, 4):
+        rows = [archived(batch * 10 + number, queue=("billing", "orders")[number % 2]) for number in range(4)]
+        small_archive.seal(batch, rows)
+        export(spark, Database.from_url(small_archive.url), s3_lake)
+    places = (str(s3_lake.root), f"{s3_lake.root}-counts", str(tmp_path / "checkpoint"))
+    options = dict(s3_lake.root.options)
+
+    def counts() -> dict[str, int]:
+        table = DeltaTable(places[1], storage_options=options).to_pyarrow_table()
+        return {row["name"]: row["messages"] for row in table.to_pylist()}
+
+    run_crashing("merge", s3_lake, moment, *places)
+
+    assert sum(counts().values()) == counted
+    follow(spark, "never", *places, options)
+    assert counts() == {"billing": 6, "orders": 6}
