@@ -1,5 +1,6 @@
 """The batches of a database in portions, so that a driver never holds the digests of all of them."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,24 +38,27 @@ class BatchPortion:
 class KnownBatches:
     """The batches after a number as a database listed them before any row was read.
 
-    `oldest` is the lowest number of all of its batches, `last` the highest. `removed` are those that the archive had
-    removed. No other number of them is held.
+    `oldest` is the lowest number of all of its batches, `last` the highest. `removed` are the runs of those that the
+    archive had removed, each with its first and last number: a few, because the oldest are removed first.
     """
 
     after: int
     oldest: int
     last: int
-    removed: frozenset[int]
+    removed: Sequence[tuple[int, int]]
 
     @classmethod
     def of(cls, database: Database, after: int, most: int) -> "KnownBatches":
         """List the batches, `most` at a time. Refuses with `DatabaseUnavailable`."""
         oldest = min((batch.number for batch in database.batches(most=1)), default=0)
-        last, removed = after, set[int]()
+        last, runs = after, list[tuple[int, int]]()
         while listed := database.batches(last, most=most):
             last = listed[-1].number
-            removed.update(batch.number for batch in listed if batch.removed_at is not None)
-        return cls(after, oldest, last, frozenset(removed))
+            for batch in listed:
+                if batch.removed_at is not None:
+                    continues = runs and runs[-1][1] == batch.number - 1
+                    runs.append((runs.pop()[0] if continues else batch.number, batch.number))
+        return cls(after, oldest, last, runs)
 
     def portions(self, database: Database, most: int) -> Iterator[BatchPortion]:
         """Yield portions of `most` batches, which cover every number after the first one.
@@ -74,4 +78,6 @@ class KnownBatches:
 
     def _as_listed(self, batch: Batch) -> Batch:
         """Return a batch as it was first listed. Only its removal can have been added since."""
-        return batch if batch.number in self.removed else replace(batch, removed_at=None)
+        place = bisect_right(self.removed, batch.number, key=lambda run: run[0])
+        was_removed = place > 0 and batch.number <= self.removed[place - 1][1]
+        return batch if was_removed else replace(batch, removed_at=None)
