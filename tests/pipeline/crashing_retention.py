@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 
+from deltalake import DeltaTable
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.session import open_session
@@ -26,10 +27,10 @@ class CrashingLake(Lake):
         super().__init__(root, options)
         self._moment = moment
 
-    def remove(self, change: Change, removal: str) -> None:
+    def remove(self, change: Change, removal: str, is_valid: Callable[[DeltaTable], bool]) -> None:
         """Crash before the commit, or after it and before anything is answered."""
         if self._moment == "after_the_commit":
-            super().remove(change, removal)
+            super().remove(change, removal, is_valid)
         os._exit(CRASH_EXIT_CODE)
 
 
