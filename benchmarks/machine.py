@@ -24,14 +24,14 @@ def cpu_seconds(roots: Iterable[int]) -> float:
 
 
 class TreeCpu:
-    """The CPU seconds of a process and of all that were ever seen below it, without some of them and those below these.
+    """The CPU seconds of a process and of all seen below it, except for some of them and those below these.
 
     It looks every second, so that a process that ends without being waited for keeps what it cost. Spark's daemon
     ignores how its workers end, and they end after a minute without work.
     """
 
     def __init__(self, root: int, without: Iterable[int] = ()) -> None:
-        """Count from now on."""
+        """Count what they have cost since each began."""
         self._root, self._without = root, tuple(without)
         self._seen: dict[tuple[int, str], float] = {}
 
