@@ -6,7 +6,6 @@ A `Database` holds no connection, so it can be sent to executors.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -24,6 +23,7 @@ from peeklock_pipeline.drivers import Engine, merge_batches, query
 from peeklock_pipeline.histories import EVENT_VALUES, SEALED_EVENT, ranges_of_events, with_histories, without_history
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
 from peeklock_pipeline.table_specs import (
+    ACCOUNTS,
     ARCHIVE,
     ARCHIVE_COLUMNS,
     CODES,
@@ -34,8 +34,6 @@ from peeklock_pipeline.table_specs import (
     TableSpec,
     to_lake_table,
 )
-
-EPOCH = date(1970, 1, 1)
 
 EXAMPLES = "postgresql://user:password@host/database, mysql://user:password@host/database or sqlite:///file"
 
@@ -69,19 +67,6 @@ class Batch:
     sealed_at: int
     removed_at: int | None
     digest_version: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptedCount:
-    """How many messages a queue accepted on a day and archives, and how many of them the database holds.
-
-    Only messages with a digest of their content count.
-    """
-
-    queue: str
-    day: date
-    accepted: int
-    held: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,10 +255,11 @@ class Database:
         answer = self._query(columns, f"FROM ({both}) AS stored_rows")
         return (_completed(to_lake_table(chunk, STORED_ROWS), STORED_ROWS) for chunk in answer)
 
-    def accounts(self, exported: int) -> list[AcceptedCount]:
-        """Return what was accepted and what the database holds of it, without batches up to `exported`, by queue and day.
+    def accounts(self, exported: int) -> Iterator[pa.Table]:
+        """Yield what was accepted and what the database holds of it, without batches up to `exported` (`ACCOUNTS`).
 
         One statement reads all of it, so a message that moves between tables is neither missed nor counted twice.
+        Refuses with `DatabaseUnavailable`.
         """
         day = "enqueued_at {} 86400000000".format("DIV" if self.engine is Engine.MYSQL else "/")
         name = "COALESCE(q.name, (SELECT MAX(a.queue) FROM accepted_count a WHERE a.queue_id = m.queue_id), '')"
@@ -288,11 +274,8 @@ class Database:
         sums = ", ".join(f"CAST(SUM({name}) AS {integer}) AS {name}" for name in ("accepted", "held"))
         counted = f"SELECT queue, day, {sums} FROM ({' UNION ALL '.join(parts)}) AS parts GROUP BY queue, day"
         columns = {"queue": TEXT, "day": NUMBER, "accepted": NUMBER, "held": NUMBER}
-        rows = pa.concat_tables(self._query(columns, f"FROM ({counted}) AS accounts")).to_pylist()
-        return [
-            AcceptedCount(row["queue"], EPOCH + timedelta(days=int(row["day"])), row["accepted"], row["held"])
-            for row in rows
-        ]
+        answer = self._query(columns, f"FROM ({counted}) AS accounts")
+        return (_accounts(chunk) for chunk in answer)
 
     def _query(self, columns: Mapping[str, str], source: str) -> Iterator[pa.Table]:
         """Yield the values of these columns in at least one table. `columns` maps each to an empty value of its
@@ -349,6 +332,12 @@ def _empty(name: str, kind: pa.DataType) -> str:
     if name in ("body", "lock_token", "content_digest"):
         return BLOB
     return TEXT if pa.types.is_string(kind) and name not in CODES else NUMBER
+
+
+def _accounts(rows: pa.Table) -> pa.Table:
+    """Return accounts with their days as dates. They are stored as days since 1970."""
+    days = rows["day"].cast(pa.int64()).cast(pa.int32()).cast(pa.date32())
+    return to_lake_table(rows.drop_columns("day").append_column("date", days), ACCOUNTS)
 
 
 def _completed(rows: pa.Table, spec: TableSpec) -> pa.Table:

@@ -6,17 +6,16 @@ exports that commit the same batches, one succeeds.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, Transaction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from peeklock_pipeline.database import AcceptedCount
 from peeklock_pipeline.files import NO_BOUNDS, DataFile, Value, files_of, require_files, write
 from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY, FirstBatch, first_batch_of
 from peeklock_pipeline.ranges import rows_of_files
@@ -256,21 +255,13 @@ class Lake:
         """Return the batches that were removed from the archive before an export, with the number of their messages."""
         return {row["export_batch"]: row["messages"] for row in self._all(MISSED) or ()}
 
-    def record_opening(self, gone: Sequence[AcceptedCount]) -> None:
-        """Record, once, what was gone or exported without digests before this lake began to count.
+    def record_opening(self, accounts: Iterable[pa.Table]) -> None:
+        """Record, once, what was gone or exported without digests before this lake began to count (`ACCOUNTS`).
 
         Refuses with `BadLake`. If the first export does not commit, its next attempt records it again.
         """
-        rows = {"queue": [account.queue for account in gone], "date": [account.day for account in gone]}
-        missing = [account.accepted - account.held for account in gone]
-        table = pa.table({**rows, "messages": missing}, schema=OPENING.schema)
-        self.replace(OPENING, list(write(table, self.directory(OPENING), OPENING)))
-
-    def opening(self) -> dict[tuple[str, date], int] | None:
-        """Return what was gone before this lake began to count; None if no export of this version has recorded it
-        yet."""
-        rows = self._all(OPENING)
-        return None if rows is None else {(row["queue"], row["date"]): row["messages"] for row in rows}
+        written = [write(gone, self.directory(OPENING), OPENING) for rows in accounts if (gone := _gone(rows)).num_rows]
+        self.replace(OPENING, [file for files in written for file in files])
 
     def _all(self, spec: TableSpec) -> list[dict[str, Any]] | None:
         """Return every row of a small table; None before its first commit."""
@@ -291,3 +282,10 @@ class Lake:
 
     def _commit(self, spec: TableSpec, table: DeltaTable | None, change: Change, *transactions: Transaction) -> bool:
         return commit(self.directory(spec), table, spec, change, transactions)
+
+
+def _gone(accounts: pa.Table) -> pa.Table:
+    """Return how many messages of each queue and day the database does not hold, where this is not 0."""
+    messages = pc.subtract(accounts["accepted"], accounts["held"])
+    gone = accounts.select(["queue", "date"]).append_column("messages", messages).cast(OPENING.schema)
+    return gone.filter(pc.field("messages") != 0)

@@ -203,6 +203,20 @@ AUDITED = TableSpec(
 """What audits have found in the lake: messages that a queue accepted on a day (`date`), and that ended on another with
 an outcome. `covered` of them have a digest of their content."""
 
+ACCOUNTS = TableSpec(
+    "accounts",
+    pa.schema(
+        [
+            pa.field("queue", pa.string(), nullable=False),
+            pa.field("date", pa.date32(), nullable=False),
+            pa.field("accepted", pa.int64(), nullable=False),
+            pa.field("held", pa.int64(), nullable=False),
+        ]
+    ),
+)
+"""How many messages a queue accepted on a day and archives, and how many of them the database holds. Only messages with
+a digest of their content count. These rows are in no lake."""
+
 OPENING = TableSpec(
     "opening",
     pa.schema(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
-from peeklock_pipeline.database import AcceptedCount, Batch, Database
+from peeklock_pipeline.database import Batch, Database
 from peeklock_pipeline.files import DataFile, files_of, write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
 from peeklock_pipeline.jobs.audit import audit
@@ -305,8 +305,8 @@ def test_an_export_that_died_before_it_wrote_a_message_is_run_again(
     database = filled(small_archive)
 
     class Dying(Lake):
-        def record_opening(self, gone: Sequence[AcceptedCount]) -> None:
-            super().record_opening(gone)
+        def record_opening(self, accounts: Iterable[pa.Table]) -> None:
+            super().record_opening(accounts)
             raise BadLake("died")
 
     with pytest.raises(BadLake, match="died"):

@@ -23,13 +23,13 @@ from peeklock_pipeline.jobs.batch_portions import HIGHEST, LOWEST, KnownBatches
 from peeklock_pipeline.jobs.batch_work import BatchWork
 from peeklock_pipeline.jobs.export import sealed_batches_after
 from peeklock_pipeline.jobs.findings import Finding, LimitedFindings, limit_findings, limit_rows
-from peeklock_pipeline.jobs.ledger_lines import LedgerInputs, LedgerLine, ledger_lines, unbalanced_findings
+from peeklock_pipeline.jobs.ledger_lines import Ledger, LedgerLine, LedgerSums
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.ranges import even_ranges, rows_of
 from peeklock_pipeline.refusals import BadOption
-from peeklock_pipeline.table_specs import ARCHIVE, AUDITED, STORED_ROWS
+from peeklock_pipeline.table_specs import ACCOUNTS, ARCHIVE, AUDITED, OPENING, STORED_ROWS
 from peeklock_pipeline.tables import export_position_of
 from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms import audit as ask
@@ -84,9 +84,14 @@ class AuditNotes:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What was compared, and the findings; `unnamed` more findings are not listed. `batches` are those read."""
+    """What was compared, and the findings; `unnamed` more findings are not listed. `batches` are those read.
+
+    `ledger` has the first lines of the ledger; `unlisted_lines` follow them. `sums` are of all.
+    """
 
     ledger: list[LedgerLine]
+    unlisted_lines: int
+    sums: LedgerSums
     batches: int
     expected: int
     findings: list[Finding]
@@ -95,20 +100,19 @@ class AuditResult:
     messages: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Add up the messages of the ledger."""
-        object.__setattr__(self, "messages", sum(line.accepted for line in self.ledger))
+        """Take the messages from the ledger."""
+        object.__setattr__(self, "messages", self.sums.accepted)
 
     def sentences(self) -> str:
         """Return the findings, and the sums of the ledger."""
-        parts = [(name, sum(getattr(line, name) for line in self.ledger)) for name in ask.STANDINGS]
-        counted = " + ".join(f"{count} {name.replace('_', '-')}" for name, count in parts)
+        parts = [f"{getattr(self.sums, name)} {name.replace('_', '-')}" for name in ask.STANDINGS]
         more = [f"{self.unnamed} more findings are not listed."] if self.unnamed else []
         if not self.findings and not self.notes.recorded:
             more.append("This result could not be recorded in the lake: the next audit reads the same batches again.")
         found = f"{len(self.findings) + self.unnamed} findings" if self.findings else "No message is lost or duplicated"
-        sums = f"{self.messages} accepted = {counted}"
+        sums = f"{self.messages} accepted = {' + '.join(parts)}"
         for name, sign, words in (("surplus", "-", "counted twice"), ("missing", "+", "missing")):
-            if count := sum(getattr(line, name) for line in self.ledger):
+            if count := getattr(self.sums, name):
                 sums += f" {sign} {count} {words}"
         return "\n".join([*map(str, self.findings), *more, *self.notes.sentences(), f"{found}: {sums}."])
 
@@ -131,31 +135,33 @@ def audit(
     mark, begun = export_position_of(table), first_batch_of(table, lake.directory(ARCHIVE))
     sealed_batches_after(database, mark, mark.number - 1)
     with task_refusals():
-        expected = None if expect is None else _expected(spark, expect).cache()
+        log = None if expect is None else _expected(spark, expect).cache()
         audited = Audited.of(spark, lake, record, table, from_scratch=options.from_scratch)
         known = KnownBatches.of(database, audited.last_batch, options.portion_batches)
         archive = ArchiveRows.of(spark, lake, table)
-        books = _ledger_inputs(spark, database, lake, table)
         read = _Messages.of(database, archive, audited, mark.number)
         progress(0, STEPS)
-        lines = ledger_lines(ask.with_earlier(ask.ledger(read.standings, read.repeated), audited.left), books)
+        due = _expected_in_lake(spark, database, lake, table)
+        ledger = Ledger.of(
+            ask.ledger_lines(ask.with_earlier(ask.ledger(read.standings, read.repeated), audited.left), due)
+        )
         progress(1, STEPS)
         in_lake = _findings_in_lake(audited, archive, read)
         changed = limit_rows(ask.changed_contents(read.placed), _changed_finding)
         progress(2, STEPS)
         work = BatchWork(spark, database, archive, read.placed, lake.removed(spark, table), lake.missed())
         compared = work.compared(known, begun.number, mark.number, options.portion_batches)
-        counts = limit_findings([*unbalanced_findings(lines, compared.unexported)])
+        counts, lines = ledger.unbalanced(compared.unexported), ledger.first()
         progress(3, STEPS)
-        unknown, sent = _unknown(expected, read, archive, audited.last_batch)
+        unknown, sent = _unknown(log, read, archive, audited.last_batch)
         is_sound = not any(named for named, _ in in_lake) and not is_wrong([changed, compared.found], mark.number)
         recorded = is_sound and audited.add(read.placed)
         progress(STEPS, STEPS)
-    for cached in (read.repeated, read.placed, audited.left, *([] if expected is None else [expected])):
+    for cached in (ledger.lines, read.repeated, read.placed, audited.left, *([] if log is None else [log])):
         cached.unpersist()
-    notes = AuditNotes(begun, books.opening is not None, audited.last_batch, recorded)
-    found = [*in_lake, changed, compared.found, counts, unknown]
-    return AuditResult(lines, compared.batches, sent, *_collect(found), notes)
+    notes = AuditNotes(begun, due is not None, audited.last_batch, recorded)
+    findings = _collect([*in_lake, changed, compared.found, counts, unknown])
+    return AuditResult(lines, ledger.count - len(lines), ledger.sums, compared.batches, sent, *findings, notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,14 +220,13 @@ def is_wrong(found: Sequence[LimitedFindings], exported: int) -> bool:
     )
 
 
-def _ledger_inputs(spark: SparkSession, database: Database, lake: Lake, table: DeltaTable) -> LedgerInputs:
-    """Return what was accepted, and the part of it that is rightly absent."""
-    removed = ask.removed_by_day(lake.removed(spark, table)).collect()
-    return LedgerInputs(
-        database.accounts(export_position_of(table).number),
-        {(row.queue, row.date): row.messages for row in removed},
-        lake.opening(),
-    )
+def _expected_in_lake(spark: SparkSession, database: Database, lake: Lake, table: DeltaTable) -> DataFrame | None:
+    """Return how many messages the lake has to hold; None if it has not begun to count. One task reads the accounts."""
+    if lake.table(OPENING) is None:
+        return None
+    exported = export_position_of(table).number
+    accounts = rows_of(spark, [(exported, exported)], lambda number, _: database.accounts(number), ACCOUNTS)
+    return ask.expected_in_lake(accounts, lake.removed(spark, table), lake.read(spark, OPENING))
 
 
 def _duplicate_finding(row: Row) -> Finding:

@@ -66,9 +66,7 @@ def export(
     sealed = pending_batches(database, after)
     begun = _first_batch(lake, sealed)
     if sealed and (after.number == 0 or lake.table(OPENING) is None):
-        lake.record_opening(
-            [account for account in database.accounts(max(after.number, begun - 1)) if account.accepted != account.held]
-        )
+        lake.record_opening(database.accounts(max(after.number, begun - 1)))
     total = sum(batch.rows for batch in sealed)
     done = files = recorded = 0
     for portion in portions(sealed, commit_rows):

@@ -1,29 +1,31 @@
-"""The ledger of an audit: what the server counted as accepted, and what was found, by queue and day."""
+"""The ledger of an audit: what the server counted as accepted, and what was found, by queue and day.
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+Spark holds its lines. The driver has their sums, the first of them, and a bounded number of those that do not add up.
+"""
+
 from dataclasses import dataclass
 from datetime import date
 
 from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
 
-from peeklock_pipeline.database import AcceptedCount
-from peeklock_pipeline.jobs.findings import Finding
+from peeklock_pipeline.jobs.findings import Finding, LimitedFindings, limit_rows
 from peeklock_pipeline.transforms import audit as ask
 
-QueueDay = tuple[str, date]
-"""A queue, and a day on which it accepted messages."""
+MAX_LINES = 10_000
+"""Lines of a ledger that a result lists; the others are counted."""
+
+SUMS = ("accepted", *ask.STANDINGS, "surplus", "missing")
+"""The counts of a line."""
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerLine:
-    """One queue and day of the ledger.
+class LedgerSums:
+    """Messages of all lines of a ledger, or of one.
 
     `missing` messages were accepted but not found. Below zero, more were found than accepted.
     """
 
-    queue: str
-    date: date
     accepted: int
     live: int
     dead_lettered: int
@@ -37,53 +39,51 @@ class LedgerLine:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerInputs:
-    """Messages with digests of their content, by queue and day.
+class LedgerLine(LedgerSums):
+    """One queue and day of a ledger."""
 
-    `accounts` are the server's counts: what it accepted, and what the database still holds. The lake's retention took
-    out `removed`. `opening` were gone before the lake began to count; None if it has not begun.
+    queue: str
+    date: date
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The lines of a ledger (`transforms.audit.ledger_lines`), their number and their sums.
+
+    `is_exceeded` tells that more messages of a line were found than accepted.
     """
 
-    accounts: Sequence[AcceptedCount]
-    removed: Mapping[QueueDay, int]
-    opening: Mapping[QueueDay, int] | None
+    lines: DataFrame
+    count: int
+    sums: LedgerSums
+    is_exceeded: bool
 
-    def missing(self, of_lake: Mapping[QueueDay, int]) -> dict[QueueDay, int]:
-        """Return how many messages are in neither the database nor the lake, for days where this is not 0."""
-        if self.opening is None:
-            return {}
-        left = Counter({(account.queue, account.day): account.accepted - account.held for account in self.accounts})
-        for part in (of_lake, self.removed, self.opening):
-            left.subtract(part)
-        return {day: count for day, count in left.items() if count}
+    @classmethod
+    def of(cls, lines: DataFrame) -> "Ledger":
+        """Add up the lines. Spark keeps them (`cache`), so that each sum and line is of one reading."""
+        kept = lines.cache()
+        sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in SUMS]
+        exceeded = F.count_if(F.col("missing") < 0).alias("exceeded")
+        [row] = kept.agg(F.count("*").alias("lines"), exceeded, *sums).collect()
+        return cls(kept, row.lines, LedgerSums(*(row[name] for name in SUMS)), row.exceeded > 0)
 
+    def first(self, most: int = MAX_LINES) -> list[LedgerLine]:
+        """Return the first lines, ordered by queue and day."""
+        rows = self.lines.orderBy("queue", "date").limit(most).collect()
+        return [LedgerLine(*(row[name] for name in SUMS), queue=row.queue, date=row.date) for row in rows]
 
-def ledger_lines(ledger: DataFrame, inputs: LedgerInputs) -> list[LedgerLine]:
-    """Return the lines of a ledger with their missing messages."""
-    rows: dict[QueueDay, Row] = {(row.queue, row.date): row for row in ledger.collect()}
-    missing = inputs.missing({day: row.covered for day, row in rows.items()})
-    return [_line(day, rows.get(day), missing.get(day, 0)) for day in sorted(rows.keys() | missing.keys())]
+    def unbalanced(self, missed: int) -> LimitedFindings:
+        """Return the lines that do not add up.
 
+        The archive removed `missed` messages before an export. Their day of acceptance is unknown, so their batches are
+        named instead. If no more than these are missing, no line is named.
+        """
+        if not self.is_exceeded and self.sums.missing <= missed:
+            return [], 0
+        note = f", of which up to {missed} were removed from the archive before an export" if missed else ""
 
-def _line(day: QueueDay, row: Row | None, missing: int) -> LedgerLine:
-    found = 0 if row is None else row.found
-    parts = {name: 0 if row is None else row[name] for name in (*ask.STANDINGS, "surplus")}
-    return LedgerLine(*day, accepted=found + missing, **parts, missing=missing)
+        def named(row: Row) -> Finding:
+            what = f"{row.missing} missing{note}" if row.missing > 0 else f"{-row.missing} more found"
+            return Finding(f"{row.accepted} accepted, {what}", queue=row.queue, day=row.date)
 
-
-def unbalanced_findings(lines: Sequence[LedgerLine], missed: int) -> Iterator[Finding]:
-    """Yield the lines that do not add up.
-
-    The archive removed `missed` messages before an export. Their day of acceptance is unknown, so their batches are
-    named instead. If no more than these are missing, no line is named.
-    """
-    if all(line.missing >= 0 for line in lines) and sum(line.missing for line in lines) <= missed:
-        return
-    removed_note = f", of which up to {missed} were removed from the archive before an export" if missed else ""
-    for line in lines:
-        if line.missing > 0:
-            what = f"{line.accepted} accepted, {line.missing} missing{removed_note}"
-            yield Finding(what, queue=line.queue, day=line.date)
-        elif line.missing:
-            what = f"{line.accepted} accepted, {-line.missing} more found"
-            yield Finding(what, queue=line.queue, day=line.date)
+        return limit_rows(self.lines.where("missing <> 0").orderBy("queue", "date"), named)

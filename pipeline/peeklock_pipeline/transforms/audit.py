@@ -70,7 +70,7 @@ def duplicates(standings: DataFrame) -> DataFrame:
 
 
 def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
-    """Count messages by queue and day of sending: each standing, `surplus` (counted twice) and `covered`.
+    """Count messages by queue and day of sending: `found`, each standing, `surplus` (counted twice) and `covered`.
 
     `covered` counts the distinct messages in the lake that have a digest of their content. `repeated` is the result of
     `duplicates` for the same rows.
@@ -84,7 +84,7 @@ def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
     surplus = repeated.groupBy("queue", day).agg(more)
     lines = counted.join(surplus, ["queue", "date"], "left").fillna(0, ["surplus"])
     found = (F.col("counted") - F.col("surplus")).alias("found")
-    return lines.select("queue", "date", found, *STANDINGS, "surplus", "covered").orderBy("queue", "date")
+    return lines.select("queue", "date", found, *STANDINGS, "surplus", "covered")
 
 
 def counts(placed: DataFrame, exported: int) -> DataFrame:
@@ -109,12 +109,40 @@ def left_of(counts: DataFrame, removed: DataFrame) -> DataFrame:
 
 
 def with_earlier(ledger: DataFrame, counts: DataFrame) -> DataFrame:
-    """Return a ledger that has the messages of these counts as well."""
+    """Return a ledger that has the messages of these counts as well, in lines of their own."""
     parts = [F.sum(F.when(F.col("outcome") == name, F.col("messages")).otherwise(0)).alias(name) for name in STANDINGS]
     sums = (F.sum("messages").alias("found"), *parts, F.lit(0).alias("surplus"), F.sum("covered").alias("covered"))
-    both = ledger.unionByName(counts.groupBy("queue", "date").agg(*sums))
-    names = ("found", *STANDINGS, "surplus", "covered")
-    return both.groupBy("queue", "date").agg(*(F.sum(name).alias(name) for name in names)).orderBy("queue", "date")
+    return ledger.unionByName(counts.groupBy("queue", "date").agg(*sums))
+
+
+def expected_in_lake(accounts: DataFrame, removed: DataFrame, opening: DataFrame) -> DataFrame:
+    """Count the messages with digests that the lake has to hold, by queue and day of sending, in several lines.
+
+    These are what the server accepted, without what the database holds (`ACCOUNTS`), what the lake's retention removed,
+    and what was gone before the lake began to count.
+    """
+    gone = removed.where("covered > 0").select("queue", F.col("accepted_on").alias("date"), -F.col("covered"))
+    left = accounts.select("queue", "date", (F.col("accepted") - F.col("held")).alias("messages"))
+    return left.union(gone).union(opening.select("queue", "date", -F.col("messages")))
+
+
+def ledger_lines(ledger: DataFrame, expected: DataFrame | None) -> DataFrame:
+    """Return a line of the ledger for each queue and day, with `accepted` and `missing`.
+
+    `expected` is the result of `expected_in_lake`; None if it is not known, and nothing is missing then. Below zero, more
+    was found than accepted.
+    """
+    names = ("found", *STANDINGS, "surplus")
+    nothing = [F.lit(0).alias(name) for name in names]
+    parts = ledger.select(
+        "queue", "date", *names, (F.lit(0) if expected is None else -F.col("covered")).alias("missing")
+    )
+    if expected is not None:
+        parts = parts.union(expected.select("queue", "date", *nothing, "messages"))
+    sums = parts.groupBy("queue", "date").agg(*(F.sum(name).alias(name) for name in (*names, "missing")))
+    accepted = (F.col("found") + F.col("missing")).alias("accepted")
+    lines = sums.where("found <> 0 OR surplus <> 0 OR missing <> 0")
+    return lines.select("queue", "date", accepted, *STANDINGS, "surplus", "missing")
 
 
 def message_locations(repeated: DataFrame) -> DataFrame:
@@ -166,12 +194,6 @@ def changed_contents(placed: DataFrame) -> DataFrame:
 def removed_by_batch(removed: DataFrame) -> DataFrame:
     """Count the messages of each batch that the lake's retention has removed."""
     return removed.groupBy(F.col("export_batch").alias("number")).agg(F.sum("messages").alias("messages"))
-
-
-def removed_by_day(removed: DataFrame) -> DataFrame:
-    """Count the messages with digests that the lake's retention has removed, by queue and day of sending."""
-    day = F.col("accepted_on").alias("date")
-    return removed.where("covered > 0").groupBy("queue", day).agg(F.sum("covered").alias("messages"))
 
 
 def in_one_place_only(placed: DataFrame, both: Sequence[int], unexpected: Mapping[str, Sequence[int]]) -> DataFrame:
