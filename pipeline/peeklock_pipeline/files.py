@@ -1,7 +1,7 @@
 """Writes Arrow tables as Parquet files, in the task that has the rows. A later commit adds the files to a table."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -37,6 +37,11 @@ FOOTER_READERS = 16
 
 LISTERS = 16
 """Directories that are listed at the same time, for the same reason."""
+
+PORTION_FILES = 10_000
+"""Files of a table that a job holds at a time if it looks at all of them."""
+
+LOGGED_COLUMNS = ("path", "num_records", "size_bytes")
 
 Value = int | str | date | datetime
 
@@ -146,15 +151,35 @@ def files_of(table: DeltaTable, within: Mapping[str, tuple[Value, Value]] = NO_B
     `within` names columns with a lowest and a highest value: files that have no such row, by their partition or their
     statistics, are left out. Files without statistics of a column are returned.
     """
-    rows = pa.table(table.get_add_actions(flatten=True)).sort_by("path")
+    return [file for portion in portions_of(table, within) for file in portion]
+
+
+def portions_of(
+    table: DeltaTable, within: Mapping[str, tuple[Value, Value]] = NO_BOUNDS, size: int = PORTION_FILES
+) -> Iterator[list[DataFile]]:
+    """Yield what `files_of` returns, in the same order, at most `size` files at a time.
+
+    deltalake holds the log, about a kilobyte for each file. A `DataFile` needs as much again, and more time.
+    """
+    rows = pa.table(table.get_add_actions(flatten=True))
     for name, (low, high) in within.items():
         least, most = _bounds(name, rows)
         if least and most:
             outside: Any = pc.or_kleene(pc.greater(rows[least], pa.scalar(high)), pc.less(rows[most], pa.scalar(low)))
             rows = rows.filter(pc.invert(outside.fill_null(False)))
-    return [
-        DataFile(row["path"], _partition(row), row["num_records"] or 0, row["size_bytes"]) for row in rows.to_pylist()
-    ]
+    used = [name for name in rows.column_names if name in LOGGED_COLUMNS or name.startswith("partition.")]
+    rows = rows.select(used).sort_by("path")
+    for begun in range(0, rows.num_rows, size):
+        yield [
+            DataFile(row["path"], _partition(row), row["num_records"] or 0, row["size_bytes"])
+            for row in rows.slice(begun, size).to_pylist()
+        ]
+
+
+def paths_of(table: DeltaTable, paths: Set[str]) -> set[str]:
+    """Return those of these paths that are files of a table at its opened version."""
+    present: Any = pa.table(table.get_add_actions())["path"]
+    return set(present.filter(pc.is_in(present, value_set=pa.array(paths, pa.string()))).to_pylist())
 
 
 def _bounds(name: str, rows: pa.Table) -> tuple[str, str] | tuple[None, None]:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, Transaction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from peeklock_pipeline.files import NO_BOUNDS, DataFile, Value, files_of, require_files, write
+from peeklock_pipeline.files import NO_BOUNDS, DataFile, Value, files_of, paths_of, require_files, write
 from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY, FirstBatch, first_batch_of
 from peeklock_pipeline.ranges import rows_of_files
 from peeklock_pipeline.refusals import BadLake
@@ -193,7 +193,7 @@ class Lake:
         gone = {file.path for file in change.removed}
         for _ in range(ATTEMPTS):
             table = self.table(spec)
-            if table is None or not gone <= {file.path for file in files_of(table)} or not is_valid(table):
+            if table is None or gone - paths_of(table, gone) or not is_valid(table):
                 break
             if self._commit(spec, table, change, *transactions):
                 return
@@ -260,8 +260,8 @@ class Lake:
 
         Refuses with `BadLake`. If the first export does not commit, its next attempt records it again.
         """
-        written = [write(gone, self.directory(OPENING), OPENING) for rows in accounts if (gone := _gone(rows)).num_rows]
-        self.replace(OPENING, [file for files in written for file in files])
+        found = (gone for rows in accounts if (gone := _gone(rows)).num_rows)
+        self.replace(OPENING, [file for gone in found for file in write(gone, self.directory(OPENING), OPENING)])
 
     def _all(self, spec: TableSpec) -> list[dict[str, Any]] | None:
         """Return every row of a small table; None before its first commit."""

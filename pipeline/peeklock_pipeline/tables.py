@@ -9,7 +9,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from peeklock_pipeline.files import DataFile, files_of, require_uncommitted
+from peeklock_pipeline.files import DataFile, paths_of, require_uncommitted
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.storage import Storage
@@ -150,9 +150,9 @@ def _is_committed(storage: Storage, change: Change, transactions: Sequence[Trans
     if table is None:
         return False
     if change.added:
-        return any(uri.endswith(change.added[0].path) for uri in table.file_uris())
+        return bool(paths_of(table, {change.added[0].path}))
     is_done = all(table.transaction_version(one.app_id) == one.version for one in transactions)
-    return is_done and not {file.path for file in change.removed} & {file.path for file in files_of(table)}
+    return is_done and not paths_of(table, {file.path for file in change.removed})
 
 
 def _upgrade(table: DeltaTable, spec: TableSpec) -> None:

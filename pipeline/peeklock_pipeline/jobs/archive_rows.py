@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.files import DataFile, files_of, missing_files
+from peeklock_pipeline.files import DataFile, files_of, missing_files, portions_of
 from peeklock_pipeline.jobs.batch_portions import LOWEST
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
@@ -33,9 +33,12 @@ class ArchiveRows:
     @classmethod
     def of(cls, spark: SparkSession, lake: Lake, table: DeltaTable) -> "ArchiveRows":
         """Look at every file. Refuses with `LakeUnavailable`."""
-        files = files_of(table)
-        rows = sum(file.rows for file in files) if all(file.rows for file in files) else None
-        return cls(spark, lake, table, missing_files(files, lake.directory(ARCHIVE)), rows)
+        gone, rows, is_known = list[DataFile](), 0, True
+        for files in portions_of(table):
+            gone += missing_files(files, lake.directory(ARCHIVE))
+            rows += sum(file.rows for file in files)
+            is_known = is_known and all(file.rows for file in files)
+        return cls(spark, lake, table, gone, rows if is_known else None)
 
     def between(self, low: int, high: int, spec: TableSpec = ARCHIVE) -> DataFrame:
         """Return the messages of batches above `low`, up to `high`, from the files that may have some."""

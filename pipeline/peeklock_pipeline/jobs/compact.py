@@ -8,7 +8,7 @@ from datetime import timedelta
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from peeklock_pipeline.files import DataFile, files_of
+from peeklock_pipeline.files import DataFile, portions_of
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.refusals import BadOption
@@ -53,8 +53,8 @@ def compact(spark: SparkSession, lake: Lake, progress: Progress = no_progress) -
     it the merged ones belong to no table. Refuses with `BadLake` and `LakeUnavailable`.
     """
     lake.archive_table()
-    tables = [(spec, files_of(table)) for spec in COMPACTED if (table := lake.table(spec)) is not None]
-    plans = [(spec, groups) for spec, files in tables for groups in _commits(mergeable(files, lake.layout(spec)))]
+    tables = [(spec, *_small_files(table)) for spec in COMPACTED if (table := lake.table(spec)) is not None]
+    plans = [(spec, groups) for spec, small, _ in tables for groups in _commits(mergeable(small, lake.layout(spec)))]
     added = removed = 0
     for done, (spec, groups) in enumerate(plans):
         progress(done, len(plans))
@@ -63,17 +63,30 @@ def compact(spark: SparkSession, lake: Lake, progress: Progress = no_progress) -
         lake.exchange(spec, Change(written, merged, moves_rows=True))
         added, removed = added + len(written), removed + len(merged)
     progress(len(plans), len(plans))
-    before = sum(len(files) for _, files in tables)
+    before = sum(count for *_, count in tables)
     return CompactResult(before - removed + added, before)
 
 
-def mergeable(files: Sequence[DataFile], spec: TableSpec) -> list[list[DataFile]]:
-    """Group the small files of each partition.
+def _small_files(table: DeltaTable) -> tuple[list[DataFile], int]:
+    """Return the small files of a table, and the number of all of its files."""
+    small, count = list[DataFile](), 0
+    for files in portions_of(table):
+        small += [file for file in files if is_small(file)]
+        count += len(files)
+    return small, count
+
+
+def is_small(file: DataFile) -> bool:
+    """Return whether a file is merged with others.
 
     A file with as many rows as a task holds is not small, however well it is compressed.
     """
-    small = [file for file in files if file.size < SMALL_BYTES and file.rows < TASK_ROWS]
-    return [group for group in groups_of(small, spec) if len(group) > 1]
+    return file.size < SMALL_BYTES and file.rows < TASK_ROWS
+
+
+def mergeable(files: Sequence[DataFile], spec: TableSpec) -> list[list[DataFile]]:
+    """Group the small files of each partition."""
+    return [group for group in groups_of(filter(is_small, files), spec) if len(group) > 1]
 
 
 def _commits(groups: Sequence[Sequence[DataFile]]) -> Iterator[Sequence[Sequence[DataFile]]]:

@@ -11,8 +11,9 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.files import DataFile, files_of, require_files, write
+from peeklock_pipeline.files import DataFile, files_of, require_files
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.results import write_files
 from peeklock_pipeline.rewriting import groups_of, rewrite
 from peeklock_pipeline.table_specs import ARCHIVE, REMOVED
 from peeklock_pipeline.tables import Change
@@ -41,14 +42,13 @@ def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[st
     also if an export has added messages of these days meanwhile: a removal takes all that a queue has of a day.
     """
     table = lake.archive_table()
-    files = _files_before(table, before, queues)
+    files, removal = _files_before(table, before, queues), uuid4().hex
     require_files(files, lake.directory(ARCHIVE))
     with task_refusals():
-        counts = _counts(lake.read_files(spark, files), before, queues).toArrow().cast(REMOVED.schema)
-    messages = sum(row["messages"] for row in counts.to_pylist())
+        counts = write_files(lake, REMOVED, _counts(lake.read_files(spark, files), before, queues, removal))
+        messages, days = _totals(lake.read_files(spark, counts, REMOVED))
     if messages:
-        lake.append(REMOVED, list(write(counts, lake.directory(REMOVED), REMOVED)))
-        days = {str(day) for day in counts["date"].to_pylist()}
+        lake.append(REMOVED, counts)
         due = [file for file in files if file.partition["date"] in days]
         counted = {file.path for file in due}
 
@@ -56,7 +56,7 @@ def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[st
             found = _files_before(latest, before, queues)
             return counted >= {file.path for file in found if file.partition["date"] in days}
 
-        lake.remove(_removal(spark, lake, due, queues), counts["removal"][0].as_py(), is_complete)
+        lake.remove(_removal(spark, lake, due, queues), removal, is_complete)
     return RetentionResult(messages, before, tuple(queues))
 
 
@@ -83,9 +83,16 @@ def _removal(spark: SparkSession, lake: Lake, files: Sequence[DataFile], queues:
     return Change(kept, files)
 
 
-def _counts(archive: DataFrame, before: date, queues: Sequence[str]) -> DataFrame:
+def _totals(counts: DataFrame) -> tuple[int, set[str]]:
+    """Return the sum of these counts, and their days."""
+    days = counts.groupBy("date").agg(F.sum("messages").alias("messages")).collect()
+    return sum(row.messages for row in days), {str(row.date) for row in days}
+
+
+def _counts(archive: DataFrame, before: date, queues: Sequence[str], removal: str) -> DataFrame:
+    """Count the messages to remove. There may be many counts, so tasks write them."""
     chosen = archive.where(F.col("date") < before)
     chosen = chosen.where(F.col("queue").isin(*queues)) if queues else chosen
     by = ("queue", "date", "export_batch", F.to_date("enqueued_at").alias("accepted_on"))
     counts = chosen.groupBy(*by).agg(F.count("*").alias("messages"), F.count("content_digest").alias("covered"))
-    return counts.withColumn("removal", F.lit(uuid4().hex)).select(REMOVED.schema.names)
+    return counts.withColumn("removal", F.lit(removal)).select(REMOVED.schema.names)
