@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from peeklock_pipeline.conditions import Condition, microseconds
+from peeklock_pipeline.files import PORTION_FILES
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.source.origins import CHUNK_ROWS
 from peeklock_pipeline.table_specs import ARCHIVE
@@ -46,7 +47,9 @@ def files_with(table: DeltaTable, conditions: Sequence[Condition]) -> list[LakeF
     used = [
         name for name in actions.column_names if name in bounds | {"path", "size_bytes"} or name.startswith(PARTITION)
     ]
-    chosen = [row for row in actions.select(used).to_pylist() if all(_may_hold(one, row) for one in conditions)]
+    listed, starts = actions.select(used), range(0, actions.num_rows, PORTION_FILES)
+    rows = (row for begun in starts for row in listed.slice(begun, PORTION_FILES).to_pylist())
+    chosen = (row for row in rows if all(_may_hold(one, row) for one in conditions))
     return sorted(
         (LakeFile(row["path"], _partition(row), row["size_bytes"]) for row in chosen), key=lambda file: file.path
     )
