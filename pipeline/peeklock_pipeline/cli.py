@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from peeklock_pipeline.dialects import Dialect
 from peeklock_pipeline.job_app import JobApp
-from peeklock_pipeline.job_options import AsJson, Job, LakePlace, StorageOptions, open_lake, out, print_result
+from peeklock_pipeline.job_options import AsJson, Job, LakePlace, StorageOptions, err, open_lake, out, print_result
 from peeklock_pipeline.plurals import batches, messages, queues
-from peeklock_pipeline.refusals import Refusal
 from peeklock_pipeline.replay_request import InDoubtAction
 from peeklock_pipeline.run_metrics import AUDIT_FROM_SCRATCH, measure, name_run
 
 app = JobApp(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-err = Console(stderr=True, highlight=False)
 
 DatabaseUrl = Annotated[
     str,
@@ -37,12 +34,8 @@ SERVER = "http://127.0.0.1:8080"
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run a job from these words or the command line. A refusal prints one sentence and exits with 2."""
-    try:
-        app(words)
-    except Refusal as refusal:
-        err.print(str(refusal), markup=False, soft_wrap=True)
-        raise SystemExit(2) from None
+    """Run a job from these words or the command line, as `JobApp.run` does."""
+    app.run(words)
 
 
 @app.callback()

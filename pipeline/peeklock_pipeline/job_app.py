@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -13,10 +14,17 @@ from typing import Annotated, Any
 
 import typer
 
-from peeklock_pipeline.job_options import Job
+from peeklock_pipeline.job_options import Job, err
+from peeklock_pipeline.refusals import Refusal
 from peeklock_pipeline.run_metrics import RunMetrics, current_run, measure, push, write_file
 
 PANEL = "Metrics of the run"
+
+REFUSED = 2
+"""The exit status of a job that refuses, and of a command with wrong options."""
+
+CRASHED = os.EX_SOFTWARE
+"""The exit status of a job that an exception ended which is no refusal. Findings end with 1, as Python's crashes would."""
 
 TERMINATED = 128 + signal.SIGTERM
 """The exit status of a job that SIGTERM ended, as shells have it."""
@@ -40,8 +48,26 @@ PushGateway = Annotated[
 OPTIONS = {"metrics_directory": MetricsDirectory, "push_gateway": PushGateway}
 
 
+class Crash(Exception):
+    """An exception ended a job that a terminal's commands take for the end of their input or output."""
+
+
 class JobApp(typer.Typer):
     """An application of which each command is a job."""
+
+    def run(self, words: Sequence[str] | None = None) -> None:
+        """Run a job from these words or the command line, and end the process.
+
+        A refusal prints one sentence and ends with 2. Any other exception prints its traceback and ends with 70.
+        """
+        try:
+            self(words)
+        except Refusal as refusal:
+            err.print(str(refusal), markup=False, soft_wrap=True)
+            raise SystemExit(REFUSED) from None
+        except Exception as error:
+            traceback.print_exc()
+            raise SystemExit(CRASHED) from error
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
         """Return a decorator that makes a function a command, with the options for metrics.
@@ -94,6 +120,11 @@ def _measured(command: str, function: Callable[..., None]) -> Callable[..., None
             except typer.Exit:  # with findings
                 succeeded = True
                 raise
+            except (
+                EOFError,
+                BrokenPipeError,
+            ) as error:  # of Spark, for example; typer would end with 1, and say no more
+                raise Crash from error
             finally:
                 end()
 

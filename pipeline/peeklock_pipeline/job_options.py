@@ -33,6 +33,7 @@ Master = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of sentences.")]
 
 out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
 
 
 @dataclass(frozen=True, slots=True)

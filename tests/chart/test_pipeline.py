@@ -8,6 +8,7 @@ import helm_python
 import pytest
 import typer.main
 from peeklock_pipeline import cli
+from peeklock_pipeline.job_app import CRASHED, REFUSED, TERMINATED
 
 from tests.chart.release import ALL_OPTIONS, COMPONENT, NAMESPACE, REQUIRED, Release, environment, example, render
 
@@ -122,6 +123,7 @@ def test_only_an_audit_with_findings_is_not_tried_again(everything: Release) -> 
         assert (rule["action"], rule["onExitCodes"]) == (
             "FailJob", {"containerName": name, "operator": "In", "values": [1]},
         )  # fmt: skip
+        assert {REFUSED, CRASHED, TERMINATED}.isdisjoint(rule["onExitCodes"]["values"])
 
 
 def test_the_database_url_comes_from_its_own_secret_or_the_servers(everything: Release, on_volume: Release) -> None:

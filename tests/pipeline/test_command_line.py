@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,6 +28,8 @@ from tests.servers import free_port
 
 RunCommand = Callable[..., tuple[int, str, str]]
 RunRefused = Callable[..., str]
+
+COMMAND = Path(sys.executable).with_name("peeklock-pipeline")
 
 HOUR = 3_600_000_000
 KEY = "a key for the tests of this guarded server"
@@ -151,6 +157,19 @@ def test_what_a_crash_left_half_written_is_no_hindrance(
     code, out, _ = run_command("export", "--database-url", small_archive.url, "--lake", lake.root, "--json")
     assert (code, json.loads(out)["messages"]) == (0, 10)
     assert not any(uri.endswith(left.path) for uri in lake.archive_table().file_uris())
+
+
+def test_a_job_that_crashes_ends_with_70_a_traceback_and_metrics(
+    small_archive: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    begun(small_archive, lake)
+    command = [COMMAND, "compact", "--lake", str(lake.root), "--metrics-directory", str(tmp_path)]
+    nowhere = {**os.environ, "JAVA_HOME": str(tmp_path)}  # so Spark cannot start
+    done = subprocess.run(command, env=nowhere, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (70, "")
+    assert "Traceback (most recent call last)" in done.stderr
+    [metrics] = tmp_path.glob("peeklock_pipeline_compact_*.prom")
+    assert re.search(r"^peeklock_pipeline_success\{.*\} 0.0$", metrics.read_text(), re.MULTILINE)
 
 
 # ---- trim ------------------------------------------------------------------------------------------------------------

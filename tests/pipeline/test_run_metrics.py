@@ -247,6 +247,24 @@ def test_a_run_that_breaks_off_has_failed(directory: Path, end: BaseException) -
     assert "last_success_timestamp_seconds" not in values
 
 
+@pytest.mark.parametrize("end", [EOFError, BrokenPipeError, OSError, RuntimeError, MemoryError])
+def test_no_exception_of_a_job_ends_it_as_findings_do(
+    directory: Path, end: type[Exception], capfd: pytest.CaptureFixture[str]
+) -> None:
+    app = JobApp(pretty_exceptions_enable=False)
+
+    @app.command()
+    def breaks_off() -> None:
+        raise end("a fault")
+
+    with pytest.raises(SystemExit) as ended:
+        app.run(["--metrics-directory", str(directory)])
+    captured = capfd.readouterr()
+    assert (ended.value.code, captured.out) == (70, "")
+    assert f"{end.__name__}: a fault\n" in captured.err
+    assert written(directory, "breaks_off")["success"] == 0
+
+
 def test_a_job_that_is_ended_by_a_signal_has_failed_and_says_so(directory: Path) -> None:
     program = """
         from time import sleep
