@@ -61,15 +61,15 @@ def export(
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.export_lag import export_lag
     from peeklock_pipeline.jobs.export import export as run
-    from peeklock_pipeline.jobs.export import pending_batches
+    from peeklock_pipeline.jobs.export import missed_messages, pending_batches
 
     source, target = Database.from_url(database_url), job.open_lake()
     began, position = time.time(), target.export_position()
     pending = pending_batches(source, position)  # refuse before Spark starts, which takes seconds
-    measure(**export_lag(source, position.number, pending, began))
+    measure(**export_lag(source, position.number, pending, began), missed_messages=missed_messages(target))
     with progress("exporting") as report_progress:
         done = run(job.open_session(), source, target, report_progress)
-    measure(exported_until_timestamp_seconds=began)
+    measure(exported_until_timestamp_seconds=began, missed_messages=missed_messages(target))
     sentence = f"{messages(done.messages)} in {batches(done.batches)} went into {job.lake}."
     if not position.number and (begun := target.first_batch()):
         sentence += f" This is a new lake, which begins with batch {begun.number}."

@@ -23,7 +23,7 @@ METRICS: Mapping[str, str] = {
     "messages": "Messages that the last run with success copied, removed, sent, read or counted.",
     "batches": "Batches that the last export copied, or the last audit compared.",
     "files": "Files that the last export wrote, the last compaction left, or the last vacuum removed.",
-    "missed_messages": "Messages that the archive removed before the last export came for them, since the lake began.",
+    "missed_messages": "Messages that the archive removed before an export came for them, since the lake began.",
     "findings": "Findings of the last audit, or batches that differ in the last trim.",
     "exported_until_timestamp_seconds": "Every batch that was sealed before this time is in the lake, or recorded as missed.",
     "archive_retention_seconds": "The shortest time for which the archive keeps the last batch of the lake and those after it.",
@@ -35,10 +35,8 @@ LABELS = ("command", "lake")
 AUDIT_FROM_SCRATCH = "audit-from-scratch"
 """The label `command` of an audit from scratch, which finds more than the audits of what is new that follow it."""
 
-RESULT_FIELDS = {
-    "messages": "messages", "batches": "batches", "files": "files", "missed_since_begun": "missed_messages",
-}  # fmt: skip
-"""Fields of the results of jobs, and the metric of each."""
+RESULT_FIELDS = ("messages", "batches", "files")
+"""Fields of the results of jobs that are metrics of the same name."""
 
 PUSH_JOB = "peeklock-pipeline"
 
@@ -99,8 +97,8 @@ def name_run(name: str) -> None:
 
 def measure_result(result: Any) -> None:
     """Set the metrics of the current run that a job's result has as numbers."""
-    found = {metric: getattr(result, name, None) for name, metric in RESULT_FIELDS.items()}
-    measure(**{metric: value for metric, value in found.items() if isinstance(value, int)})
+    found = {name: getattr(result, name, None) for name in RESULT_FIELDS}
+    measure(**{name: value for name, value in found.items() if isinstance(value, int)})
 
 
 def lake_label(lake: object) -> str:

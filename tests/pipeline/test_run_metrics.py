@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,8 +21,9 @@ import typer
 import typer.main
 from peeklock_pipeline import cli
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import write
+from peeklock_pipeline.files import DataFile, write
 from peeklock_pipeline.job_app import OPTIONS, JobApp
+from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.run_metrics import (
     METRICS,
@@ -35,7 +36,9 @@ from peeklock_pipeline.run_metrics import (
     write_file,
 )
 from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.tables import ExportPosition
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
 
 from tests.faults.database_access import execute
 from tests.pipeline.archive import NOON, Archive, archived
@@ -166,14 +169,57 @@ def test_only_what_was_removed_since_the_lake_began_is_missed(
 ) -> None:
     both = ("--database-url", small_archive.url, "--lake", lake.root, "--metrics-directory", directory)
     found: list[float] = []
-    for removed in (1, 3):
+    for removed in (1, 3, 5):
         for number in (removed, removed + 1):
             small_archive.seal(number, [archived(number)])
         small_archive.remove(removed, "expired")
         assert "1 more were removed by their retention" in run_command("export", *both)[1]
         found.append(written(directory, "export")["missed_messages"])
-    assert found == [0, 1]
-    assert lake.missed() == {3: 1}
+    assert found == [0, 1, 2]
+    assert lake.missed() == {3: 1, 5: 1}
+
+
+class KilledLake(Lake):
+    """A lake whose export is killed directly after its commit."""
+
+    def add_batches(self, files: Sequence[DataFile], after: ExportPosition, last: ExportPosition, begun: int) -> bool:
+        assert super().add_batches(files, after, last, begun)
+        raise Killed
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_what_a_killed_export_recorded_as_missed_is_counted_by_the_next_one(
+    run_command: RunCommand, spark: SparkSession, small_archive: Archive, lake: Lake, directory: Path
+) -> None:
+    both = ("--database-url", small_archive.url, "--lake", lake.root, "--metrics-directory", directory)
+    small_archive.seal(1, [archived(1)])
+    assert run_command("export", *both)[0] == 0
+    for number in (2, 3):
+        small_archive.seal(number, [archived(number)])
+    small_archive.remove(2, "expired")
+    with pytest.raises(Killed):
+        export(spark, Database.from_url(small_archive.url), KilledLake(lake.root))
+    assert lake.missed() == {2: 1}
+    assert run_command("export", *both)[1].startswith("0 messages in 0 batches")
+    assert written(directory, "export")["missed_messages"] == 1
+
+
+def test_what_was_missed_is_counted_also_if_the_export_then_fails(
+    run_command: RunCommand, small_archive: Archive, lake: Lake, directory: Path
+) -> None:
+    both = ("--database-url", small_archive.url, "--lake", lake.root, "--metrics-directory", directory)
+    small_archive.seal(1, [archived(1)])
+    assert run_command("export", *both)[0] == 0
+    lake.record_missed({2: 3})
+    lake.record_missed({2: 3})
+    for number in (2, 3):
+        small_archive.seal(number, [archived(number)])
+    small_archive.delete_message(3)
+    assert run_command("export", *both)[0] == 2
+    assert written(directory, "export")["missed_messages"] == 3
 
 
 def test_findings_of_an_audit_are_counted_and_no_failure(

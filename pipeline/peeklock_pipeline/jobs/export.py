@@ -102,6 +102,15 @@ def sealed_batches_after(database: Database, mark: ExportPosition, after: int = 
     return found
 
 
+def missed_messages(lake: Lake) -> int:
+    """Return how many messages of batches since the lake's first one were removed before an export.
+
+    The lake records them, also those of an export that was killed then.
+    """
+    begun = lake.first_batch()
+    return sum(rows for number, rows in lake.missed().items() if begun and number >= begun.number)
+
+
 def portions(sealed: Sequence[Batch], most: int = COMMIT_ROWS) -> Iterator[Sequence[Batch]]:
     """Yield the batches of each commit, in order: at most `most` rows, or a single batch."""
     begun, rows = 0, 0
