@@ -1,6 +1,8 @@
 """Metrics of one run of a job: written as a file for the node exporter, and pushed to a Pushgateway of Prometheus."""
 
+import fcntl
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,6 +44,9 @@ PUSH_JOB = "peeklock-pipeline"
 
 PUSH_SECONDS = 10.0
 """A push takes at most this time. A Pushgateway in the same network answers within milliseconds."""
+
+WRITE_SECONDS = 10.0
+"""A run waits at most this time for its file. An update takes milliseconds, unless its process is stopped."""
 
 REASON_BYTES = 200
 """The bytes of a refusal that are read and printed."""
@@ -115,17 +120,35 @@ def lake_label(lake: object) -> str:
     return f"{scheme}://{host}{slash}{path}".rstrip("/")
 
 
-def write_file(run: RunMetrics, directory: Path) -> str | None:
+def write_file(run: RunMetrics, directory: Path, seconds: float = WRITE_SECONDS) -> str | None:
     """Write the metrics into the directory of the textfile collector; return why that failed, or None.
 
-    The file is replaced as a whole. Metrics that this run did not set keep the value of the file before.
+    The file is replaced as a whole. Metrics that this run did not set keep the value of the file before. Of two runs
+    that end at once, the second one reads what the first has written.
     """
     file = directory / run.file_name()
+
+    def write() -> str | None:
+        try:
+            with update_of(directory):
+                write_to_textfile(str(file), run.registry(_earlier(file)))
+        except (OSError, ValueError) as error:
+            return str(error)
+        return None
+
+    reason = _within(seconds, write)
+    return None if reason is None else f"The metrics of this run were not written to {file}: {reason}"
+
+
+@contextmanager
+def update_of(directory: Path) -> Iterator[None]:
+    """Let no other run of this machine update the files of a directory meanwhile."""
+    opened = os.open(directory, os.O_RDONLY)
     try:
-        write_to_textfile(str(file), run.registry(_earlier(file)))
-    except (OSError, ValueError) as error:
-        return f"The metrics of this run were not written to {file}: {error}"
-    return None
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _earlier(file: Path) -> dict[str, float]:
@@ -141,29 +164,36 @@ def _earlier(file: Path) -> dict[str, float]:
 def push(run: RunMetrics, gateway: str, seconds: float = PUSH_SECONDS) -> str | None:
     """Push the metrics to a Pushgateway; return why that failed, or None.
 
-    Metrics that this run did not set keep their last value there. A thread that cannot delay the end of the process
-    does it, because no timeout of a connection bounds the resolution of a name or a slow answer.
+    Metrics that this run did not set keep their last value there.
     """
-    outcome: list[str | None] = []
 
-    def send() -> None:
+    def send() -> str | None:
         try:
             pushadd_to_gateway(
                 gateway, PUSH_JOB, run.registry(), {"command": run.command, "lake": run.lake}, seconds, _handler
             )
-            outcome.append(None)
         except httpx.InvalidURL:  # the error may name a part of the password
-            outcome.append("it is no valid URL")
+            return "it is no valid URL"
         except (OSError, ValueError, httpx.HTTPError) as error:
-            outcome.append(str(error) or type(error).__name__)
+            return str(error) or type(error).__name__
+        return None
 
-    thread = threading.Thread(target=send, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    reason = outcome[0] if outcome else f"no answer within {seconds:g} seconds"
+    reason = _within(seconds, send)
     if reason is None:
         return None
     return f"The metrics of this run were not pushed to {gateway.rpartition('@')[2]}: {reason}"
+
+
+def _within(seconds: float, act: Callable[[], str | None]) -> str | None:
+    """Do this in a thread that cannot delay the end of the process; return why it failed, or None.
+
+    No timeout of a connection bounds the resolution of a name or a slow answer, and none a lock of files.
+    """
+    outcome: list[str | None] = []
+    thread = threading.Thread(target=lambda: outcome.append(act()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return outcome[0] if outcome else f"no answer within {seconds:g} seconds"
 
 
 def _handler(

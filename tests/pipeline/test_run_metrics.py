@@ -33,10 +33,12 @@ from peeklock_pipeline.run_metrics import (
     lake_label,
     measure,
     push,
+    update_of,
     write_file,
 )
 from peeklock_pipeline.table_specs import ARCHIVE
 from peeklock_pipeline.tables import ExportPosition
+from prometheus_client import write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
@@ -417,6 +419,27 @@ def test_a_damaged_file_of_an_earlier_run_is_reported_and_stays(directory: Path)
     problem = write_file(run, directory)
     assert problem is not None
     assert [file.name for file in directory.iterdir()] == [run.file_name()]
+
+
+def test_of_two_runs_that_end_at_once_the_file_has_what_both_set(directory: Path) -> None:
+    run = RunMetrics("export", "/srv/lake", {"success": 0})
+    problems: list[str | None] = []
+    thread = threading.Thread(target=lambda: problems.append(write_file(run, directory)))
+    with update_of(directory):  # by the other run
+        thread.start()
+        other = RunMetrics("export", "/srv/lake", {"success": 1, "last_success_timestamp_seconds": 7})
+        write_to_textfile(str(directory / run.file_name()), other.registry())
+    thread.join()
+    assert problems == [None]
+    assert written(directory, "export") == {"success": 0, "last_success_timestamp_seconds": 7}
+    assert [file.name for file in directory.iterdir()] == [run.file_name()]
+
+
+def test_another_run_that_stops_in_its_update_does_not_hold_the_job(directory: Path) -> None:
+    with update_of(directory):
+        problem = write_file(RunMetrics("export", "/srv/lake", {"success": 1}), directory, seconds=0.05)
+    assert problem is not None
+    assert problem.endswith(".prom: no answer within 0.05 seconds")
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb", 'a"b', "a\\", "a{b}=#", "日本", "a\u2028b", "\udcff", "a" * 5000])
