@@ -10,7 +10,7 @@ import typer.main
 from peeklock_pipeline import cli
 from peeklock_pipeline.job_app import CRASHED, REFUSED, TERMINATED
 
-from tests.chart.release import ALL_OPTIONS, COMPONENT, NAMESPACE, REQUIRED, Release, environment, example, render
+from tests.chart.release import ALL_OPTIONS, COMPONENT, NAMESPACE, REQUIRED, Release, chart, environment, example, render
 
 IMAGE = {"repository": "registry.example.com/pipeline"}
 DEFAULT_JOBS = {"export", "audit", "full-audit", "compact", "vacuum"}
@@ -258,3 +258,48 @@ def test_the_image_is_chosen_by_tag_or_digest(everything: Release, on_volume: Re
 def test_what_cannot_work_is_refused(given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(helm_python.HelmValuesError, match=sentence):
         render(given)
+
+
+IN_STORAGE_SECRET = "come from the Secret that pipeline.lake.storageSecret names"
+SECRET = "xKcd7Zq"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--storage-option", f"AWS_SECRET_ACCESS_KEY={SECRET}"], IN_STORAGE_SECRET),
+        ([f"--storage-option=aws_session_token={SECRET}"], IN_STORAGE_SECRET),
+        ([f"--storage-option=azure_storage_sas_key={SECRET}"], IN_STORAGE_SECRET),
+        ([f"--database-url=postgresql://reader:{SECRET}@db/queue"], "pipeline.databaseSecret or existingSecret names"),
+        (["--database-url", "postgresql://reader@db/queue"], "pipeline.databaseSecret or existingSecret names"),
+        ([f"--push-gateway=http://pusher:{SECRET}@gateway:9091"], "PEEKLOCK_PIPELINE_PUSH_GATEWAY"),
+        (["--push-gateway", f"http://pusher:{SECRET}/x@gateway:9091"], "PEEKLOCK_PIPELINE_PUSH_GATEWAY"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("job", chart().values["pipeline"]["jobs"])
+def test_credentials_in_arguments_are_refused_and_not_printed(job: str, arguments: list[str], sentence: str) -> None:
+    with pytest.raises(helm_python.HelmValuesError, match=sentence) as refused:
+        render(values(jobs={job: {"arguments": arguments}}))
+    assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "entry", [{"name": "AWS_SECRET_ACCESS_KEY", "value": SECRET}, {"name": "azure_storage_sas_token", "value": SECRET}]
+)
+def test_credentials_of_the_object_store_in_plain_text_are_refused(entry: dict[str, str]) -> None:
+    with pytest.raises(helm_python.HelmValuesError, match=IN_STORAGE_SECRET) as refused:
+        render(values(extraEnv=[entry]))
+    assert SECRET not in str(refused.value)
+
+
+def test_other_arguments_and_references_to_secrets_reach_a_job() -> None:
+    given = [
+        "--storage-option=AWS_REGION=eu-central-1", "--storage-option", "AWS_ENDPOINT_URL=http://minio:9000",
+        "--queue=secret=orders", "--out", "abfss://pages@account.dfs.core.windows.net/report.html",
+    ]  # fmt: skip
+    source = {"secretKeyRef": {"name": "lake-access", "key": "secret"}}
+    entry = {"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": source}
+    job = render(values(jobs={"export": {"arguments": given}}, extraEnv=[entry])).jobs()["export"]
+    assert container(job)["args"][-len(given) :] == given
+    assert environment(container(job))["AWS_SECRET_ACCESS_KEY"] == {"valueFrom": source} | {"name": entry["name"]}
