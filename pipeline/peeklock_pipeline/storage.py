@@ -34,6 +34,9 @@ SAME_OPTIONS = {"endpoint_url": "endpoint", "endpoint_url_s3": "endpoint", "sess
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """The start of a URI, also after `Path` has merged its slashes."""
 
+CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+"""Characters that deltalake has in no path."""
+
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -58,6 +61,8 @@ class Storage:
         if not str(place) or scheme not in ("", "file", *OBJECT_STORES):
             schemes = ", ".join(f"{scheme}://" for scheme in OBJECT_STORES)
             raise BadLake(f"A lake is a directory, or a URI that begins with {schemes} or file://: {place} does not.")
+        if CONTROL.search(unquote(str(place))):
+            raise BadLake(f"{str(place)!r} has a control character, which a lake's place must not have.")
         if scheme in OBJECT_STORES:
             return cls(_object_store_uri(str(place), scheme), _all_options(OBJECT_STORES[scheme], options))
         if options:
@@ -136,6 +141,8 @@ def _path(place: str, *, is_uri: bool) -> Path:
         path.encode()
     except UnicodeEncodeError:
         raise BadLake("The name of a lake's directory is in UTF-8, and this one is not.") from None
+    if "\\" in path:
+        raise BadLake(f"{place}: a lake's directory has no backslash, which deltalake takes for a /.")
     if unquote(path) != path:
         raise BadLake(f"{place}: a lake's directory has no % before two digits, which deltalake takes for an encoding.")
     return Path(path).absolute()

@@ -10,7 +10,17 @@ import typer.main
 from peeklock_pipeline import cli
 from peeklock_pipeline.job_app import CRASHED, REFUSED, TERMINATED
 
-from tests.chart.release import ALL_OPTIONS, COMPONENT, NAMESPACE, REQUIRED, Release, chart, environment, example, render
+from tests.chart.release import (
+    ALL_OPTIONS,
+    COMPONENT,
+    NAMESPACE,
+    REQUIRED,
+    Release,
+    chart,
+    environment,
+    example,
+    render,
+)
 
 IMAGE = {"repository": "registry.example.com/pipeline"}
 DEFAULT_JOBS = {"export", "audit", "full-audit", "compact", "vacuum"}

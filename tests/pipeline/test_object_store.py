@@ -194,6 +194,11 @@ def test_a_uri_without_a_bucket_is_refused() -> None:
         ("file://srv/lake", "names another machine"),
         ("/srv/a%20lake", "has no % before two digits"),  # the log would be in "a lake"
         ("file:///srv/a%2520lake", "has no % before two digits"),
+        ("/srv/a\\b", "has no backslash, which deltalake takes for a /"),  # the log would be in a/b
+        ("file:///srv/a%5Cb", "has no backslash, which deltalake takes for a /"),
+        ("/srv/a\nb", r"^'/srv/a\\nb' has a control character"),
+        ("file:///srv/a%0Ab", r"has a control character"),
+        ("s3://bucket/a\tb", r"^'s3://bucket/a\\tb' has a control character"),
         ("", "A lake is a directory, or a URI"),
     ],
 )

@@ -138,6 +138,8 @@ def test_a_batch_that_vanishes_while_it_is_read_is_not_taken_for_an_empty_one(sm
     [
         ({}, "needs the option databaseUrl"),
         ({"databaseUrl": "oracle://x"}, "this one begins with oracle"),
+        ({"columns": ","}, "The option columns has names between commas, or is \\*; ',' has an empty name."),
+        ({"columns": "queue,"}, "The option columns has names between commas, or is \\*; 'queue,' has an empty name."),
         ({"columns": "sequence_number,colour"}, "The archive has no column colour. It has sequence_number, queue"),
         ({"from_batch": "1", "fromBatch": "1"}, "from_batch is the old name of fromBatch: set fromBatch alone"),
         ({"fromBatch": "none"}, "The option fromBatch is a number from 1, not 'none'"),

@@ -113,7 +113,10 @@ def _columns(given: str | None) -> tuple[str, ...]:
         return tuple(name for name in ARCHIVE.schema.names if name not in UNSELECTED_BY_DEFAULT)
     if given.strip() == "*":
         return tuple(ARCHIVE.schema.names)
-    return check_columns(tuple(dict.fromkeys(name.strip() for name in given.split(","))))
+    names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
+    if "" in names:
+        raise BadOption(f"The option columns has names between commas, or is *; {given!r} has an empty name.")
+    return check_columns(names)
 
 
 def _needed(options: Mapping[str, str], name: str, otherwise: str = "") -> str:
