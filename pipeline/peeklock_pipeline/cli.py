@@ -157,6 +157,9 @@ Queues = Annotated[list[str] | None, typer.Option("--queue", help="Only this que
 def snapshot(
     database_url: DatabaseUrl,
     job: Job,
+    replace_later: Annotated[
+        bool, typer.Option("--replace-later", help="Replace also what a snapshot wrote that began later.")
+    ] = False,
 ) -> None:
     """Replace the lake's tables of what is in the broker now: messages in queues, groups, topics, states and others."""
     from peeklock_pipeline.database import Database
@@ -165,7 +168,7 @@ def snapshot(
 
     source, target = Database.from_url(database_url), job.open_lake()
     sealed_batches_after(source, target.export_position())
-    done = run(job.open_session(), source, target)
+    done = run(job.open_session(), source, target, replaces_later=replace_later)
     sentence = f"{messages(done.messages)} from queues at {done.taken_at:%F %T} UTC went into {job.lake}."
     job.print_result(done, f"{sentence} The lake has the tables {', '.join(done.tables)}.")
 

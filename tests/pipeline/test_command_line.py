@@ -9,16 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 from deltalake import DeltaTable
+from peeklock_pipeline.broker_tables import BROKER_TABLES
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
+from peeklock_pipeline.jobs.snapshot import snapshot
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES
 from peeklock_pipeline.tables import DESCRIPTION_PREFIX, FORMAT, ExportPosition
+from peeklock_pipeline.transforms.groups import GROUPS
 from pyspark.sql import SparkSession
 
 from tests.faults.database_access import execute
@@ -30,6 +34,8 @@ RunCommand = Callable[..., tuple[int, str, str]]
 RunRefused = Callable[..., str]
 
 COMMAND = Path(sys.executable).with_name("peeklock-pipeline")
+
+SNAPSHOT = (MESSAGES, GROUPS, *(table.spec for table in BROKER_TABLES))
 
 HOUR = 3_600_000_000
 KEY = "a key for the tests of this guarded server"
@@ -170,6 +176,24 @@ def test_a_job_that_crashes_ends_with_70_a_traceback_and_metrics(
     assert "Traceback (most recent call last)" in done.stderr
     [metrics] = tmp_path.glob("peeklock_pipeline_compact_*.prom")
     assert re.search(r"^peeklock_pipeline_success\{.*\} 0.0$", metrics.read_text(), re.MULTILINE)
+
+
+def test_a_snapshot_of_a_clock_that_was_ahead_can_be_replaced(
+    run_command: RunCommand, run_refused: RunRefused, spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    ahead = datetime(2999, 1, 1, tzinfo=UTC)
+    small_archive.add_to_queue(1, "orders", [live(11, group_id="a")])
+    snapshot(spark, Database.from_url(small_archive.url), lake, ahead)
+    command = ("snapshot", "--database-url", small_archive.url, "--lake", lake.root)
+    assert run_refused(*command).endswith("If the clock of its machine was ahead, run this with --replace-later.\n")
+
+    for again in ([*command, "--replace-later"], command):
+        code, out, err = run_command(*again, "--json")
+        assert code == 0, err
+        done = json.loads(out)
+        found = {row["taken_at"] for spec in SNAPSHOT for row in lake.read(spark, spec).toArrow().to_pylist()}
+        assert found == {datetime.fromisoformat(done["taken_at"])}
+        assert done["tables"].keys() == {spec.name for spec in SNAPSHOT}
 
 
 # ---- trim ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pyarrow as pa
+from deltalake import Transaction
 from pyspark.sql import SparkSession
 
 from peeklock_pipeline.broker_tables import BROKER_TABLES
@@ -17,6 +18,7 @@ from peeklock_pipeline.ranges import MAX_RANGES, Range, Read, write_ranges
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.results import write_files
 from peeklock_pipeline.table_specs import MESSAGES, TIMESTAMP, TableSpec
+from peeklock_pipeline.tables import Change
 from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms.groups import GROUPS, groups
 
@@ -39,26 +41,35 @@ class SnapshotResult:
 
 
 @task_refusals()
-def snapshot(spark: SparkSession, database: Database, lake: Lake, now: datetime | None = None) -> SnapshotResult:
+def snapshot(
+    spark: SparkSession,
+    database: Database,
+    lake: Lake,
+    now: datetime | None = None,
+    *,
+    replaces_later: bool = False,
+) -> SnapshotResult:
     """Replace the tables of what is in the broker, one after the other.
 
     Each row is as it was at some moment after `taken_at`, not all at the same. Refuses with `DatabaseUnavailable` and
-    `BadLake`, also if the snapshot of a table began later; the tables that are not written by then are unchanged.
+    `BadLake`, also if the snapshot of a table began later, unless it replaces those too; the tables that are not written
+    by then are unchanged.
     """
     sealed_batches_after(database, lake.export_position())
     taken_at = now or datetime.now(UTC)
+    replace = _replace_any if replaces_later else _replace
 
     def write(spec: TableSpec, counted: str, read: Read) -> int:
         ranges = even_ranges_of(database, counted)
         stamped = _stamped(read, spec, taken_at)
         files = write_ranges(spark, ranges, stamped, lake.directory(spec), lake.layout(spec)) if ranges else []
-        return _replace(lake, spec, files, taken_at)
+        return replace(lake, spec, files, taken_at)
 
     tables = {MESSAGES.name: write(MESSAGES, MESSAGE_NUMBERS, database.messages)}
     for table in BROKER_TABLES:
         tables[table.spec.name] = write(table.spec, table.counted, lambda *within, of=table: of.rows(database, *within))
     counted_groups = write_files(lake, GROUPS, groups(lake.read(spark, MESSAGES)))
-    tables[GROUPS.name] = _replace(lake, GROUPS, counted_groups, taken_at)
+    tables[GROUPS.name] = replace(lake, GROUPS, counted_groups, taken_at)
     return SnapshotResult(tables[MESSAGES.name], taken_at, tables)
 
 
@@ -66,8 +77,18 @@ def _replace(lake: Lake, spec: TableSpec, files: Sequence[DataFile], taken_at: d
     """Replace a table, and return its number of rows."""
     if not lake.replace_by_later(spec, files, SNAPSHOT_KEY, microseconds(taken_at)):
         raise BadLake(
-            f"{lake.directory(spec)} is of a snapshot that began later than this one, {taken_at:%F %T} UTC, and stays."
+            f"{lake.directory(spec)} is of a snapshot that began later than this one, {taken_at:%F %T} UTC, and stays. "
+            "If the clock of its machine was ahead, run this with --replace-later."
         )
+    return sum(file.rows for file in files)
+
+
+def _replace_any(lake: Lake, spec: TableSpec, files: Sequence[DataFile], taken_at: datetime) -> int:
+    """Replace a table of any snapshot, and return its number of rows."""
+    table = lake.table(spec)
+    change, after = Change(files, mode="overwrite"), -1 if table is None else table.version()
+    if not lake.commit_at_version(spec, change, after, Transaction(SNAPSHOT_KEY, microseconds(taken_at))):
+        raise BadLake(f"{lake.directory(spec)} was changed by another job meanwhile; run this one again.")
     return sum(file.rows for file in files)
 
 
