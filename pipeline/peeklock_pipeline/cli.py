@@ -293,7 +293,8 @@ def vacuum(
     from peeklock_pipeline.ages import parse_age
     from peeklock_pipeline.jobs.compact import vacuum as run
 
-    done = run(open_lake(lake, storage_option), parse_age(older_than))
+    with progress("vacuuming") as report_progress:
+        done = run(open_lake(lake, storage_option), parse_age(older_than), report_progress)
     print_result(done, as_json, f"{done.files} files of {done.bytes} bytes were removed from {lake}.")
 
 

@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 from peeklock_pipeline.ages import parse_age
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import DataFile, files_of, write
 from peeklock_pipeline.jobs.audit import audit
-from peeklock_pipeline.jobs.compact import CompactResult, compact, mergeable, vacuum
+from peeklock_pipeline.jobs.compact import VACUUM_FILES, CompactResult, compact, mergeable, vacuum
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import first_kept_day, retention
 from peeklock_pipeline.jobs.snapshot import snapshot
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadLake, BadOption
+from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED, TableSpec
 from peeklock_pipeline.tables import Change, ExportPosition
 from peeklock_pipeline.transforms.audit import archived_events, archived_rows, batches
@@ -149,6 +151,77 @@ def test_an_export_whose_files_a_vacuum_has_removed_commits_nothing(
         export(spark, database, Slow(lake.root))
     assert (lake.last_batch(), len(contents(spark, lake))) == (3, 60)
     assert export(spark, database, lake).messages == 2
+
+
+def committed_late(archive: Archive, lake: Lake, database: Database, number: int) -> Callable[[], None]:
+    """Write the files of a batch, which are two hours old; the function commits them."""
+    archive.seal(number, [archived(number * 1000), archived(number * 1000 + 1)])
+    [batch] = [batch for batch in database.batches() if batch.number == number]
+    files = list(write(database.read(number, number), lake.directory(ARCHIVE), ARCHIVE))
+    for file in files:
+        grow_old(Path(f"{lake.directory(ARCHIVE)}/{file.path}"), 2 / 24)
+    after = lake.export_position()
+
+    def commit() -> None:
+        if lake.export_position() == after:
+            assert lake.add_batches(files, after, ExportPosition(number, batch.sealed_at), 1)
+
+    return commit
+
+
+def test_a_vacuum_spares_what_was_committed_after_it_opened_the_table(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = exported(spark, small_archive, lake)
+    old = orphan(lake, database, 8)
+    commit = committed_late(small_archive, lake, database, 4)
+
+    class Busy(Lake):
+        """A lake to which an export commits when a vacuum has opened its tables."""
+
+        def tables(self) -> list[tuple[Storage, DeltaTable]]:
+            opened = super().tables()
+            commit()
+            return opened
+
+    assert vacuum(Busy(lake.root), timedelta(hours=1)).files == 1
+    assert (old.exists(), len(contents(spark, lake))) == (False, 62)
+
+
+def test_a_vacuum_spares_what_was_committed_after_it_listed_it(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = exported(spark, small_archive, lake)
+    old = orphan(lake, database, 8)
+    commit = committed_late(small_archive, lake, database, 4)
+    listed: list[tuple[int, int]] = []
+
+    def report_progress(done: int, total: int) -> None:
+        listed.append((done, total))
+        commit()
+
+    assert vacuum(lake, timedelta(hours=1), report_progress).files == 1
+    assert listed[0] == (0, 2)
+    assert (old.exists(), len(contents(spark, lake))) == (False, 62)
+    assert audit(spark, database, lake).findings == []
+
+
+def test_a_vacuum_removes_files_in_portions_and_of_directories_with_any_name(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    exported(spark, small_archive, lake)
+    names = [f"queue=a%20b/ä {number} %25 #x.parquet" for number in range(VACUUM_FILES + 1)]
+    for name in names:
+        path = Path(f"{lake.directory(ARCHIVE)}/{name}")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"old")
+        grow_old(path, 8)
+    found: list[tuple[int, int]] = []
+    done = vacuum(lake, progress=lambda *so_far: found.append(so_far))
+    assert (done.files, done.bytes) == (len(names), 3 * len(names))
+    assert found[:3] == [(0, len(names)), (VACUUM_FILES, len(names)), (len(names), len(names))]
+    assert not any(path.is_file() for path in Path(f"{lake.directory(ARCHIVE)}/queue=a%20b").iterdir())
+    assert len(contents(spark, lake)) == 60
 
 
 def test_a_compaction_whose_files_were_removed_meanwhile_is_refused(

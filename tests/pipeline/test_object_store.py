@@ -9,11 +9,14 @@ from datetime import date
 from pathlib import Path
 from threading import Barrier
 from typing import Any
+from urllib.parse import quote
 
+import httpx
 import pytest
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import files_of, write
 from peeklock_pipeline.jobs.audit import audit
+from peeklock_pipeline.jobs.compact import remove_unreferenced
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
@@ -61,15 +64,21 @@ def test_the_jobs_of_a_day_work_on_a_lake_in_an_object_store(
     assert (code, out.splitlines()[-1].partition(" = ")[0]) == (0, "No message is lost or duplicated: 9 accepted"), err
 
 
-def test_vacuum_removes_files_of_an_object_store(spark: SparkSession, small_archive: Archive, s3_lake: Lake) -> None:
+def test_vacuum_removes_files_of_an_object_store(
+    spark: SparkSession, small_archive: Archive, object_store: ObjectStore, s3_lake: Lake
+) -> None:
     small_archive.seal(1, [archived(1), archived(2)])
     database = Database.from_url(small_archive.url)
     export(spark, database, s3_lake)
     [left] = write(database.read(1, 1), s3_lake.directory(ARCHIVE), ARCHIVE)  # as a crash leaves it
-    table = s3_lake.archive_table()
-    removed = table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    assert removed == [left.path]
+    odd = f"{s3_lake.directory(ARCHIVE)}/queue=a%20b/ä b.parquet".partition("s3://")[2]
+    httpx.put(f"{object_store.url}/{quote(odd)}", content=b"old", timeout=60).raise_for_status()
+
+    removed = remove_unreferenced(s3_lake, hours=0)
+
+    assert (removed.files, removed.bytes) == (2, left.size + len("old"))
     assert s3_lake.read(spark).count() == 2
+    assert remove_unreferenced(s3_lake, hours=0).files == 0
 
 
 def test_of_several_commits_at_once_one_succeeds(small_archive: Archive, s3_lake: Lake) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,6 +14,7 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.rewriting import TASK_ROWS, groups_of, rewrite
+from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import ARCHIVE, MISSED, REMOVED, REPLAYS, TableSpec
 from peeklock_pipeline.tables import Change
 
@@ -28,6 +30,13 @@ COMMIT_TASKS = 64
 
 MIN_AGE = timedelta(hours=1)
 """Younger files may belong to an export that has not committed yet, or be in use by a reader that began before."""
+
+
+VACUUM_FILES = 200
+"""Files that a vacuum removes before it reads the table's log again, which takes one request."""
+
+REMOVERS = 16
+"""Files that are removed at the same time, because an object store takes some milliseconds for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +103,47 @@ def _commits(groups: Sequence[Sequence[DataFile]]) -> Iterator[Sequence[Sequence
         yield groups[begun : begun + COMMIT_TASKS]
 
 
-def vacuum(lake: Lake, older_than: timedelta = timedelta(days=7)) -> VacuumResult:
+def vacuum(lake: Lake, older_than: timedelta = timedelta(days=7), progress: Progress = no_progress) -> VacuumResult:
     """Remove files in the directories of tables that belong to no table and are older than `older_than`.
 
-    Refuses with `BadOption` below an hour, because younger files may belong to a running export. Refuses with
-    `BadLake` and `LakeUnavailable`.
+    A commit may add old files meanwhile, as that of a job that has taken longer. So the table's log is read again before
+    each portion of files. Only a commit in the moment between that and the removal is not seen. Refuses with `BadOption`
+    below an hour, because younger files may belong to a running export. Refuses with `BadLake` and `LakeUnavailable`.
     """
     if older_than < MIN_AGE:
         raise BadOption("Files younger than an hour may belong to a running export: choose --older-than 1h or more.")
-    hours = math.ceil(older_than / timedelta(hours=1))
-    files = size = 0
-    for directory, table in lake.tables():
-        with directory.refusals():
-            unreferenced = _unreferenced_files(table, hours, dry_run=True)
-            found = directory.filesystem().get_file_info(unreferenced)
-            _unreferenced_files(table, hours, dry_run=False)
-        files, size = files + len(unreferenced), size + sum(info.size or 0 for info in found)
+    return remove_unreferenced(lake, math.ceil(older_than / timedelta(hours=1)), progress)
+
+
+def remove_unreferenced(lake: Lake, hours: int, progress: Progress = no_progress) -> VacuumResult:
+    """Remove files of this age that belong to no table, as `vacuum` does. Young files may belong to a running job."""
+    results = [_vacuum_table(directory, table, hours, progress) for directory, table in lake.tables()]
+    return VacuumResult(sum(done.files for done in results), sum(done.bytes for done in results))
+
+
+def _vacuum_table(directory: Storage, table: DeltaTable, hours: int, progress: Progress) -> VacuumResult:
+    filesystem, files, size = directory.filesystem(), 0, 0
+    with directory.refusals(), ThreadPoolExecutor(REMOVERS) as removers:
+        listed = _unreferenced_files(table, hours)
+        for begun in range(0, len(listed), VACUUM_FILES):
+            progress(begun, len(listed))
+            unreferenced = _still_unreferenced(table, listed[begun : begun + VACUUM_FILES], hours)
+            found = filesystem.get_file_info(unreferenced)
+            list(removers.map(filesystem.delete_file, unreferenced))
+            files, size = files + len(unreferenced), size + sum(info.size or 0 for info in found)
+        progress(len(listed), len(listed))
     return VacuumResult(files, size)
 
 
-def _unreferenced_files(table: DeltaTable, hours: int, *, dry_run: bool) -> list[str]:
-    return table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False, full=True)
+def _still_unreferenced(table: DeltaTable, files: Sequence[str], hours: int) -> list[str]:
+    """Return those of these files that still belong to no table, after any commit since the table was read."""
+    known = table.version()
+    table.update_incremental()
+    if table.version() == known:
+        return [*files]
+    latest = {*_unreferenced_files(table, hours)}
+    return [file for file in files if file in latest]
+
+
+def _unreferenced_files(table: DeltaTable, hours: int) -> list[str]:
+    return table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)
