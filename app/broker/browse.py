@@ -57,9 +57,10 @@ async def browse(
     """Return matching messages above sequence number `after`, ascending, and the `after` of the next page.
 
     The locks of locked messages have the ends that their receivers were promised. The next `after` is None on the last page. A page before the last may be short or empty. A page weighs no more than
-    a response may, unless it is a single message.
+    a response may, unless it is a single message. Refuses with `Overloaded` if too many requests with a filter read.
     """
-    chosen, next_after = await _select_page(ports, queue, states, message_filter, after, limit)
+    with ports.searches.admit(message_filter):
+        chosen, next_after = await _select_page(ports, queue, states, message_filter, after, limit)
     count = count_that_fit((selected.weight for selected in chosen), ports.limits.max_bytes)
     if count < len(chosen):
         chosen, next_after = chosen[:count], chosen[count - 1].sequence_number

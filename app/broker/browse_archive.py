@@ -33,8 +33,16 @@ async def browse_archive(
 ) -> tuple[list[ArchivedMessage], int | None]:
     """Return wanted messages below sequence number `before`, descending, and the `before` of the next page.
 
-    The next `before` is None on the last page. A page before the last may be short or empty.
+    The next `before` is None on the last page. A page before the last may be short or empty. Refuses with `Overloaded` if
+    too many requests with a filter read.
     """
+    with ports.searches.admit_filtered():
+        return await _select_page(ports, is_wanted, before, limit)
+
+
+async def _select_page(
+    ports: ArchivePorts, is_wanted: Callable[[ArchivedMessage], bool], before: int, limit: int
+) -> tuple[list[ArchivedMessage], int | None]:
     chosen: list[ArchivedMessage] = []
     limits = ports.page_limits
     deadline = ports.clock.monotonic() + limits.max_seconds

@@ -43,10 +43,12 @@ async def plan_selection(
 ) -> Plan:
     """Return what a purge of this selection, repeated until it removes nothing, would remove now.
 
-    The plan is incomplete if the timeout ends the reading, even if nothing was found by then.
+    The plan is incomplete if the timeout ends the reading, even if nothing was found by then. Refuses with `Overloaded` if
+    too many requests with a filter read.
     """
     batches = select_batches(ports.messages, ports.searches, queue, selection)
-    return await _plan(ports, batches, partial(ports.messages.read_metadata, queue.id), timeout_seconds)
+    with ports.searches.admit(selection.message_filter):
+        return await _plan(ports, batches, partial(ports.messages.read_metadata, queue.id), timeout_seconds)
 
 
 async def plan_redrive(
@@ -78,9 +80,10 @@ async def plan_restore(
     """
     check_send_enabled(queue)
 
-    def plan(fitting: MessageSelection) -> Awaitable[Plan]:
+    async def plan(fitting: MessageSelection) -> Plan:
         batches = select_restorable(ports.messages, ports.store_clock, ports.searches, queue, fitting, since)
-        return _plan(ports, batches, ports.messages.read_restorable, timeout_seconds)
+        with ports.searches.admit(selection.message_filter):
+            return await _plan(ports, batches, ports.messages.read_restorable, timeout_seconds)
 
     return await _plan_what_fits(ports, queue, selection, plan)
 

@@ -37,16 +37,17 @@ async def purge(ports: PurgePorts, queue: Queue, selection: MessageSelection, ti
     A purge that has found no message continues past the timeout until it finds one, because a result of 0 means that
     none is left. Locked messages are removed only if `locked` is among the states, even if their lock has ended but is
     not swept yet. Their holders get `lock-lost` with the cause `settled_by_administrator`. A message that a concurrent
-    request has locked in the database stays.
+    request has locked in the database stays. Refuses with `Overloaded` if too many requests with a filter read.
     """
     removed = 0
     deadline = ports.clock.monotonic() + timeout_seconds
-    async for batch in select_batches(ports.messages, ports.searches, queue, selection):
-        unlocked = [message for message in batch if message.state is not MessageState.LOCKED]
-        removed += await _purge_unlocked(ports, queue, unlocked, selection.states)
-        removed += await _purge_locked(ports, queue, [m for m in batch if m.state is MessageState.LOCKED])
-        if removed and ports.clock.monotonic() >= deadline:
-            break
+    with ports.searches.admit(selection.message_filter):
+        async for batch in select_batches(ports.messages, ports.searches, queue, selection):
+            unlocked = [message for message in batch if message.state is not MessageState.LOCKED]
+            removed += await _purge_unlocked(ports, queue, unlocked, selection.states)
+            removed += await _purge_locked(ports, queue, [m for m in batch if m.state is MessageState.LOCKED])
+            if removed and ports.clock.monotonic() >= deadline:
+                break
     ports.counters.count("messages_purged", removed)
     ports.counters.count_messages(queue.id, Outcome.PURGED, removed)
     return removed

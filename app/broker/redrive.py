@@ -46,7 +46,7 @@ async def redrive(
     second (None: no limit). The limit also holds over successive calls, because the response waits until the next
     message may move. Another queue receives only as many messages as it has room for, and none that is too large for
     it. Refuses with `InvalidRequest` a rate at which one message takes longer than the timeout, with `SendDisabled` as
-    a send does, and with `QueueFull` if the target has no room. After the first message has moved, a target that becomes
+    a send does, with `QueueFull` if the target has no room, and with `Overloaded` if too many requests with a filter read. After the first message has moved, a target that becomes
     full, is deleted or refuses sends ends the redrive.
     """
     check_send_enabled(to_queue)
@@ -55,13 +55,14 @@ async def redrive(
     batches = select_batches(ports.messages, ports.searches, queue, redrivable(selection, queue, to_queue))
     moved = 0
     try:
-        async for chunk in _chunks(batches, rate_limiter.burst_size):
-            if moved and not rate_limiter.has_time_for(moved + len(chunk)):
-                break
-            if chunk:
-                redrive_chunk = partial(_redrive_batch, ports, chunk)
-                moved += await with_current_queue(ports.queue_cache, to_queue, redrive_chunk, ports.queue_cache.by_name)
-            await rate_limiter.wait(moved)
+        with ports.searches.admit(selection.message_filter):
+            async for chunk in _chunks(batches, rate_limiter.burst_size):
+                if moved and not rate_limiter.has_time_for(moved + len(chunk)):
+                    break
+                if chunk:
+                    act = partial(_redrive_batch, ports, chunk)
+                    moved += await with_current_queue(ports.queue_cache, to_queue, act, ports.queue_cache.by_name)
+                await rate_limiter.wait(moved)
     except (QueueFull, QueueNotFound, SendDisabled):
         if not moved:
             raise

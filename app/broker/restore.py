@@ -50,19 +50,21 @@ async def restore(
 
     They are due now, in the order of their old sequence numbers, with counts of 0. A restore that has found no
     message continues past the timeout, as a purge does. Messages that are too large for the queue stay in the archive.
-    Refuses with `SendDisabled` as a send does, and with `QueueFull` if the queue has no room.
+    Refuses with `SendDisabled` as a send does, with `QueueFull` if the queue has no room, and with `Overloaded` if too
+    many requests with a filter read.
     """
     check_send_enabled(queue)
     deadline = ports.clock.monotonic() + timeout_seconds
     batches = select_restorable(ports.messages, ports.store_clock, ports.searches, queue, selection, since)
     restored = 0
     try:
-        async for step in _steps(batches):
-            if step:
-                restore_step = partial(_restore_step, ports, step)
-                restored += await with_current_queue(ports.queue_cache, queue, restore_step, ports.queue_cache.by_name)
-            if restored and ports.clock.monotonic() >= deadline:
-                break
+        with ports.searches.admit(selection.message_filter):
+            async for step in _steps(batches):
+                if step:
+                    act = partial(_restore_step, ports, step)
+                    restored += await with_current_queue(ports.queue_cache, queue, act, ports.queue_cache.by_name)
+                if restored and ports.clock.monotonic() >= deadline:
+                    break
     except QueueFull:
         if not restored:
             raise

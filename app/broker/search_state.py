@@ -8,12 +8,12 @@ messages again and finds those whose notification was lost.
 
 import asyncio
 from collections.abc import Generator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager, nullcontext
 
 from app.broker.filters import Filter, MatchAll
 from app.domain.delivery import START_POSITION, DeliveryPosition
 from app.domain.message import MAX_PROPERTIES_BYTES
-from app.domain.refusals import RateLimited
+from app.domain.refusals import Overloaded, RateLimited
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.runtime.clock import Clock
 from app.runtime.throttle import Throttle
@@ -30,9 +30,16 @@ RESCAN_SECONDS = 1.0
 MAX_TIME_SHARE = 0.5
 """The share of its time that a process may spend on filtered reads: receives, pages, purges and redrives together."""
 
+MAX_FILTERED_REQUESTS = 100
+"""Requests besides receives that read through a filter at a time. Each of their reads waits for those of the others and of
+the receivers: with a hundred more, it waits for seconds."""
+
 MAX_BATCH_SIZE = 200
 """Messages per read, without their bodies. Each has at most 32 KiB of properties, so one read has less than 8 MiB. At
 most one filtered and one unfiltered read run at a time."""
+
+
+RETRY_LATER = "The request had no effect; try again after the time in Retry-After."
 
 
 class SearchState:
@@ -91,16 +98,25 @@ class SearchState:
 class SearchRegistry:
     """All searches of a process, and the share of time for their reads.
 
-    Refuses with `RateLimited` more than `max_receivers` concurrent receivers with filters.
+    Refuses with `RateLimited` more than `max_receivers` concurrent receivers with filters, and with `Overloaded` more than
+    `max_requests` other requests with filters.
     """
 
-    def __init__(self, clock: Clock, max_receivers: int, max_idle: int = MAX_IDLE_SEARCHES) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        max_receivers: int,
+        max_idle: int = MAX_IDLE_SEARCHES,
+        max_requests: int = MAX_FILTERED_REQUESTS,
+    ) -> None:
         self._share = Throttle(clock, MAX_TIME_SHARE)
         self._unfiltered = asyncio.Lock()
         self._clock = clock
         self._max_receivers = max_receivers
         self._max_idle = max_idle
+        self._max_requests = max_requests
         self._receivers = 0
+        self._requests = 0
         self._by_wait_key: dict[int, dict[Filter, SearchState]] = {}
         self._idle: dict[tuple[int, Filter], None] = {}
 
@@ -123,6 +139,24 @@ class SearchRegistry:
             search.receivers -= 1
             if not search.receivers:
                 self._keep_idle(wait_key, message_filter)
+
+    def admit(self, message_filter: Filter) -> AbstractContextManager[None]:
+        """Admit a request that is not a receive, from before its first read through this filter to its last.
+
+        Refuses with `Overloaded` if too many such requests read or wait. Unfiltered reads are fast and always admitted.
+        """
+        return nullcontext() if isinstance(message_filter, MatchAll) else self.admit_filtered()
+
+    @contextmanager
+    def admit_filtered(self) -> Generator[None]:
+        """Admit a request whose reads look for some messages among many. Refuses as `admit` does."""
+        if self._requests >= self._max_requests:
+            raise Overloaded(f"This server already reads for {self._requests} requests with a filter. {RETRY_LATER}")
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
 
     def turn(self, message_filter: Filter) -> AbstractAsyncContextManager[None]:
         """Return the lock for one read through this filter: reads run one at a time, for every operation.

@@ -46,6 +46,24 @@ async def test_a_request_that_may_be_repeated_later_is_told_when(api: ApiServer)
     assert refused.headers["retry-after"] == "1"
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/queues/orders/messages?filter=message.priority+%3D%3D+4", None),
+        ("POST", "/queues/orders/purge", {"filter": "message.priority == 4"}),
+        ("POST", "/queues/orders/purge", {"filter": "message.priority == 4", "dry_run": True}),
+    ],
+)
+async def test_one_more_request_with_a_filter_may_be_repeated_later(
+    api: ApiServer, method: str, path: str, body: dict[str, str] | None
+) -> None:
+    busy = ApiServer(replace(api.broker, searches=SearchRegistry(api.clock, 1, max_requests=0)), api.clock, None)
+    await busy.request_json("PUT", "/queues/orders", {})
+    refused = await busy.request(method, path, body)
+    assert problem(refused, 503, "overloaded")["retryable"]
+    assert refused.headers["retry-after"] == "1"
+
+
 @pytest.mark.parametrize("given", ["", "two words", "x" * 129, "ümlaut"])
 async def test_a_request_without_a_valid_id_gets_one(api: ApiServer, given: str) -> None:
     headers = {"X-Request-Id": given.encode("latin-1")}

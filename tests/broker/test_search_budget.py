@@ -14,19 +14,23 @@ from app.broker.abandon import Abandonment, abandon
 from app.broker.browse import PageLimits, browse
 from app.broker.filters import CelFilter, MatchAll
 from app.broker.notify_receivers import on_remote_messages
+from app.broker.plan import plan_restore, plan_selection
 from app.broker.purge import purge
 from app.broker.receive import ReceiveRequest, receive
 from app.broker.receive_filtered import SearchLimits
 from app.broker.redrive import redrive
+from app.broker.restore import restore
 from app.broker.search_state import MAX_BATCH_SIZE as LARGEST_BATCH_SIZE
 from app.broker.search_state import SearchRegistry
 from app.broker.select_messages import MessageSelection
 from app.broker.send import send
 from app.broker.settle import settle_one
+from app.broker.try_filter import try_filter
 from app.domain.delivery import Claim, DeliveryPosition
+from app.domain.instant import Instant
 from app.domain.message import MAX_PROPERTIES_BYTES, BodyKind, Envelope, Message, MessageMetadata, MessageState
 from app.domain.queue import Queue, QueueSettings
-from app.domain.refusals import RateLimited
+from app.domain.refusals import Overloaded, RateLimited
 from app.domain.sending import NewMessage
 from app.domain.settlement import token_of, undelivered_release
 from app.domain.weight import MAX_RESPONSE_BYTES, MESSAGE_OVERHEAD_BYTES
@@ -361,6 +365,61 @@ async def test_filtered_purges_and_redrives_take_turns_with_receivers(scene: Sce
     assert scene.store.reads == pytest.approx(1 / READ_SECONDS / 2, abs=1)
     await scene.clock.advance(10)
     assert [request.result() for request in requests] == [0, 0]
+
+
+WANTED = CelFilter("message.subject == 'wanted'")
+Request = Callable[[OpenBroker, Queue, Any], Awaitable[object]]
+
+
+def selection_of(message_filter: Any) -> MessageSelection:
+    return MessageSelection([MessageState.AVAILABLE], message_filter, batch_size=MAX_BATCH_SIZE)
+
+
+REQUESTS: dict[str, Request] = {
+    "page": lambda broker, queue, chosen: browse(broker.browsing, queue, [MessageState.AVAILABLE], chosen, 0, 5),
+    "trial": lambda broker, queue, chosen: try_filter(broker.browsing, queue, chosen, 5),
+    "purge": lambda broker, queue, chosen: purge(broker.purging, queue, selection_of(chosen)),
+    "plan": lambda broker, queue, chosen: plan_selection(broker.planning, queue, selection_of(chosen)),
+    "redrive": lambda broker, queue, chosen: redrive(broker.redriving, queue, queue, selection_of(chosen), None),
+    "restore": lambda broker, queue, chosen: restore(broker.restoring, queue, selection_of(chosen), Instant(0)),
+    "plan of a restore": lambda broker, queue, chosen: plan_restore(
+        broker.planning, queue, selection_of(chosen), Instant(0)
+    ),
+}
+
+
+@pytest.mark.parametrize("request_of", REQUESTS.values(), ids=list(REQUESTS))
+async def test_a_request_with_a_filter_above_the_limit_is_refused_before_it_reads(
+    scene: Scene, request_of: Request
+) -> None:
+    broker = replace(scene.broker, searches=SearchRegistry(scene.clock, 2, max_requests=2))
+    await scene.fill(1000)
+    first, second = (
+        asyncio.create_task(browse(broker.browsing, scene.queue, [MessageState.AVAILABLE], WANTED, 0, 5))
+        for _ in range(2)
+    )
+    await run_ready_tasks()
+    reads = scene.store.reads
+    with pytest.raises(Overloaded, match=r"already reads for 2 requests with a filter\. The request had no effect"):
+        await request_of(broker, scene.queue, WANTED)
+    assert scene.store.reads == reads
+
+    unfiltered = asyncio.create_task(request_of(broker, scene.queue, MatchAll()))
+    first.cancel()
+    await asyncio.wait([first])
+    admitted = asyncio.create_task(request_of(broker, scene.queue, WANTED))
+    await scene.clock.advance(100)
+    await asyncio.gather(second, admitted, unfiltered)
+
+
+async def test_receivers_with_a_filter_do_not_count_as_other_requests(scene: Scene) -> None:
+    scene.broker = replace(scene.broker, searches=SearchRegistry(scene.clock, 2, max_requests=1))
+    await scene.fill(100)
+    for name in ("one", "two"):
+        scene.wait(name)
+    page = asyncio.create_task(browse(scene.broker.browsing, scene.queue, [MessageState.AVAILABLE], WANTED, 0, 5))
+    await scene.clock.advance(10)
+    assert page.result() == ([], None)
 
 
 async def test_unfiltered_reads_do_not_wait_for_filtered_ones(scene: Scene) -> None:
