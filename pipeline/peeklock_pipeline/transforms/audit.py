@@ -78,13 +78,16 @@ def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
     day = F.to_date("enqueued_at").alias("date")
     parts = [F.count_if(F.col("standing") == name).alias(name) for name in STANDINGS]
     in_lake = F.col("is_covered") & (F.col("place") == "lake")
-    covered = F.count_distinct(F.when(in_lake, F.col("sequence_number"))).alias("covered")
-    counted = standings.groupBy("queue", day).agg(*parts, F.count("*").alias("counted"), covered)
-    more = (F.count("*") - F.count_distinct("sequence_number")).alias("surplus")
-    surplus = repeated.groupBy("queue", day).agg(more)
-    lines = counted.join(surplus, ["queue", "date"], "left").fillna(0, ["surplus"])
-    found = (F.col("counted") - F.col("surplus")).alias("found")
-    return lines.select("queue", "date", found, *STANDINGS, "surplus", "covered")
+    rows, covered_rows = F.count("*").alias("rows"), F.count_if(in_lake).alias("covered_rows")
+    counted = standings.groupBy("queue", day).agg(*parts, rows, covered_rows)
+    # Only repeated messages are told apart by their numbers: to do so with all would shuffle every row once more.
+    more = F.count("*") - F.count_distinct("sequence_number")
+    more_covered = F.count_if(in_lake) - F.count_distinct(F.when(in_lake, F.col("sequence_number")))
+    surplus = repeated.groupBy("queue", day).agg(more.alias("surplus"), more_covered.alias("covered_surplus"))
+    lines = counted.join(surplus, ["queue", "date"], "left").fillna(0, ["surplus", "covered_surplus"])
+    found = (F.col("rows") - F.col("surplus")).alias("found")
+    covered = (F.col("covered_rows") - F.col("covered_surplus")).alias("covered")
+    return lines.select("queue", "date", found, *STANDINGS, "surplus", covered)
 
 
 def counts(placed: DataFrame, exported: int) -> DataFrame:
