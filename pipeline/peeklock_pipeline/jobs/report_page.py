@@ -103,16 +103,17 @@ def _choose(in_period: DataFrame) -> tuple[Chosen, list[dict[str, Any]]]:
 def _views(
     sources: ReportSources, chosen: Chosen, period: Period | None, before: Period | None, width: int
 ) -> list[View]:
-    both = sources.parts.where(_in(period) | _in(before)) if before else sources.parts.where(_in(period))
-    is_before = _in(before) if before else fn.lit(False)
+    parts = _timed(sources, chosen, period, width).withColumn("is_before", fn.lit(False))
+    if before:
+        parts = parts.unionByName(sources.parts.where(_in(before)).withColumn("is_before", fn.lit(True)))
     totals: dict[ViewKey, Measures] = {}
     olds: dict[ViewKey, Measures] = {}
-    for row in rows(report_views.totals(report_views.views(both, chosen), is_before)):
-        (olds if row["is_before"] else totals)[_key(row)] = _measures(row)
     intervals: dict[ViewKey, list[Interval]] = {}
-    timed = report_views.views(_timed(sources, chosen, period, width), chosen)
-    for row in rows(report_views.over_time(timed, width)):
-        intervals.setdefault(_key(row), []).append(Interval(row["at"].astimezone(UTC), row))
+    for row in rows(report_views.measures_of_views(parts, chosen, width)):
+        if row["at"] is not None:
+            intervals.setdefault(_key(row), []).append(Interval(row["at"].astimezone(UTC), row))
+        else:
+            (olds if row["is_before"] else totals)[_key(row)] = _measures(row)
     return [
         View(key, measures, olds.get(key, NOTHING) if before else None, intervals.get(key, ()))
         for key, measures in totals.items()

@@ -7,7 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 from peeklock_pipeline.transforms.report import measures
-from peeklock_pipeline.transforms.report_parts import ENDS
+from peeklock_pipeline.transforms.report_parts import ENDS, merged
 
 VIEW = ("view", "view_queue", "view_name")
 """The columns of a view: `all`, `queue`, `reason` or `group`, and its names. The queue of all other queues is null."""
@@ -42,31 +42,48 @@ class Chosen:
         return found
 
 
-def views(parts: DataFrame, chosen: Chosen) -> DataFrame:
-    """Return each part once for each view that it belongs to, with the columns `VIEW`."""
-    kind = fn.col("kind")
-    found = (
-        fn.when(kind == "queue", fn.array(_view("all"), _view("queue", chosen.queue)))
-        .when((kind == "reason") & chosen.reason.isNotNull(), fn.array(_view("reason", name=fn.col("name"))))
-        .when((kind == "group") & chosen.has_group("name"), fn.array(_view("group", fn.col("queue"), fn.col("name"))))
+def measures_of_views(parts: DataFrame, chosen: Chosen, width: int) -> DataFrame:
+    """Return the measures of each view in the period, and in the one before (`is_before`).
+
+    `at` is null for the whole period. For the period itself there is also a row for each interval of `width` seconds
+    that has messages; `at` is its start. Parts are merged for the queues and intervals first, so that sums over them
+    merge few.
+    """
+    at = fn.when(~fn.col("is_before"), interval(fn.col("hour"), width))
+    merged_parts = merged(_with_view(parts, chosen).withColumn("at", at), "kind", "queue", "name", "is_before", "at")
+    of_views = merged_parts.withColumn("of", fn.explode(_views_of_part())).select(
+        "*", *(fn.col(f"of.{name}") for name in VIEW)
     )
-    return parts.withColumn("of", fn.explode(found)).select("*", *(fn.col(f"of.{name}") for name in VIEW)).drop("of")
+    whole = fn.lit(None).cast("timestamp")
+    times = fn.when(fn.col("at").isNull(), fn.array(whole)).otherwise(fn.array(whole, "at"))
+    return measures(of_views.withColumn("at", fn.explode(times)), *VIEW, "is_before", "at").orderBy("at")
+
+
+def _with_view(parts: DataFrame, chosen: Chosen) -> DataFrame:
+    """Return the parts that belong to a view, with null for queues and names by which they do not differ there."""
+    is_queue, is_reason, is_group = (fn.col("kind") == kind for kind in ("queue", "reason", "group"))
+    has_view = is_queue | (is_reason & chosen.reason.isNotNull()) | (is_group & chosen.has_group("name"))
+    names = {
+        "queue": fn.when(is_queue, chosen.queue).when(is_group, fn.col("queue")),
+        "name": fn.when(~is_queue, fn.col("name")),
+    }
+    return parts.where(has_view).withColumns(names)
+
+
+def _views_of_part() -> Column:
+    """Return the views of a part of `_with_view`: those of a queue also belong to all messages."""
+    queue, name = fn.col("queue"), fn.col("name")
+    return (
+        fn.when(fn.col("kind") == "queue", fn.array(_view("all"), _view("queue", queue)))
+        .when(fn.col("kind") == "reason", fn.array(_view("reason", name=name)))
+        .otherwise(fn.array(_view("group", queue, name)))
+    )
 
 
 def _view(kind: str, queue: Column | None = None, name: Column | None = None) -> Column:
     null = fn.lit(None).cast("string")
     values = (fn.lit(kind), null if queue is None else queue, null if name is None else name)
     return fn.struct(*(value.alias(column) for column, value in zip(VIEW, values, strict=True)))
-
-
-def totals(of_views: DataFrame, is_before: Column) -> DataFrame:
-    """Return the measures of each view in the period, and in the one before: `is_before`."""
-    return measures(of_views.withColumn("is_before", is_before), *VIEW, "is_before")
-
-
-def over_time(of_views: DataFrame, width: int) -> DataFrame:
-    """Return the measures of each view in each interval of `width` seconds; `at` is its start."""
-    return measures(of_views.withColumn("at", interval(fn.col("hour"), width)), *VIEW, "at").orderBy("at")
 
 
 def interval(at: Column, width: int) -> Column:
