@@ -18,6 +18,8 @@ SETTINGS = {
     "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={(PACKAGE / 'log4j2.properties').as_uri()}",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Rows that are in the right partition already are aggregated once, and not in two steps.
+    "spark.sql.execution.combineAdjacentAggregation": "true",
     # The name of a queue may look like a number.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }

@@ -151,8 +151,11 @@ def measures(parts: DataFrame, *by: str) -> DataFrame:
 
 
 def hours(parts: DataFrame) -> DataFrame:
-    """The table `HOURS`."""
-    return measures(parts.where("kind = 'queue'"), "queue", "hour")
+    """The table `HOURS`.
+
+    Most hours of a queue are one part. So parts are brought together first, and not merged before and after that.
+    """
+    return measures(parts.where("kind = 'queue'").repartition("queue", "hour"), "queue", "hour")
 
 
 def queues(parts: DataFrame) -> DataFrame:
