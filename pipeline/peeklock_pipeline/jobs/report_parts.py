@@ -53,6 +53,15 @@ class ReportSources:
 
 
 @dataclass(frozen=True, slots=True)
+class Removals:
+    """What the lake's retention has removed: rows of `REMOVED`, of how many removals, and the last day; None for none."""
+
+    rows: DataFrame | None = None
+    count: int = 0
+    last_day: date | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OpenedTables:
     """The tables of a lake at fixed versions, what the parts contain, and what the archive does."""
 
@@ -102,26 +111,31 @@ def report_sources(
     meanwhile.
     """
     opened = open_tables(lake, from_scratch)
-    removed = _removed(spark, lake, opened)
+    removed = _removals(spark, lake, opened)
     live = _live(spark, lake, opened)
     if queue is None:
         opened, fresh = _update(spark, lake, opened, removed), live
     else:
-        fresh = _new(spark, lake, opened).unionByName(live)
+        fresh = _together(_new(spark, lake, opened), live)
 
     def of_queue(found: DataFrame) -> DataFrame:
         return found if queue is None else found.where(fn.col("queue") == queue)
 
     def histories_since(day: date) -> DataFrame:
-        return of_queue(_archived(spark, lake, opened, {"date": (day, date.max)}).unionByName(live))
+        return of_queue(_together(_archived(spark, lake, opened, {"date": (day, date.max)}), live))
 
-    fresh_parts = ask.parts(of_queue(fresh)).persist()
+    fresh_parts = None if fresh is None else ask.parts(of_queue(fresh)).persist()
     try:
-        parts = of_queue(_stored(spark, lake, opened, removed)).unionByName(fresh_parts)
-        days = removed.agg(fn.max("date")).first()
-        yield ReportSources(parts, histories_since, days[0] if days else None)
+        parts = _together(of_queue(_stored(spark, lake, opened, removed)), fresh_parts)
+        yield ReportSources(parts, histories_since, removed.last_day)
     finally:
-        fresh_parts.unpersist()
+        if fresh_parts is not None:
+            fresh_parts.unpersist()
+
+
+def _together(some: DataFrame, others: DataFrame | None) -> DataFrame:
+    """Return the rows of both. Each query plans an empty part as well, so there is none where nothing is."""
+    return some if others is None else some.unionByName(others)
 
 
 def _archived(
@@ -137,23 +151,29 @@ def _new(spark: SparkSession, lake: Lake, opened: OpenedTables) -> DataFrame:
     return _archived(spark, lake, opened, {"export_batch": (first, LAST_BATCH)}).where(fn.col("export_batch") >= first)
 
 
-def _live(spark: SparkSession, lake: Lake, opened: OpenedTables) -> DataFrame:
-    """Return the histories of the messages of the snapshot that were not archived since."""
-    messages = lake.table(MESSAGES)
+def _live(spark: SparkSession, lake: Lake, opened: OpenedTables) -> DataFrame | None:
+    """Return the histories of the messages of the snapshot that were not archived since; None for an empty snapshot."""
+    if (messages := lake.table(MESSAGES)) is None:
+        return None
     live = lake.read_version(spark, messages, MESSAGES)
     (taken,) = live.agg(fn.min("taken_at")).collect()
-    since = (taken[0].astimezone(UTC) - CLOCK_SKEW).date() if taken[0] else date.max
+    if taken[0] is None:
+        return None
+    since = (taken[0].astimezone(UTC) - CLOCK_SKEW).date()
     archive = lake.read_version(spark, opened.archive, ARCHIVE, {"date": (since, date.max)})
     return message_histories(archive, live, since).where("is_live")
 
 
-def _update(spark: SparkSession, lake: Lake, opened: OpenedTables, removed: DataFrame) -> OpenedTables:
+def _update(spark: SparkSession, lake: Lake, opened: OpenedTables, removed: Removals) -> OpenedTables:
     """Commit the parts of the new batches, and return the tables with them."""
-    removals = removed.select("removal").distinct().count()
-    rewrites = opened.file_count not in range(1, MAX_FILES) or removals != opened.merged_removals
+    rewrites = opened.file_count not in range(1, MAX_FILES) or removed.count != opened.merged_removals
     if opened.merged_batch == opened.last_batch and not rewrites:
         return opened
-    messages = _new(spark, lake, opened).persist()  # read once, for each kind of parts
+    messages = _new(spark, lake, opened)
+    if (
+        not lake.root.is_local
+    ):  # each kind of parts reads some columns, which costs less than to keep all, but for downloads
+        messages = messages.persist()
     try:
         new = ask.parts(messages)
         if opened.file_count and rewrites:
@@ -161,23 +181,25 @@ def _update(spark: SparkSession, lake: Lake, opened: OpenedTables, removed: Data
         change = Change(write_files(lake, ask.PARTS, new), mode="overwrite" if rewrites else "append")
     finally:
         messages.unpersist()
-    done = (Transaction(opened.key, opened.last_batch), Transaction(REMOVALS_KEY, removals))
+    done = (Transaction(opened.key, opened.last_batch), Transaction(REMOVALS_KEY, removed.count))
     if not lake.commit_at_version(ask.PARTS, change, opened.version, *done):
         raise BadLake("Another report of this lake has committed meanwhile; run this one again.")
     parts = lake.table(ask.PARTS)
     assert parts is not None  # it was just committed
     parts.load_as_version(opened.version + 1)
-    return OpenedTables(opened.archive, parts, opened.last_batch, opened.last_batch, removals)
+    return OpenedTables(opened.archive, parts, opened.last_batch, opened.last_batch, removed.count)
 
 
-def _stored(spark: SparkSession, lake: Lake, opened: OpenedTables, removed: DataFrame) -> DataFrame:
+def _stored(spark: SparkSession, lake: Lake, opened: OpenedTables, removed: Removals) -> DataFrame:
     """Return the parts in the lake that can be continued, without those of messages that retention has removed."""
-    usable = opened.parts if opened.merged_batch else None
-    return ask.kept(lake.read_version(spark, usable, ask.PARTS), removed)
+    parts = lake.read_version(spark, opened.parts if opened.merged_batch else None, ask.PARTS)
+    return parts if removed.rows is None else ask.kept(parts, removed.rows)
 
 
-def _removed(spark: SparkSession, lake: Lake, opened: OpenedTables) -> DataFrame:
+def _removals(spark: SparkSession, lake: Lake, opened: OpenedTables) -> Removals:
     """Return what retention has removed from the archive at its opened version."""
-    if opened.archive is None:
-        return lake.read_version(spark, None, REMOVED)
-    return lake.removed(spark, opened.archive)
+    if opened.archive is None or lake.table(REMOVED) is None:
+        return Removals()
+    removed = lake.removed(spark, opened.archive)
+    (found,) = removed.agg(fn.count_distinct("removal"), fn.max("date")).collect()
+    return Removals(removed, *found) if found[0] else Removals()
