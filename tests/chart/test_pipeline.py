@@ -155,6 +155,12 @@ def test_a_lake_with_a_uri_needs_no_volume(everything: Release) -> None:
     assert "--out=/tmp/report.html" in container(everything.jobs()["report"])["args"]
 
 
+def test_a_uri_of_azure_names_container_and_account() -> None:
+    uri = "abfss://lake@account.dfs.core.windows.net/peeklock"
+    for job in render(values(lake={"uri": uri})).jobs().values():
+        assert f"--lake={uri}" in container(job)["args"]
+
+
 def test_a_lake_without_a_uri_is_a_directory_of_a_volume_that_outlives_the_release(on_volume: Release) -> None:
     claim = on_volume.one("PersistentVolumeClaim", "pipeline")
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
@@ -254,6 +260,8 @@ def test_the_image_is_chosen_by_tag_or_digest(everything: Release, on_volume: Re
         (values(jobs={"trim": {"enabled": True}}), "'trim' not allowed"),
         (values(lake={"uri": "/srv/lake"}), "/pipeline/lake/uri"),
         (values(lake={"uri": "s3://key:secret@bucket/lake"}), "/pipeline/lake/uri"),
+        (values(lake={"uri": "abfss://lake:secret@account.dfs.core.windows.net/lake"}), "/pipeline/lake/uri"),
+        (values(lake={"uri": "abfss://lake@account.dfs.core.windows.net/lake?sig=secret"}), "/pipeline/lake/uri"),
         (values(lake={"storageOptions": {"AWS_SECRET_ACCESS_KEY": "x"}}), "AWS_SECRET_ACCESS_KEY"),
         (values(lake={"storageOptions": {"azure_storage_account_key": "x"}}), "azure_storage_account_key"),
         (values(lake={"storageOptions": {"aws_sse_customer_key_base64": "x"}}), "aws_sse_customer_key_base64"),
