@@ -15,6 +15,8 @@ import httpx
 from prometheus_client import CollectorRegistry, Gauge, pushadd_to_gateway, write_to_textfile
 from prometheus_client.parser import text_fd_to_metric_families
 
+from peeklock_pipeline.uris import without_credentials
+
 PREFIX = "peeklock_pipeline_"
 
 METRICS: Mapping[str, str] = {
@@ -107,17 +109,11 @@ def measure_result(result: Any) -> None:
 
 
 def lake_label(lake: object) -> str:
-    """Return a lake as a label: an absolute path, or a URI without user and password."""
+    """Return a lake as a label: an absolute path, or a URI without credentials."""
     text = str(lake or "").encode(errors="backslashreplace").decode()
-    scheme, separator, place = text.partition("://")
-    if not separator:
-        return str(Path(text).absolute()) if text else ""
-    host, slash, path = place.partition("/")
-    if ":" in host:  # a password, which may have a slash
-        host, slash, path = place.rpartition("@")[2].partition("/")
-    elif scheme != "abfss":  # there, a container precedes the host
-        host = host.rpartition("@")[2]
-    return f"{scheme}://{host}{slash}{path}".rstrip("/")
+    if "://" in text:
+        return without_credentials(text).rstrip("/")
+    return str(Path(text).absolute()) if text else ""
 
 
 def write_file(run: RunMetrics, directory: Path, seconds: float = WRITE_SECONDS) -> str | None:

@@ -19,6 +19,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from peeklock_pipeline.refusals import BadLake, BadOption, LakeUnavailable
+from peeklock_pipeline.uris import without_credentials
 
 OBJECT_STORES = {"s3": "AWS_", "gs": "GOOGLE_", "abfss": "AZURE_"}
 """The schemes of object stores whose commits are exclusive without a further service, and the prefix of their options in
@@ -29,7 +30,21 @@ OF_ONE_MACHINE = "AWS_CONTAINER_"
 
 OPTION_PREFIX = re.compile("aws_|google_|azure_storage_|azure_")
 
-SAME_OPTIONS = {"endpoint_url": "endpoint", "endpoint_url_s3": "endpoint", "session_token": "token"}
+SAME_OPTIONS = {
+    "endpoint_url": "endpoint",
+    "endpoint_url_s3": "endpoint",
+    "session_token": "token",
+    "bearer_token": "token",
+    "access_key": "account_key",
+    "master_key": "account_key",
+    "sas_key": "sas_token",
+    "authority_id": "tenant_id",
+    "service_account_path": "service_account",
+}
+"""Other names of an option, without their prefix."""
+
+EXAMPLES = {"abfss": "abfss://container@account.dfs.core.windows.net/path"}
+"""What a lake's URI looks like, if it is not `scheme://bucket/path`."""
 
 SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """The start of a URI, also after `Path` has merged its slashes."""
@@ -60,9 +75,10 @@ class Storage:
         scheme = found[1] if found else ""
         if not str(place) or scheme not in ("", "file", *OBJECT_STORES):
             schemes = ", ".join(f"{scheme}://" for scheme in OBJECT_STORES)
-            raise BadLake(f"A lake is a directory, or a URI that begins with {schemes} or file://: {place} does not.")
+            shown = without_credentials(str(place))
+            raise BadLake(f"A lake is a directory, or a URI that begins with {schemes} or file://: {shown} does not.")
         if CONTROL.search(unquote(str(place))):
-            raise BadLake(f"{str(place)!r} has a control character, which a lake's place must not have.")
+            raise BadLake(f"{without_credentials(str(place))!r} has a control character, which a lake's place must not have.")
         if scheme in OBJECT_STORES:
             return cls(_object_store_uri(str(place), scheme), _all_options(OBJECT_STORES[scheme], options))
         if options:
@@ -118,15 +134,17 @@ class Storage:
 def _object_store_uri(place: str, scheme: str) -> str:
     """Return a URI that the log and the files of a table understand alike."""
     host = place.partition("://")[2].partition("/")[0]
-    if ":" in host or ("@" in host and scheme != "abfss"):  # a password may have a slash
+    container, at, account = host.partition("@")
+    if ":" in host or "@" in account or (at and scheme != "abfss"):  # a password may have a slash
         raise BadLake(
             "A lake's URI has no credentials, because it is printed, and no port: give them as storage options."
         )
-    parts = urlsplit(place)
-    if not parts.netloc:
-        raise BadLake(f"{place} names no bucket: a lake's URI looks like {scheme}://bucket/path.")
+    parts, shown = urlsplit(place), without_credentials(place)
+    if not container or (at and not account):
+        example = EXAMPLES.get(scheme, f"{scheme}://bucket/path")
+        raise BadLake(f"{shown} names no {'account' if container else 'bucket'}: a lake's URI looks like {example}.")
     if parts.query or parts.fragment or place[-1] in "?#" or "//" in parts.path.rstrip("/"):
-        raise BadLake(f"{place} has a ?, a # or an empty directory, which a lake's URI must not have.")
+        raise BadLake(f"{shown} has a ?, a # or an empty directory, which a lake's URI must not have.")
     return place.rstrip("/")
 
 

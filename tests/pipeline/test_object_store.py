@@ -184,9 +184,19 @@ def test_another_kind_of_uri_is_refused(place: str) -> None:
         Storage.at(place)
 
 
-def test_a_uri_without_a_bucket_is_refused() -> None:
-    with pytest.raises(BadLake, match="names no bucket"):
-        Storage.at("s3:///lake")
+@pytest.mark.parametrize(
+    ("place", "example"),
+    [
+        ("s3:///lake", "s3://bucket/path"),
+        ("gs:///lake", "gs://bucket/path"),
+        ("abfss:///lake", "abfss://container@account.dfs.core.windows.net/path"),
+        ("abfss://@account.dfs.core.windows.net/lake", "abfss://container@account.dfs.core.windows.net/path"),
+        ("abfss://container@/lake", "abfss://container@account.dfs.core.windows.net/path"),
+    ],
+)
+def test_a_uri_without_a_bucket_is_refused(place: str, example: str) -> None:
+    with pytest.raises(BadLake, match=f"^{place} names no .*: a lake's URI looks like {example}.$"):
+        Storage.at(place)
 
 
 @pytest.mark.parametrize(
@@ -198,6 +208,11 @@ def test_a_uri_without_a_bucket_is_refused() -> None:
         ("s3://bucket//lake", "has a \\?, a # or an empty directory"),
         ("s3://name:secret@bucket/lake", "^A lake's URI has no credentials, because it is printed"),
         ("s3://name:sec/ret@bucket/secret", "^A lake's URI has no credentials, because it is printed"),
+        ("abfss://history:secret@account.dfs.core.windows.net/lake", "^A lake's URI has no credentials"),
+        ("abfss://history@secret@account.dfs.core.windows.net/lake", "^A lake's URI has no credentials"),
+        ("abfss://history@account.dfs.core.windows.net/lake?sv=2022-11-02&sig=secret", "has a \\?"),
+        ("https://account.blob.core.windows.net/history/lake?sig=secret", "A lake is a directory, or a URI"),
+        ("http://name:sec?ret@host/lake", "A lake is a directory, or a URI"),
         ("s3://[::1/lake", "and no port: give them as storage options"),
         ("/srv/\udcff", "is in UTF-8, and this one is not"),  # as Python reads another encoding
         ("file://srv/lake", "names another machine"),
@@ -214,7 +229,7 @@ def test_a_uri_without_a_bucket_is_refused() -> None:
 def test_a_place_that_the_log_and_the_files_understand_differently_is_refused(place: str, refusal: str) -> None:
     with pytest.raises(BadLake, match=refusal) as refused:
         Storage.at(place)
-    assert "secret" not in str(refused.value)
+    assert "ret" not in str(refused.value)
 
 
 def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
@@ -240,6 +255,24 @@ def test_an_option_replaces_the_variable_of_the_same_meaning(
         lake = Lake(f"s3://history/{name}", others | {name: object_store.url})
         lake.record_missed({1: 2})
         assert lake.missed() == {1: 2}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "variable", "options"),
+    [
+        ("gs", "GOOGLE_SERVICE_ACCOUNT", ("google_service_account_path", "service_account")),
+        ("abfss", "AZURE_STORAGE_ACCOUNT_KEY", ("access_key", "azure_storage_access_key", "MASTER_KEY", "account_key")),
+        ("abfss", "AZURE_STORAGE_SAS_TOKEN", ("sas_key", "AZURE_STORAGE_SAS_KEY")),
+        ("abfss", "AZURE_TENANT_ID", ("authority_id", "azure_storage_tenant_id")),
+        ("abfss", "AZURE_STORAGE_TOKEN", ("bearer_token", "token")),
+    ],
+)
+def test_options_of_one_meaning_are_given_once(
+    scheme: str, variable: str, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "from the environment")
+    for name in options:
+        assert dict(Storage.at(f"{scheme}://history/lake", {name: "given"}).options) == {variable: "given"}
 
 
 def test_storage_options_of_a_directory_are_refused() -> None:

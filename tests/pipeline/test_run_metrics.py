@@ -468,6 +468,10 @@ def test_metrics_are_those_of_the_run_that_measures() -> None:
 def test_a_label_names_the_lake_without_a_password() -> None:
     assert lake_label("s3://key:secret@bucket/lake") == "s3://bucket/lake"
     assert lake_label("s3://key:sec/ret@bucket/lake/") == "s3://bucket/lake"
+    assert lake_label("abfss://one@account.dfs.core.windows.net/lake?sig=secret") == (
+        "abfss://one@account.dfs.core.windows.net/lake"
+    )
+    assert lake_label("abfss://one@secret@account/lake") == "abfss://account/lake"
     assert lake_label("s3://bucket/a@b/lake") == "s3://bucket/a@b/lake"
     assert lake_label("s3://[::1/lake") == "s3://[::1/lake"
     assert (
