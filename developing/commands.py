@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.options import option_parser
 from developing.checks import CHECKS, run_check
-from developing.environment import make_venv, prepare, prepare_brokers, prepare_node, prepare_sdk
+from developing.environment import make_venv, prepare, prepare_azurite, prepare_brokers, prepare_node, prepare_sdk
 from developing.machine import (
     apt_install,
     install_browser,
@@ -76,6 +76,7 @@ def test(arguments: argparse.Namespace) -> int:
     prepare_brokers()
     if arguments.nightly:
         install_rabbitmq()
+        prepare_azurite()
     choices = [*(["--nightly"] if arguments.nightly else []), *(f"--without={kind}" for kind in arguments.without)]
     return run_tests(choices, arguments.rest)
 

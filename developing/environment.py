@@ -18,7 +18,9 @@ from developing.paths import BIN, BROKERS_VENV, PYTHON, REQUIREMENTS, ROOT, SDK_
 from developing.processes import call, say
 
 INSTALLED_FILE = "installed.json"
-NODE, SDK_NODE = VENV / "node", SDK_VENV / "node"
+NODE, SDK_NODE, BROKERS_NODE = VENV / "node", SDK_VENV / "node", BROKERS_VENV / "node"
+AZURITE = BROKERS_NODE / "node_modules/azurite/dist/src/blob/main.js"
+"""The program of Azurite that serves blobs."""
 NPM_QUIETLY = ("--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
 
 
@@ -63,6 +65,12 @@ def prepare_brokers() -> None:
         install_separately(BROKERS_VENV, "brokers")
 
 
+def prepare_azurite() -> None:
+    """Install Azurite into the environment of the other brokers. It runs with the Node.js that pyright includes."""
+    with environment_lock():
+        install_from_npm(BROKERS_VENV, ROOT / "tests/pipeline/package.json", BROKERS_NODE, node())
+
+
 def install_separately(venv: Path, group: str) -> None:
     """Make an environment with what requirements/ pins for this group alone, unless it is installed."""
     wanted = {group: digest(REQUIREMENTS / f"{group}.txt")}
@@ -77,15 +85,15 @@ def install_separately(venv: Path, group: str) -> None:
     write_installed(wanted, venv)
 
 
-def install_from_npm(venv: Path, package: Path, directory: Path) -> None:
-    """Install what a package.json names into this directory, with the Node.js of this environment."""
+def install_from_npm(venv: Path, package: Path, directory: Path, program: Path | None = None) -> None:
+    """Install what a package.json names into this directory, with the Node.js of this environment or another one."""
     wanted = {"node": digest(package)}
     if read_installed(venv) >= wanted.items():
         return
     say(f"installing what {package.relative_to(ROOT)} pins")
     directory.mkdir(exist_ok=True)
     shutil.copy(package, directory)
-    program = node(venv)
+    program = program or node(venv)
     npm = program.parent.parent / "lib/node_modules/npm/bin/npm-cli.js"
     call(program, npm, "install", f"--prefix={directory}", *NPM_QUIETLY)
     write_installed(wanted, venv)

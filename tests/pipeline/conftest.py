@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from peeklock_pipeline import cli
@@ -16,7 +17,9 @@ from pyspark.sql import SparkSession
 from tests.databases import RunResources
 from tests.docs.other_brokers import Moto, serving
 from tests.pipeline.archive import Archive
-from tests.pipeline.object_store import ObjectStore
+from tests.pipeline.azurite import Azurite
+from tests.pipeline.faulty_store import FaultyStore
+from tests.pipeline.object_store import AzureStore, GoogleStore, ObjectStore
 
 HERE = Path(__file__).parent
 TIMEOUT_SECONDS = 900
@@ -93,11 +96,33 @@ def small_archive(sqlite_url: str) -> Archive:
 
 
 @pytest.fixture(scope="session")
-def object_store(run_resources: RunResources) -> Iterator[ObjectStore]:
+def s3_store(run_resources: RunResources) -> Iterator[ObjectStore]:
     """A server that answers as Amazon S3 does, with one bucket."""
     server = Moto(run_resources.new_directory())
     with serving(server):
         yield ObjectStore.with_bucket(server.url)
+
+
+@pytest.fixture(scope="session")
+def azure_store(run_resources: RunResources) -> Iterator[AzureStore]:
+    """A server that answers as Azure Blob Storage does, with one container."""
+    server = Azurite(run_resources.new_directory())
+    with serving(server):
+        yield AzureStore.with_bucket(server.url)
+
+
+@pytest.fixture(scope="session")
+def google_store(run_resources: RunResources, s3_store: ObjectStore) -> Iterator[GoogleStore]:
+    """The bucket of the server of Amazon S3, reached as one of Google Cloud Storage is."""
+    server = FaultyStore(run_resources.new_directory(), s3_store.url)
+    with serving(server):
+        yield GoogleStore(server.url)
+
+
+@pytest.fixture(params=["s3", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("azure", "google"))])
+def object_store(request: pytest.FixtureRequest) -> ObjectStore:
+    """A bucket of each object store in turn."""
+    return cast("ObjectStore", request.getfixturevalue(f"{request.param}_store"))
 
 
 @pytest.fixture

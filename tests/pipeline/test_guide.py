@@ -59,9 +59,9 @@ def demo() -> Any:
 class GuideRunner:
     """Runs the guide's blocks against the demo's server, with a directory in place of /srv."""
 
-    def __init__(self, directory: Path, url: str, database: str, object_store: ObjectStore) -> None:
+    def __init__(self, directory: Path, url: str, database: str, s3_store: ObjectStore) -> None:
         self.directory = directory
-        self.environment = {"PEEKLOCK_URL": url, "PEEKLOCK_DATABASE_URL": database, **object_store.options}
+        self.environment = {"PEEKLOCK_URL": url, "PEEKLOCK_DATABASE_URL": database, **s3_store.options}
         self.names: dict[str, Any] = {"URL": url, "DATABASE_URL": database}
 
     def run_block(self, kind: str, block: str) -> str:
@@ -117,12 +117,12 @@ def demo_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> D
 
 
 @pytest.fixture
-def guide_runner(demo_run: DemoRun, tmp_path: Path, object_store: ObjectStore) -> Iterator[GuideRunner]:
+def guide_runner(demo_run: DemoRun, tmp_path: Path, s3_store: ObjectStore) -> Iterator[GuideRunner]:
     """A reader of the guide, once the demo is over and its server has been started again."""
     shutil.copy(demo_run.directory / "sent.jsonl", tmp_path)
     (tmp_path / "metrics").mkdir()
     with demo_run.demo.server(demo_run.directory / "server") as url:
-        yield GuideRunner(tmp_path, url, f"sqlite:///{demo_run.directory}/server/peeklock.db", object_store)
+        yield GuideRunner(tmp_path, url, f"sqlite:///{demo_run.directory}/server/peeklock.db", s3_store)
 
 
 @pytest.mark.slow

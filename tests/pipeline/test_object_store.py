@@ -7,11 +7,14 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
+from random import Random
 from threading import Barrier
 from typing import Any
 from urllib.parse import quote
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import files_of, write
@@ -31,10 +34,17 @@ from tests.docs.other_brokers import serving
 from tests.pipeline.archive import DAY, NOON, Archive, archived, live
 from tests.pipeline.conftest import RunCommand
 from tests.pipeline.faulty_store import FaultyStore
-from tests.pipeline.object_store import ObjectStore
+from tests.pipeline.object_store import AzureStore, ObjectStore
 from tests.servers import free_port
 
 COMMITTERS = 4
+MEGABYTES = 25
+"""More than one request writes."""
+
+WITHOUT_SPARK = pytest.mark.parametrize(
+    "object_store", ["s3", "google", pytest.param("azure", marks=pytest.mark.nightly)], indirect=True
+)
+"""Every run has these tests with each store that needs no installation of its own."""
 
 
 def test_the_jobs_of_a_day_work_on_a_lake_in_an_object_store(
@@ -65,22 +75,33 @@ def test_the_jobs_of_a_day_work_on_a_lake_in_an_object_store(
 
 
 def test_vacuum_removes_files_of_an_object_store(
-    spark: SparkSession, small_archive: Archive, object_store: ObjectStore, s3_lake: Lake
+    spark: SparkSession, small_archive: Archive, s3_lake: Lake
 ) -> None:
     small_archive.seal(1, [archived(1), archived(2)])
     database = Database.from_url(small_archive.url)
     export(spark, database, s3_lake)
     [left] = write(database.read(1, 1), s3_lake.directory(ARCHIVE), ARCHIVE)  # as a crash leaves it
-    odd = f"{s3_lake.directory(ARCHIVE)}/queue=a%20b/ä b.parquet".partition("s3://")[2]
-    httpx.put(f"{object_store.url}/{quote(odd)}", content=b"old", timeout=60).raise_for_status()
 
     removed = remove_unreferenced(s3_lake, hours=0)
 
-    assert (removed.files, removed.bytes) == (2, left.size + len("old"))
+    assert (removed.files, removed.bytes) == (1, left.size)
     assert s3_lake.read(spark).count() == 2
-    assert remove_unreferenced(s3_lake, hours=0).files == 0
 
 
+def test_vacuum_removes_files_with_any_name(small_archive: Archive, s3_store: ObjectStore) -> None:
+    lake = s3_store.lake()
+    small_archive.seal(1, [archived(1)])
+    lake.append(ARCHIVE, list(write(Database.from_url(small_archive.url).read(1, 1), lake.directory(ARCHIVE), ARCHIVE)))
+    odd = f"{lake.directory(ARCHIVE)}/queue=a%20b/ä b.parquet".partition("s3://")[2]
+    httpx.put(f"{s3_store.url}/{quote(odd)}", content=b"old", timeout=60).raise_for_status()
+
+    removed = remove_unreferenced(lake, hours=0)
+
+    assert (removed.files, removed.bytes) == (1, len("old"))
+    assert remove_unreferenced(lake, hours=0).files == 0
+
+
+@WITHOUT_SPARK
 def test_of_several_commits_at_once_one_succeeds(small_archive: Archive, s3_lake: Lake) -> None:
     database = Database.from_url(small_archive.url)
     numbers = range(1, 6)
@@ -100,6 +121,16 @@ def test_of_several_commits_at_once_one_succeeds(small_archive: Archive, s3_lake
             won = list(committers.map(commit, [number] * COMMITTERS, [ready] * COMMITTERS))
             assert Counter(won) == {True: 1, False: COMMITTERS - 1}
     assert sum(file.rows for file in files_of(s3_lake.archive_table())) == len(numbers)
+
+
+@WITHOUT_SPARK
+def test_a_large_file_is_written_in_parts_and_read_in_ranges(s3_lake: Lake) -> None:
+    files = s3_lake.root.filesystem()
+    written = pa.table({"body": [Random(number).randbytes(1 << 20) for number in range(MEGABYTES)]})
+    with files.open_output_stream("large.parquet") as stream:
+        pq.write_table(written, stream, row_group_size=MEGABYTES // 5)
+    with files.open_input_file("large.parquet") as stream:
+        assert pq.ParquetFile(stream).read_row_group(3) == written.slice(MEGABYTES // 5 * 3, MEGABYTES // 5)
 
 
 def test_a_commit_of_files_that_were_removed_is_refused(small_archive: Archive, s3_lake: Lake) -> None:
@@ -154,12 +185,14 @@ def test_a_removal_survives_the_loss_of_the_answer_to_its_commit(
     assert audit(spark, database, place).findings == []
 
 
+@WITHOUT_SPARK
 def test_an_object_store_that_does_not_answer_is_named(object_store: ObjectStore) -> None:
     silent = object_store.behind(f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(LakeUnavailable, match=r"s3://history/lake cannot be read or written: .*error sending request"):
-        Lake("s3://history/lake", {**silent.options, "AWS_MAX_RETRIES": "0", "max_retries": "0"})
-    with pytest.raises(LakeUnavailable, match=r"s3://nowhere/lake cannot be read or written: .*NoSuchBucket"):
-        Lake("s3://nowhere/lake", object_store.options)
+    uri, unknown = object_store.uri("lake"), object_store.uri("lake", "nowhere")
+    with pytest.raises(LakeUnavailable, match=f"{uri} cannot be read or written: .*error sending request"):
+        Lake(uri, {**silent.options, "max_retries": "0"})
+    with pytest.raises(LakeUnavailable, match=f"{unknown} cannot be read or written: .*{object_store.missing}"):
+        Lake(unknown, object_store.options)
 
 
 @pytest.mark.parametrize(
@@ -245,14 +278,23 @@ def test_a_directory_may_have_any_other_name(tmp_path: Path, name: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@WITHOUT_SPARK
+def test_options_come_from_the_environment(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in object_store.options.items():
+        monkeypatch.setenv(name, value)
+    lake = Lake(object_store.lake().root.uri)
+    lake.record_missed({1: 2})
+    assert lake.missed() == {1: 2}
+
+
 def test_an_option_replaces_the_variable_of_the_same_meaning(
-    object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    s3_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("AWS_MAX_RETRIES", "0")
-    others = {name: value for name, value in object_store.options.items() if name != "AWS_ENDPOINT_URL"}
+    others = {name: value for name, value in s3_store.options.items() if name != "AWS_ENDPOINT_URL"}
     for name in ("AWS_ENDPOINT_URL", "aws_endpoint_url", "endpoint_url", "endpoint", "AWS_ENDPOINT"):
-        lake = Lake(f"s3://history/{name}", others | {name: object_store.url})
+        lake = Lake(f"s3://history/{name}", others | {name: s3_store.url})
         lake.record_missed({1: 2})
         assert lake.missed() == {1: 2}
 
@@ -280,9 +322,11 @@ def test_storage_options_of_a_directory_are_refused() -> None:
         Storage.at("s3:bucket", {"AWS_REGION": "us-east-1"})
 
 
+@WITHOUT_SPARK
 def test_a_wrong_storage_option_is_refused(object_store: ObjectStore) -> None:
-    with pytest.raises(BadOption, match=r"The storage options of s3://history/lake are wrong: .*max_retries"):
-        Lake("s3://history/lake", {**object_store.options, "max_retries": "many"})
+    uri = object_store.uri("lake")
+    with pytest.raises(BadOption, match=f"The storage options of {uri} are wrong: .*max_retries"):
+        Lake(uri, {**object_store.options, "max_retries": "many"})
 
 
 def test_storage_options_are_pairs() -> None:
@@ -293,9 +337,49 @@ def test_storage_options_are_pairs() -> None:
         assert "secret" not in str(refused.value)
 
 
-def test_credentials_are_not_printed(object_store: ObjectStore) -> None:
-    silent = object_store.behind(f"http://user:sec@ret@127.0.0.1:{free_port()}")
+def test_credentials_are_not_printed(s3_store: ObjectStore) -> None:
+    silent = s3_store.behind(f"http://user:sec@ret@127.0.0.1:{free_port()}")
     with pytest.raises(LakeUnavailable, match=r"GET http://127\.0\.0\.1:") as refused:
         Lake("s3://history/lake", {**silent.options, "max_retries": "0"})
     assert "ret" not in str(refused.value)
     assert "secret" not in repr(Storage.at("s3://bucket/lake", {"AWS_SECRET_ACCESS_KEY": "secret"}))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0LW9mLWFub3RoZXI=", "403 Forbidden .*AuthorizationFailure"),
+        ("AZURE_STORAGE_ACCOUNT_KEY", "a secret that is no key", "Invalid Access Key"),
+        ("AZURE_STORAGE_SAS_TOKEN", "?sv=2022-11-02&sr=c&sig=secret", "403 Forbidden .*AuthorizationFailure"),
+    ],
+)
+def test_wrong_credentials_of_azure_are_refused_and_not_printed(
+    azure_store: AzureStore, option: str, value: str, reason: str
+) -> None:
+    with pytest.raises(LakeUnavailable, match=f"cannot be read or written: .*{reason}") as refused:
+        Lake(azure_store.uri("lake"), {**azure_store.address, option: value})
+    assert value not in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.nightly
+def test_a_shared_access_signature_of_azure_suffices(azure_store: AzureStore) -> None:
+    for token in (azure_store.signature(), f"?{azure_store.signature()}"):
+        lake = Lake(azure_store.lake().root.uri, {**azure_store.address, "AZURE_STORAGE_SAS_TOKEN": token})
+        lake.record_missed({1: 2})
+        assert lake.missed() == {1: 2}
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("{secret", "Unable to decode service account file"),
+        ('{"private_key": "secret"}', "missing field"),
+        ('{"client_email": "a@b", "private_key_id": "1", "private_key": "secret"}', "Error reading pem file"),
+    ],
+)
+def test_a_wrong_key_of_google_is_refused_and_not_printed(key: str, reason: str) -> None:
+    with pytest.raises(LakeUnavailable, match=f"gs://history/lake cannot be read or written: .*{reason}") as refused:
+        Lake("gs://history/lake", {"GOOGLE_SERVICE_ACCOUNT_KEY": key})
+    assert "secret" not in str(refused.value)
