@@ -126,7 +126,7 @@ def object_store(request: pytest.FixtureRequest) -> ObjectStore:
 
 
 @pytest.fixture
-def s3_lake(object_store: ObjectStore) -> Lake:
+def remote_lake(object_store: ObjectStore) -> Lake:
     """An empty lake in a bucket."""
     return object_store.lake()
 

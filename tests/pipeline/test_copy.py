@@ -114,7 +114,7 @@ def test_a_lake_whose_files_lack_later_columns_is_compacted_and_copied(
 
 
 def test_a_copy_killed_anywhere_goes_on_where_it_ended(
-    spark: SparkSession, small_archive: Archive, lake: Lake, s3_lake: Lake
+    spark: SparkSession, small_archive: Archive, lake: Lake, remote_lake: Lake
 ) -> None:
     database = old_lake(spark, small_archive, lake)
     source = contents(spark, lake)
@@ -128,18 +128,18 @@ def test_a_copy_killed_anywhere_goes_on_where_it_ended(
 
     for files in (0, 4, 8):
         with pytest.raises(Killed):
-            copy(spark, lake, s3_lake, die_at(files), commit_tasks=1)
-        for use in (s3_lake.archive_table, s3_lake.export_position, lambda: export(spark, database, s3_lake)):
+            copy(spark, lake, remote_lake, die_at(files), commit_tasks=1)
+        for use in (remote_lake.archive_table, remote_lake.export_position, lambda: export(spark, database, remote_lake)):
             with pytest.raises(
                 BadLake, match="is an unfinished copy of another lake: run `peeklock-pipeline copy` again"
             ):
                 use()
         small_archive.seal(3 + files, [archived(90 + files)])
         export(spark, database, lake)  # exports to the source go on, and the copy has one version of it
-    assert copy(spark, lake, s3_lake).last_batch == 2
-    assert contents(spark, s3_lake) == source
-    assert export(spark, database, s3_lake).messages == 3
-    assert audit(spark, database, s3_lake).findings == []
+    assert copy(spark, lake, remote_lake).last_batch == 2
+    assert contents(spark, remote_lake) == source
+    assert export(spark, database, remote_lake).messages == 3
+    assert audit(spark, database, remote_lake).findings == []
 
 
 def test_a_copy_into_another_lake_is_refused(

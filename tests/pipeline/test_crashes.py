@@ -45,17 +45,17 @@ def test_the_next_export_completes_a_crashed_one(
 
 @KILLS
 def test_the_next_export_completes_a_crashed_one_in_an_object_store(
-    spark: SparkSession, small_archive: Archive, s3_lake: Lake, moment: str, batches_left: int
+    spark: SparkSession, small_archive: Archive, remote_lake: Lake, moment: str, batches_left: int
 ) -> None:
-    expect_a_whole_lake_after_a_crash(spark, small_archive, s3_lake, moment, batches_left)
+    expect_a_whole_lake_after_a_crash(spark, small_archive, remote_lake, moment, batches_left)
 
 
 @pytest.mark.nightly
 @KILLS
 def test_the_next_export_completes_a_crashed_one_of_each_database(
-    spark: SparkSession, archive: Archive, s3_lake: Lake, moment: str, batches_left: int
+    spark: SparkSession, archive: Archive, remote_lake: Lake, moment: str, batches_left: int
 ) -> None:
-    expect_a_whole_lake_after_a_crash(spark, archive, s3_lake, moment, batches_left)
+    expect_a_whole_lake_after_a_crash(spark, archive, remote_lake, moment, batches_left)
 
 
 def expect_a_whole_lake_after_a_crash(
@@ -102,41 +102,41 @@ def run_crashing(name: str, lake: Lake, *words: str) -> str:
 @pytest.mark.nightly
 @pytest.mark.parametrize(("moment", "left"), [("before_the_commit", 3), ("after_the_commit", 0)])
 def test_the_next_retention_completes_a_crashed_one_in_an_object_store(
-    spark: SparkSession, small_archive: Archive, s3_lake: Lake, moment: str, left: int
+    spark: SparkSession, small_archive: Archive, remote_lake: Lake, moment: str, left: int
 ) -> None:
     rows = [archived(number, queue=("billing", "orders")[number % 2]) for number in range(1, 7)]
     small_archive.seal(1, [*rows, archived(7, settled_at=NOON + DAY)])
     database = Database.from_url(small_archive.url)
-    export(spark, database, s3_lake)
-    assert audit(spark, database, s3_lake).findings == []
+    export(spark, database, remote_lake)
+    assert audit(spark, database, remote_lake).findings == []
 
-    assert has_only_jvm_warning(run_crashing("retention", s3_lake, moment, str(s3_lake.root)))
+    assert has_only_jvm_warning(run_crashing("retention", remote_lake, moment, str(remote_lake.root)))
 
-    assert audit(spark, database, s3_lake).findings == []
-    assert retention(spark, s3_lake, BEFORE, QUEUES).messages == left
-    s3_lake.archive_table().vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    assert sorted(row[0] for row in s3_lake.read(spark).select("sequence_number").collect()) == [2, 4, 6, 7]
-    assert audit(spark, database, s3_lake, options=AuditOptions(from_scratch=True)).findings == []
+    assert audit(spark, database, remote_lake).findings == []
+    assert retention(spark, remote_lake, BEFORE, QUEUES).messages == left
+    remote_lake.archive_table().vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    assert sorted(row[0] for row in remote_lake.read(spark).select("sequence_number").collect()) == [2, 4, 6, 7]
+    assert audit(spark, database, remote_lake, options=AuditOptions(from_scratch=True)).findings == []
 
 
 @pytest.mark.faults
 @pytest.mark.nightly
 @pytest.mark.parametrize(("moment", "counted"), [("before_the_commit", 4), ("after_the_commit", 8)])
 def test_a_stream_into_an_object_store_killed_amid_a_micro_batch_counts_each_once(
-    spark: SparkSession, small_archive: Archive, s3_lake: Lake, tmp_path: Path, moment: str, counted: int
+    spark: SparkSession, small_archive: Archive, remote_lake: Lake, tmp_path: Path, moment: str, counted: int
 ) -> None:
     for batch in range(1, 4):
         rows = [archived(batch * 10 + number, queue=("billing", "orders")[number % 2]) for number in range(4)]
         small_archive.seal(batch, rows)
-        export(spark, Database.from_url(small_archive.url), s3_lake)
-    places = (str(s3_lake.root), f"{s3_lake.root}-counts", str(tmp_path / "checkpoint"))
-    options = dict(s3_lake.root.options)
+        export(spark, Database.from_url(small_archive.url), remote_lake)
+    places = (str(remote_lake.root), f"{remote_lake.root}-counts", str(tmp_path / "checkpoint"))
+    options = dict(remote_lake.root.options)
 
     def counts() -> dict[str, int]:
         table = DeltaTable(places[1], storage_options=options).to_pyarrow_table()
         return {row["name"]: row["messages"] for row in table.to_pylist()}
 
-    run_crashing("merge", s3_lake, moment, *places)
+    run_crashing("merge", remote_lake, moment, *places)
 
     assert sum(counts().values()) == counted
     follow(spark, "never", *places, options)

@@ -75,17 +75,17 @@ def test_the_jobs_of_a_day_work_on_a_lake_in_an_object_store(
 
 
 def test_vacuum_removes_files_of_an_object_store(
-    spark: SparkSession, small_archive: Archive, s3_lake: Lake
+    spark: SparkSession, small_archive: Archive, remote_lake: Lake
 ) -> None:
     small_archive.seal(1, [archived(1), archived(2)])
     database = Database.from_url(small_archive.url)
-    export(spark, database, s3_lake)
-    [left] = write(database.read(1, 1), s3_lake.directory(ARCHIVE), ARCHIVE)  # as a crash leaves it
+    export(spark, database, remote_lake)
+    [left] = write(database.read(1, 1), remote_lake.directory(ARCHIVE), ARCHIVE)  # as a crash leaves it
 
-    removed = remove_unreferenced(s3_lake, hours=0)
+    removed = remove_unreferenced(remote_lake, hours=0)
 
     assert (removed.files, removed.bytes) == (1, left.size)
-    assert s3_lake.read(spark).count() == 2
+    assert remote_lake.read(spark).count() == 2
 
 
 def test_vacuum_removes_files_with_any_name(small_archive: Archive, s3_store: ObjectStore) -> None:
@@ -102,14 +102,14 @@ def test_vacuum_removes_files_with_any_name(small_archive: Archive, s3_store: Ob
 
 
 @WITHOUT_SPARK
-def test_of_several_commits_at_once_one_succeeds(small_archive: Archive, s3_lake: Lake) -> None:
+def test_of_several_commits_at_once_one_succeeds(small_archive: Archive, remote_lake: Lake) -> None:
     database = Database.from_url(small_archive.url)
     numbers = range(1, 6)
     for number in numbers:
         small_archive.seal(number, [archived(number)])
 
     def commit(number: int, ready: Barrier) -> bool:
-        lake, rows = Lake(s3_lake.root), database.read(number, number)
+        lake, rows = Lake(remote_lake.root), database.read(number, number)
         files = list(write(rows, lake.directory(ARCHIVE), ARCHIVE))
         after = ExportPosition(number - 1, NOON + number - 1) if number > 1 else ExportPosition()
         ready.wait()
@@ -120,12 +120,12 @@ def test_of_several_commits_at_once_one_succeeds(small_archive: Archive, s3_lake
             ready = Barrier(COMMITTERS)
             won = list(committers.map(commit, [number] * COMMITTERS, [ready] * COMMITTERS))
             assert Counter(won) == {True: 1, False: COMMITTERS - 1}
-    assert sum(file.rows for file in files_of(s3_lake.archive_table())) == len(numbers)
+    assert sum(file.rows for file in files_of(remote_lake.archive_table())) == len(numbers)
 
 
 @WITHOUT_SPARK
-def test_a_large_file_is_written_in_parts_and_read_in_ranges(s3_lake: Lake) -> None:
-    files = s3_lake.root.filesystem()
+def test_a_large_file_is_written_in_parts_and_read_in_ranges(remote_lake: Lake) -> None:
+    files = remote_lake.root.filesystem()
     written = pa.table({"body": [Random(number).randbytes(1 << 20) for number in range(MEGABYTES)]})
     with files.open_output_stream("large.parquet") as stream:
         pq.write_table(written, stream, row_group_size=MEGABYTES // 5)
@@ -133,16 +133,16 @@ def test_a_large_file_is_written_in_parts_and_read_in_ranges(s3_lake: Lake) -> N
         assert pq.ParquetFile(stream).read_row_group(3) == written.slice(MEGABYTES // 5 * 3, MEGABYTES // 5)
 
 
-def test_a_commit_of_files_that_were_removed_is_refused(small_archive: Archive, s3_lake: Lake) -> None:
+def test_a_commit_of_files_that_were_removed_is_refused(small_archive: Archive, remote_lake: Lake) -> None:
     small_archive.seal(1, [archived(1), archived(2, settled_at=NOON + DAY)])
-    place, rows = s3_lake.directory(ARCHIVE), Database.from_url(small_archive.url).read(1, 1)
-    s3_lake.append(ARCHIVE, [*write(rows, place, ARCHIVE), *write(rows, place, ARCHIVE)])
+    place, rows = remote_lake.directory(ARCHIVE), Database.from_url(small_archive.url).read(1, 1)
+    remote_lake.append(ARCHIVE, [*write(rows, place, ARCHIVE), *write(rows, place, ARCHIVE)])
     kept, lost = write(rows, place, ARCHIVE)
     place.filesystem().delete_file(lost.path)
     with pytest.raises(BadLake, match=f"{lost.path} was removed before this job could commit it"):
-        s3_lake.append(ARCHIVE, [kept, lost])
-    s3_lake.append(ARCHIVE, [kept])
-    assert s3_lake.archive_table().version() == 1
+        remote_lake.append(ARCHIVE, [kept, lost])
+    remote_lake.append(ARCHIVE, [kept])
+    assert remote_lake.archive_table().version() == 1
 
 
 @pytest.mark.parametrize("lost", ["request", "answer"])

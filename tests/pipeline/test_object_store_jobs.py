@@ -34,7 +34,7 @@ VIEWS = ("messages", "deliveries", "dead_letters", "waiting_time")
 
 
 @pytest.fixture
-def both(spark: SparkSession, small_archive: Archive, lake: Lake, s3_lake: Lake) -> tuple[Lake, Lake]:
+def both(spark: SparkSession, small_archive: Archive, lake: Lake, remote_lake: Lake) -> tuple[Lake, Lake]:
     """A lake in a directory and one in an object store with the same messages, which were sealed two days ago."""
     then = int(time.time()) * SECOND - 2 * DAY
     database = Database.from_url(small_archive.url)
@@ -44,13 +44,13 @@ def both(spark: SparkSession, small_archive: Archive, lake: Lake, s3_lake: Lake)
         ages = "sealed_at = :at, remove_at = :at + :kept"
         execute(small_archive.url, f"UPDATE export_batch SET {ages} WHERE number = :number",
                 at=then + batch, kept=30 * DAY, number=batch)  # fmt: skip
-        for place in (lake, s3_lake):
+        for place in (lake, remote_lake):
             export(spark, database, place)
     dead = live(1, state=DEAD_LETTERED, dead_lettered_at=then, dead_letter_reason="poison")
     small_archive.add_to_queue(1, "orders", [dead, live(2)])
-    for place in (lake, s3_lake):
+    for place in (lake, remote_lake):
         snapshot(spark, database, place)
-    return lake, s3_lake
+    return lake, remote_lake
 
 
 def message(number: int, then: int) -> dict[str, Any]:

@@ -238,16 +238,16 @@ def test_a_stream_is_told_that_a_lake_does_not_hold_the_first_batches(
 
 
 def test_a_lake_in_an_object_store_is_read_and_followed(
-    spark: SparkSession, small_archive: Archive, object_store: ObjectStore, s3_lake: Lake, tmp_path: Path
+    spark: SparkSession, small_archive: Archive, object_store: ObjectStore, remote_lake: Lake, tmp_path: Path
 ) -> None:
     options = {f"storage.{name}": value for name, value in object_store.options.items()}
-    following = Following(spark, s3_lake, tmp_path)
-    exported(spark, small_archive, s3_lake, 1, 2)
+    following = Following(spark, remote_lake, tmp_path)
+    exported(spark, small_archive, remote_lake, 1, 2)
 
-    assert numbers(reading(spark, lake=str(s3_lake.root), **options).where("queue = 'orders'")) == [1, 3, 5]
+    assert numbers(reading(spark, lake=str(remote_lake.root), **options).where("queue = 'orders'")) == [1, 3, 5]
     assert following.run(**options) == [1, 2, 3, 4, 5, 6]
-    tidied(spark, s3_lake)
-    exported(spark, small_archive, s3_lake, 3)
+    tidied(spark, remote_lake)
+    exported(spark, small_archive, remote_lake, 3)
     assert following.run(**options) == list(range(1, 10))
 
 
