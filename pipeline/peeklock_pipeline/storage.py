@@ -78,7 +78,9 @@ class Storage:
             shown = without_credentials(str(place))
             raise BadLake(f"A lake is a directory, or a URI that begins with {schemes} or file://: {shown} does not.")
         if CONTROL.search(unquote(str(place))):
-            raise BadLake(f"{without_credentials(str(place))!r} has a control character, which a lake's place must not have.")
+            raise BadLake(
+                f"{without_credentials(str(place))!r} has a control character, which a lake's place must not have."
+            )
         if scheme in OBJECT_STORES:
             return cls(_object_store_uri(str(place), scheme), _all_options(OBJECT_STORES[scheme], options))
         if options:

@@ -129,7 +129,11 @@ def test_a_copy_killed_anywhere_goes_on_where_it_ended(
     for files in (0, 4, 8):
         with pytest.raises(Killed):
             copy(spark, lake, remote_lake, die_at(files), commit_tasks=1)
-        for use in (remote_lake.archive_table, remote_lake.export_position, lambda: export(spark, database, remote_lake)):
+        for use in (
+            remote_lake.archive_table,
+            remote_lake.export_position,
+            lambda: export(spark, database, remote_lake),
+        ):
             with pytest.raises(
                 BadLake, match="is an unfinished copy of another lake: run `peeklock-pipeline copy` again"
             ):
