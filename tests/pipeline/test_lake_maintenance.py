@@ -15,7 +15,7 @@ from peeklock_pipeline.ages import parse_age
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import DataFile, files_of, write
 from peeklock_pipeline.jobs.audit import audit
-from peeklock_pipeline.jobs.compact import VACUUM_FILES, CompactResult, compact, mergeable, vacuum
+from peeklock_pipeline.jobs.compact import VACUUM_FILES, CompactResult, VacuumResult, compact, mergeable, vacuum
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import first_kept_day, retention
 from peeklock_pipeline.jobs.snapshot import snapshot
@@ -28,6 +28,7 @@ from peeklock_pipeline.transforms.audit import archived_events, archived_rows, b
 from pyspark.sql import SparkSession
 
 from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, live
+from tests.pipeline.histories import ended, fill
 
 FIRST_DAY = date(2026, 9, 21)
 
@@ -222,6 +223,24 @@ def test_a_vacuum_removes_files_in_portions_and_of_directories_with_any_name(
     assert found[:3] == [(0, len(names)), (VACUUM_FILES, len(names)), (len(names), len(names))]
     assert not any(path.is_file() for path in Path(f"{lake.directory(ARCHIVE)}/queue=a%20b").iterdir())
     assert len(contents(spark, lake)) == 60
+
+
+def test_a_vacuum_passes_over_files_that_another_one_has_removed(lake: Lake) -> None:
+    fill(lake, [ended(1, 0, 1, 1, 2)])
+    for number in range(3):
+        path = Path(f"{lake.directory(ARCHIVE)}/date=2026-01-01/{number}.parquet")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"old")
+        grow_old(path, 8)
+    others: list[VacuumResult] = []
+
+    def report_progress(done: int, total: int) -> None:
+        if not others:
+            others.append(VacuumResult(0, 0))
+            others.append(vacuum(Lake(lake.root)))
+
+    assert vacuum(lake, progress=report_progress) == VacuumResult(0, 0)
+    assert others[1] == VacuumResult(3, 9)
 
 
 def test_a_compaction_whose_files_were_removed_meanwhile_is_refused(

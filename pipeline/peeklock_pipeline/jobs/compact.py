@@ -5,8 +5,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 from deltalake import DeltaTable
+from pyarrow.fs import FileSystem
 from pyspark.sql import SparkSession
 
 from peeklock_pipeline.files import DataFile, portions_of
@@ -129,10 +131,20 @@ def _vacuum_table(directory: Storage, table: DeltaTable, hours: int, progress: P
             progress(begun, len(listed))
             unreferenced = _still_unreferenced(table, listed[begun : begun + VACUUM_FILES], hours)
             found = filesystem.get_file_info(unreferenced)
-            list(removers.map(filesystem.delete_file, unreferenced))
-            files, size = files + len(unreferenced), size + sum(info.size or 0 for info in found)
+            removed = list(removers.map(partial(_remove, filesystem), unreferenced))
+            files += sum(removed)
+            size += sum(info.size or 0 for info, is_removed in zip(found, removed, strict=True) if is_removed)
         progress(len(listed), len(listed))
     return VacuumResult(files, size)
+
+
+def _remove(filesystem: FileSystem, file: str) -> bool:
+    """Remove a file; return False if another vacuum has done so."""
+    try:
+        filesystem.delete_file(file)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _still_unreferenced(table: DeltaTable, files: Sequence[str], hours: int) -> list[str]:
