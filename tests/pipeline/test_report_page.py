@@ -185,6 +185,15 @@ def test_a_message_that_ended_before_it_was_sent_is_in_totals_and_plots(lake: La
     assert found == [(0, 0), (1, 1), (2, 2), (1, 1)]
 
 
+def test_a_message_that_a_clock_far_ahead_has_dated_is_in_the_totals(
+    lake: Lake, spark: SparkSession, tmp_path: Path
+) -> None:
+    fill(lake, [ended(1, 0, 1, 1, 2), ended(2, 3 * DAY, None, None, 10)])
+    period = Period(NOON + timedelta(days=3), NOON + timedelta(days=3, hours=2))
+    done = make(spark, lake, tmp_path / "report.html", ReportRequest(None, period))
+    assert (done.messages, done.totals["sent"]) == (1, 1)
+
+
 def test_a_period_that_retention_has_cut_is_not_compared() -> None:
     period = Period(NOON, NOON + timedelta(days=1))
     first = NOON - timedelta(days=40)

@@ -103,13 +103,10 @@ def _choose(in_period: DataFrame) -> tuple[Chosen, list[dict[str, Any]]]:
 def _views(
     sources: ReportSources, chosen: Chosen, period: Period | None, before: Period | None, width: int
 ) -> list[View]:
-    parts = _timed(sources, chosen, period, width).withColumn("is_before", fn.lit(False))
-    if before:
-        parts = parts.unionByName(sources.parts.where(_in(before)).withColumn("is_before", fn.lit(True)))
     totals: dict[ViewKey, Measures] = {}
     olds: dict[ViewKey, Measures] = {}
     intervals: dict[ViewKey, list[Interval]] = {}
-    for row in rows(report_views.measures_of_views(parts, chosen, width)):
+    for row in _measured(sources, chosen, period, before, width):
         if row["at"] is not None:
             intervals.setdefault(_key(row), []).append(Interval(row["at"].astimezone(UTC), row))
         else:
@@ -120,10 +117,25 @@ def _views(
     ]
 
 
-def _timed(sources: ReportSources, chosen: Chosen, period: Period | None, width: int) -> DataFrame:
-    """Return the parts of the period, for each hour or for narrower intervals."""
+def _measured(
+    sources: ReportSources, chosen: Chosen, period: Period | None, before: Period | None, width: int
+) -> list[dict[str, Any]]:
+    """Return the rows of `report_views.measures_of_views`: those of whole periods are of parts."""
+    parts = sources.parts.where(_in(period)).withColumn("is_before", fn.lit(False))
+    if before:
+        parts = parts.unionByName(sources.parts.where(_in(before)).withColumn("is_before", fn.lit(True)))
     if width >= PART_SECONDS:
-        return sources.parts.where(_in(period))
+        return rows(report_views.measures_of_views(parts, chosen, width))
+    narrow = _narrow_parts(sources, chosen, period, width).withColumn("is_before", fn.lit(False))
+    intervals = rows(report_views.measures_of_views(narrow, chosen, width))
+    return [*rows(report_views.measures_of_views(parts, chosen)), *(row for row in intervals if row["at"] is not None)]
+
+
+def _narrow_parts(sources: ReportSources, chosen: Chosen, period: Period | None, width: int) -> DataFrame:
+    """Return the parts of the period for each interval that is narrower than an hour, from messages.
+
+    Leaves out messages of which a clock was more than `CLOCK_SKEW` ahead of another.
+    """
     since = (period.begin - CLOCK_SKEW).date() if period else date.min
     histories = sources.histories_since(since)
     if period is not None:

@@ -42,19 +42,19 @@ class Chosen:
         return found
 
 
-def measures_of_views(parts: DataFrame, chosen: Chosen, width: int) -> DataFrame:
+def measures_of_views(parts: DataFrame, chosen: Chosen, width: int | None = None) -> DataFrame:
     """Return the measures of each view in the period, and in the one before (`is_before`).
 
-    `at` is null for the whole period. For the period itself there is also a row for each interval of `width` seconds
-    that has messages; `at` is its start. Parts are merged for the queues and intervals first, so that sums over them
+    `at` is null for a whole period. For the period itself there is also a row for each interval of `width` seconds, if
+    that is given, that has messages; `at` is its start. Parts are merged for the queues and intervals first, so that sums over them
     merge few.
     """
-    at = fn.when(~fn.col("is_before"), interval(fn.col("hour"), width))
+    whole = fn.lit(None).cast("timestamp")
+    at = whole if width is None else fn.when(~fn.col("is_before"), interval(fn.col("hour"), width))
     merged_parts = merged(_with_view(parts, chosen).withColumn("at", at), "kind", "queue", "name", "is_before", "at")
     of_views = merged_parts.withColumn("of", fn.explode(_views_of_part())).select(
         "*", *(fn.col(f"of.{name}") for name in VIEW)
     )
-    whole = fn.lit(None).cast("timestamp")
     times = fn.when(fn.col("at").isNull(), fn.array(whole)).otherwise(fn.array(whole, "at"))
     return measures(of_views.withColumn("at", fn.explode(times)), *VIEW, "is_before", "at").orderBy("at")
 
