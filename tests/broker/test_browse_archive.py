@@ -10,11 +10,13 @@ from app.broker.browse import PageLimits
 from app.broker.browse_archive import AFTER_ALL, ArchivePorts, browse_archive, read_archived
 from app.broker.filters import MatchAll
 from app.broker.purge import purge
+from app.broker.search_state import SearchRegistry
 from app.broker.select_messages import MessageSelection
 from app.broker.send import send
 from app.domain.archive import ArchivedMessage
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
+from app.domain.refusals import Overloaded
 from app.domain.sending import NewMessage
 from tests.brokers import ChangedStore, sqlite_broker
 from tests.virtual_clock import VirtualClock
@@ -68,6 +70,14 @@ async def test_a_page_starts_where_the_previous_one_ends(scene: Scene) -> None:
     assert await scene.page(2, 4) == ([3, 2], 2)
     assert await scene.page(1, 2) == ([1], None)
     assert await scene.page(COUNT) == (list(range(COUNT, 0, -1)), None)
+
+
+async def test_a_page_is_refused_if_the_process_already_reads_for_too_many_requests(scene: Scene) -> None:
+    searches = SearchRegistry(scene.clock, max_receivers=1, max_requests=1)
+    scene.ports = replace(scene.ports, searches=searches)
+    with searches.admit_filtered(), pytest.raises(Overloaded, match="already reads for 1 requests with a filter"):
+        await scene.page(1)
+    assert await scene.page(1) == ([8], 8)
 
 
 async def test_a_page_has_only_wanted_messages(scene: Scene) -> None:

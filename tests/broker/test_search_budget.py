@@ -401,7 +401,7 @@ async def test_a_request_with_a_filter_above_the_limit_is_refused_before_it_read
     await run_ready_tasks()
     reads = scene.store.reads
     with pytest.raises(Overloaded, match=r"already reads for 2 requests with a filter\. The request had no effect"):
-        await request_of(broker, scene.queue, WANTED)
+        await asyncio.wait_for(request_of(broker, scene.queue, WANTED), TIMEOUT_SECONDS)
     assert scene.store.reads == reads
 
     unfiltered = asyncio.create_task(request_of(broker, scene.queue, MatchAll()))

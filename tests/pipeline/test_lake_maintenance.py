@@ -105,6 +105,8 @@ def test_vacuum_removes_what_belongs_to_nothing_and_spares_what_may_yet(
     assert (done.files, done.bytes) == (1, size)
     assert (old.exists(), young.exists()) == (False, True)
     assert len(contents(spark, lake)) == 60
+    grow_old(young, 75 / 24 / 60)
+    assert vacuum(lake, timedelta(minutes=90)).files == 0
     with pytest.raises(BadOption, match="may belong to a running export"):
         vacuum(lake, timedelta(minutes=59))
     assert young.exists()

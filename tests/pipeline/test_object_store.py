@@ -228,7 +228,8 @@ def test_another_kind_of_uri_is_refused(place: str) -> None:
     ],
 )
 def test_a_uri_without_a_bucket_is_refused(place: str, example: str) -> None:
-    with pytest.raises(BadLake, match=f"^{place} names no .*: a lake's URI looks like {example}.$"):
+    missing = "account" if place.startswith("abfss://container") else "bucket"
+    with pytest.raises(BadLake, match=f"^{place} names no {missing}: a lake's URI looks like {example}.$"):
         Storage.at(place)
 
 
@@ -256,6 +257,9 @@ def test_a_uri_without_a_bucket_is_refused(place: str, example: str) -> None:
         ("/srv/a\nb", r"^'/srv/a\\nb' has a control character"),
         ("file:///srv/a%0Ab", r"has a control character"),
         ("s3://bucket/a\tb", r"^'s3://bucket/a\\tb' has a control character"),
+        ("abfss://@account.dfs.core.windows.net/lake?sig=secret", "names no bucket"),
+        ("abfss://history@account.dfs.core.windows.net/la\nke?sig=secret", "has a control character"),
+        ("/srv/a\x7f", "has a control character"),
         ("", "A lake is a directory, or a URI"),
     ],
 )
