@@ -49,7 +49,7 @@ OPTIONS = {"metrics_directory": MetricsDirectory, "push_gateway": PushGateway}
 
 
 class Crash(Exception):
-    """An exception ended a job that a terminal's commands take for the end of their input or output."""
+    """A job ended with an exception that Typer takes for the end of a terminal's input or output."""
 
 
 class JobApp(typer.Typer):
@@ -120,10 +120,8 @@ def _measured(command: str, function: Callable[..., None]) -> Callable[..., None
             except typer.Exit:  # with findings
                 succeeded = True
                 raise
-            except (
-                EOFError,
-                BrokenPipeError,
-            ) as error:  # of Spark, for example; typer would end with 1, and say no more
+            except (EOFError, BrokenPipeError) as error:
+                # Such as one of Spark's sockets. Typer would end with 1, and print nothing.
                 raise Crash from error
             finally:
                 end()

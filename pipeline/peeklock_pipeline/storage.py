@@ -50,7 +50,7 @@ SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 """The start of a URI, also after `Path` has merged its slashes."""
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-"""Characters that deltalake has in no path."""
+"""Characters that deltalake accepts in no path."""
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 

@@ -108,7 +108,7 @@ def _commits(groups: Sequence[Sequence[DataFile]]) -> Iterator[Sequence[Sequence
 def vacuum(lake: Lake, older_than: timedelta = timedelta(days=7), progress: Progress = no_progress) -> VacuumResult:
     """Remove files in the directories of tables that belong to no table and are older than `older_than`.
 
-    A commit may add old files meanwhile, as that of a job that has taken longer. So the table's log is read again before
+    A commit may add old files meanwhile, such as that of a job that took longer. So the table's log is read again before
     each portion of files. Only a commit in the moment between that and the removal is not seen. Refuses with `BadOption`
     below an hour, because younger files may belong to a running export. Refuses with `BadLake` and `LakeUnavailable`.
     """

@@ -134,7 +134,7 @@ def report_sources(
 
 
 def _together(some: DataFrame, others: DataFrame | None) -> DataFrame:
-    """Return the rows of both. Each query plans an empty part as well, so there is none where nothing is."""
+    """Return the rows of both; None stands for no rows, because each query would plan and run an empty DataFrame too."""
     return some if others is None else some.unionByName(others)
 
 
