@@ -16,10 +16,11 @@ import asyncpg
 import pyarrow.parquet as pq
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import COMPRESSION
+from peeklock_pipeline.histories import without_history
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.session import open_session
-from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.table_specs import ARCHIVE, ARCHIVE_COLUMNS
 from pyspark.sql import SparkSession
 
 from app.store.migrate import migrate
@@ -71,7 +72,7 @@ FROM archive AS a JOIN archive_seal AS s USING (sequence_number) GROUP BY s.expo
 """What the server stores about each batch when it seals it."""
 
 SEALED_COLUMNS = ", ".join(
-    f"{'s' if name == 'export_batch' else 'a'}.{name}" for name in ARCHIVE.schema.names if name != "date"
+    f"{'s' if name == 'export_batch' else 'a'}.{name}" for name in without_history(ARCHIVE_COLUMNS)
 )
 SEALED_TABLE = f"(SELECT {SEALED_COLUMNS} FROM archive AS a JOIN archive_seal AS s USING (sequence_number)) AS sealed"
 
@@ -183,8 +184,11 @@ def by_export(spark: SparkSession, archive: Archive) -> CopyJob:
 
 
 def by_jdbc(spark: SparkSession, archive: Archive) -> CopyJob:
-    """The same columns of every batch, with the same compression. The files' footers contain the number of rows."""
-    columns = [f"{LAKE_COLUMNS.get(name, name)} AS {name}" for name in ARCHIVE.schema.names]
+    """The same columns of every batch, with the same compression. The files' footers contain the number of rows.
+
+    Only the histories are absent, which these messages do not have.
+    """
+    columns = [f"{LAKE_COLUMNS.get(name, name)} AS {name}" for name in without_history(ARCHIVE.schema.names)]
 
     def copy(target: Path) -> int:
         rows = spark.read.format("jdbc").options(**_jdbc_options(archive)).load().selectExpr(*columns)
