@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from peeklock_pipeline.dialects import Dialect
 from peeklock_pipeline.job_app import JobApp
 from peeklock_pipeline.job_options import AsJson, Job, LakePlace, StorageOptions, err, open_lake, out, print_result
+from peeklock_pipeline.output_file import write_output
 from peeklock_pipeline.plurals import batches, messages, queues
 from peeklock_pipeline.replay_request import InDoubtAction
 from peeklock_pipeline.run_metrics import AUDIT_FROM_SCRATCH, measure, name_run
@@ -219,7 +220,7 @@ def views(
     if script is None:
         print(written, end="")
     else:
-        script.write_text(written, encoding="utf-8")
+        write_output(script, written)
 
 
 @app.command()

@@ -13,6 +13,7 @@ from pyspark.sql import functions as fn
 from peeklock_pipeline.jobs.report_page import summarise
 from peeklock_pipeline.jobs.report_parts import report_sources
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.output_file import write_output
 from peeklock_pipeline.page import render
 from peeklock_pipeline.period import Period
 from peeklock_pipeline.progress import Progress, no_progress
@@ -63,7 +64,7 @@ def report(
 
     A report about all queues adds the parts of new batches to the lake and replaces the tables, one by one. The tables
     cover all of the time, also if the page covers a period. A report about one queue writes no table. Refuses with
-    `EmptyLake`, `UnknownQueue` and `BadLake`.
+    `EmptyLake`, `UnknownQueue`, `BadLake`, and `BadOption` for a page that cannot be written.
     """
     asked = request or ReportRequest()
     begin(lake)
@@ -73,8 +74,7 @@ def report(
             raise UnknownQueue(f"No message of a queue {asked.queue!r} is in {lake.root}.")
         tables = {} if asked.queue else _write_tables(lake, sources.parts, progress)
         summary = summarise(sources, asked.queue, asked.period, asked.now)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(render(summary), encoding="utf-8")
+    write_output(page, render(summary))
     progress(STEPS, STEPS)
     hours = tables.get(ask.HOURS.name, 0)
     return ReportResult(summary.messages, summary.queues_in_all, hours, str(page), tuple(tables), dict(summary.totals))
