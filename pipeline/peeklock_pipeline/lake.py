@@ -160,9 +160,9 @@ class Lake:
         if not any(self._commit(spec, self.table(spec), Change(files)) for _ in range(ATTEMPTS)):
             raise self._changed(spec)
 
-    def replace(self, spec: TableSpec, files: Sequence[DataFile]) -> None:
+    def replace(self, spec: TableSpec, files: Sequence[DataFile], *transactions: Transaction) -> None:
         """Replace all files of a table. Refuses with `BadLake` if another process changed it meanwhile."""
-        if not self._commit(spec, self.table(spec), Change(files, mode="overwrite")):
+        if not self._commit(spec, self.table(spec), Change(files, mode="overwrite"), *transactions):
             raise self._changed(spec)
 
     def replace_by_later(self, spec: TableSpec, files: Sequence[DataFile], app_id: str, version: int) -> bool:

@@ -18,7 +18,6 @@ from peeklock_pipeline.ranges import MAX_RANGES, Range, Read, write_ranges
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.results import write_files
 from peeklock_pipeline.table_specs import MESSAGES, TIMESTAMP, TableSpec
-from peeklock_pipeline.tables import Change
 from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms.groups import GROUPS, groups
 
@@ -85,10 +84,7 @@ def _replace(lake: Lake, spec: TableSpec, files: Sequence[DataFile], taken_at: d
 
 def _replace_any(lake: Lake, spec: TableSpec, files: Sequence[DataFile], taken_at: datetime) -> int:
     """Replace a table of any snapshot, and return its number of rows."""
-    table = lake.table(spec)
-    change, after = Change(files, mode="overwrite"), -1 if table is None else table.version()
-    if not lake.commit_at_version(spec, change, after, Transaction(SNAPSHOT_KEY, microseconds(taken_at))):
-        raise BadLake(f"{lake.directory(spec)} was changed by another job meanwhile; run this one again.")
+    lake.replace(spec, files, Transaction(SNAPSHOT_KEY, microseconds(taken_at)))
     return sum(file.rows for file in files)
 
 
