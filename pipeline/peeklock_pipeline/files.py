@@ -125,15 +125,17 @@ def _row_group_rows(rows: pa.Table) -> int:
 
 
 def read(file: DataFile, storage: Storage, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file in these columns; those that the file does not have are null.
+    """Yield the rows of a file in these columns, at most one row group at a time; columns that the file does not have are null.
 
     Refuses with `LakeUnavailable`.
     """
     with storage.refusals(), storage.filesystem().open_input_file(file.path) as stream:
         parquet = pq.ParquetFile(stream)
         stored = [name for name in schema.names if name in parquet.schema_arrow.names]
-        for batch in parquet.iter_batches(batch_size=ROW_GROUP_ROWS, columns=stored):
-            yield pa.RecordBatch.from_arrays([_column(field, batch, file.partition) for field in schema], schema=schema)
+        for group in range(parquet.num_row_groups):  # a batch of all would be as large as its rows are
+            for batch in parquet.iter_batches(ROW_GROUP_ROWS, [group], columns=stored):
+                columns = [_column(field, batch, file.partition) for field in schema]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _column(field: pa.Field, batch: pa.RecordBatch, partition: Mapping[str, str]) -> pa.Array:
