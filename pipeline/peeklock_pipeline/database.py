@@ -33,6 +33,7 @@ from peeklock_pipeline.table_specs import (
     STORED_ROWS,
     TableSpec,
     to_lake_table,
+    with_every_column,
 )
 
 EXAMPLES = "postgresql://user:password@host/database, mysql://user:password@host/database or sqlite:///file"
@@ -253,7 +254,7 @@ class Database:
             f"UNION ALL SELECT {queues} FROM message m JOIN queue q ON q.id = m.queue_id WHERE {between}"
         )
         answer = self._query(columns, f"FROM ({both}) AS stored_rows")
-        return (_completed(to_lake_table(chunk, STORED_ROWS), STORED_ROWS) for chunk in answer)
+        return (with_every_column(to_lake_table(chunk, STORED_ROWS), STORED_ROWS) for chunk in answer)
 
     def accounts(self, exported: int) -> Iterator[pa.Table]:
         """Yield what was accepted and what the database holds of it, without batches up to `exported` (`ACCOUNTS`).
@@ -338,11 +339,3 @@ def _accounts(rows: pa.Table) -> pa.Table:
     """Return accounts with their days as dates. They are stored as days since 1970."""
     days = rows["day"].cast(pa.int64()).cast(pa.int32()).cast(pa.date32())
     return to_lake_table(rows.drop_columns("day").append_column("date", days), ACCOUNTS)
-
-
-def _completed(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return rows with every column of a table; columns that were not read are null."""
-    for field in spec.schema:
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-    return rows.select(spec.schema.names)

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from peeklock_pipeline.files import NO_BOUNDS, DataFile, Value, files_of, paths_of, require_files, write
 from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY, FirstBatch, first_batch_of
-from peeklock_pipeline.ranges import rows_of_files
+from peeklock_pipeline.ranges import Conversion, rows_of_files
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.storage import NO_OPTIONS, Storage
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, MISSED, OPENING, REMOVED, TableSpec
@@ -233,10 +233,16 @@ class Lake:
         if not files:
             return spark.createDataFrame([], columns)
         if not directory.is_local:
-            return rows_of_files(spark, files, directory, spec)
+            return rows_of_files(spark, files, directory, spec, Conversion(lambda rows: rows, spec))
         places = [PATTERN.sub(r"\\\g<0>", f"{directory}/{file.path}") for file in files]
         found = spark.read.schema(columns).option("basePath", str(directory)).parquet(*places)
         return found.select(spec.schema.names)
+
+    def convert_files(
+        self, spark: SparkSession, files: Sequence[DataFile], spec: TableSpec, conversion: Conversion
+    ) -> DataFrame:
+        """Return what a conversion makes of the rows of these files, in the columns of `spec`."""
+        return rows_of_files(spark, files, self.directory(spec), spec, conversion)
 
     def remove(self, change: Change, removal: str, is_valid: Callable[[DeltaTable], bool]) -> None:
         """Exchange files of the archive, and record by its name that the removal was done. Refuses as `exchange`."""

@@ -1,6 +1,7 @@
 """Ranges of numbers. One task reads one range from the database, and returns its rows or writes them to files."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,15 @@ Range = tuple[int, int]
 
 Read = Callable[[int, int], Iterable[pa.Table]]
 """Reads a range, in tables that fit into memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How a task converts the rows that it has read, and the columns of the result."""
+
+    convert: Callable[[pa.Table], pa.Table]
+    result: TableSpec
+
 
 MAX_RANGES = 256
 """The largest number of tasks for a range of numbers, even if it is sparse."""
@@ -38,16 +48,20 @@ def rows_of(spark: SparkSession, ranges: Sequence[Range], read_range: Read, spec
     return _range_indexes(spark, ranges).mapInArrow(read_rows, from_arrow_schema(spec.schema))
 
 
-def rows_of_files(spark: SparkSession, files: Sequence[DataFile], directory: Storage, spec: TableSpec) -> DataFrame:
-    """Return the rows of files, read by Arrow. Each query of the DataFrame reads them again."""
+def rows_of_files(
+    spark: SparkSession, files: Sequence[DataFile], directory: Storage, spec: TableSpec, conversion: Conversion
+) -> DataFrame:
+    """Return what a conversion makes of the rows of files, in the columns of `spec`.
 
-    def read_rows(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first, last in _ranges_at(ranges, indexes):
-            for file in files[first : last + 1]:
-                yield from read(file, directory, spec.schema)
+    Arrow reads the files, in the tasks. Each query of the DataFrame reads them again.
+    """
 
-    ranges = even_ranges(0, len(files) - 1, 1)
-    return _range_indexes(spark, ranges).mapInArrow(read_rows, from_arrow_schema(spec.schema))
+    def read_range(first: int, last: int) -> Iterator[pa.Table]:
+        for file in files[first : last + 1]:
+            for batch in read(file, directory, spec.schema):
+                yield conversion.convert(pa.Table.from_batches([batch]))
+
+    return rows_of(spark, even_ranges(0, len(files) - 1, 1), read_range, conversion.result)
 
 
 def write_ranges(

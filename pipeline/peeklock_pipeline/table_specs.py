@@ -126,7 +126,7 @@ MESSAGES = TableSpec(
 """Messages that were in their queues at `taken_at`, including dead-lettered ones."""
 
 LOCATION_FIELDS = (
-    pa.field("standing", pa.string(), nullable=False),
+    pa.field("standing", pa.string()),
     pa.field("place", pa.string(), nullable=False),
 )
 
@@ -148,11 +148,13 @@ body.
 """
 
 LOCATED_ROWS = TableSpec(
-    "placed",
+    "located_rows",
     pa.schema(
         [
-            *IDENTITY_FIELDS,
-            *(field for field in LIFECYCLE_FIELDS if field.name in ("message_id", "enqueued_at")),
+            pa.field("sequence_number", pa.int64()),
+            pa.field("queue", pa.string()),
+            pa.field("enqueued_at", TIMESTAMP),
+            pa.field("message_id", pa.string()),
             *LOCATION_FIELDS,
             pa.field("export_batch", pa.int64()),
             pa.field("date", pa.date32()),
@@ -165,8 +167,22 @@ LOCATED_ROWS = TableSpec(
 """The location of a message without its content; `standing` is live, dead_lettered, or its outcome. Not stored in a lake.
 
 `place` is the table that has the row: `queue`, `archive` or `lake`. `is_covered` tells whether the message has a digest
-of its content, `is_as_accepted` whether that digest matches the row.
+of its content, `is_as_accepted` whether that digest matches the row. In a damaged lake, other values may be null too.
 """
+
+EVENT_DIGESTS = TableSpec(
+    "event_digests",
+    pa.schema(
+        [
+            pa.field("export_batch", pa.int64()),
+            pa.field("place", pa.string(), nullable=False),
+            pa.field("sequence_number", pa.int64()),
+            pa.field("event_number", pa.int64()),
+            pa.field("event_digest", pa.string()),
+        ]
+    ),
+)
+"""The digests of the events of a message, in the lake or in the archive. Not stored in a lake."""
 
 REMOVED = TableSpec(
     "removed",
@@ -274,6 +290,14 @@ def to_lake_table(rows: pa.Table, spec: TableSpec) -> pa.Table:
         columns["date"] = columns["settled_at"].cast(pa.date32())
     wanted = [field for field in spec.schema if field.name in columns]
     return pa.table([columns[field.name] for field in wanted], schema=pa.schema(wanted))
+
+
+def with_every_column(rows: pa.Table, spec: TableSpec) -> pa.Table:
+    """Return rows with every column of a table, in its order; columns that were not read are null."""
+    for field in spec.schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    return rows.select(spec.schema.names)
 
 
 def _lake_column(name: str, rows: pa.Table, spec: TableSpec) -> pa.ChunkedArray:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.ranges import Conversion
 from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +22,13 @@ class CountingLake(Lake):
         if spec.name == ARCHIVE.name and files:
             self.reads.append((len(files), len(spec.schema)))
         return super().read_files(spark, files, spec)
+
+    def convert_files(
+        self, spark: SparkSession, files: Sequence[DataFile], spec: TableSpec, conversion: Conversion
+    ) -> DataFrame:
+        if files:
+            self.reads.append((len(files), len(spec.schema)))
+        return super().convert_files(spark, files, spec, conversion)
 
     def files_read(self) -> list[int]:
         """The number of files of each read."""

@@ -16,16 +16,19 @@ from deltalake import Transaction
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY, FirstBatch
+from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.audit import FROM_SCRATCH, audit, is_wrong
+from peeklock_pipeline.jobs.batch_portions import HIGHEST
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.located_rows import located
 from peeklock_pipeline.ranges import rows_of
 from peeklock_pipeline.refusals import BadLake, BadOption
-from peeklock_pipeline.table_specs import ARCHIVE, STORED_ROWS
+from peeklock_pipeline.table_specs import ARCHIVE, LOCATED_ROWS
 from peeklock_pipeline.tables import SEALED_AT_KEY, Change, commit
-from peeklock_pipeline.transforms.audit import archived_events, archived_rows, batches, with_digests
+from peeklock_pipeline.transforms.audit import batches
 from pyspark.sql import SparkSession
 
 from tests.faults.database_access import execute
@@ -91,9 +94,10 @@ def test_the_digests_are_those_that_the_server_seals_with(spark: SparkSession, a
     archive.seal(1, rows)
     database = Database.from_url(archive.url)
     export(spark, database, lake)
-    stored = rows_of(spark, [(1, 2**40)], database.rows, STORED_ROWS)
-    for frame in (archived_rows(lake.read(spark)), with_digests(stored)):
-        [row] = batches(frame, archived_events(lake.read(spark))).collect()
+    kept = ArchiveRows.unchecked(spark, lake, lake.archive_table())
+    stored = rows_of(spark, [(1, 2**40)], lambda first, last: map(located, database.rows(first, last)), LOCATED_ROWS)
+    for frame in (kept.located(0, HIGHEST), stored):
+        [row] = batches(frame, kept.events(0, HIGHEST)).collect()
         assert (row.number, row.messages, row.numbers) == (1, 8, digest(row["sequence_number"] for row in rows))
         assert (row.rows, row.changed) == (digest_of(rows), 0)
         assert frame.where("is_covered AND is_as_accepted").count() == 7

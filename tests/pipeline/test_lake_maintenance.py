@@ -14,7 +14,9 @@ from deltalake import DeltaTable
 from peeklock_pipeline.ages import parse_age
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import DataFile, files_of, write
+from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.audit import audit
+from peeklock_pipeline.jobs.batch_portions import HIGHEST
 from peeklock_pipeline.jobs.compact import VACUUM_FILES, CompactResult, VacuumResult, compact, mergeable, vacuum
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import first_kept_day, retention
@@ -24,7 +26,7 @@ from peeklock_pipeline.refusals import BadLake, BadOption
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED, TableSpec
 from peeklock_pipeline.tables import Change, ExportPosition
-from peeklock_pipeline.transforms.audit import archived_events, archived_rows, batches
+from peeklock_pipeline.transforms.audit import batches
 from pyspark.sql import SparkSession
 
 from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, live
@@ -53,8 +55,8 @@ def contents(spark: SparkSession, lake: Lake) -> list[object]:
 
 
 def facts(spark: SparkSession, lake: Lake) -> list[object]:
-    archive = lake.read(spark)
-    return batches(archived_rows(archive), archived_events(archive)).orderBy("number").collect()
+    archive = ArchiveRows.unchecked(spark, lake, lake.archive_table())
+    return batches(archive.located(0, HIGHEST), archive.events(0, HIGHEST)).orderBy("number").collect()
 
 
 def orphan(lake: Lake, database: Database, age_days: int) -> Path:

@@ -4,17 +4,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.files import DataFile, files_of, missing_files, portions_of
+from peeklock_pipeline.files import DataFile, files_of, missing_files, portions_of, require_files
+from peeklock_pipeline.histories import without_history
 from peeklock_pipeline.jobs.batch_portions import LOWEST
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
+from peeklock_pipeline.located_rows import events_in_lake, located_events, located_in_lake
+from peeklock_pipeline.ranges import Conversion
+from peeklock_pipeline.table_specs import ARCHIVE, EVENT_DIGESTS, HISTORY, LOCATED_ROWS, TableSpec
 
-IDS = replace(ARCHIVE, schema=pa.schema([ARCHIVE.schema.field(name) for name in ("message_id", "export_batch")]))
+
+def _archive_with(*names: str) -> TableSpec:
+    return replace(ARCHIVE, schema=pa.schema([ARCHIVE.schema.field(name) for name in names]))
+
+
+IDS = _archive_with("message_id", "export_batch")
 """The columns of the archive in which a senders' log is looked up."""
+
+WITHOUT_HISTORIES = _archive_with(*without_history(ARCHIVE.schema.names))
+HISTORIES = _archive_with("sequence_number", "export_batch", HISTORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +52,47 @@ class ArchiveRows:
             is_known = is_known and all(file.rows for file in files)
         return cls(spark, lake, table, gone, rows if is_known else None)
 
+    @classmethod
+    def unchecked(cls, spark: SparkSession, lake: Lake, table: DeltaTable) -> "ArchiveRows":
+        """Look at no file: the caller has files required before it reads them."""
+        return cls(spark, lake, table, [], None)
+
+    def require_files(self, low: int, high: int) -> None:
+        """Refuse with `BadLake` if a file that may have messages of these batches is missing or cannot be read."""
+        require_files(self._files_between(low, high), self.lake.directory(ARCHIVE))
+
     def between(self, low: int, high: int, spec: TableSpec = ARCHIVE) -> DataFrame:
         """Return the messages of batches above `low`, up to `high`, from the files that may have some."""
-        gone = {file.path for file in self.gone}
-        files = [file for file in files_of(self.table, {"export_batch": (low + 1, high)}) if file.path not in gone]
         number = F.col("export_batch")
-        return self.lake.read_files(self.spark, files, spec).where((number > low) & (number <= high))
+        rows = self.lake.read_files(self.spark, self._files_between(low, high), spec)
+        return rows.where((number > low) & (number <= high))
 
     def ids_up_to(self, batch: int) -> DataFrame:
         """Return the message ids of the batches up to one; none for 0."""
         return self.between(LOWEST if batch else 0, batch, IDS).select("message_id")
+
+    def located(self, low: int, high: int) -> DataFrame:
+        """Return the messages of these batches without their content (`LOCATED_ROWS`)."""
+        return self._converted(low, high, WITHOUT_HISTORIES, Conversion(located_in_lake, LOCATED_ROWS))
+
+    def events(self, low: int, high: int) -> DataFrame:
+        """Return the digests of the events of these batches (`EVENT_DIGESTS`)."""
+        return self._converted(low, high, HISTORIES, Conversion(_located_events, EVENT_DIGESTS))
+
+    def _converted(self, low: int, high: int, spec: TableSpec, conversion: Conversion) -> DataFrame:
+        number = pc.field("export_batch")
+
+        def convert(rows: pa.Table) -> pa.Table:
+            return conversion.convert(rows.filter((number > low) & (number <= high)))
+
+        return self.lake.convert_files(
+            self.spark, self._files_between(low, high), spec, Conversion(convert, conversion.result)
+        )
+
+    def _files_between(self, low: int, high: int) -> list[DataFile]:
+        gone = {file.path for file in self.gone}
+        return [file for file in files_of(self.table, {"export_batch": (low + 1, high)}) if file.path not in gone]
+
+
+def _located_events(rows: pa.Table) -> pa.Table:
+    return located_events(events_in_lake(rows), "lake")

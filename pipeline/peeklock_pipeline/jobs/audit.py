@@ -5,11 +5,12 @@ them. It reads the batches that no earlier audit has found sound, or all of them
 messages with the senders' log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -25,11 +26,12 @@ from peeklock_pipeline.jobs.export import sealed_batches_after
 from peeklock_pipeline.jobs.findings import Finding, LimitedFindings, limit_findings, limit_rows
 from peeklock_pipeline.jobs.ledger_lines import Ledger, LedgerLine, LedgerSums
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.located_rows import located
 from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.ranges import even_ranges, rows_of
 from peeklock_pipeline.refusals import BadOption
-from peeklock_pipeline.table_specs import ACCOUNTS, ARCHIVE, AUDITED, OPENING, STORED_ROWS
+from peeklock_pipeline.table_specs import ACCOUNTS, ARCHIVE, AUDITED, LOCATED_ROWS, OPENING
 from peeklock_pipeline.tables import export_position_of
 from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms import audit as ask
@@ -175,9 +177,8 @@ class _Messages:
     @classmethod
     def of(cls, database: Database, archive: ArchiveRows, audited: Audited, exported: int) -> "_Messages":
         """Read messages of batches that are not audited, and of the queues. Refuses with `DatabaseUnavailable`."""
-        new = archive.between(audited.last_batch or LOWEST, HIGHEST)
-        stored = ask.with_digests(_stored(archive.spark, database, audited.last_batch))
-        placed = ask.archived_rows(new).unionByName(stored).cache()
+        new = archive.located(audited.last_batch or LOWEST, HIGHEST)
+        placed = new.unionByName(_stored(archive.spark, database, audited.last_batch)).cache()
         standings = ask.unique_messages(placed, exported)
         return cls(placed, standings, ask.duplicates(standings).cache())
 
@@ -248,10 +249,14 @@ def _missing_file_finding(file: DataFile) -> Finding:
 
 
 def _stored(spark: SparkSession, database: Database, after: int) -> DataFrame:
-    """Return every message row of the database but those of sealed batches up to `after`."""
+    """Return every message row of the database but those of sealed batches up to `after` (`LOCATED_ROWS`)."""
     span = database.span()
     ranges = even_ranges(*span, RANGE_NUMBERS) if span else []
-    return rows_of(spark, ranges, partial(database.rows, after=after), STORED_ROWS)
+    return rows_of(spark, ranges, partial(_located, database, after), LOCATED_ROWS)
+
+
+def _located(database: Database, after: int, first: int, last: int) -> Iterator[pa.Table]:
+    return map(located, database.rows(first, last, after=after))
 
 
 def _expected(spark: SparkSession, log: Path) -> DataFrame:

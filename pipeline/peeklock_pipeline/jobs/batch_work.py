@@ -1,8 +1,10 @@
 """Compares the batches of an audit with lake and archive, portion by portion."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -11,8 +13,9 @@ from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.batch_comparison import BatchComparison, BatchContents, batch_contents, batch_findings
 from peeklock_pipeline.jobs.batch_portions import LOWEST, BatchPortion, KnownBatches
 from peeklock_pipeline.jobs.findings import MAX_NAMED, LimitedFindings, merge
+from peeklock_pipeline.located_rows import located_events
 from peeklock_pipeline.ranges import even_ranges, rows_of
-from peeklock_pipeline.table_specs import ARCHIVE, EVENTS
+from peeklock_pipeline.table_specs import ARCHIVE, EVENT_DIGESTS
 from peeklock_pipeline.transforms import audit as ask
 
 EVENT_BATCHES = 100
@@ -70,7 +73,7 @@ class BatchWork:
 
     def _contents(self, portion: BatchPortion) -> dict[tuple[str, int], BatchContents]:
         """Return the contents of each batch in lake and archive."""
-        events = ask.archived_events(self.archive.between(portion.low, portion.high)).unionByName(self._events(portion))
+        events = self.archive.events(portion.low, portion.high).unionByName(self._events(portion))
         rows = ask.batches(self._rows(portion), events).collect()
         return {(row.place, row.number): batch_contents(row) for row in rows}
 
@@ -81,13 +84,17 @@ class BatchWork:
         """Return the digests of every event of these batches in the database."""
         numbers = [batch.number for batch in portion.known]
         ranges = even_ranges(numbers[0], numbers[-1], EVENT_BATCHES) if numbers else []
-        return ask.event_digests(rows_of(self.spark, ranges, self.database.events, EVENTS), "archive")
+        return rows_of(self.spark, ranges, partial(_located_events, self.database), EVENT_DIGESTS)
 
     def _pairs(self, numbers: Sequence[int]) -> DataFrame:
         """Read these batches again, and return the messages that differ between lake and archive."""
         ranges = [(number, number) for number in numbers]
         lake = self.archive.between(min(numbers) - 1, max(numbers)).where(F.col("export_batch").isin(*numbers))
         return ask.differing_rows(lake, rows_of(self.spark, ranges, self.database.chunks, ARCHIVE))
+
+
+def _located_events(database: Database, first: int, last: int) -> Iterator[pa.Table]:
+    return (located_events(events, "archive") for events in database.events(first, last))
 
 
 def _within(portion: BatchPortion) -> Column:

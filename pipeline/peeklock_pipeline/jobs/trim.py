@@ -11,14 +11,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from peeklock_pipeline.database import Batch
-from peeklock_pipeline.files import Value
+from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.batch_comparison import NO_CONTENTS, BatchContents, batch_contents
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.plurals import batches, messages
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.refusals import BadLake, ServerUnavailable
 from peeklock_pipeline.sending import http_client, problem_text
-from peeklock_pipeline.table_specs import ARCHIVE
 from peeklock_pipeline.tables import ExportPosition, export_position_of
 from peeklock_pipeline.task_refusals import task_refusals
 from peeklock_pipeline.transforms import audit as ask
@@ -130,11 +129,11 @@ def trim(
     if last is None or mark != ExportPosition(last.number, last.sealed_at):
         raise BadLake(f"This lake holds another archive than this server's, which has no batch {mark.number} like it.")
     until = int((datetime.now(UTC) - older_than).timestamp() * 1_000_000)
-    removed, results = lake.removed(spark, table), list[TrimmedBatch]()
+    archive, removed = ArchiveRows.unchecked(spark, lake, table), lake.removed(spark, table)
+    results = list[TrimmedBatch]()
     for wanted in _portions(_wanted(server, mark.number, until), portion_batches):
         progress(len(results), len(results) + len(wanted))
-        copies = _Copies.of(lake.read_version(spark, table, ARCHIVE, _within(wanted)), removed, wanted)
-        found = copies.judged(wanted)
+        found = _Copies.of(archive, removed, wanted).judged(wanted)
         proven = [batch for batch in wanted if batch.number not in found]
         for start in range(0, len(proven), REQUEST_BATCHES):
             found |= _trimmed(server, proven[start : start + REQUEST_BATCHES])
@@ -157,11 +156,6 @@ def _portions(batches: Iterator[Batch], most: int) -> Iterator[list[Batch]]:
         yield portion
 
 
-def _within(portion: Sequence[Batch]) -> dict[str, tuple[Value, Value]]:
-    """Return bounds of the files that may have messages of these batches."""
-    return {"export_batch": (portion[0].number, portion[-1].number)}
-
-
 @dataclass(frozen=True, slots=True)
 class _Copies:
     """The lake's contents of some batches, except those with changed messages, and the batches of which its retention
@@ -171,12 +165,12 @@ class _Copies:
     removed: Collection[int]
 
     @classmethod
-    def of(cls, archive: DataFrame, removed: DataFrame, portion: Sequence[Batch]) -> "_Copies":
-        """Read the contents of these batches."""
-        low, high = portion[0].number, portion[-1].number
-        rows = archive.where(F.col("export_batch").between(low, high))
-        found = ask.batches(ask.archived_rows(rows), ask.archived_events(rows)).collect()
-        gone = removed.where(F.col("export_batch").between(low, high)).select("export_batch").distinct().collect()
+    def of(cls, archive: ArchiveRows, removed: DataFrame, portion: Sequence[Batch]) -> "_Copies":
+        """Read the contents of these batches. Refuses with `BadLake` if a file is missing."""
+        low, high = portion[0].number - 1, portion[-1].number
+        archive.require_files(low, high)
+        found = ask.batches(archive.located(low, high), archive.events(low, high)).collect()
+        gone = removed.where(F.col("export_batch").between(low + 1, high)).select("export_batch").distinct().collect()
         contents = {row.number: batch_contents(row) for row in found if not row.changed}
         return cls(contents, {row.export_batch for row in gone})
 

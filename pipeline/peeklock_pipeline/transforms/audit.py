@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from peeklock_pipeline.table_specs import ARCHIVE, HISTORY, LOCATED_ROWS
-from peeklock_pipeline.transforms import digests
+from peeklock_pipeline.digests import digest_of_lines
+from peeklock_pipeline.table_specs import ARCHIVE
 
 STANDINGS = ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled")
 """The possible states of an accepted message: in its queue, or in the archive with its outcome."""
@@ -21,37 +24,22 @@ STANDINGS = ("live", "dead_lettered", "completed", "received", "expired", "purge
 AUDITED_KEYS = ("queue", "date", "settled_on", "outcome")
 """The columns of `AUDITED` by which it counts."""
 
+BATCH_SCHEMA = pa.schema(
+    [
+        ("place", pa.string()),
+        ("number", pa.int64()),
+        ("messages", pa.int64()),
+        ("numbers", pa.string()),
+        ("rows", pa.string()),
+        ("changed", pa.int64()),
+    ]
+)
+"""A batch in the lake or in the archive.
 
-def archived_rows(archive: DataFrame) -> DataFrame:
-    """Return the rows of the lake's archive with the columns of `LOCATED_ROWS`."""
-    nothing = {name: F.lit(None).cast("string") for name in ("body_sha256", "content_found")}
-    return with_digests(archive.withColumns({"standing": F.col("outcome"), "place": F.lit("lake"), **nothing}))
-
-
-def archived_events(archive: DataFrame) -> DataFrame:
-    """Return the events of the lake's archive as `event_digests` does."""
-    exploded = archive.select("export_batch", "sequence_number", F.explode(HISTORY).alias("one"))
-    return event_digests(exploded.select("export_batch", "sequence_number", "one.*"), "lake")
-
-
-def event_digests(events: DataFrame, place: str) -> DataFrame:
-    """Return events (`EVENTS`) with their digests: batch, place, message, number of the event, and its digest."""
-    digest = digests.event_digest().alias("event_digest")
-    return events.select(
-        "export_batch", F.lit(place).alias("place"), "sequence_number", F.col("number").alias("event_number"), digest
-    )
-
-
-def with_digests(rows: DataFrame) -> DataFrame:
-    """Return rows of the lake or the database (`STORED_ROWS`) with the columns of `LOCATED_ROWS`: computes digests."""
-    own = digests.hexadecimal(F.col("content_digest"))
-    found = F.coalesce("content_found", digests.content_digest())
-    taken = {
-        "is_covered": F.col("content_digest").isNotNull(),
-        "is_as_accepted": own == found,
-        "row_digest": F.when(F.col("place") != "queue", digests.row_digest()),
-    }
-    return rows.withColumns(taken).select(*LOCATED_ROWS.schema.names)
+`numbers` is the SHA-256 over the sequence numbers, ascending, each in decimal and followed by a line feed. `rows` is the
+SHA-256 over the digests of the rows, in the same order, and of the events, by message and number, each in hexadecimal
+and followed by a line feed. `changed` counts messages whose content is not the accepted one.
+"""
 
 
 def unique_messages(placed: DataFrame, exported: int) -> DataFrame:
@@ -159,33 +147,30 @@ def message_locations(repeated: DataFrame) -> DataFrame:
 
 
 def batches(rows: DataFrame, events: DataFrame) -> DataFrame:
-    """Return the message count of each batch in each place, and its digests as the server computes them.
+    """Return the message count of each batch in each place, and its digests as the server computes them (`BATCH_SCHEMA`).
 
-    `numbers` is the SHA-256 over the sequence numbers, ascending, each in decimal and followed by a line feed. `rows`
-    is the SHA-256 over the digests of the rows, in the same order, and of the events (`event_digests`), by message and
-    number, each in hexadecimal and followed by a line feed. `changed` counts messages whose content is not the accepted
-    one.
+    `rows` are `LOCATED_ROWS`, `events` are `EVENT_DIGESTS`. A task holds one batch at a time.
     """
-    ascending = F.sort_array(F.collect_list(F.struct("sequence_number", "row_digest")))
-    numbers = F.transform(ascending, lambda row: row["sequence_number"].cast("string"))
-    row_digests = F.transform(ascending, lambda row: row["row_digest"])
-    in_order = F.sort_array(F.collect_list(F.struct("sequence_number", "event_number", "event_digest")))
-    event_lines = F.transform(in_order, lambda event: event["event_digest"])
-    happened = events.groupBy("place", "export_batch").agg(event_lines.alias("event_lines"))
-    found = rows.groupBy("place", "export_batch").agg(
-        F.count("*").alias("messages"),
-        _digest_of_lines(numbers).alias("numbers"),
-        row_digests.alias("row_lines"),
-        F.count_if(~F.col("is_as_accepted")).alias("changed"),
-    )
-    lines = F.concat("row_lines", F.coalesce("event_lines", F.array().cast("array<string>")))
-    number, digest = F.col("export_batch").alias("number"), _digest_of_lines(lines).alias("rows")
-    batch = found.join(happened, ["place", "export_batch"], "left")
-    return batch.select("place", number, "messages", "numbers", digest, "changed")
+    by_batch = ("place", "export_batch")
+    digested = rows.select(*by_batch, "sequence_number", "row_digest", "is_as_accepted").groupBy(*by_batch)
+    return digested.cogroup(events.groupBy(*by_batch)).applyInArrow(batch_of, from_arrow_schema(BATCH_SCHEMA))
 
 
-def _digest_of_lines(texts: Column) -> Column:
-    return F.sha2(F.concat(F.array_join(texts, "\n"), F.lit("\n")), 256)
+def batch_of(rows: pa.Table, events: pa.Table) -> pa.Table:
+    """Return a batch; none if no message has these events."""
+    if not rows.num_rows:
+        return BATCH_SCHEMA.empty_table()
+    ascending = rows.sort_by([("sequence_number", "ascending"), ("row_digest", "ascending")])
+    in_order = events.sort_by([(name, "ascending") for name in ("sequence_number", "event_number", "event_digest")])
+    batch = {
+        "place": rows["place"][0].as_py(),
+        "number": rows["export_batch"][0].as_py(),
+        "messages": rows.num_rows,
+        "numbers": digest_of_lines([ascending["sequence_number"]]),
+        "rows": digest_of_lines([ascending["row_digest"], in_order["event_digest"]]),
+        "changed": pc.sum(pc.invert(rows["is_as_accepted"])).as_py() or 0,
+    }
+    return pa.Table.from_pylist([batch], schema=BATCH_SCHEMA)
 
 
 def changed_contents(placed: DataFrame) -> DataFrame:

@@ -1,0 +1,181 @@
+"""Tasks compute the digests that the server seals batches with, row by row, and find any change."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from peeklock_pipeline.digests import content_digests, digest_of_lines, event_digests, row_digests
+from peeklock_pipeline.located_rows import events_in_lake, located, located_events, located_in_lake
+from peeklock_pipeline.table_specs import ARCHIVE, EVENTS, HISTORY, STORED_ROWS, to_lake_table, with_every_column
+from peeklock_pipeline.transforms.audit import BATCH_SCHEMA, batch_of
+
+from app.domain.digest import row_digest
+from app.store.records.digest_columns import DIGESTED_COLUMNS, DIGESTED_EVENT_COLUMNS
+from tests.pipeline.archive import DAY, NOON, archived, content_of, happened
+
+Row = dict[str, Any]
+
+FULL = {
+    "queue": "billing.eu-1", "lock_token": bytes(range(16)), "receiver_id": "ü" * 128, "group_id": "a'b",
+    "headers": '{"subject": "\U0001f680"}', "properties": '{ "n": 1}', "body": bytes(range(256)), "body_kind": 2,
+    "expires_at": NOON + 1, "first_delivered_at": NOON - 2, "last_delivered_at": 0, "last_failure": "bo\nom",
+    "dead_letter_reason": "poison", "dead_letter_description": "",
+}  # fmt: skip
+
+ROWS = [archived(2), archived(2**40, **FULL), archived(3, content_digest=None, settled_at=NOON + DAY)]
+
+
+def lake_rows(rows: list[Row]) -> pa.Table:
+    """The rows of an export, without histories."""
+    table = pa.Table.from_pylist([row | {"export_batch": 1} for row in rows])
+    for name in ("body", "lock_token", "content_digest"):
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, table[name].cast(pa.binary()))
+    return with_every_column(to_lake_table(table, ARCHIVE), ARCHIVE).drop_columns([HISTORY])
+
+
+def stored_rows(rows: list[Row]) -> pa.Table:
+    return with_every_column(lake_rows(rows), STORED_ROWS)
+
+
+def changed(rows: pa.Table, **values: object) -> pa.Table:
+    """The same rows with these values of the first one."""
+    lines = rows.to_pylist()
+    return pa.Table.from_pylist([lines[0] | values, *lines[1:]], schema=rows.schema)
+
+
+def sealed_digest(row: Row) -> str:
+    return row_digest((row | {"body": sha256(row["body"]).hexdigest()})[name] for name in DIGESTED_COLUMNS)
+
+
+def test_digests_of_rows_are_the_servers() -> None:
+    assert row_digests(stored_rows(ROWS)).to_pylist() == [sealed_digest(row) for row in ROWS]
+
+
+def test_a_row_may_have_the_digest_of_its_body_instead() -> None:
+    bodiless = changed(stored_rows(ROWS[1:2]), body=None, body_sha256=sha256(bytes(range(256))).hexdigest())
+    assert row_digests(bodiless).to_pylist() == [sealed_digest(ROWS[1])]
+
+
+@pytest.mark.parametrize("name", DIGESTED_COLUMNS)
+def test_each_column_is_in_the_digest_of_its_row(name: str) -> None:
+    row = archived(1, **FULL)
+    [told] = row_digests(stored_rows([row])).to_pylist()
+    kind = STORED_ROWS.schema.field(name).type
+    value: object = b"other" if kind == pa.binary() else "other" if kind == pa.string() else 77
+    [other] = row_digests(changed(stored_rows([row]), **{name: value, **day_of(name)})).to_pylist()
+    assert other not in (told, None)
+
+
+def day_of(name: str) -> dict[str, object]:
+    return {"date": 0} if name == "settled_at" else {}
+
+
+def test_a_row_in_the_partition_of_another_day_has_no_digest() -> None:
+    rows = stored_rows(ROWS)
+    [there, *others] = row_digests(changed(rows, date=rows["date"][2].as_py())).to_pylist()
+    assert (there, others) == (None, [sealed_digest(row) for row in ROWS[1:]])
+
+
+@pytest.mark.parametrize("token", ["1.{}", "2.0.{}", "{}", ".{}", "2{}", ""])
+def test_only_the_token_of_a_message_is_replaced_by_its_secret(token: str) -> None:
+    row = archived(2, lock_token=bytes(range(16)))
+    secret = bytes(range(16)).hex()
+    own = stored_rows([row])
+    assert own["lock_token"].to_pylist() == [f"2.{secret}"]
+    assert row_digests(own).to_pylist() == [sealed_digest(row)]
+    [other] = row_digests(changed(own, lock_token=token.format(secret))).to_pylist()
+    assert other not in (sealed_digest(row), None)
+
+
+def test_digests_of_contents_are_the_servers() -> None:
+    rows = [*ROWS, archived(4, headers="-", group_id=""), archived(5, message_id="3:a-", body=b"1:a")]
+    found = content_digests(stored_rows(rows)).to_pylist()
+    assert found == [content_of(row).hex() for row in rows]
+    assert content_digests(changed(stored_rows(rows), body=None)).to_pylist() == [None, *found[1:]]
+
+
+def test_a_message_is_covered_by_its_own_digest_and_as_accepted_if_it_has_it() -> None:
+    rows = located(stored_rows(ROWS).set_column(*given("standing", 3)).set_column(*given("place", 3)))
+    assert rows["is_covered"].to_pylist() == [True, True, False]
+    assert rows["is_as_accepted"].to_pylist() == [True, True, None]
+    other = located_in_lake(changed(lake_rows(ROWS), body=b"other"))
+    assert other["is_as_accepted"].to_pylist() == [False, True, None]
+    assert (other["place"].to_pylist(), other["standing"].to_pylist()) == (["lake"] * 3, ["completed"] * 3)
+
+
+def given(name: str, count: int) -> tuple[int, str, pa.Array]:
+    return STORED_ROWS.schema.get_field_index(name), name, pa.array(["archive"] * count)
+
+
+def test_a_digest_that_the_database_computed_is_the_one_that_was_found() -> None:
+    found = stored_rows(ROWS[:1]).set_column(*given("standing", 1)).set_column(*given("place", 1))
+    own = content_of(ROWS[0]).hex()
+    assert located(changed(found, body=None, content_found=own))["is_as_accepted"].to_pylist() == [True]
+    assert located(changed(found, content_found=own[::-1]))["is_as_accepted"].to_pylist() == [False]
+
+
+EVENT_ROWS = [
+    happened(1, 7, "sent", state=1),
+    happened(3, 7, "settled", outcome="completed", receiver_id="a", reason="", delivery_count=2),
+    happened(2, 8, "locked", state=99),
+]
+
+
+def event_rows(rows: list[Row]) -> pa.Table:
+    """Events as they are read from a database."""
+    names = {"id": "number", "happened_at": "at"}
+    given = [{names.get(name, name): row[name] for name in row} | {"export_batch": 1} for row in rows]
+    return with_every_column(to_lake_table(pa.Table.from_pylist(given), EVENTS), EVENTS)
+
+
+def test_digests_of_events_are_the_servers() -> None:
+    sealed = [row_digest(row[name] for name in DIGESTED_EVENT_COLUMNS) for row in EVENT_ROWS]
+    assert event_digests(event_rows(EVENT_ROWS)).to_pylist() == sealed
+
+
+def test_events_of_histories_are_those_that_were_read() -> None:
+    events = event_rows(EVENT_ROWS).to_pylist()
+    fields = [name for name in EVENTS.schema.names if name not in ("sequence_number", "export_batch")]
+    histories = [[{name: event[name] for name in fields} for event in events[:2]], None, [], [dict(events[2])]]
+    lines = [
+        {"sequence_number": number, "export_batch": 1, HISTORY: history}
+        for number, history in zip((7, 5, 6, 8), histories, strict=True)
+    ]
+    schema = pa.schema([ARCHIVE.schema.field(name) for name in ("sequence_number", "export_batch", HISTORY)])
+    found = events_in_lake(pa.Table.from_pylist(lines, schema=schema))
+    assert found.to_pylist() == events
+    assert located_events(found, "lake")["place"].to_pylist() == ["lake"] * 3
+
+
+def test_a_batch_is_digested_in_the_order_of_its_messages_and_without_null_digests() -> None:
+    rows = pa.table(
+        {
+            "place": ["lake"] * 4,
+            "export_batch": [5] * 4,
+            "sequence_number": [10, 9, 11, 9],
+            "row_digest": ["c", "b", None, "a"],
+            "is_as_accepted": [False, None, True, False],
+        }
+    )
+    events = pa.table(
+        {"sequence_number": [11, 9, 9], "event_number": [1, 3, 2], "event_digest": ["f", "e", "d"]},
+    )
+    [batch] = batch_of(rows, events).to_pylist()
+    assert batch == {
+        "place": "lake",
+        "number": 5,
+        "messages": 4,
+        "numbers": sha256(b"9\n9\n10\n11\n").hexdigest(),
+        "rows": sha256(b"a\nb\nc\nd\ne\nf\n").hexdigest(),
+        "changed": 2,
+    }
+    assert batch_of(rows.slice(0, 0), events) == BATCH_SCHEMA.empty_table()
+
+
+def test_lines_of_any_number_of_chunks_have_one_digest() -> None:
+    chunks = pa.chunked_array([["a", None], [], ["b"]], pa.string())
+    assert digest_of_lines([chunks, pa.chunked_array([["c"]])]) == sha256(b"a\nb\nc\n").hexdigest()
