@@ -1,4 +1,4 @@
-"""Eight writers send, receive and complete while exports run one after the other, and nothing is lost to the lake."""
+"""Eight writers send, receive and complete while exports and audits run in turn, and nothing is lost to the lake."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def complete(queue: httpx.Client) -> int:
     return len(tokens)
 
 
-def test_exports_beside_eight_writers_lose_nothing(
+def test_exports_and_audits_beside_eight_writers_lose_nothing(
     spark: SparkSession, archive: Archive, service: PeeklockProcess, lake: Lake, tmp_path: Path
 ) -> None:
     httpx.put(f"{service.url}/v1/queues/orders", json={}, timeout=TIMEOUT_SECONDS).raise_for_status()
@@ -85,6 +85,8 @@ def test_exports_beside_eight_writers_lose_nothing(
         try:
             for _ in export_times(EXPORTS[database.engine], spark, database, lake):
                 turns.release(WRITERS * ROUNDS)
+                if lake.last_batch():
+                    assert audit(spark, database, lake).findings == []
         finally:
             enough.set()
             turns.release(WRITERS)
