@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import base64
+import fcntl
+import os
 import re
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,7 +41,7 @@ from peeklock_pipeline.run_metrics import (
 )
 from peeklock_pipeline.table_specs import ARCHIVE
 from peeklock_pipeline.tables import ExportPosition
-from prometheus_client import write_to_textfile
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
@@ -421,18 +424,45 @@ def test_a_damaged_file_of_an_earlier_run_is_reported_and_stays(directory: Path)
     assert [file.name for file in directory.iterdir()] == [run.file_name()]
 
 
-def test_of_two_runs_that_end_at_once_the_file_has_what_both_set(directory: Path) -> None:
-    run = RunMetrics("export", "/srv/lake", {"success": 0})
-    problems: list[str | None] = []
-    thread = threading.Thread(target=lambda: problems.append(write_file(run, directory)))
-    with update_of(directory):  # by the other run
-        thread.start()
-        other = RunMetrics("export", "/srv/lake", {"success": 1, "last_success_timestamp_seconds": 7})
-        write_to_textfile(str(directory / run.file_name()), other.registry())
-    thread.join()
-    assert problems == [None]
+@dataclass(slots=True)
+class ObservedMetrics(RunMetrics):
+    """Metrics that note whether the run holds the lock of the directory when it writes them."""
+
+    directory: Path = field(kw_only=True)
+    locked: bool = False
+
+    def registry(self, earlier: Mapping[str, float] | None = None) -> CollectorRegistry:
+        self.locked = is_locked(self.directory)
+        return RunMetrics.registry(self, earlier)
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether a run is updating files of this directory."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(opened)
+    return False
+
+
+def test_of_two_runs_that_end_at_once_one_reads_and_writes_before_the_other(directory: Path) -> None:
+    run = ObservedMetrics("export", "/srv/lake", {"success": 0}, directory=directory)
+    earlier = RunMetrics("export", "/srv/lake", {"success": 1, "last_success_timestamp_seconds": 7})
+    file = directory / run.file_name()
+    os.mkfifo(file)
+    with ThreadPoolExecutor(1) as threads:
+        problem = threads.submit(write_file, run, directory)
+        with file.open("wb") as pipe:  # as soon as the run reads it
+            assert is_locked(directory)
+            pipe.write(generate_latest(earlier.registry()))
+        assert problem.result() is None
+    assert run.locked
+    assert not is_locked(directory)
     assert written(directory, "export") == {"success": 0, "last_success_timestamp_seconds": 7}
-    assert [file.name for file in directory.iterdir()] == [run.file_name()]
+    assert [found.name for found in directory.iterdir()] == [run.file_name()]
 
 
 def test_another_run_that_stops_in_its_update_does_not_hold_the_job(directory: Path) -> None:
@@ -440,6 +470,21 @@ def test_another_run_that_stops_in_its_update_does_not_hold_the_job(directory: P
         problem = write_file(RunMetrics("export", "/srv/lake", {"success": 1}), directory, seconds=0.05)
     assert problem is not None
     assert problem.endswith(".prom: no answer within 0.05 seconds")
+
+
+def test_another_run_that_stops_in_its_update_does_not_hold_the_process(directory: Path) -> None:
+    program = """
+        import sys
+        from pathlib import Path
+        from peeklock_pipeline.run_metrics import RunMetrics, write_file
+
+        print(write_file(RunMetrics("export", "/srv/lake", {"success": 1}), Path(sys.argv[1]), seconds=0.05))
+    """
+    with update_of(directory):
+        printed = subprocess.check_output(
+            [sys.executable, "-c", dedent(program), directory], text=True, timeout=TIMEOUT_SECONDS
+        )
+    assert printed.startswith(f"The metrics of this run were not written to {directory}/")
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\rb", 'a"b', "a\\", "a{b}=#", "日本", "a\u2028b", "\udcff", "a" * 5000])
