@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import fcntl
 import os
 import re
@@ -298,21 +299,28 @@ def test_a_run_that_breaks_off_has_failed(directory: Path, end: BaseException) -
     assert "last_success_timestamp_seconds" not in values
 
 
-@pytest.mark.parametrize("end", [EOFError, BrokenPipeError, OSError, RuntimeError, MemoryError])
+@pytest.mark.parametrize(
+    "end",
+    [
+        *(kind("a fault") for kind in (EOFError, BrokenPipeError, OSError, RuntimeError, MemoryError)),
+        BrokenPipeError(errno.EPIPE, "a fault"),  # as the system raises it
+    ],
+    ids=repr,
+)
 def test_no_exception_of_a_job_ends_it_as_findings_do(
-    directory: Path, end: type[Exception], capfd: pytest.CaptureFixture[str]
+    directory: Path, end: Exception, capfd: pytest.CaptureFixture[str]
 ) -> None:
     app = JobApp(pretty_exceptions_enable=False)
 
     @app.command()
     def breaks_off() -> None:
-        raise end("a fault")
+        raise end
 
     with pytest.raises(SystemExit) as ended:
         app.run(["--metrics-directory", str(directory)])
     captured = capfd.readouterr()
     assert (ended.value.code, captured.out) == (70, "")
-    assert f"{end.__name__}: a fault\n" in captured.err
+    assert f"{type(end).__name__}: {end}\n" in captured.err
     assert written(directory, "breaks_off")["success"] == 0
 
 
