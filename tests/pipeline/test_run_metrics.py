@@ -526,6 +526,9 @@ def test_a_label_names_the_lake_without_a_password() -> None:
     )
     assert lake_label("abfss://one@secret@account/lake") == "abfss://account/lake"
     assert lake_label("s3://bucket/a@b/lake") == "s3://bucket/a@b/lake"
+    assert lake_label("s3://bucket/lake?key=secret") == "s3://bucket/lake"
+    assert lake_label("s3://bucket/lake#secret") == "s3://bucket/lake"
+    assert lake_label("s3://bucket/la#secret?ke") == "s3://bucket/la"
     assert lake_label("s3://[::1/lake") == "s3://[::1/lake"
     assert (
         lake_label("abfss://one@account.dfs.core.windows.net/lake") == "abfss://one@account.dfs.core.windows.net/lake"
