@@ -132,7 +132,7 @@ def write_file(run: RunMetrics, directory: Path, seconds: float = WRITE_SECONDS)
             return str(error)
         return None
 
-    reason = _within(seconds, write)
+    reason = _within(seconds, write, ", because another run locks its directory, or the file system hangs")
     return None if reason is None else f"The metrics of this run were not written to {file}: {reason}"
 
 
@@ -180,16 +180,17 @@ def push(run: RunMetrics, gateway: str, seconds: float = PUSH_SECONDS) -> str | 
     return f"The metrics of this run were not pushed to {gateway.rpartition('@')[2]}: {reason}"
 
 
-def _within(seconds: float, act: Callable[[], str | None]) -> str | None:
+def _within(seconds: float, act: Callable[[], str | None], cause: str = "") -> str | None:
     """Do this in a thread that cannot delay the end of the process; return why it failed, or None.
 
-    No timeout of a connection bounds the resolution of a name or a slow answer, and none a lock of files.
+    `cause` says why it may take too long. No timeout of a connection bounds the resolution of a name or a slow answer,
+    and none a lock of files.
     """
     outcome: list[str | None] = []
     thread = threading.Thread(target=lambda: outcome.append(act()), daemon=True)
     thread.start()
     thread.join(seconds)
-    return outcome[0] if outcome else f"no answer within {seconds:g} seconds"
+    return outcome[0] if outcome else f"no answer within {seconds:g} seconds{cause}"
 
 
 def _handler(

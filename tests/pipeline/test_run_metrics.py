@@ -380,8 +380,7 @@ def test_a_gateway_that_never_answers_does_not_hold_the_job() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         problem = push(RunMetrics("export", "/srv/lake", {"success": 1}), url, seconds=0.05)
-    assert problem is not None
-    assert problem.startswith(f"The metrics of this run were not pushed to {url}: ")
+    assert problem == f"The metrics of this run were not pushed to {url}: no answer within 0.05 seconds"
 
 
 @pytest.mark.parametrize("password", ["ge/heim", "ge#heim", "ge?heim"])
@@ -477,7 +476,9 @@ def test_another_run_that_stops_in_its_update_does_not_hold_the_job(directory: P
     with update_of(directory):
         problem = write_file(RunMetrics("export", "/srv/lake", {"success": 1}), directory, seconds=0.05)
     assert problem is not None
-    assert problem.endswith(".prom: no answer within 0.05 seconds")
+    assert problem.endswith(
+        ".prom: no answer within 0.05 seconds, because another run locks its directory, or the file system hangs"
+    )
 
 
 def test_another_run_that_stops_in_its_update_does_not_hold_the_process(directory: Path) -> None:
