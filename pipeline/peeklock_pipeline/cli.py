@@ -1,5 +1,6 @@
 """`peeklock-pipeline`: one command for each job, with progress on terminals and `--json` for programs."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,11 @@ SERVER = "http://127.0.0.1:8080"
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Run a job from these words or the command line, as `JobApp.run` does."""
+    """Run a job from these words or the command line, as `JobApp.run` does.
+
+    deltalake prints only errors, as the JVM does, unless `RUST_LOG` says otherwise. A refusal says what it warns of.
+    """
+    os.environ.setdefault("RUST_LOG", "error")
     app.run(words)
 
 

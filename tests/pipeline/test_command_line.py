@@ -7,9 +7,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
@@ -176,6 +178,29 @@ def test_a_job_that_crashes_ends_with_70_a_traceback_and_metrics(
     assert "Traceback (most recent call last)" in done.stderr
     [metrics] = tmp_path.glob("peeklock_pipeline_compact_*.prom")
     assert re.search(r"^peeklock_pipeline_success\{.*\} 0.0$", metrics.read_text(), re.MULTILINE)
+
+
+class NoRole(BaseHTTPRequestHandler):
+    """The metadata of a machine that has no role."""
+
+    def do_PUT(self) -> None:
+        self.send_error(403)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def test_an_object_store_without_credentials_is_refused_with_one_line(tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), NoRole) as machine:
+        thread = threading.Thread(target=machine.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        role = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{machine.server_port}", "HOME": str(tmp_path)}
+        command = [COMMAND, "vacuum", "--lake", "s3://bucket/lake", "--storage-option", "AWS_REGION=eu-central-1"]
+        done = subprocess.run(command, env=role, capture_output=True, text=True, check=False)
+        machine.shutdown()
+        thread.join()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"s3://bucket/lake cannot be read or written: .*loading credentials.*\n", done.stderr)
 
 
 def test_a_snapshot_of_a_clock_that_was_ahead_can_be_replaced(
