@@ -302,13 +302,48 @@ def test_credentials_in_arguments_are_refused_and_not_printed(job: str, argument
     assert SECRET not in str(refused.value)
 
 
+SECRET_NAMES = (
+    "azure_client_secret", "AZURE_STORAGE_CLIENT_SECRET", "s3_password", "AWS_SESSION_TOKEN", "azure_storage_sas_token",
+    "AWS_ACCESS_KEY_ID", "accesskey", "azure_storage_account_key", "AccountKey", "aws_sse_customer_key_base64",
+    "AZURE_STORAGE_MASTER_KEY", "masterkey", "azure_storage_sas_key", "SASKEY", "GOOGLE_APPLICATION_CREDENTIALS",
+    "credential",
+)  # fmt: skip
+"""Names of options of object stores, and of what they may be called, that are credentials."""
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_credentials_of_the_object_store_in_plain_text_are_refused(name: str) -> None:
+    for arguments in ([f"{name}={SECRET}"], ["--json", f"--storage-option={name}={SECRET}"]):
+        assert SECRET not in refusal(IN_STORAGE_SECRET, jobs={"export": {"arguments": arguments}})
+    assert SECRET not in refusal(IN_STORAGE_SECRET, extraEnv=[{"name": "TZ"}, {"name": name, "value": SECRET}])
+    assert SECRET not in refusal(name, lake={"storageOptions": {"AWS_REGION": "x", name: SECRET}})
+
+
+def refusal(sentence: str, **pipeline: Any) -> str:
+    """Return what the chart says of values of the pipeline that it refuses with this sentence."""
+    with pytest.raises(helm_python.HelmValuesError, match=sentence) as refused:
+        render(values(**pipeline))
+    return str(refused.value)
+
+
 @pytest.mark.parametrize(
-    "entry", [{"name": "AWS_SECRET_ACCESS_KEY", "value": SECRET}, {"name": "azure_storage_sas_token", "value": SECRET}]
+    ("given", "place"),
+    [
+        ({"jobs": {"export": {"arguments": ["--json", ""]}}}, "/pipeline/jobs/export/arguments/1.*minLength"),
+        ({"jobs": {"vacuum": {"arguments": [""]}}}, "/pipeline/jobs/vacuum/arguments/0.*minLength"),
+        ({"jobs": {"export": {"arguments": [7]}}}, "/pipeline/jobs/export/arguments/0"),
+        ({"extraEnv": [{"name": ""}]}, "/pipeline/extraEnv/0/name"),
+        ({"extraEnv": [{"name": "2ND"}]}, "/pipeline/extraEnv/0/name"),
+        ({"extraEnv": [{"name": "A B"}]}, "/pipeline/extraEnv/0/name"),
+        ({"extraEnv": [{"value": "x"}]}, "/pipeline/extraEnv/0"),
+        ({"extraEnv": [{"name": "A", "value": 7}]}, "/pipeline/extraEnv/0/value"),
+        ({"extraVolumes": [{"name": ""}]}, "/pipeline/extraVolumes/0/name.*minLength"),
+        ({"extraVolumeMounts": [{"mountPath": "/x"}]}, "/pipeline/extraVolumeMounts/0"),
+    ],
+    ids=str,
 )
-def test_credentials_of_the_object_store_in_plain_text_are_refused(entry: dict[str, str]) -> None:
-    with pytest.raises(helm_python.HelmValuesError, match=IN_STORAGE_SECRET) as refused:
-        render(values(extraEnv=[entry]))
-    assert SECRET not in str(refused.value)
+def test_what_is_no_argument_variable_or_volume_is_refused_by_its_path(given: dict[str, Any], place: str) -> None:
+    refusal(place, **given)
 
 
 def test_other_arguments_and_references_to_secrets_reach_a_job() -> None:
@@ -316,8 +351,12 @@ def test_other_arguments_and_references_to_secrets_reach_a_job() -> None:
         "--storage-option=AWS_REGION=eu-central-1", "--storage-option", "AWS_ENDPOINT_URL=http://minio:9000",
         "--queue=secret=orders", "--out", "abfss://pages@account.dfs.core.windows.net/report.html",
     ]  # fmt: skip
+    options = dict.fromkeys(("aws_sse_kms_key_id", "aws_sse_bucket_key_enabled", "azure_storage_account_name"), "x")
+    given += [f"--storage-option={name}=x" for name in options]
     source = {"secretKeyRef": {"name": "lake-access", "key": "secret"}}
     entry = {"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": source}
-    job = render(values(jobs={"export": {"arguments": given}}, extraEnv=[entry])).jobs()["export"]
+    lake = {"uri": "s3://bucket/lake", "storageOptions": options}
+    extra = [entry, *({"name": name, "value": "x"} for name in options)]
+    job = render(values(jobs={"export": {"arguments": given}}, lake=lake, extraEnv=extra)).jobs()["export"]
     assert container(job)["args"][-len(given) :] == given
     assert environment(container(job))["AWS_SECRET_ACCESS_KEY"] == {"valueFrom": source} | {"name": entry["name"]}
