@@ -17,7 +17,15 @@ from peeklock_pipeline.files import DataFile, files_of, write
 from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.batch_portions import HIGHEST
-from peeklock_pipeline.jobs.compact import VACUUM_FILES, CompactResult, VacuumResult, compact, mergeable, vacuum
+from peeklock_pipeline.jobs.compact import (
+    VACUUM_FILES,
+    CompactResult,
+    VacuumResult,
+    compact,
+    mergeable,
+    small_files,
+    vacuum,
+)
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import first_kept_day, retention
 from peeklock_pipeline.jobs.snapshot import snapshot
@@ -362,7 +370,8 @@ def test_small_files_of_a_day_are_merged_and_large_ones_stay() -> None:
 
     small = [file(name, 21, 5 << 20) for name in "abc"]
     alone, large, many = file("d", 22, 1), file("e", 21, 8 << 20), file("f", 21, 1, rows=1_000_000)
-    assert mergeable([*small, alone, large, many], ARCHIVE) == [small]
+    assert small_files([[*small, large], [alone, many]]) == ([*small, alone], 6)
+    assert mergeable([*small, alone], ARCHIVE) == [small]
     hundred = [file(f"{number:03}", 21, 5 << 20) for number in range(50)]
     assert [len(group) for group in mergeable(hundred, ARCHIVE)] == [25, 25]
     assert [len(group) for group in mergeable(hundred[:26], ARCHIVE)] == [25]

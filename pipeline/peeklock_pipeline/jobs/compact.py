@@ -1,7 +1,7 @@
 """compact and vacuum: merge small files, and remove files that belong to no table."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -64,7 +64,7 @@ def compact(spark: SparkSession, lake: Lake, progress: Progress = no_progress) -
     it the merged ones belong to no table. Refuses with `BadLake` and `LakeUnavailable`.
     """
     lake.archive_table()
-    tables = [(spec, *_small_files(table)) for spec in COMPACTED if (table := lake.table(spec)) is not None]
+    tables = [(spec, *small_files(portions_of(table))) for spec in COMPACTED if (table := lake.table(spec)) is not None]
     plans = [(spec, groups) for spec, small, _ in tables for groups in _commits(mergeable(small, lake.layout(spec)))]
     added = removed = 0
     for done, (spec, groups) in enumerate(plans):
@@ -78,26 +78,21 @@ def compact(spark: SparkSession, lake: Lake, progress: Progress = no_progress) -
     return CompactResult(before - removed + added, before)
 
 
-def _small_files(table: DeltaTable) -> tuple[list[DataFile], int]:
-    """Return the small files of a table, and the number of all of its files."""
+def small_files(portions: Iterable[Sequence[DataFile]]) -> tuple[list[DataFile], int]:
+    """Return the files that are merged with others, and the number of all.
+
+    A file with as many rows as a task holds is not small, however well it is compressed.
+    """
     small, count = list[DataFile](), 0
-    for files in portions_of(table):
-        small += [file for file in files if is_small(file)]
+    for files in portions:
+        small += [file for file in files if file.size < SMALL_BYTES and file.rows < TASK_ROWS]
         count += len(files)
     return small, count
 
 
-def is_small(file: DataFile) -> bool:
-    """Return whether a file is merged with others.
-
-    A file with as many rows as a task holds is not small, however well it is compressed.
-    """
-    return file.size < SMALL_BYTES and file.rows < TASK_ROWS
-
-
-def mergeable(files: Sequence[DataFile], spec: TableSpec) -> list[list[DataFile]]:
-    """Group the small files of each partition."""
-    return [group for group in groups_of(filter(is_small, files), spec) if len(group) > 1]
+def mergeable(small: Sequence[DataFile], spec: TableSpec) -> list[list[DataFile]]:
+    """Group small files by partition, and leave out those that are alone."""
+    return [group for group in groups_of(small, spec) if len(group) > 1]
 
 
 def _commits(groups: Sequence[Sequence[DataFile]]) -> Iterator[Sequence[Sequence[DataFile]]]:
