@@ -152,6 +152,20 @@ def test_what_lies_in_the_dead_letter_queue_is_known_from_a_snapshot(spark: Spar
     assert [(hours[at]["sent"], hours[at]["dead_lettered"]) for at in (noon, one)] == [(5, 1), (0, 2)]
 
 
+def test_a_reason_that_a_report_gives_itself_is_in_quotes_if_a_client_gave_it(spark: SparkSession) -> None:
+    given = [report.NO_REASON, report.OTHER_REASONS, report.OTHER_REASONS, f'"{report.OTHER_REASONS}"', '"bad"']
+    archive = history(spark, [ended(n, 0, 1, 5, 6, dead_letter_reason=reason) for n, reason in enumerate(given)])
+    taken = [live(11, "dead_lettered"), live(12, "dead_lettered", report.NO_REASON)]
+    known = parts(report.message_histories(archive, spark.createDataFrame(taken, SNAPSHOT), NOON.date()))
+    assert {row.reason: row.messages for row in report.reasons(known).collect()} == {
+        report.NO_REASON: 1,
+        '"(none given)"': 2,
+        '"(all others)"': 2,
+        '""(all others)""': 1,
+        '"bad"': 1,
+    }
+
+
 def test_the_slowest_groups_come_first_and_are_bounded(spark: SparkSession) -> None:
     took = {"quick": [1, 2], "slow": [3, 90], "even": [50, 50, 50]}
     messages = [(group, seconds) for group, all_of in took.items() for seconds in all_of]

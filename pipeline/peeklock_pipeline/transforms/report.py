@@ -69,6 +69,10 @@ MAX_GROUPS = 1000
 NO_REASON = "(none given)"
 OTHER_REASONS = "(all others)"
 
+# A client may give one of these two as a reason. Then it is in quotes; so are the same with quotes, and no two become equal.
+OWN_REASON = f"""CASE WHEN replace(dead_letter_reason, '"') IN ('{NO_REASON}', '{OTHER_REASONS}')
+             THEN concat('"', dead_letter_reason, '"') ELSE dead_letter_reason END"""
+
 HISTORY_COLUMNS = (
     "sequence_number", "queue", "group_id", "enqueued_at", "available_at", "first_delivered_at", "last_delivered_at",
     "delivery_count", "failure_count", "last_failure", "dead_letter_reason",
@@ -111,7 +115,9 @@ def message_histories(
     """
     ended = fn.expr("CASE WHEN dead_letter_reason IS NULL THEN outcome ELSE 'dead_lettered' END")
     own = ("date", "export_batch")
-    histories = archive.select(*HISTORY_COLUMNS, ended.alias("ended"), fn.col("settled_at").alias("ended_at"), *own)
+    histories = archive.withColumn("dead_letter_reason", fn.expr(OWN_REASON)).select(
+        *HISTORY_COLUMNS, ended.alias("ended"), fn.col("settled_at").alias("ended_at"), *own
+    )
     if messages is not None:
         later = archive if archived_since is None else archive.where(fn.col("date") >= fn.lit(archived_since))
         live = messages.join(later.select("sequence_number"), "sequence_number", "left_anti")
@@ -125,7 +131,7 @@ def message_histories(
 
 def _live(messages: DataFrame) -> DataFrame:
     is_dead = fn.col("state") == "dead_lettered"
-    reason = fn.coalesce("dead_letter_reason", fn.lit(NO_REASON))
+    reason = fn.coalesce(fn.expr(OWN_REASON), fn.lit(NO_REASON))
     return messages.select(
         *(name for name in HISTORY_COLUMNS if name != "dead_letter_reason"),
         fn.when(is_dead, reason).alias("dead_letter_reason"),
