@@ -181,6 +181,9 @@ def test_what_retention_removes_leaves_the_report_but_later_batches_of_that_day_
     with report_sources(spark, lake, None) as sources:
         assert sources.last_removed_day == NOON.date()
     assert answers(spark, lake) == answers(spark, lake, from_scratch=True)
+    retention(spark, lake, NOON.date() + timedelta(days=2), ["mail"])
+    with report_sources(spark, lake, None) as sources:
+        assert sources.last_removed_day == NOON.date() + timedelta(days=1)
 
 
 def test_a_removal_is_refused_if_an_export_has_added_messages_of_its_days_meanwhile(
@@ -239,6 +242,11 @@ def test_messages_of_a_snapshot_count_afresh_and_once(lake: Lake, spark: SparkSe
     with report_sources(spark, lake, None) as sources:
         (row,) = report.reasons(sources.parts).collect()
     assert (row.reason, row.messages, row.waiting) == ("bad", 3, 2)
+    fill(lake, [ended(5, 0, 1, 2, 90, export_batch=3, queue="mail")])
+    assert sent(spark, lake, "orders") == {"orders": 4}
+    with report_sources(spark, lake, "orders") as sources:
+        histories = sources.histories_since(NOON.date())
+        assert sorted(row.sequence_number for row in histories.collect()) == [1, 2, 3, 4]
 
 
 # ---- names and accuracy ----------------------------------------------------------------------------------------------
