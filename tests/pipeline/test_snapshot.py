@@ -177,6 +177,15 @@ def test_a_snapshot_that_paused_leaves_the_tables_of_a_later_one(
     assert rows(spark, lake, "states") == []
 
 
+def test_a_snapshot_that_replaces_later_ones_also_begins_a_lake(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    fill(small_archive)
+    done = snapshot(spark, Database.from_url(small_archive.url), lake, TAKEN_AT, replaces_later=True)
+    assert {name: len(rows(spark, lake, name)) for name in done.tables} == done.tables
+    assert done.messages == 4
+
+
 def test_an_empty_broker_leaves_empty_tables(spark: SparkSession, archive: Archive, lake: Lake) -> None:
     done = snapshot(spark, Database.from_url(archive.url), lake, TAKEN_AT)
 
