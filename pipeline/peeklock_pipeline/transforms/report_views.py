@@ -56,7 +56,7 @@ def measures_of_views(parts: DataFrame, chosen: Chosen, width: int | None = None
         "*", *(fn.col(f"of.{name}") for name in VIEW)
     )
     times = fn.when(fn.col("at").isNull(), fn.array(whole)).otherwise(fn.array(whole, "at"))
-    return measures(of_views.withColumn("at", fn.explode(times)), *VIEW, "is_before", "at").orderBy("at")
+    return measures(of_views.withColumn("at", fn.explode(times)), *VIEW, "is_before", "at")
 
 
 def _with_view(parts: DataFrame, chosen: Chosen) -> DataFrame:
