@@ -67,12 +67,13 @@ def export(
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.export_lag import export_lag
     from peeklock_pipeline.jobs.export import export as run
-    from peeklock_pipeline.jobs.export import missed_messages, pending_batches
+    from peeklock_pipeline.jobs.export import missed_messages, require_same_database
 
     source, target = Database.from_url(database_url), job.open_lake()
     began, position = time.time(), target.export_position()
-    pending = pending_batches(source, position)  # refuse before Spark starts, which takes seconds
-    measure(**export_lag(source, position.number, pending, began), missed_messages=missed_messages(target))
+    require_same_database(source, position)  # before Spark starts, which takes seconds
+    lag = export_lag(source, position.number, source.pending(position.number), began)
+    measure(**lag, missed_messages=missed_messages(target))
     with progress("exporting") as report_progress:
         done = run(job.open_session(), source, target, report_progress)
     measure(exported_until_timestamp_seconds=began, missed_messages=missed_messages(target))
@@ -169,11 +170,11 @@ def snapshot(
 ) -> None:
     """Replace the lake's tables of what is in the broker now: messages in queues, groups, topics, states and others."""
     from peeklock_pipeline.database import Database
-    from peeklock_pipeline.jobs.export import sealed_batches_after
+    from peeklock_pipeline.jobs.export import require_same_database
     from peeklock_pipeline.jobs.snapshot import snapshot as run
 
     source, target = Database.from_url(database_url), job.open_lake()
-    sealed_batches_after(source, target.export_position())
+    require_same_database(source, target.export_position())
     done = run(job.open_session(), source, target, replaces_later=replace_later)
     sentence = f"{messages(done.messages)} from queues at {done.taken_at:%F %T} UTC went into {job.lake}."
     job.print_result(done, f"{sentence} The lake has the tables {', '.join(done.tables)}.")
@@ -195,14 +196,13 @@ def audit(
     from peeklock_pipeline.database import Database
     from peeklock_pipeline.jobs.audit import AuditOptions
     from peeklock_pipeline.jobs.audit import audit as run
-    from peeklock_pipeline.jobs.export import sealed_batches_after
+    from peeklock_pipeline.jobs.export import require_same_database
     from peeklock_pipeline.tables import export_position_of
 
     if from_scratch:
         name_run(AUDIT_FROM_SCRATCH)
     source, target = Database.from_url(database_url), job.open_lake()
-    mark = export_position_of(target.archive_table())
-    sealed_batches_after(source, mark, mark.number - 1)
+    require_same_database(source, export_position_of(target.archive_table()))
     with progress("auditing") as report_progress:
         done = run(job.open_session(), source, target, expect, report_progress, AuditOptions(from_scratch))
     measure(findings=len(done.findings) + done.unnamed)

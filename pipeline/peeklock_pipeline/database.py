@@ -71,6 +71,19 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingBatches:
+    """The batches that a lake does not have yet: how many, their messages, the last one, and when the first was sealed.
+
+    Without any, `last` is the last batch of the lake, and `sealed_at` is None.
+    """
+
+    batches: int
+    rows: int
+    last: int
+    sealed_at: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Database:
     """A database, by its URL."""
 
@@ -118,6 +131,18 @@ class Database:
         limit = "" if most is None else f" LIMIT {int(most)}"
         found = pa.concat_tables(self._query(BATCHES, f"FROM export_batch WHERE {within} ORDER BY number{limit}"))
         return [Batch(*row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
+
+    def pending(self, after: int) -> PendingBatches:
+        """Return how much was sealed after a batch. Refuses with `DatabaseUnavailable`."""
+        integer = "SIGNED" if self.engine is Engine.MYSQL else "BIGINT"
+        sums = (
+            f"COUNT(*) AS batches, CAST(SUM(row_count) AS {integer}) AS messages, MAX(number) AS last_batch, "
+            "MIN(sealed_at) AS first_sealed_at"
+        )
+        counted = f"FROM (SELECT {sums} FROM export_batch WHERE number > {int(after)}) AS counted WHERE batches > 0"
+        columns: dict[str, str] = dict.fromkeys(("batches", "messages", "last_batch", "first_sealed_at"), NUMBER)
+        found = pa.concat_tables(self._query(columns, counted)).to_pylist()
+        return PendingBatches(*map(int, found[0].values())) if found else PendingBatches(0, 0, after, None)
 
     def shortest_retention(self, first: int) -> int | None:
         """Return the shortest time in microseconds between seal and removal of batches from this number on.

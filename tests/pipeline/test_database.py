@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from peeklock_pipeline.database import Database
+from peeklock_pipeline.database import Database, PendingBatches
 from peeklock_pipeline.drivers import merge_batches
 from peeklock_pipeline.refusals import BadDatabaseUrl, DatabaseUnavailable
 from peeklock_pipeline.table_specs import ACCOUNTS, ARCHIVE, MESSAGES, STORED_ROWS
@@ -151,6 +151,15 @@ def test_accounts_count_accepted_messages_and_those_in_the_database(archive: Arc
         ("orders", today, 7, 5),
         ("orders", today + timedelta(days=1), 1, 1),
     ]
+
+
+def test_pending_batches_are_counted_with_their_messages(archive: Archive) -> None:
+    for number, sealed_at in ((1, NOON), (3, NOON + 9), (4, NOON + 5)):
+        archive.seal(number, [archived(number * 10 + n) for n in range(number)], sealed_at)
+    database = Database.from_url(archive.url)
+    assert database.pending(0) == PendingBatches(batches=3, rows=8, last=4, sealed_at=NOON + 1)
+    assert database.pending(1) == PendingBatches(batches=2, rows=7, last=4, sealed_at=NOON + 9)
+    assert database.pending(4) == PendingBatches(batches=0, rows=0, last=4, sealed_at=None)
 
 
 def test_a_result_is_split_into_tables_of_about_a_number_of_bytes() -> None:

@@ -18,7 +18,7 @@ from peeklock_pipeline.database import Batch, Database
 from peeklock_pipeline.files import DataFile, files_of, paths_of, portions_of, write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
 from peeklock_pipeline.jobs.audit import audit
-from peeklock_pipeline.jobs.export import ExportResult, ExportTask, export, export_tasks, portions
+from peeklock_pipeline.jobs.export import LISTED_BATCHES, ExportResult, ExportTask, export, export_tasks, portions
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadArchive, BadLake, DatabaseUnavailable
 from peeklock_pipeline.table_specs import ARCHIVE, MISSED, TableSpec
@@ -174,6 +174,9 @@ def test_a_commit_takes_a_bounded_number_of_messages() -> None:
     many = [batch(number, rows=3_000_000) for number in range(1, 6)]
     assert [[batch.number for batch in portion] for portion in portions(many)] == [[1, 2], [3, 4], [5]]
     assert list(portions([])) == []
+    small = (batch(number, rows=1) for number in range(1, LISTED_BATCHES + 2))
+    assert [(portion[0].number, len(portion)) for portion in portions(small)] == [(1, LISTED_BATCHES), (10_001, 1)]
+    assert len(list(portions([batch(1, rows=7_000_000)]))) == 1
 
 
 @pytest.mark.nightly
@@ -268,6 +271,24 @@ def test_batches_removed_before_the_export_are_reported_as_missed(
     done = export(spark, database, lake)
     assert (done.batches, done.messages, done.missed) == (3, 80, 40)
     assert numbers(spark, lake) == [*range(1, 41), *range(81, 121)]
+
+
+def test_an_export_lists_a_bounded_number_of_batches(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
+    database = filled(small_archive)
+    asked: list[tuple[int, int | None, int | None]] = []
+
+    class Observed(Database):
+        __slots__ = ()
+
+        def batches(self, after: int = 0, last: int | None = None, most: int | None = None) -> list[Batch]:
+            asked.append((after, last, most))
+            return database.batches(after, last, most)
+
+    assert export(spark, Observed(database.url, database.engine), lake).messages == 120
+    assert asked == [(0, 3, LISTED_BATCHES), (3, 3, LISTED_BATCHES)]
+    asked.clear()
+    assert export(spark, Observed(database.url, database.engine), lake).messages == 0
+    assert asked == [(2, 3, None), (3, 3, LISTED_BATCHES)]  # the lake's own last batch, and what follows
 
 
 def test_a_batch_removed_during_its_read_is_missed_as_a_whole(

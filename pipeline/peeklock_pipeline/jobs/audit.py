@@ -22,7 +22,7 @@ from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.audited import Audited
 from peeklock_pipeline.jobs.batch_portions import HIGHEST, LOWEST, KnownBatches
 from peeklock_pipeline.jobs.batch_work import BatchWork
-from peeklock_pipeline.jobs.export import sealed_batches_after
+from peeklock_pipeline.jobs.export import require_same_database
 from peeklock_pipeline.jobs.findings import Finding, LimitedFindings, limit_findings, limit_rows
 from peeklock_pipeline.jobs.ledger_lines import Ledger, LedgerLine, LedgerSums
 from peeklock_pipeline.lake import Lake
@@ -135,7 +135,7 @@ def audit(
     """
     record, table = lake.table(AUDITED), lake.archive_table()
     mark, begun = export_position_of(table), first_batch_of(table, lake.directory(ARCHIVE))
-    sealed_batches_after(database, mark, mark.number - 1)
+    require_same_database(database, mark)
     with task_refusals():
         log = None if expect is None else _expected(spark, expect).cache()
         audited = Audited.of(spark, lake, record, table, from_scratch=options.from_scratch)

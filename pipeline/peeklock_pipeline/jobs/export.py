@@ -4,13 +4,13 @@ Sealed batches never change, so a task may read them again. The driver commits t
 before the commit leaves files that belong to no table. After a crash behind the commit, the next export begins there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from pyspark.sql import SparkSession
 
-from peeklock_pipeline.database import Batch, Database
+from peeklock_pipeline.database import Batch, Database, PendingBatches
 from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.progress import Progress, no_progress
@@ -24,6 +24,9 @@ TASK_ROWS = 100_000
 
 COMMIT_ROWS = 64 * TASK_ROWS
 """Rows of one commit. A crash during a first export of years then loses only the last commit."""
+
+LISTED_BATCHES = 10_000
+"""Batches that the driver holds at a time, and that one commit adds at most. Batches may be small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,43 +66,34 @@ def export(
     Refuses with `DatabaseUnavailable`, `BadArchive` and `BadLake`; what is committed by then stays.
     """
     after = lake.export_position()
-    sealed = pending_batches(database, after)
-    begun = _first_batch(lake, sealed)
-    if sealed and (after.number == 0 or lake.table(OPENING) is None):
+    require_same_database(database, after)
+    pending = database.pending(after.number)
+    begun = _first_batch(database, lake, pending)
+    if pending.batches and (after.number == 0 or lake.table(OPENING) is None):
         lake.record_opening(database.accounts(max(after.number, begun - 1)))
-    total = sum(batch.rows for batch in sealed)
-    done = files = recorded = 0
-    for portion in portions(sealed, commit_rows):
+    done = files = missed = recorded = 0
+    for portion in portions(_listed(database, after.number, pending.last), commit_rows):
         exported, gone = _write(spark, database, lake, portion)
         last = ExportPosition(portion[-1].number, portion[-1].sealed_at)
-        missed = {batch.number: batch.rows for batch in gone if batch.number >= begun}
-        lake.record_missed(missed)
-        recorded += sum(missed.values())
+        since_begun = {batch.number: batch.rows for batch in gone if batch.number >= begun}
+        lake.record_missed(since_begun)
         if not lake.add_batches(exported, after, last, begun):
             raise BadLake("Another export has committed to this lake meanwhile; run this one again to continue.")
         after, done, files = last, done + sum(file.rows for file in exported), files + len(exported)
-        progress(done, total)
-    return ExportResult(len(sealed), done, files, total - done, after.number, recorded)
+        missed, recorded = missed + sum(batch.rows for batch in gone), recorded + sum(since_begun.values())
+        progress(done, pending.rows)
+    return ExportResult(pending.batches, done, files, missed, after.number, recorded)
 
 
-def pending_batches(database: Database, after: ExportPosition) -> list[Batch]:
-    """Return the sealed batches after the lake's last one. Refuses as `sealed_batches_after` does."""
-    return [batch for batch in sealed_batches_after(database, after, after.number - 1) if batch.number > after.number]
-
-
-def sealed_batches_after(database: Database, mark: ExportPosition, after: int = 0) -> list[Batch]:
-    """Return the sealed batches after a number that is at most the last one in the lake.
-
-    Refuses with `BadLake` if the lake's last batch was sealed in another database, or the database was restored to an
-    earlier state since.
-    """
-    found = database.batches(max(after, 0))
+def require_same_database(database: Database, mark: ExportPosition) -> None:
+    """Refuse with `BadLake` if the lake's last batch was sealed in another database, or the database was restored to an
+    earlier state since."""
+    found = database.batches(mark.number - 1, mark.number) if mark.number else []
     if mark.number and mark not in [ExportPosition(batch.number, batch.sealed_at) for batch in found]:
         raise BadLake(
             f"This lake holds what was exported from another database, or {database.name} was restored from an older "
             f"backup: it has no batch {mark.number} like the lake's last one. Export into another directory."
         )
-    return found
 
 
 def missed_messages(lake: Lake) -> int:
@@ -111,16 +105,24 @@ def missed_messages(lake: Lake) -> int:
     return sum(rows for number, rows in lake.missed().items() if begun and number >= begun.number)
 
 
-def portions(sealed: Sequence[Batch], most: int = COMMIT_ROWS) -> Iterator[Sequence[Batch]]:
-    """Yield the batches of each commit, in order: at most `most` rows, or a single batch."""
-    begun, rows = 0, 0
-    for index, batch in enumerate(sealed):
-        if rows and rows + batch.rows > most:
-            yield sealed[begun:index]
-            begun, rows = index, 0
+def _listed(database: Database, after: int, last: int) -> Iterator[Batch]:
+    """Yield the batches after a number up to the last one, `LISTED_BATCHES` listed at a time."""
+    while listed := database.batches(after, last, LISTED_BATCHES):
+        yield from listed
+        after = listed[-1].number
+
+
+def portions(sealed: Iterable[Batch], most: int = COMMIT_ROWS) -> Iterator[Sequence[Batch]]:
+    """Yield the batches of each commit, in order: at most `most` rows and `LISTED_BATCHES` batches, or a single batch."""
+    portion, rows = list[Batch](), 0
+    for batch in sealed:
+        if portion and (rows + batch.rows > most or len(portion) == LISTED_BATCHES):
+            yield portion
+            portion, rows = [], 0
+        portion.append(batch)
         rows += batch.rows
-    if sealed:
-        yield sealed[begun:]
+    if portion:
+        yield portion
 
 
 def export_tasks(batches: Sequence[Batch], most: int = TASK_ROWS) -> list[ExportTask]:
@@ -136,11 +138,11 @@ def export_tasks(batches: Sequence[Batch], most: int = TASK_ROWS) -> list[Export
     return gathered
 
 
-def _first_batch(lake: Lake, sealed: Sequence[Batch]) -> int:
-    """Return the first batch of a lake; of a new lake, the first of these with messages in the archive."""
+def _first_batch(database: Database, lake: Lake, pending: PendingBatches) -> int:
+    """Return the first batch of a lake; of a new lake, the first of which the archive has the messages."""
     if found := lake.first_batch():
         return found.number
-    return next((batch.number for batch in sealed if batch.removed_at is None), sealed[-1].number + 1 if sealed else 1)
+    return database.first_kept_batch() or pending.last + 1
 
 
 def _write(

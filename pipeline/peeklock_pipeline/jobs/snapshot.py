@@ -12,7 +12,7 @@ from peeklock_pipeline.broker_tables import BROKER_TABLES
 from peeklock_pipeline.conditions import microseconds
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import DataFile
-from peeklock_pipeline.jobs.export import sealed_batches_after
+from peeklock_pipeline.jobs.export import require_same_database
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.ranges import MAX_RANGES, Range, Read, write_ranges
 from peeklock_pipeline.refusals import BadLake
@@ -54,7 +54,7 @@ def snapshot(
     `BadLake`, also if the snapshot of a table began later, unless it replaces those too; the tables that are not written
     by then are unchanged.
     """
-    sealed_batches_after(database, lake.export_position())
+    require_same_database(database, lake.export_position())
     taken_at = now or datetime.now(UTC)
     replace = _replace_any if replaces_later else _replace
 
