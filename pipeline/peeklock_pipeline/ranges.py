@@ -30,11 +30,35 @@ class Conversion:
 MAX_RANGES = 256
 """The largest number of tasks for a range of numbers, even if it is sparse."""
 
+TASK_BYTES = 128 << 20
+"""About how many bytes of files one task reads, with the cost of opening each. More, if this made too many tasks."""
+
+OPEN_BYTES = 4 << 20
+"""What opening a file costs, in bytes that a task reads meanwhile; the same as Spark assumes."""
+
+MAX_FILE_RANGES = 10_000
+"""About the largest number of tasks that read files."""
+
 
 def even_ranges(first: int, last: int, max_width: int) -> list[Range]:
     """Split a range into equal ranges of `max_width` numbers, or of more if that gave too many tasks."""
     width = max(max_width, (last - first) // MAX_RANGES + 1)
     return [(begin, min(begin + width - 1, last)) for begin in range(first, last + 1, width)]
+
+
+def file_ranges(sizes: Sequence[int], cores: int) -> list[Range]:
+    """Split files of these sizes into ranges of their places, each for one task: one for each core, or more if they are
+    large. A task of few small files would cost more to start than to run."""
+    costs = [size + OPEN_BYTES for size in sizes]
+    most = max(min(sum(costs) // cores, TASK_BYTES), sum(costs) // MAX_FILE_RANGES)
+    ranges, cost = list[Range](), 0
+    for place, more in enumerate(costs):
+        if ranges and cost + more <= most:
+            ranges[-1], cost = (ranges[-1][0], place), cost + more
+        else:
+            ranges.append((place, place))
+            cost = more
+    return ranges
 
 
 def rows_of(spark: SparkSession, ranges: Sequence[Range], read_range: Read, spec: TableSpec) -> DataFrame:
@@ -61,7 +85,8 @@ def rows_of_files(
             for batch in read(file, directory, spec.schema):
                 yield conversion.convert(pa.Table.from_batches([batch]))
 
-    return rows_of(spark, even_ranges(0, len(files) - 1, 1), read_range, conversion.result)
+    ranges = file_ranges([file.size for file in files], spark.sparkContext.defaultParallelism)
+    return rows_of(spark, ranges, read_range, conversion.result)
 
 
 def write_ranges(

@@ -1,4 +1,4 @@
-"""Files of a lake are read in portions that fit into memory."""
+"""Tasks read the files of a lake in portions that fit into memory, each task about as much as the others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from peeklock_pipeline.files import ROW_GROUP_BYTES, read, write
+from peeklock_pipeline.ranges import MAX_FILE_RANGES, file_ranges
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
 
@@ -18,3 +19,19 @@ def test_a_file_of_large_rows_is_read_by_row_group(tmp_path: Path) -> None:
     batches = list(read(file, Storage.at(tmp_path), BODIES.schema))
     assert [number for batch in batches for number in batch["number"].to_pylist()] == list(range(100))
     assert max(batch.nbytes for batch in batches) <= ROW_GROUP_BYTES
+
+
+def test_few_tasks_read_small_files_and_large_files_have_tasks_of_their_own() -> None:
+    mebibyte = 1 << 20
+    assert file_ranges([], cores=2) == []
+    assert file_ranges([1], cores=2) == [(0, 0)]
+    assert file_ranges([20 * mebibyte] * 4, cores=2) == [(0, 1), (2, 3)]
+    assert file_ranges([20 * mebibyte] * 4, cores=4) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert file_ranges([200 * mebibyte, 1, 1, 300 * mebibyte], cores=2) == [(0, 0), (1, 2), (3, 3)]
+    assert len(file_ranges([100_000] * 365, cores=2)) == 12
+
+
+def test_the_number_of_tasks_that_read_files_is_bounded() -> None:
+    ranges = file_ranges([124 << 20] * 40_000, cores=2)
+    assert len(ranges) == MAX_FILE_RANGES
+    assert [place for first, last in ranges for place in range(first, last + 1)] == list(range(40_000))
