@@ -9,7 +9,16 @@ import pyarrow as pa
 import pytest
 from peeklock_pipeline.digests import content_digests, digest_of_lines, event_digests, row_digests
 from peeklock_pipeline.located_rows import events_in_lake, located, located_events, located_in_lake
-from peeklock_pipeline.table_specs import ARCHIVE, EVENTS, HISTORY, STORED_ROWS, to_lake_table, with_every_column
+from peeklock_pipeline.table_specs import (
+    ARCHIVE,
+    EVENT_DIGESTS,
+    EVENTS,
+    HISTORY,
+    MISSED,
+    STORED_ROWS,
+    to_lake_table,
+    with_every_column,
+)
 from peeklock_pipeline.transforms.audit import BATCH_SCHEMA, batch_of
 
 from app.domain.digest import row_digest
@@ -74,16 +83,29 @@ def day_of(name: str) -> dict[str, object]:
     return {"date": 0} if name == "settled_at" else {}
 
 
-def test_a_row_in_the_partition_of_another_day_has_no_digest() -> None:
+@pytest.mark.parametrize("name", [name for name in DIGESTED_COLUMNS if archived(1)[name] in (None, b"")])
+@pytest.mark.parametrize("value", [None, "", "-"])
+def test_a_null_field_has_another_digest_than_any_value(name: str, value: str | None) -> None:
+    row = archived(1)
+    kind = STORED_ROWS.schema.field(name).type
+    given: object = value if value is None or kind == pa.string() else value.encode() if kind == pa.binary() else 0
+    [told] = row_digests(stored_rows([row])).to_pylist()
+    [other] = row_digests(changed(stored_rows([row]), **{name: given})).to_pylist()
+    assert other is not None
+    assert (other == told) == (given == row[name])
+
+
+def test_a_row_in_the_partition_of_another_day_or_of_none_has_no_digest() -> None:
     rows = stored_rows(ROWS)
-    [there, *others] = row_digests(changed(rows, date=rows["date"][2].as_py())).to_pylist()
-    assert (there, others) == (None, [sealed_digest(row) for row in ROWS[1:]])
+    for day in (rows["date"][2].as_py(), None):
+        [there, *others] = row_digests(changed(rows, date=day)).to_pylist()
+        assert (there, others) == (None, [sealed_digest(row) for row in ROWS[1:]])
 
 
-@pytest.mark.parametrize("token", ["1.{}", "2.0.{}", "{}", ".{}", "2{}", ""])
+@pytest.mark.parametrize("token", ["1.{}", "2.0.{}", "{}", ".{}", "2{}", "{:.31}", ""])
 def test_only_the_token_of_a_message_is_replaced_by_its_secret(token: str) -> None:
-    row = archived(2, lock_token=bytes(range(16)))
-    secret = bytes(range(16)).hex()
+    secret = "2" * 32  # begins as the number of its message
+    row = archived(2, lock_token=bytes.fromhex(secret))
     own = stored_rows([row])
     assert own["lock_token"].to_pylist() == [f"2.{secret}"]
     assert row_digests(own).to_pylist() == [sealed_digest(row)]
@@ -102,6 +124,7 @@ def test_a_message_is_covered_by_its_own_digest_and_as_accepted_if_it_has_it() -
     rows = located(stored_rows(ROWS).set_column(*given("standing", 3)).set_column(*given("place", 3)))
     assert rows["is_covered"].to_pylist() == [True, True, False]
     assert rows["is_as_accepted"].to_pylist() == [True, True, None]
+    assert rows["row_digest"].to_pylist() == [sealed_digest(row) for row in ROWS]
     other = located_in_lake(changed(lake_rows(ROWS), body=b"other"))
     assert other["is_as_accepted"].to_pylist() == [False, True, None]
     assert (other["place"].to_pylist(), other["standing"].to_pylist()) == (["lake"] * 3, ["completed"] * 3)
@@ -146,9 +169,25 @@ def test_events_of_histories_are_those_that_were_read() -> None:
         for number, history in zip((7, 5, 6, 8), histories, strict=True)
     ]
     schema = pa.schema([ARCHIVE.schema.field(name) for name in ("sequence_number", "export_batch", HISTORY)])
-    found = events_in_lake(pa.Table.from_pylist(lines, schema=schema))
-    assert found.to_pylist() == events
-    assert located_events(found, "lake")["place"].to_pylist() == ["lake"] * 3
+    table = pa.Table.from_pylist(lines, schema=schema)
+    found = events_in_lake(table)
+    assert (found.column_names, found.to_pylist()) == (EVENTS.schema.names, events)
+    assert events_in_lake(table.slice(1)).to_pylist() == events[2:]
+    assert events_in_lake(pa.concat_tables([table.slice(1), table.slice(0, 1)])).to_pylist() == events[2:] + events[:2]
+
+
+def test_a_digest_of_an_event_has_its_batch_place_and_numbers() -> None:
+    events = event_rows(EVENT_ROWS)
+    assert located_events(events, "archive").to_pylist() == [
+        {
+            "export_batch": 1,
+            "place": "archive",
+            "sequence_number": message,
+            "event_number": number,
+            "event_digest": told,
+        }
+        for (message, number), told in zip([(7, 1), (7, 3), (8, 2)], event_digests(events).to_pylist(), strict=True)
+    ]
 
 
 def test_a_batch_is_digested_in_the_order_of_its_messages_and_without_null_digests() -> None:
@@ -157,12 +196,12 @@ def test_a_batch_is_digested_in_the_order_of_its_messages_and_without_null_diges
             "place": ["lake"] * 4,
             "export_batch": [5] * 4,
             "sequence_number": [10, 9, 11, 9],
-            "row_digest": ["c", "b", None, "a"],
+            "row_digest": ["a", "c", None, "b"],
             "is_as_accepted": [False, None, True, False],
         }
     )
     events = pa.table(
-        {"sequence_number": [11, 9, 9], "event_number": [1, 3, 2], "event_digest": ["f", "e", "d"]},
+        {"sequence_number": [11, 9, 9, 9], "event_number": [1, 3, 2, 2], "event_digest": ["g", "d", "f", "e"]},
     )
     [batch] = batch_of(rows, events).to_pylist()
     assert batch == {
@@ -170,10 +209,31 @@ def test_a_batch_is_digested_in_the_order_of_its_messages_and_without_null_diges
         "number": 5,
         "messages": 4,
         "numbers": sha256(b"9\n9\n10\n11\n").hexdigest(),
-        "rows": sha256(b"a\nb\nc\nd\ne\nf\n").hexdigest(),
+        "rows": sha256(b"b\nc\na\ne\nf\nd\ng\n").hexdigest(),
         "changed": 2,
     }
     assert batch_of(rows.slice(0, 0), events) == BATCH_SCHEMA.empty_table()
+
+
+@pytest.mark.parametrize("is_as_accepted", [True, None])
+def test_a_batch_may_have_no_events_and_no_changed_message(is_as_accepted: bool | None) -> None:
+    rows = pa.table(
+        {
+            "place": ["archive"],
+            "export_batch": [5],
+            "sequence_number": [9],
+            "row_digest": ["a"],
+            "is_as_accepted": pa.array([is_as_accepted], pa.bool_()),
+        }
+    )
+    [batch] = batch_of(rows, EVENT_DIGESTS.schema.empty_table()).to_pylist()
+    assert (batch["place"], batch["rows"], batch["changed"]) == ("archive", sha256(b"a\n").hexdigest(), 0)
+
+
+def test_rows_with_every_column_have_them_in_the_order_of_their_table() -> None:
+    rows = with_every_column(pa.table({"more": [1], "export_batch": pa.array([5], pa.int64())}), MISSED)
+    assert (rows.schema.types, rows.to_pylist()) == (MISSED.schema.types, [{"export_batch": 5, "messages": None}])
+    assert with_every_column(rows.select(["messages", "export_batch"]), MISSED).column_names == MISSED.schema.names
 
 
 def test_lines_of_any_number_of_chunks_have_one_digest() -> None:
