@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
 from peeklock_pipeline.files import ROW_GROUP_BYTES, read, write
 from peeklock_pipeline.ranges import MAX_FILE_RANGES, file_ranges
+from peeklock_pipeline.refusals import LakeUnavailable
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
 
@@ -35,3 +39,31 @@ def test_the_number_of_tasks_that_read_files_is_bounded() -> None:
     ranges = file_ranges([124 << 20] * 40_000, cores=2)
     assert len(ranges) == MAX_FILE_RANGES
     assert [place for first, last in ranges for place in range(first, last + 1)] == list(range(40_000))
+
+
+def test_a_file_is_read_in_the_columns_that_are_asked_for(tmp_path: Path) -> None:
+    days = [pa.field("date", pa.date32()), *BODIES.schema]
+    day = date(2026, 9, 21)
+    spec = TableSpec("days", pa.schema(days), partitions=("date",))
+    [file] = write(pa.table([[day] * 2, [1, 2], [b"a", None]], schema=spec.schema), Storage.at(tmp_path), spec)
+    wanted = pa.schema([("added", pa.string()), ("body", pa.binary()), ("date", pa.date32()), ("number", pa.int32())])
+    [batch] = read(file, Storage.at(tmp_path), wanted)
+    assert (batch.schema, batch.to_pylist()) == (
+        wanted,
+        [
+            {"added": None, "body": b"a", "date": day, "number": 1},
+            {"added": None, "body": None, "date": day, "number": 2},
+        ],
+    )
+
+
+def test_columns_of_a_file_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
+    [file] = write(pa.table([[1, 2], [b"a" * 1000, b"b"]], schema=BODIES.schema), Storage.at(tmp_path), BODIES)
+    bodies = pq.read_metadata(tmp_path / file.path).row_group(0).column(1)
+    with (tmp_path / file.path).open("r+b") as stream:
+        stream.seek(bodies.dictionary_page_offset)
+        stream.write(bytes(bodies.total_compressed_size))
+    [batch] = read(file, Storage.at(tmp_path), pa.schema([BODIES.schema.field("number")]))
+    assert batch.to_pylist() == [{"number": 1}, {"number": 2}]
+    with pytest.raises(LakeUnavailable):
+        list(read(file, Storage.at(tmp_path), BODIES.schema))
