@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from peeklock_pipeline.database import Database
+from peeklock_pipeline.files import files_of
 from peeklock_pipeline.jobs.export import export
+from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.jobs.trim import Server, TrimmedBatch, trim
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import BadLake
+from peeklock_pipeline.table_specs import ARCHIVE
 from pyspark.sql import SparkSession
 
 from tests.faults.database_access import execute
@@ -59,6 +62,30 @@ def test_a_trim_reads_the_files_of_old_batches_portion_by_portion(
     ]
     assert counting.files_read() == [1, 1]
     assert small_archive.numbers() == set()
+
+
+def test_a_trim_needs_the_files_of_its_batches_alone(
+    spark: SparkSession, small_archive: Archive, lake: Lake, server: Server
+) -> None:
+    exported(spark, small_archive, lake, 2)
+    [young] = files_of(lake.archive_table(), {"export_batch": (2, 2)})
+    Path(f"{lake.directory(ARCHIVE)}/{young.path}").unlink()
+    assert trim(spark, server, lake, timedelta(hours=44)).batches == [TrimmedBatch(1, 2, "trimmed")]
+    with pytest.raises(BadLake, match="is missing or cannot be read, and holds 2 messages"):
+        trim(spark, server, lake, timedelta(hours=1))
+
+
+def test_batches_with_changed_contents_or_removed_messages_stay(
+    spark: SparkSession, small_archive: Archive, lake: Lake, server: Server
+) -> None:
+    then = int(time.time() * 1_000_000) - 2 * DAY
+    about = [{"queue": "billing"}, {}, {"content_digest": bytes(16)}, {"queue": "billing"}]
+    rows = [archived(number, settled_at=then, remove_at=then + 30 * DAY, **facts) for number, facts in enumerate(about)]
+    small_archive.seal_all({number: [row] for number, row in enumerate(rows, 1)}, then)
+    export(spark, Database.from_url(small_archive.url), lake)
+    assert retention(spark, lake, datetime.now(UTC).date(), ["billing"]).messages == 2
+    results = [batch.result for batch in trim(spark, server, lake, timedelta(days=1)).batches]
+    assert results == ["removed_from_lake", "trimmed", "differs", "removed_from_lake"]
 
 
 def test_the_batches_of_a_server_are_listed_from_a_number(
