@@ -115,8 +115,15 @@ def _text(name: str, rows: pa.Table) -> Any:
     if name == "lock_token":
         return _secrets(column, rows["sequence_number"])
     if name in CODES:
-        return pc.coalesce(pc.index_in(column, value_set=pa.array(CODES[name])).cast(pa.string()), column)
+        return _codes(column, CODES[name])
     return column.cast(pa.string())
+
+
+def _codes(texts: Any, names: Sequence[str]) -> Any:
+    """Return the codes of names. An unknown code is text already; the text of a known one gives what no code is."""
+    codes = pc.index_in(texts, value_set=pa.array(names)).cast(pa.string())
+    is_known: Any = pc.is_in(texts, value_set=pa.array([str(code) for code in range(len(names))]))
+    return pc.coalesce(codes, pc.if_else(is_known, _joined([texts, pa.scalar("?")]), texts))
 
 
 def _secrets(tokens: Any, numbers: Any) -> Any:

@@ -113,6 +113,15 @@ def test_only_the_token_of_a_message_is_replaced_by_its_secret(token: str) -> No
     assert other not in (sealed_digest(row), None)
 
 
+@pytest.mark.parametrize(("kind", "code"), [("none", "0"), ("json", "1"), ("bytes", "2")])
+def test_the_text_of_a_known_code_is_not_its_name(kind: str, code: str) -> None:
+    rows = stored_rows([archived(2, body_kind=int(code))])
+    assert rows["body_kind"].to_pylist() == [kind]
+    other = changed(rows, body_kind=code)
+    assert row_digests(other)[0].as_py() not in (row_digests(rows)[0].as_py(), None)
+    assert content_digests(other)[0].as_py() not in (content_digests(rows)[0].as_py(), None)
+
+
 def test_digests_of_contents_are_the_servers() -> None:
     rows = [*ROWS, archived(4, headers="-", group_id=""), archived(5, message_id="3:a-", body=b"1:a")]
     found = content_digests(stored_rows(rows)).to_pylist()
