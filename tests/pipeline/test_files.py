@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from peeklock_pipeline.files import ROW_GROUP_BYTES, read, write
-from peeklock_pipeline.ranges import MAX_FILE_RANGES, file_ranges
+from peeklock_pipeline.ranges import MAX_FILE_RANGES, Conversion, file_ranges, rows_of_files
 from peeklock_pipeline.refusals import LakeUnavailable
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
+from pyspark.sql import SparkSession
 
 BODIES = TableSpec("bodies", pa.schema([pa.field("number", pa.int64()), pa.field("body", pa.binary())]))
 
@@ -67,3 +68,9 @@ def test_columns_of_a_file_that_are_not_asked_for_are_not_read(tmp_path: Path) -
     assert batch.to_pylist() == [{"number": 1}, {"number": 2}]
     with pytest.raises(LakeUnavailable):
         list(read(file, Storage.at(tmp_path), BODIES.schema))
+
+
+def test_each_of_several_files_of_a_task_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    [file] = write(pa.table([[1], [b"a"]], schema=BODIES.schema), Storage.at(tmp_path), BODIES)
+    found = rows_of_files(spark, [file] * 65, Storage.at(tmp_path), BODIES, Conversion(lambda rows: rows, BODIES))
+    assert (found.rdd.getNumPartitions(), found.count()) == (3, 65)
