@@ -27,7 +27,7 @@ from peeklock_pipeline.located_rows import located
 from peeklock_pipeline.ranges import rows_of
 from peeklock_pipeline.refusals import BadLake, BadOption
 from peeklock_pipeline.table_specs import ARCHIVE, LOCATED_ROWS
-from peeklock_pipeline.tables import SEALED_AT_KEY, Change, commit
+from peeklock_pipeline.tables import SEALED_AT_KEY, Change, ExportPosition, commit
 from peeklock_pipeline.transforms.audit import batches
 from pyspark.sql import SparkSession
 
@@ -101,6 +101,19 @@ def test_the_digests_are_those_that_the_server_seals_with(spark: SparkSession, a
         assert (row.number, row.messages, row.numbers) == (1, 8, digest(row["sequence_number"] for row in rows))
         assert (row.rows, row.changed) == (digest_of(rows), 0)
         assert frame.where("is_covered AND is_as_accepted").count() == 7
+
+
+def test_rows_of_batches_are_without_others_of_the_same_file(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    small_archive.seal_all_with_events({number: [archived(number)] for number in range(1, 5)})
+    rows = Database.from_url(small_archive.url).read(1, 4)
+    assert lake.add_batches(
+        list(write(rows, lake.directory(ARCHIVE), ARCHIVE)), ExportPosition(), ExportPosition(4, NOON + 4), 1
+    )
+    kept = ArchiveRows.unchecked(spark, lake, lake.archive_table())
+    for found in (kept.located(1, 3), kept.events(1, 3), kept.between(1, 3)):
+        assert sorted(row.sequence_number for row in found.collect()) == [2, 3]
 
 
 def test_a_message_that_the_lake_lost_is_named(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
@@ -311,13 +324,14 @@ def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
     small_archive.delete_message(30)
     small_archive.fill_archive([archived(70) | {"export_batch": 3}, archived(71) | {"export_batch": 9}])
     phantoms = [row | {"sequence_number": 900 + row["sequence_number"]} for row in database.read(1, 1).to_pylist()[:1]]
-    phantoms += [row | {"sequence_number": 999, "export_batch": 8} for row in phantoms]
+    phantoms += [phantoms[0] | {"sequence_number": 990 + n, "export_batch": n} for n in (-8, 8)]
     rows = pa.Table.from_pylist(phantoms, schema=ARCHIVE.schema)
     lake.append(ARCHIVE, list(write(rows, lake.directory(ARCHIVE), ARCHIVE)))
     done = audit(spark, database, lake)
     assert [
         (finding.batch, finding.what) for finding in done.findings if finding.message_id is None and finding.day is None
     ] == [
+        (-8, "has 1 message in the lake, which begins with batch 1"),
         (1, "has 21 messages in the lake, but was sealed with 20"),
         (8, "has 1 message in the lake, which ends with batch 3"),
         (2, "has 19 messages in the archive, but was sealed with 20"),
@@ -330,7 +344,8 @@ def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
         (70, "is in the archive, but was not sealed in this batch"),
         (71, "is in the archive, but was not sealed in this batch"),
         (phantoms[0]["sequence_number"], "is in the lake, but was not sealed in this batch"),
-        (999, "is in the lake, but was not sealed in this batch"),
+        (982, "is in the lake, but was not sealed in this batch"),
+        (998, "is in the lake, but was not sealed in this batch"),
     ]
 
 
