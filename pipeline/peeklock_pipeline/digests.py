@@ -42,7 +42,7 @@ def row_digests(rows: pa.Table) -> pa.Array:
     Numbers are in decimal, times in microseconds since 1970, and bytes in lower-case hexadecimal. The body is replaced
     by its SHA-256 in hexadecimal, which a row may have as `body_sha256`. A lock token is replaced by its secret.
     """
-    ended_that_day: Any = pc.equal(rows["date"], rows["settled_at"].cast(pa.date32())).fill_null(False)
+    ended_that_day: Any = pc.equal(rows["date"], rows["settled_at"].cast(pa.date32()))
     return pc.if_else(ended_that_day, _digests_of_fields(DIGESTED_COLUMNS, rows), None)
 
 
