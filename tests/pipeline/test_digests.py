@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from peeklock_pipeline.digests import content_digests, digest_of_lines, event_digests, row_digests
+from peeklock_pipeline.files import read, write
+from peeklock_pipeline.jobs.archive_rows import HISTORIES
 from peeklock_pipeline.located_rows import events_in_lake, located, located_events, located_in_lake
+from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import (
     ARCHIVE,
     EVENT_DIGESTS,
     EVENTS,
     HISTORY,
+    HISTORY_FIELDS,
     MISSED,
     STORED_ROWS,
+    TableSpec,
     to_lake_table,
     with_every_column,
 )
@@ -248,3 +254,21 @@ def test_rows_with_every_column_have_them_in_the_order_of_their_table() -> None:
 def test_lines_of_any_number_of_chunks_have_one_digest() -> None:
     chunks = pa.chunked_array([["a", None], [], ["b"]], pa.string())
     assert digest_of_lines([chunks, pa.chunked_array([["c"]])]) == sha256(b"a\nb\nc\n").hexdigest()
+
+
+@pytest.mark.parametrize("name", [field.name for field in HISTORY_FIELDS])
+@pytest.mark.parametrize("is_absent", [False, True], ids=["null", "absent"])
+def test_a_value_that_an_event_lost_changes_its_digest(name: str, is_absent: bool, tmp_path: Path) -> None:
+    facts = {"state": 1, "outcome": "completed", "receiver_id": "a", "reason": "b", "delivery_count": 2}
+    whole = event_rows([happened(1, 7, "sent", **facts)])
+    [event] = whole.to_pylist()
+    fields = [field.with_nullable(True) for field in HISTORY_FIELDS if not is_absent or field.name != name]
+    history = pa.list_(pa.struct(fields))
+    left = {field.name: event[field.name] for field in fields} | ({} if is_absent else {name: None})
+    lines = pa.table([[7], [1], pa.array([[left]], history)], names=["sequence_number", "export_batch", HISTORY])
+    spec = TableSpec("archive", lines.schema)
+    [file] = write(lines, Storage.at(tmp_path), spec)
+    [batch] = read(file, Storage.at(tmp_path), HISTORIES.schema)
+    found = located_events(events_in_lake(pa.Table.from_batches([batch])), "lake")
+    [digest] = found["event_digest"].to_pylist()
+    assert digest not in (event_digests(whole).to_pylist()[0], None)

@@ -15,7 +15,7 @@ from peeklock_pipeline.jobs.batch_portions import LOWEST
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.located_rows import events_in_lake, located_events, located_in_lake
 from peeklock_pipeline.ranges import Conversion
-from peeklock_pipeline.table_specs import ARCHIVE, EVENT_DIGESTS, HISTORY, LOCATED_ROWS, TableSpec
+from peeklock_pipeline.table_specs import ARCHIVE, EVENT_DIGESTS, HISTORY, HISTORY_FIELDS, LOCATED_ROWS, TableSpec
 
 
 def _archive_with(*names: str) -> TableSpec:
@@ -25,8 +25,14 @@ def _archive_with(*names: str) -> TableSpec:
 IDS = _archive_with("message_id", "export_batch")
 """The columns of the archive in which a senders' log is looked up."""
 
+ANY_EVENTS = pa.list_(pa.struct([field.with_nullable(True) for field in HISTORY_FIELDS]))
+"""The type of the histories of a damaged lake: any value of an event may be null, and is then found by its digest."""
+
 WITHOUT_HISTORIES = _archive_with(*without_history(ARCHIVE.schema.names))
-HISTORIES = _archive_with("sequence_number", "export_batch", HISTORY)
+HISTORIES = replace(
+    ARCHIVE,
+    schema=pa.schema([*_archive_with("sequence_number", "export_batch").schema, pa.field(HISTORY, ANY_EVENTS)]),
+)
 
 
 @dataclass(frozen=True, slots=True)
