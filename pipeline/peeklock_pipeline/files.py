@@ -139,12 +139,13 @@ def read(file: DataFile, storage: Storage, schema: pa.Schema) -> Iterator[pa.Rec
 
 
 def _column(field: pa.Field, batch: pa.RecordBatch, partition: Mapping[str, str]) -> pa.Array:
+    """Return a column. The partition in the table's log counts, also if the file has such a column itself."""
+    if field.name in partition:
+        value: Any = pa.scalar(partition[field.name], pa.string()).cast(field.type)
+        return pa.repeat(value, batch.num_rows)
     if field.name in batch.schema.names:
         return batch.column(field.name).cast(field.type)
-    if field.name not in partition:
-        return pa.nulls(batch.num_rows, field.type)
-    value: Any = pa.scalar(partition[field.name], pa.string()).cast(field.type)
-    return pa.repeat(value, batch.num_rows)
+    return pa.nulls(batch.num_rows, field.type)
 
 
 def files_of(table: DeltaTable, within: Mapping[str, tuple[Value, Value]] = NO_BOUNDS) -> list[DataFile]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -56,6 +57,12 @@ def test_a_file_is_read_in_the_columns_that_are_asked_for(tmp_path: Path) -> Non
             {"added": None, "body": None, "date": day, "number": 2},
         ],
     )
+
+
+def test_the_partition_of_a_file_counts_and_not_a_column_of_its_own(tmp_path: Path) -> None:
+    [file] = write(pa.table([[1, 2], [b"a", b"b"]], schema=BODIES.schema), Storage.at(tmp_path), BODIES)
+    [batch] = read(replace(file, partition={"number": "7"}), Storage.at(tmp_path), BODIES.schema)
+    assert batch["number"].to_pylist() == [7, 7]
 
 
 def test_columns_of_a_file_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
