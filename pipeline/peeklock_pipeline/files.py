@@ -112,7 +112,7 @@ def write(table: pa.Table, storage: Storage, spec: TableSpec) -> Iterator[DataFi
 
 
 def _write_file(rows: pa.Table, filesystem: FileSystem, path: str, storage: Storage) -> int:
-    with storage.refusals():
+    with storage.refusals(path):
         if storage.is_local:
             Path(str(storage), path).parent.mkdir(parents=True, exist_ok=True)
         with filesystem.open_output_stream(path) as stream:
@@ -129,7 +129,7 @@ def read(file: DataFile, storage: Storage, schema: pa.Schema) -> Iterator[pa.Rec
 
     Refuses with `LakeUnavailable`.
     """
-    with storage.refusals(), storage.filesystem().open_input_file(file.path) as stream:
+    with storage.refusals(file.path), storage.filesystem().open_input_file(file.path) as stream:
         parquet = pq.ParquetFile(stream)
         stored = [name for name in schema.names if name in parquet.schema_arrow.names]
         for group in range(parquet.num_row_groups):  # a batch of all would be as large as its rows are

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, PyFileSystem, SubTreeFileSystem
@@ -125,12 +126,14 @@ class Storage:
             return self.is_local and LocalFileSystem().get_file_info(self.uri).type == FileType.File
 
     @contextmanager
-    def refusals(self) -> Iterator[None]:
-        """Refuse with `LakeUnavailable` if the object store or file system does not answer, or refuses."""
+    def refusals(self, path: str = "") -> Iterator[None]:
+        """Refuse with `LakeUnavailable`, which names the file of this path below, if the object store or file system does not
+        answer or refuses, or a file is damaged."""
         try:
             yield
-        except OSError as error:
-            raise LakeUnavailable(f"{self.uri} cannot be read or written: {_reason(error)}") from error
+        except (OSError, pa.ArrowException) as error:
+            place = f"{self.uri}/{path}" if path else self.uri
+            raise LakeUnavailable(f"{place} cannot be read or written: {_reason(error)}") from error
 
 
 def _object_store_uri(place: str, scheme: str) -> str:

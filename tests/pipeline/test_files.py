@@ -73,8 +73,14 @@ def test_columns_of_a_file_that_are_not_asked_for_are_not_read(tmp_path: Path) -
         stream.write(bytes(bodies.total_compressed_size))
     [batch] = read(file, Storage.at(tmp_path), pa.schema([BODIES.schema.field("number")]))
     assert batch.to_pylist() == [{"number": 1}, {"number": 2}]
-    with pytest.raises(LakeUnavailable):
+    with pytest.raises(LakeUnavailable, match=file.path):
         list(read(file, Storage.at(tmp_path), BODIES.schema))
+
+
+def test_a_value_that_is_no_text_is_refused_with_the_name_of_its_file(tmp_path: Path) -> None:
+    [file] = write(pa.table([[1], [b"\xff"]], schema=BODIES.schema), Storage.at(tmp_path), BODIES)
+    with pytest.raises(LakeUnavailable, match=f"{file.path} cannot be read or written: Invalid UTF8"):
+        list(read(file, Storage.at(tmp_path), pa.schema([("body", pa.string())])))
 
 
 def test_each_of_several_files_of_a_task_is_read_once(spark: SparkSession, tmp_path: Path) -> None:
