@@ -18,14 +18,14 @@ from peeklock_pipeline.files import write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY, FirstBatch
 from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.audit import FROM_SCRATCH, audit, is_wrong
-from peeklock_pipeline.jobs.batch_portions import HIGHEST
+from peeklock_pipeline.jobs.batch_portions import HIGHEST, LOWEST
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.located_rows import located
 from peeklock_pipeline.ranges import rows_of
-from peeklock_pipeline.refusals import BadLake, BadOption
+from peeklock_pipeline.refusals import BadLake, BadOption, LakeUnavailable
 from peeklock_pipeline.table_specs import ARCHIVE, LOCATED_ROWS
 from peeklock_pipeline.tables import SEALED_AT_KEY, Change, ExportPosition, commit
 from peeklock_pipeline.transforms.audit import batches
@@ -114,6 +114,26 @@ def test_rows_of_batches_are_without_others_of_the_same_file(
     kept = ArchiveRows.unchecked(spark, lake, lake.archive_table())
     for found in (kept.located(1, 3), kept.events(1, 3), kept.between(1, 3)):
         assert sorted(row.sequence_number for row in found.collect()) == [2, 3]
+    [file] = lake.archive_table().file_uris()
+    rows = pq.ParquetFile(file).read()
+    place, numbers = rows.schema.get_field_index("export_batch"), pa.array([1, 2, 3, None], pa.int64())
+    pq.write_table(rows.set_column(place, "export_batch", numbers), file)
+    assert sorted(row.sequence_number for row in kept.located(LOWEST, HIGHEST).collect()) == [1, 2, 3, 4]
+    assert sorted(row.sequence_number for row in kept.located(1, HIGHEST).collect()) == [2, 3]
+
+
+def test_an_audit_that_fails_leaves_nothing_in_memory(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
+    database = history(small_archive)
+    export(spark, database, lake)
+    file, *_ = map(Path, lake.archive_table().file_uris())
+    whole, footer = file.read_bytes(), pq.read_metadata(file).serialized_size + 8
+    file.write_bytes(bytes(len(whole) - footer) + whole[-footer:])
+    earlier = set(spark.sparkContext._jsc.getPersistentRDDs())
+    with pytest.raises(LakeUnavailable, match=file.name):
+        audit(spark, database, lake)
+    assert set(spark.sparkContext._jsc.getPersistentRDDs()) <= earlier
+    file.write_bytes(whole)
+    assert audit(spark, database, lake).findings == []
 
 
 def test_a_message_that_the_lake_lost_is_named(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:

@@ -87,9 +87,12 @@ class ArchiveRows:
 
     def _converted(self, low: int, high: int, spec: TableSpec, conversion: Conversion) -> DataFrame:
         number = pc.field("export_batch")
+        chosen = (number > low) & (number <= high)
+        if low == LOWEST:
+            chosen = chosen | number.is_null()  # in no batch, so no later audit would read it
 
         def convert(rows: pa.Table) -> pa.Table:
-            return conversion.convert(rows.filter((number > low) & (number <= high)))
+            return conversion.convert(rows.filter(chosen))
 
         return self.lake.convert_files(
             self.spark, self._files_between(low, high), spec, Conversion(convert, conversion.result)

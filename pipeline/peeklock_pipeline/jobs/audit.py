@@ -6,6 +6,7 @@ messages with the senders' log.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -136,17 +137,18 @@ def audit(
     record, table = lake.table(AUDITED), lake.archive_table()
     mark, begun = export_position_of(table), first_batch_of(table, lake.directory(ARCHIVE))
     require_same_database(database, mark)
-    with task_refusals():
-        log = None if expect is None else _expected(spark, expect).cache()
+    # What Spark keeps is released also if a task fails: it would give it to the next audit of the session.
+    with task_refusals(), ExitStack() as kept:
+        log = None if expect is None else _kept(_expected(spark, expect), kept)
         audited = Audited.of(spark, lake, record, table, from_scratch=options.from_scratch)
+        kept.callback(audited.left.unpersist)
         known = KnownBatches.of(database, audited.last_batch, options.portion_batches)
         archive = ArchiveRows.of(spark, lake, table)
-        read = _Messages.of(database, archive, audited, mark.number)
+        read = _Messages.of(database, archive, audited, mark.number, kept)
         progress(0, STEPS)
         due = _expected_in_lake(spark, database, lake, table)
-        ledger = Ledger.of(
-            ask.ledger_lines(ask.with_earlier(ask.ledger(read.standings, read.repeated), audited.left), due)
-        )
+        found = ask.with_earlier(ask.ledger(read.standings, read.repeated), audited.left)
+        ledger = Ledger.of(_kept(ask.ledger_lines(found, due), kept))
         progress(1, STEPS)
         in_lake = _findings_in_lake(audited, archive, read)
         changed = limit_rows(ask.changed_contents(read.placed), _changed_finding)
@@ -159,8 +161,6 @@ def audit(
         is_sound = not any(named for named, _ in in_lake) and not is_wrong([changed, compared.found], mark.number)
         recorded = is_sound and audited.add(read.placed)
         progress(STEPS, STEPS)
-    for cached in (ledger.lines, read.repeated, read.placed, audited.left, *([] if log is None else [log])):
-        cached.unpersist()
     notes = AuditNotes(begun, due is not None, audited.last_batch, recorded)
     findings = _collect([*in_lake, changed, compared.found, counts, unknown])
     return AuditResult(lines, ledger.count - len(lines), ledger.sums, compared.batches, sent, *findings, notes)
@@ -175,12 +175,20 @@ class _Messages:
     repeated: DataFrame
 
     @classmethod
-    def of(cls, database: Database, archive: ArchiveRows, audited: Audited, exported: int) -> "_Messages":
+    def of(
+        cls, database: Database, archive: ArchiveRows, audited: Audited, exported: int, kept: ExitStack
+    ) -> "_Messages":
         """Read messages of batches that are not audited, and of the queues. Refuses with `DatabaseUnavailable`."""
         new = archive.located(audited.last_batch or LOWEST, HIGHEST)
-        placed = new.unionByName(_stored(archive.spark, database, audited.last_batch)).cache()
+        placed = _kept(new.unionByName(_stored(archive.spark, database, audited.last_batch)), kept)
         standings = ask.unique_messages(placed, exported)
-        return cls(placed, standings, ask.duplicates(standings).cache())
+        return cls(placed, standings, _kept(ask.duplicates(standings), kept))
+
+
+def _kept(rows: DataFrame, kept: ExitStack) -> DataFrame:
+    """Have Spark keep rows, so that each query is of one reading, until the end."""
+    kept.callback(rows.unpersist)
+    return rows.cache()
 
 
 def _collect(found: Sequence[LimitedFindings]) -> tuple[list[Finding], int]:

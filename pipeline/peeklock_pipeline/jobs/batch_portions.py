@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from peeklock_pipeline.database import Batch, Database
 
-LOWEST, HIGHEST = -(1 << 62), 1 << 62
-"""No number of a batch is beyond these, also where a number was changed."""
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
+"""No number of a batch is beyond these, also where a number was changed. The lowest is below all but itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,12 +60,11 @@ class Ledger:
 
     @classmethod
     def of(cls, lines: DataFrame) -> "Ledger":
-        """Add up the lines. Spark keeps them (`cache`), so that each sum and line is of one reading."""
-        kept = lines.cache()
+        """Add up the lines. The caller has Spark keep them (`cache`), so that each sum and line is of one reading."""
         sums = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in SUMS]
         exceeded = F.count_if(F.col("missing") < 0).alias("exceeded")
-        [row] = kept.agg(F.count("*").alias("lines"), exceeded, *sums).collect()
-        return cls(kept, row.lines, LedgerSums(*(row[name] for name in SUMS)), row.exceeded > 0)
+        [row] = lines.agg(F.count("*").alias("lines"), exceeded, *sums).collect()
+        return cls(lines, row.lines, LedgerSums(*(row[name] for name in SUMS)), row.exceeded > 0)
 
     def first(self, most: int = MAX_LINES) -> list[LedgerLine]:
         """Return the first lines, ordered by queue and day."""
