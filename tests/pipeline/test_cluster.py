@@ -113,6 +113,7 @@ PROGRAM = """
     import pyarrow as pa
     from peeklock_pipeline import source
     from peeklock_pipeline.database import Database
+    from peeklock_pipeline.jobs.audit import audit
     from peeklock_pipeline.jobs.export import export
     from peeklock_pipeline.lake import Lake
     from peeklock_pipeline.session import open_session
@@ -135,6 +136,7 @@ PROGRAM = """
     report = {
         "exported": done.messages,
         "in_lake": Lake(root).read(spark).count(),
+        "audited": audit(spark, Database.from_url(url), Lake(root)).sentences(),
         "read": sorted(row.sequence_number for row in rows.select("sequence_number").collect()),
         "executors": sorted({row.executor for row in places}),
         "packages": [row.package for row in places],
@@ -145,7 +147,7 @@ PROGRAM = """
 
 
 @pytest.mark.nightly
-def test_a_cluster_exports_and_reads_with_the_package_that_the_driver_ships(
+def test_a_cluster_exports_audits_and_reads_with_the_drivers_package(
     cluster: Cluster, bare_python: Path, small_archive: Archive, tmp_path: Path
 ) -> None:
     for batch in range(1, 5):
@@ -161,6 +163,7 @@ def test_a_cluster_exports_and_reads_with_the_package_that_the_driver_ships(
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["exported"] == report["in_lake"] == 40
     assert report["read"] == list(range(10, 50))
+    assert report["audited"].startswith("No message is lost or duplicated: 40 accepted")
     assert [Path(directory).relative_to(tmp_path / "cluster").parts[0] for directory in report["executors"]] == [
         "worker-0",
         "worker-1",
