@@ -1,4 +1,4 @@
-"""Ranges of numbers. One task reads one range from the database, and returns its rows or writes them to files."""
+"""Ranges of numbers and of files. One task reads one range, and returns its rows or writes them to files."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Conversion:
 MAX_RANGES = 256
 """The largest number of tasks for a range of numbers, even if it is sparse."""
 
-TASK_BYTES = 128 << 20
+READ_BYTES = 128 << 20
 """About how many bytes of files one task reads, with the cost of opening each. More, if this made too many tasks."""
 
 OPEN_BYTES = 4 << 20
@@ -50,7 +50,7 @@ def file_ranges(sizes: Sequence[int], cores: int) -> list[Range]:
     """Split files of these sizes into ranges of their places, each for one task: one for each core, or more if they are
     large. A task of few small files would cost more to start than to run."""
     costs = [size + OPEN_BYTES for size in sizes]
-    most = max(min(sum(costs) // cores, TASK_BYTES), sum(costs) // MAX_FILE_RANGES)
+    most = max(min(sum(costs) // cores, READ_BYTES), sum(costs) // MAX_FILE_RANGES)
     ranges, cost = list[Range](), 0
     for place, more in enumerate(costs):
         if ranges and cost + more <= most:

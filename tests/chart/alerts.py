@@ -78,7 +78,7 @@ def evaluate(expression: Any, series: Sequence[Series], now: float) -> Any:
         case promql.BinaryExpr():
             left, right = (evaluate(part, series, now) for part in (expression.lhs, expression.rhs))
             return combined(str(expression.op), left, right)
-    raise NotImplementedError(f"no rule of the pipeline had this: {expression}")
+    raise ValueError(f"this part of PromQL is unknown here: {expression}")
 
 
 def selected(selector: Any, series: Sequence[Series]) -> list[Series]:

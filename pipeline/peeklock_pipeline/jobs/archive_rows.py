@@ -60,7 +60,7 @@ class ArchiveRows:
 
     @classmethod
     def unchecked(cls, spark: SparkSession, lake: Lake, table: DeltaTable) -> "ArchiveRows":
-        """Look at no file: the caller has files required before it reads them."""
+        """Look at no file. Call `require_files` before messages are read."""
         return cls(spark, lake, table, [], None)
 
     def require_files(self, low: int, high: int) -> None:
