@@ -71,7 +71,7 @@ class FaultyProxy(Proxy):
         self._forwarding.set()
         self.is_closed = False
         self.drops = 0
-        self._connections_without_request = 0
+        self._without_request: set[asyncio.StreamReader] = set()
         self._drop_match: Callable[[bytes], bool] | None = None
         self._delay_match: Callable[[bytes], bool] | None = None
         self.has_delayed = False
@@ -94,13 +94,20 @@ class FaultyProxy(Proxy):
         self._forwarding.set()
 
     def all_have_asked(self) -> bool:
-        """Whether something was passed on over every connection that is open."""
-        return self._connections_without_request == 0
+        """Whether something was passed on over every connection that was accepted and has not ended."""
+        return not self._without_request
 
     async def handle(self, client: Streams) -> None:
         if self.is_closed:
             raise ConnectionRefusedError
-        server = await self.connect()
+        # Before the connection is open: it leads to this target, even if another one is set meanwhile.
+        self._without_request.add(client[0])
+        try:
+            await self._forward(client, await self.connect())
+        finally:
+            self._without_request.discard(client[0])
+
+    async def _forward(self, client: Streams, server: Streams) -> None:
         drop_answer, delay_answer = asyncio.Event(), asyncio.Event()
         ways = (
             self._forward_requests(client[0], server[1], drop_answer, delay_answer),
@@ -123,21 +130,15 @@ class FaultyProxy(Proxy):
         drop_answer: asyncio.Event,
         delay_answer: asyncio.Event,
     ) -> None:
-        self._connections_without_request += 1
-        has_asked = False
-        try:
-            while chunk := await source.read(CHUNK):
-                if self._drop_match and self._drop_match(chunk):
-                    self._drop_match = None
-                    drop_answer.set()
-                if self._delay_match and self._delay_match(chunk):
-                    self._delay_match = None
-                    delay_answer.set()
-                await self._forward_chunk(chunk, target)
-                self._connections_without_request -= not has_asked
-                has_asked = True
-        finally:
-            self._connections_without_request -= not has_asked
+        while chunk := await source.read(CHUNK):
+            if self._drop_match and self._drop_match(chunk):
+                self._drop_match = None
+                drop_answer.set()
+            if self._delay_match and self._delay_match(chunk):
+                self._delay_match = None
+                delay_answer.set()
+            await self._forward_chunk(chunk, target)
+            self._without_request.discard(source)
 
     async def _forward_answers(
         self,
