@@ -1,26 +1,30 @@
 """Two brokers under one prefix in Redis refuse each other; the processes of one broker share it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from urllib.parse import urlsplit
 
 import pytest
-from redis.asyncio import Redis
 
 from app.broker.ports import LockRecord, NotRenewed, Renewed
 from app.domain.instant import SECOND
 from app.locks.backend import LockBackend, RedisOptions, acquire_prefix, open_locks
-from app.locks.prefix_ownership import CHECK_SECONDS, OWNERSHIP_SECONDS, PrefixInUse, acquire
+from app.locks.prefix_ownership import OWNERSHIP_SECONDS, RETRY_SECONDS, PrefixInUse, acquire
 from app.locks.redis_connection import RedisConnection
 from app.locks.redis_keys import RedisKeys
 from app.runtime.clock import SystemClock
 from app.runtime.wait_queue import WaitQueue
+from tests.bounds import bounded
+from tests.faults.proxies import FaultyProxy
 from tests.locks.conftest import NewToken
 from tests.locks.lock_records import EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS, LockRecords
-from tests.servers import RedisServer, ServerProcess, free_port
+from tests.servers import free_port
 from tests.virtual_clock import VirtualClock, run_advancing
 
 DURATION = 30 * SECOND
 FAR_FUTURE = 4_000_000_000 * SECOND
+
+Condition = Callable[[], Awaitable[object]]
 
 
 class Backends:
@@ -45,6 +49,27 @@ class Backends:
         backend = self.open(url, broker)
         await backend.start()
         return backend
+
+    async def check_until(self, is_met: Condition, what: str) -> None:
+        """Let the brokers check their prefix until this is so: Redis may answer a check late."""
+        for _ in bounded(what):
+            if await is_met():
+                break
+            await run_advancing(self.clock, self.clock.sleep(RETRY_SECONDS))
+
+
+def has_state(backend: LockBackend, state: str) -> Condition:
+    async def is_met() -> bool:
+        return backend.locks.state == state
+
+    return is_met
+
+
+def has_reported(backends: Backends) -> Condition:
+    async def is_met() -> bool:
+        return "PEEKLOCK_REDIS_PREFIX" in "".join(backends.reported)
+
+    return is_met
 
 
 @pytest.fixture
@@ -110,7 +135,7 @@ async def test_a_broker_takes_its_prefix_again_after_redis_was_emptied(
 ) -> None:
     await backends.open_started(redis_url, "one")
     await records.redis.delete(backends.keys.owner())
-    await run_advancing(backends.clock, backends.clock.sleep(CHECK_SECONDS + 1))
+    await backends.check_until(lambda: records.redis.get(backends.keys.owner()), "the broker has its prefix again")
     with pytest.raises(PrefixInUse):
         await backends.open_started(redis_url, "other")
     assert backends.reported == []
@@ -122,14 +147,13 @@ async def test_a_broker_that_loses_its_prefix_works_without_redis(
     backend, token = await backends.open_started(redis_url, "one"), new_token()
     await backend.locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, PROMISED_UNTIL, EDITION))
     await records.redis.set(backends.keys.owner(), "other")
-    await run_advancing(backends.clock, backends.clock.sleep(2 * CHECK_SECONDS + 1))
-    assert (backend.locks.state, backend.locks.is_shared) == ("degraded", False)
+    await backends.check_until(has_state(backend, "degraded"), "the broker has seen the other owner")
+    assert not backend.locks.is_shared
     assert isinstance(await backend.locks.renew(token, DURATION, EDITION), NotRenewed)
     (sentence,) = backends.reported
     assert "PEEKLOCK_REDIS_PREFIX" in sentence
     await records.redis.delete(backends.keys.owner())
-    await run_advancing(backends.clock, backends.clock.sleep(CHECK_SECONDS + 1))
-    assert backend.locks.state == "ok"
+    await backends.check_until(has_state(backend, "ok"), "the broker has its prefix again")
     assert isinstance(await backend.locks.renew(token, DURATION, EDITION), Renewed)
 
 
@@ -143,21 +167,22 @@ async def test_nothing_is_written_before_the_broker_has_the_prefix(
 
 
 async def test_a_broker_that_started_without_redis_checks_once_redis_answers(
-    backends: Backends, private_server: Callable[..., ServerProcess]
+    backends: Backends, redis_url: str, records: LockRecords
 ) -> None:
-    server = private_server(RedisServer)
-    server.stop()
-    backend = await backends.open_started(server.url, "one")
-    assert backend.locks.state == "degraded"
-    server.start()
-    async with Redis.from_url(server.url) as redis:
-        await redis.set(backends.keys.owner(), "other")
-        await run_advancing(backends.clock, backends.clock.sleep(CHECK_SECONDS))
+    address = urlsplit(redis_url)
+    async with FaultyProxy(address.port or 6379).open() as proxy:
+        proxy.is_closed = True
+        backend = await backends.open_started(
+            address._replace(netloc=f"{address.hostname}:{proxy.port}").geturl(), "one"
+        )
         assert backend.locks.state == "degraded"
-        assert "PEEKLOCK_REDIS_PREFIX" in backends.reported[-1]
-        await redis.delete(backends.keys.owner())
-    await run_advancing(backends.clock, backends.clock.sleep(CHECK_SECONDS))
-    assert backend.locks.state == "ok"
+        await records.redis.set(backends.keys.owner(), "other")
+        backends.reported.clear()
+        proxy.is_closed = False
+        await backends.check_until(has_reported(backends), "the broker has seen the other owner")
+        assert backend.locks.state == "degraded"
+        await records.redis.delete(backends.keys.owner())
+        await backends.check_until(has_state(backend, "ok"), "the broker has its prefix")
 
 
 async def test_an_unavailable_redis_prevents_no_start(keys: RedisKeys) -> None:
