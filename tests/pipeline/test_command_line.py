@@ -89,8 +89,8 @@ def test_an_audit_that_finds_something_names_it_and_ends_with_1(
         ("nonsense", "A database URL looks like"),
         ("postgresql://host", "names no database"),
         ("sqlite:////nowhere/at/all.db", "The database /nowhere/at/all.db cannot be read"),
-        (f"postgresql://anna:geheim@127.0.0.1:{free_port()}/peeklock", "cannot be read"),
-        (f"mysql://anna:geheim@127.0.0.1:{free_port()}/peeklock", "cannot be read"),
+        ("postgresql://anna:geheim@127.0.0.1:{port}/peeklock", "cannot be read"),
+        ("mysql://anna:geheim@127.0.0.1:{port}/peeklock", "cannot be read"),
     ],
 )
 def test_a_database_that_cannot_be_read(
@@ -103,7 +103,7 @@ def test_a_database_that_cannot_be_read(
     sentence: str,
 ) -> None:
     begun(small_archive, lake)
-    stderr = run_refused(command, "--database-url", url, "--lake", lake.root)
+    stderr = run_refused(command, "--database-url", url.format(port=free_port()), "--lake", lake.root)
     assert sentence in stderr
     assert "geheim" not in stderr
     assert len(lake.archive_table().file_uris()) == 1

@@ -367,10 +367,9 @@ def test_a_push_that_is_refused_is_reported_and_fails_no_job(
     assert gateway.authorization == f"Basic {base64.b64encode(b'pusher:geheim').decode()}"
 
 
-@pytest.mark.parametrize(
-    "url", [f"http://127.0.0.1:{free_port()}", "http://", "gopher://host", "http://[::1", "http://a b"]
-)
+@pytest.mark.parametrize("url", ["http://127.0.0.1:{port}", "http://", "gopher://host", "http://[::1", "http://a b"])
 def test_a_gateway_that_cannot_be_reached_is_reported(url: str) -> None:
+    url = url.format(port=free_port())
     problem = push(RunMetrics("export", "/srv/lake", {"success": 1}), url)
     assert problem is not None
     assert problem.startswith(f"The metrics of this run were not pushed to {url}: ")
