@@ -1,23 +1,20 @@
 """Writes Arrow tables as Parquet files, in the task that has the rows. A later commit adds the files to a table."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileSystem
 from pyspark.sql import Row
 
-from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
@@ -32,20 +29,11 @@ ROW_GROUP_BYTES = 64 << 20
 
 MILLISECOND = timedelta(milliseconds=1)
 
-FOOTER_READERS = 16
-"""Footers that are read at the same time, because an object store answers each after milliseconds."""
-
 LISTERS = 16
-"""Directories that are listed at the same time, for the same reason."""
-
-PORTION_FILES = 10_000
-"""Files of a table that a job holds at a time if it looks at all of them."""
-
-LOGGED_COLUMNS = ("path", "num_records", "size_bytes")
+"""Directories that are listed at the same time, because an object store answers each after milliseconds."""
 
 Value = int | str | date | datetime
-
-NO_BOUNDS: Mapping[str, tuple[Value, Value]] = MappingProxyType({})
+"""A value of a column by which readers choose files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +119,8 @@ def read(file: DataFile, storage: Storage, schema: pa.Schema) -> Iterator[pa.Rec
     """
     with storage.refusals(file.path), storage.filesystem().open_input_file(file.path) as stream:
         parquet = pq.ParquetFile(stream)
-        stored = [name for name in schema.names if name in parquet.schema_arrow.names]
+        present = {*parquet.schema_arrow.names}  # Arrow computes them again at each question
+        stored = [name for name in schema.names if name in present]
         for group in range(parquet.num_row_groups):  # a batch of all would be as large as its rows are
             for batch in parquet.iter_batches(ROW_GROUP_ROWS, [group], columns=stored):
                 columns = [_column(field, batch, file.partition) for field in schema]
@@ -146,72 +135,6 @@ def _column(field: pa.Field, batch: pa.RecordBatch, partition: Mapping[str, str]
     if field.name in batch.schema.names:
         return batch.column(field.name).cast(field.type)
     return pa.nulls(batch.num_rows, field.type)
-
-
-def files_of(table: DeltaTable, within: Mapping[str, tuple[Value, Value]] = NO_BOUNDS) -> list[DataFile]:
-    """Return the files of a table at its opened version, from its log, ordered by path.
-
-    `within` names columns with a lowest and a highest value: files that have no such row, by their partition or their
-    statistics, are left out. Files without statistics of a column are returned.
-    """
-    return [file for portion in portions_of(table, within) for file in portion]
-
-
-def portions_of(
-    table: DeltaTable, within: Mapping[str, tuple[Value, Value]] = NO_BOUNDS, size: int = PORTION_FILES
-) -> Iterator[list[DataFile]]:
-    """Yield what `files_of` returns, in the same order, at most `size` files at a time.
-
-    deltalake holds the log, about a kilobyte for each file. A `DataFile` needs as much again, and more time.
-    """
-    rows = pa.table(table.get_add_actions(flatten=True))
-    for name, (low, high) in within.items():
-        least, most = _bounds(name, rows)
-        if least and most:
-            outside: Any = pc.or_kleene(pc.greater(rows[least], pa.scalar(high)), pc.less(rows[most], pa.scalar(low)))
-            rows = rows.filter(pc.invert(outside.fill_null(False)))
-    used = [name for name in rows.column_names if name in LOGGED_COLUMNS or name.startswith("partition.")]
-    rows = rows.select(used).sort_by("path")
-    for begun in range(0, rows.num_rows, size):
-        yield [
-            DataFile(row["path"], _partition(row), row["num_records"] or 0, row["size_bytes"])
-            for row in rows.slice(begun, size).to_pylist()
-        ]
-
-
-def paths_of(table: DeltaTable, paths: Set[str]) -> set[str]:
-    """Return those of these paths that are files of a table at its opened version."""
-    present: Any = pa.table(table.get_add_actions())["path"]
-    return set(present.filter(pc.is_in(present, value_set=pa.array(paths, pa.string()))).to_pylist())
-
-
-def _bounds(name: str, rows: pa.Table) -> tuple[str, str] | tuple[None, None]:
-    """Return the columns of a log that bound a column of the table."""
-    for least, most in ((f"partition.{name}", f"partition.{name}"), (f"min.{name}", f"max.{name}")):
-        if least in rows.column_names and most in rows.column_names:
-            return least, most
-    return None, None
-
-
-def _partition(row: Mapping[str, Any]) -> dict[str, str]:
-    return {name.removeprefix("partition."): str(row[name]) for name in row if name.startswith("partition.")}
-
-
-def missing_files(files: Sequence[DataFile], storage: Storage) -> list[DataFile]:
-    """Return the files that do not exist or have no readable footer. Their rows are lost."""
-    filesystem = storage.filesystem()
-    with ThreadPoolExecutor(FOOTER_READERS) as readers:
-        readable = readers.map(lambda file: _is_readable(file.path, filesystem), files)
-        return [file for file, is_readable in zip(files, readable, strict=True) if not is_readable]
-
-
-def require_files(files: Sequence[DataFile], storage: Storage) -> None:
-    """Refuse with `BadLake` if one of the files does not exist or has no readable footer."""
-    if gone := missing_files(files, storage):
-        raise BadLake(
-            f"{storage}/{gone[0].path} is missing or cannot be read, and holds {messages(gone[0].rows)} "
-            "of the lake; `peeklock-pipeline audit` names what is lost."
-        )
 
 
 def require_uncommitted(files: Sequence[DataFile], storage: Storage) -> None:
@@ -236,15 +159,6 @@ def _directory(path: str) -> str:
 def _paths_in(directory: str, filesystem: FileSystem) -> set[str]:
     found = filesystem.get_file_info(FileSelector(directory, allow_not_found=True))
     return {"/".join([*directory.split("/"), info.base_name]).lstrip("/") for info in found}
-
-
-def _is_readable(path: str, filesystem: FileSystem) -> bool:
-    try:
-        with filesystem.open_input_file(path) as stream:
-            pq.read_metadata(stream)
-    except (OSError, pa.ArrowInvalid):
-        return False
-    return True
 
 
 def _statistics(rows: pa.Table, spec: TableSpec) -> str:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from peeklock_pipeline.files import portions_of
+from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.storage import Storage
 
 FIRST_BATCH_KEY = "peeklock-begun"
@@ -55,7 +55,7 @@ def _lowest(table: DeltaTable, storage: Storage) -> list[int]:
     """Return the lowest batch number of each readable file, ascending, from the statistics in its footer."""
     found: list[int] = []
     filesystem = storage.filesystem()
-    for file in (file for files in portions_of(table) for file in files):
+    for file in files_of(table):
         try:
             with filesystem.open_input_file(file.path) as stream:
                 footer = pq.read_metadata(stream)

@@ -16,8 +16,9 @@ from deltalake import DeltaTable, Transaction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from peeklock_pipeline.files import NO_BOUNDS, DataFile, Value, files_of, paths_of, require_files, write
+from peeklock_pipeline.files import DataFile, Value, write
 from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY, FirstBatch, first_batch_of
+from peeklock_pipeline.logged_files import NO_BOUNDS, files_of, paths_of, require_files
 from peeklock_pipeline.ranges import Conversion, rows_of_files
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.storage import NO_OPTIONS, Storage

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from peeklock_pipeline.files import DataFile, read, require_files
+from peeklock_pipeline.files import DataFile, read
+from peeklock_pipeline.logged_files import LoggedFiles, require_files
 from peeklock_pipeline.ranges import write_ranges
 from peeklock_pipeline.refusals import LakeUnavailable, TasksFailed
 from peeklock_pipeline.storage import Storage
@@ -29,19 +30,17 @@ def keep_all(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def groups_of(files: Iterable[DataFile], spec: TableSpec) -> list[list[DataFile]]:
-    """Group the files of each partition that a table has, each group of at most about `GROUP_BYTES`."""
-    groups: list[list[DataFile]] = []
-    previous, size = tuple[str, ...](), 0
-    for partition, file in sorted(
-        ((_partition(file, spec), file) for file in files), key=lambda one: (one[0], one[1].path)
-    ):
-        if not groups or partition != previous or size + file.size > GROUP_BYTES:
-            groups.append([])
-            previous, size = partition, 0
-        groups[-1].append(file)
+def groups_of(files: LoggedFiles, spec: TableSpec) -> Iterator[list[DataFile]]:
+    """Yield the files of each partition that a table has, in groups of at most about `GROUP_BYTES`."""
+    group, size = list[DataFile](), 0
+    for file in files.by_partition(spec.partitions):
+        if group and (_partition(file, spec) != _partition(group[0], spec) or size + file.size > GROUP_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(file)
         size += file.size
-    return groups
+    if group:
+        yield group
 
 
 def _partition(file: DataFile, spec: TableSpec) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
 
-from peeklock_pipeline.files import DataFile, paths_of, require_uncommitted
+from peeklock_pipeline.files import DataFile, require_uncommitted
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
+from peeklock_pipeline.logged_files import paths_of
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec

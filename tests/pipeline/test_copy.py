@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Transaction
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import files_of, write
+from peeklock_pipeline.files import write
 from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY, FirstBatch
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.compact import CompactResult, compact
@@ -19,6 +19,7 @@ from peeklock_pipeline.jobs.copy import CopyResult, copy
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.replay_log import Portion, ReplayLog, ReplayState
 from peeklock_pipeline.sending import SendResult

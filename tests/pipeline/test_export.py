@@ -15,13 +15,14 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import AddAction
 from peeklock_pipeline.database import Batch, Database
-from peeklock_pipeline.files import DataFile, files_of, paths_of, portions_of, write
+from peeklock_pipeline.files import DataFile, write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.export import LISTED_BATCHES, ExportResult, ExportTask, export, export_tasks, portions
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.refusals import BadArchive, BadLake, DatabaseUnavailable
-from peeklock_pipeline.table_specs import ARCHIVE, MISSED, TableSpec
+from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
 from peeklock_pipeline.tables import DESCRIPTION_PREFIX, FORMAT, SEALED_AT_KEY, Change, ExportPosition, commit
 from pyspark.sql import SparkSession
 
@@ -114,22 +115,7 @@ def test_readers_skip_files_by_day_and_by_the_statistics_in_the_log(
         ({"queue": ("a", "z"), "export_batch": (1, 1)}, [first]),
         ({"priority": (0, 9)}, [first, second]),
     ):
-        assert files_of(table, within) == expected
-
-
-def test_the_files_of_a_table_are_listed_in_portions_in_the_order_of_their_paths(lake: Lake) -> None:
-    rows = pa.table([pa.array([1]), pa.array([3])], schema=MISSED.schema)
-    for _ in range(5):
-        lake.append(MISSED, list(write(rows, lake.directory(MISSED), MISSED)))
-    table = lake.table(MISSED)
-    assert table is not None
-    portions = list(portions_of(table, size=2))
-    assert [len(files) for files in portions] == [2, 2, 1]
-    listed = [file for files in portions for file in files]
-    assert listed == files_of(table)
-    assert [f"{lake.directory(MISSED)}/{file.path}" for file in listed] == sorted(table.file_uris())
-    assert paths_of(table, {listed[0].path, "gone.parquet"}) == {listed[0].path}
-    assert paths_of(table, set()) == set()
+        assert [*files_of(table, within)] == expected
 
 
 def test_few_rows_with_large_bodies_are_a_row_group(small_archive: Archive, lake: Lake) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from peeklock_pipeline.ages import parse_age
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import DataFile, files_of, write
+from peeklock_pipeline.files import DataFile, write
 from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.batch_portions import HIGHEST
@@ -30,6 +31,7 @@ from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import first_kept_day, retention
 from peeklock_pipeline.jobs.snapshot import snapshot
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import LoggedFiles, files_of
 from peeklock_pipeline.refusals import BadLake, BadOption
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED, TableSpec
@@ -365,13 +367,18 @@ def test_a_snapshot_is_what_is_in_queues_and_replaces_the_one_before(
 
 
 def test_small_files_of_a_day_are_merged_and_large_ones_stay() -> None:
-    def file(name: str, day: int, size: int, rows: int = 10) -> DataFile:
-        return DataFile(name, {"date": f"2026-09-{day}"}, rows, size)
+    def files(*rows: tuple[str, int, int, int | None]) -> LoggedFiles:
+        named = [{"path": path, "partition.date": date(2026, 9, day)} for path, day, *_ in rows]
+        sizes = [{"size": size, "rows": count} for *_, size, count in rows]
+        return LoggedFiles(pa.Table.from_pylist([name | size for name, size in zip(named, sizes, strict=True)]))
 
-    small = [file(name, 21, 5 << 20) for name in "abc"]
-    alone, large, many = file("d", 22, 1), file("e", 21, 8 << 20), file("f", 21, 1, rows=1_000_000)
-    assert small_files([[*small, large], [alone, many]]) == ([*small, alone], 6)
-    assert mergeable([*small, alone], ARCHIVE) == [small]
-    hundred = [file(f"{number:03}", 21, 5 << 20) for number in range(50)]
-    assert [len(group) for group in mergeable(hundred, ARCHIVE)] == [25, 25]
-    assert [len(group) for group in mergeable(hundred[:26], ARCHIVE)] == [25]
+    def groups(small: LoggedFiles) -> list[list[str]]:
+        return [[file.path for file in group] for group in mergeable(small, ARCHIVE)]
+
+    large, many = ("e", 21, 8 << 20, 10), ("f", 21, 1, 1_000_000)
+    small = small_files(files(("b", 21, 5 << 20, 10), ("c", 22, 1, 10), ("a", 21, 1, None), large, many))
+    assert small.paths == ["b", "c", "a"]
+    assert groups(small) == [["a", "b"]]
+    fifty = [(f"{number:03}", 21, 5 << 20, 10) for number in range(50)]
+    assert [len(group) for group in groups(files(*fifty))] == [25, 25]
+    assert [len(group) for group in groups(files(*fifty[:26]))] == [25]

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import files_of, write
+from peeklock_pipeline.files import write
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.compact import remove_unreferenced
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.refusals import BadLake, BadOption, LakeUnavailable
 from peeklock_pipeline.storage import Storage, parse_options
 from peeklock_pipeline.table_specs import ARCHIVE

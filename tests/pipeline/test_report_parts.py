@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import Transaction
-from peeklock_pipeline.files import files_of, write
+from peeklock_pipeline.files import write
 from peeklock_pipeline.jobs.compact import compact
 from peeklock_pipeline.jobs.report_parts import MAX_FILES, report_sources
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, TableSpec
 from peeklock_pipeline.tables import Change

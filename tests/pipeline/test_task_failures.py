@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import files_of
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.ranges import write_ranges
 from peeklock_pipeline.refusals import TasksFailed
 from peeklock_pipeline.table_specs import ARCHIVE, MISSED

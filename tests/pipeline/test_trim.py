@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import files_of
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.jobs.trim import Server, TrimmedBatch, trim
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.table_specs import ARCHIVE
 from pyspark.sql import SparkSession

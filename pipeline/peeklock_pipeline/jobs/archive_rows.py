@@ -9,11 +9,12 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.files import DataFile, files_of, missing_files, portions_of, require_files
+from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.histories import without_history
 from peeklock_pipeline.jobs.batch_portions import LOWEST
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.located_rows import events_in_lake, located_events, located_in_lake
+from peeklock_pipeline.logged_files import LoggedFiles, files_of, missing_files, require_files
 from peeklock_pipeline.ranges import Conversion
 from peeklock_pipeline.table_specs import ARCHIVE, EVENT_DIGESTS, HISTORY, HISTORY_FIELDS, LOCATED_ROWS, TableSpec
 
@@ -51,12 +52,8 @@ class ArchiveRows:
     @classmethod
     def of(cls, spark: SparkSession, lake: Lake, table: DeltaTable) -> "ArchiveRows":
         """Look at every file. Refuses with `LakeUnavailable`."""
-        gone, rows, is_known = list[DataFile](), 0, True
-        for files in portions_of(table):
-            gone += missing_files(files, lake.directory(ARCHIVE))
-            rows += sum(file.rows for file in files)
-            is_known = is_known and all(file.rows for file in files)
-        return cls(spark, lake, table, gone, rows if is_known else None)
+        files = files_of(table)
+        return cls(spark, lake, table, missing_files(files, lake.directory(ARCHIVE)), files.rows)
 
     @classmethod
     def unchecked(cls, spark: SparkSession, lake: Lake, table: DeltaTable) -> "ArchiveRows":
@@ -98,9 +95,8 @@ class ArchiveRows:
             self.spark, self._files_between(low, high), spec, Conversion(convert, conversion.result)
         )
 
-    def _files_between(self, low: int, high: int) -> list[DataFile]:
-        gone = {file.path for file in self.gone}
-        return [file for file in files_of(self.table, {"export_batch": (low + 1, high)}) if file.path not in gone]
+    def _files_between(self, low: int, high: int) -> LoggedFiles:
+        return files_of(self.table, {"export_batch": (low + 1, high)}).without([file.path for file in self.gone])
 
 
 def _located_events(rows: pa.Table) -> pa.Table:

@@ -1,18 +1,21 @@
 """compact and vacuum: merge small files, and remove files that belong to no table."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyarrow.fs import FileSystem
 from pyspark.sql import SparkSession
 
-from peeklock_pipeline.files import DataFile, portions_of
+from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import LoggedFiles, files_of
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.rewriting import TASK_ROWS, groups_of, rewrite
@@ -64,40 +67,34 @@ def compact(spark: SparkSession, lake: Lake, progress: Progress = no_progress) -
     it the merged ones belong to no table. Refuses with `BadLake` and `LakeUnavailable`.
     """
     lake.archive_table()
-    tables = [(spec, *small_files(portions_of(table))) for spec in COMPACTED if (table := lake.table(spec)) is not None]
-    plans = [(spec, groups) for spec, small, _ in tables for groups in _commits(mergeable(small, lake.layout(spec)))]
+    tables = [(spec, files_of(table)) for spec in COMPACTED if (table := lake.table(spec)) is not None]
+    small = [(spec, small_files(files)) for spec, files in tables]
+    before, total = (sum(len(files) for _, files in found) for found in (tables, small))
     added = removed = 0
-    for done, (spec, groups) in enumerate(plans):
-        progress(done, len(plans))
-        merged = [file for group in groups for file in group]
-        written = rewrite(spark, groups, lake.directory(spec), lake.layout(spec))
-        lake.exchange(spec, Change(written, merged, moves_rows=True))
-        added, removed = added + len(written), removed + len(merged)
-    progress(len(plans), len(plans))
-    before = sum(count for *_, count in tables)
+    for spec, files in small:
+        groups = mergeable(files, lake.layout(spec))
+        while some := [*islice(groups, COMMIT_TASKS)]:
+            progress(removed, total)
+            merged = [file for group in some for file in group]
+            written = rewrite(spark, some, lake.directory(spec), lake.layout(spec))
+            lake.exchange(spec, Change(written, merged, moves_rows=True))
+            added, removed = added + len(written), removed + len(merged)
+    progress(total, total)
     return CompactResult(before - removed + added, before)
 
 
-def small_files(portions: Iterable[Sequence[DataFile]]) -> tuple[list[DataFile], int]:
-    """Return the files that are merged with others, and the number of all.
+def small_files(files: LoggedFiles) -> LoggedFiles:
+    """Return the files that are merged with others.
 
     A file with as many rows as a task holds is not small, however well it is compressed.
     """
-    small, count = list[DataFile](), 0
-    for files in portions:
-        small += [file for file in files if file.size < SMALL_BYTES and file.rows < TASK_ROWS]
-        count += len(files)
-    return small, count
+    rows = pc.field("rows")
+    return files.where((pc.field("size") < SMALL_BYTES) & (rows.is_null() | (rows < TASK_ROWS)))
 
 
-def mergeable(small: Sequence[DataFile], spec: TableSpec) -> list[list[DataFile]]:
+def mergeable(small: LoggedFiles, spec: TableSpec) -> Iterator[list[DataFile]]:
     """Group small files by partition, and leave out those that are alone."""
-    return [group for group in groups_of(small, spec) if len(group) > 1]
-
-
-def _commits(groups: Sequence[Sequence[DataFile]]) -> Iterator[Sequence[Sequence[DataFile]]]:
-    for begun in range(0, len(groups), COMMIT_TASKS):
-        yield groups[begun : begun + COMMIT_TASKS]
+    return (group for group in groups_of(small, spec) if len(group) > 1)
 
 
 def vacuum(lake: Lake, older_than: timedelta = timedelta(days=7), progress: Progress = no_progress) -> VacuumResult:

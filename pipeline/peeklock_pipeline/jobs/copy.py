@@ -4,17 +4,19 @@ It copies one version of the source, in commits that record how many files are c
 repeated. The last commit makes the copy a lake: it records the end of the last export, where the next one continues.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
-from peeklock_pipeline.files import DataFile, files_of, read, write
+from peeklock_pipeline.files import DataFile, read, write
 from peeklock_pipeline.first_batch import FIRST_BATCH_KEY, LAST_BATCH_KEY, first_batch_of
 from peeklock_pipeline.lake import REMOVAL_KEY_PREFIX, Lake
+from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.replay_log import REPLAY_KEY_PREFIX
@@ -64,19 +66,18 @@ def copy(
     if run.is_complete():
         return CopyResult(0, 0, target.last_batch())
     table = run.pinned_source()
-    groups = groups_of(files_of(table), ARCHIVE)
-    total = sum(len(group) for group in groups)
-    done, written = run.files_copied(), list[DataFile]()
-    for portion in _portions(groups, done, commit_tasks):
-        progress(done, total)
+    files = files_of(table)
+    messages, written, done = 0, 0, run.files_copied()
+    for portion in _portions(groups_of(files, ARCHIVE), done, commit_tasks):
+        progress(done, len(files))
         before = done
         added = run.write(spark, portion)
         done += sum(len(group) for group in portion)
         run.record(Change(added), before, done)
-        written += added
-    progress(total, total)
+        messages, written = messages + sum(file.rows for file in added), written + len(added)
+    progress(len(files), len(files))
     run.complete(spark, table)
-    return CopyResult(sum(file.rows for file in written), len(written), target.last_batch())
+    return CopyResult(messages, written, target.last_batch())
 
 
 class _Copy:
@@ -190,12 +191,16 @@ class _Copy:
         return BadLake(f"Another copy to {self._target.root} is running: wait for its end.")
 
 
-def _portions(groups: Sequence[list[DataFile]], copied: int, most: int) -> Iterator[list[list[DataFile]]]:
+def _portions(groups: Iterable[list[DataFile]], copied: int, most: int) -> Iterator[list[list[DataFile]]]:
     """Yield the groups of each commit that are left when this number of files is copied."""
-    left, before = list[list[DataFile]](), 0
+    left = _left(groups, copied)
+    while portion := [*islice(left, most)]:
+        yield portion
+
+
+def _left(groups: Iterable[list[DataFile]], copied: int) -> Iterator[list[DataFile]]:
+    before = 0
     for group in groups:
         if before >= copied:
-            left.append(group)
+            yield group
         before += len(group)
-    for begun in range(0, len(left), most):
-        yield left[begun : begun + most]

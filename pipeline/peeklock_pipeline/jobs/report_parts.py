@@ -13,8 +13,9 @@ from deltalake import DeltaTable, Transaction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from peeklock_pipeline.files import Value, files_of, missing_files
+from peeklock_pipeline.files import Value
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import files_of, missing_files
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.results import write_files
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED

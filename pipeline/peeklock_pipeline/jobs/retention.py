@@ -11,8 +11,8 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.files import DataFile, files_of, require_files
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import PARTITION, LoggedFiles, files_of, require_files
 from peeklock_pipeline.results import write_files
 from peeklock_pipeline.rewriting import groups_of, rewrite
 from peeklock_pipeline.table_specs import ARCHIVE, REMOVED
@@ -49,27 +49,27 @@ def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[st
         messages, days = _totals(lake.read_files(spark, counts, REMOVED))
     if messages:
         lake.append(REMOVED, counts)
-        due = [file for file in files if file.partition["date"] in days]
-        counted = {file.path for file in due}
+        of_these_days = pc.field(f"{PARTITION}date").isin(days)
+        due = files.where(of_these_days)
 
         def is_complete(latest: DeltaTable) -> bool:
-            found = _files_before(latest, before, queues)
-            return counted >= {file.path for file in found if file.partition["date"] in days}
+            return not _files_before(latest, before, queues).where(of_these_days).without(due.paths)
 
         lake.remove(_removal(spark, lake, due, queues), removal, is_complete)
     return RetentionResult(messages, before, tuple(queues))
 
 
-def _files_before(table: DeltaTable, before: date, queues: Sequence[str]) -> list[DataFile]:
+def _files_before(table: DeltaTable, before: date, queues: Sequence[str]) -> LoggedFiles:
     """Return the files that may have messages to remove."""
     days = {"date": (date.min, before - timedelta(days=1))}
     if not queues:
         return files_of(table, days)
     found = files_of(table, {**days, "queue": (min(queues), max(queues))})
-    return [file for file in found if file.partition.get("queue", queues[0]) in queues]
+    is_by_queue = "queue" in table.metadata().partition_columns
+    return found.where(pc.field(f"{PARTITION}queue").isin(list(queues))) if is_by_queue else found
 
 
-def _removal(spark: SparkSession, lake: Lake, files: Sequence[DataFile], queues: Sequence[str]) -> Change:
+def _removal(spark: SparkSession, lake: Lake, files: LoggedFiles, queues: Sequence[str]) -> Change:
     """Write the rows that stay, and return the files to exchange. Every row of these files is old enough to go."""
     if not queues:
         return Change(removed=files)
@@ -79,14 +79,14 @@ def _removal(spark: SparkSession, lake: Lake, files: Sequence[DataFile], queues:
         return rows.filter(pc.invert(pc.is_in(rows["queue"], value_set=removed_queues)))
 
     layout = lake.layout(ARCHIVE)
-    kept = rewrite(spark, groups_of(files, layout), lake.directory(ARCHIVE), layout, others)
+    kept = rewrite(spark, [*groups_of(files, layout)], lake.directory(ARCHIVE), layout, others)
     return Change(kept, files)
 
 
-def _totals(counts: DataFrame) -> tuple[int, set[str]]:
+def _totals(counts: DataFrame) -> tuple[int, list[date]]:
     """Return the sum of these counts, and their days."""
     days = counts.groupBy("date").agg(F.sum("messages").alias("messages")).collect()
-    return sum(row.messages for row in days), {str(row.date) for row in days}
+    return sum(row.messages for row in days), [row.date for row in days]
 
 
 def _counts(archive: DataFrame, before: date, queues: Sequence[str], removal: str) -> DataFrame:

@@ -12,13 +12,10 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from peeklock_pipeline.conditions import Condition, microseconds
-from peeklock_pipeline.files import PORTION_FILES
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import PARTITION, PORTION_FILES
 from peeklock_pipeline.source.origins import CHUNK_ROWS
 from peeklock_pipeline.table_specs import ARCHIVE
-
-PARTITION = "partition."
-"""The prefix of a column of a file's path in a table of the log."""
 
 LOG_PRECISION = 1000
 """Microseconds to which the statistics of a Delta log may cut the fraction of a time."""
