@@ -20,6 +20,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Rows that are in the right partition already are aggregated once, and not in two steps.
     "spark.sql.execution.combineAdjacentAggregation": "true",
+    # Spark looks at the files of a table before it reads them, by default in a task for each one.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
     # The name of a queue may look like a number.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
