@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from peeklock_pipeline.files import ROW_GROUP_BYTES, read, write
+from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.ranges import MAX_FILE_RANGES, Conversion, file_ranges, rows_of_files
 from peeklock_pipeline.refusals import LakeUnavailable
 from peeklock_pipeline.storage import Storage
-from peeklock_pipeline.table_specs import TableSpec
+from peeklock_pipeline.table_specs import MISSED, TableSpec
 from pyspark.sql import SparkSession
 
 BODIES = TableSpec("bodies", pa.schema([pa.field("number", pa.int64()), pa.field("body", pa.binary())]))
@@ -87,3 +88,20 @@ def test_each_of_several_files_of_a_task_is_read_once(spark: SparkSession, tmp_p
     [file] = write(pa.table([[1], [b"a"]], schema=BODIES.schema), Storage.at(tmp_path), BODIES)
     found = rows_of_files(spark, [file] * 65, Storage.at(tmp_path), BODIES, Conversion(lambda rows: rows, BODIES))
     assert (found.rdd.getNumPartitions(), found.count()) == (3, 65)
+
+
+def test_spark_looks_at_many_files_in_few_tasks(spark: SparkSession, lake: Lake) -> None:
+    rows = pa.table([pa.array([1]), pa.array([3])], schema=MISSED.schema)
+    files = [file for _ in range(40) for file in write(rows, lake.directory(MISSED), MISSED)]
+    spark.sparkContext.setJobGroup("look at files", "")
+    lake.read_files(spark, files, MISSED)
+    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("look at files")
+    assert 0 < sum(tasks_of(spark, job) for job in jobs) <= 32
+
+
+def tasks_of(spark: SparkSession, job: int) -> int:
+    """The number of tasks of a Spark job."""
+    tracker = spark.sparkContext.statusTracker()
+    found = tracker.getJobInfo(job)
+    stages = [tracker.getStageInfo(stage) for stage in found.stageIds] if found else []
+    return sum(stage.numTasks for stage in stages if stage)
