@@ -118,23 +118,26 @@ def read(file: DataFile, storage: Storage, schema: pa.Schema) -> Iterator[pa.Rec
     Refuses with `LakeUnavailable`.
     """
     with storage.refusals(file.path), storage.filesystem().open_input_file(file.path) as stream:
-        parquet = pq.ParquetFile(stream)
-        present = {*parquet.schema_arrow.names}  # Arrow computes them again at each question
+        # With the buffer, the columns of a row group are read together, and not one by one.
+        parquet = pq.ParquetFile(stream, pre_buffer=True)
+        present = {*parquet.schema_arrow.names}
         stored = [name for name in schema.names if name in present]
         for group in range(parquet.num_row_groups):  # a batch of all would be as large as its rows are
-            for batch in parquet.iter_batches(ROW_GROUP_ROWS, [group], columns=stored):
-                columns = [_column(field, batch, file.partition) for field in schema]
-                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            for batch in parquet.iter_batches(ROW_GROUP_ROWS, [group], columns=stored, use_threads=False):
+                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+                values = [_column(field, columns, batch.num_rows, file.partition) for field in schema]
+                yield pa.RecordBatch.from_arrays(values, schema=schema)
 
 
-def _column(field: pa.Field, batch: pa.RecordBatch, partition: Mapping[str, str]) -> pa.Array:
+def _column(field: pa.Field, columns: Mapping[str, pa.Array], rows: int, partition: Mapping[str, str]) -> pa.Array:
     """Return a column. The partition in the table's log counts, also if the file has such a column itself."""
     if field.name in partition:
         value: Any = pa.scalar(partition[field.name], pa.string()).cast(field.type)
-        return pa.repeat(value, batch.num_rows)
-    if field.name in batch.schema.names:
-        return batch.column(field.name).cast(field.type)
-    return pa.nulls(batch.num_rows, field.type)
+        return pa.repeat(value, rows)
+    if field.name not in columns:
+        return pa.nulls(rows, field.type)
+    found = columns[field.name]
+    return found if found.type == field.type else found.cast(field.type)
 
 
 def require_uncommitted(files: Sequence[DataFile], storage: Storage) -> None:
