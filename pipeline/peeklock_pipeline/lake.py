@@ -6,7 +6,7 @@ exports that commit the same batches, one succeeds.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,10 @@ done."""
 
 PATTERN = re.compile(r"[]*?{}\\[]")
 """The characters of a pattern of paths, as Spark takes every path for one."""
+
+MANY_FILES = 10_000
+"""The number of files above which Spark does not read them itself: its driver would hold some 1,500 bytes for each, as long
+as the result exists."""
 
 ATTEMPTS = 5
 """Attempts of a commit when another one, such as a compaction, commits first."""
@@ -79,7 +83,7 @@ class Lake:
         Refuses with `BadLake` the archive of an unfinished copy.
         """
         table = open_table(self.directory(spec))
-        if spec is ARCHIVE and transaction_version(table, COPY_KEY) == COPY_BEGUN:
+        if spec.name == ARCHIVE.name and transaction_version(table, COPY_KEY) == COPY_BEGUN:
             raise BadLake(f"{self.root} is an unfinished copy of another lake: run `peeklock-pipeline copy` again.")
         return table
 
@@ -225,19 +229,22 @@ class Lake:
         return self.read_files(spark, files, spec)
 
     def read_files(self, spark: SparkSession, files: Sequence[DataFile], spec: TableSpec = ARCHIVE) -> DataFrame:
-        """Return the rows of these files of a table.
-
-        Spark can read a directory. For an object store it would need a connector, so Arrow reads the files there,
-        in the executors.
-        """
+        """Return the rows of these files of a table, in the columns of `spec`."""
         columns, directory = from_arrow_schema(spec.schema), self.directory(spec)
         if not files:
             return spark.createDataFrame([], columns)
-        if not directory.is_local:
+        if self.is_read_by_arrow(files):
             return rows_of_files(spark, files, directory, spec, Conversion(lambda rows: rows, spec))
         places = [PATTERN.sub(r"\\\g<0>", f"{directory}/{file.path}") for file in files]
         found = spark.read.schema(columns).option("basePath", str(directory)).parquet(*places)
         return found.select(spec.schema.names)
+
+    def is_read_by_arrow(self, files: Sized) -> bool:
+        """Whether Arrow reads these files in the executors, with all columns that it is asked for in each query.
+
+        Spark can read a directory, and of it the columns that a query uses. For an object store it would need a connector.
+        """
+        return not self.root.is_local or len(files) > MANY_FILES
 
     def convert_files(
         self, spark: SparkSession, files: Sequence[DataFile], spec: TableSpec, conversion: Conversion

@@ -4,7 +4,7 @@ The archive keeps times as microseconds since 1970 in UTC, and a lock token as i
 the token as clients know it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,10 @@ class TableSpec:
     partitions: tuple[str, ...] = ()
     sort_columns: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
+
+    def with_columns(self, *names: str) -> "TableSpec":
+        """Return the table with these columns alone, for a reader that needs no others."""
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
 
 
 IDENTITY_FIELDS = (

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from peeklock_pipeline.files import ROW_GROUP_BYTES, read, write
-from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.lake import MANY_FILES, Lake
 from peeklock_pipeline.ranges import MAX_FILE_RANGES, Conversion, file_ranges, rows_of_files
 from peeklock_pipeline.refusals import LakeUnavailable
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import MISSED, TableSpec
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 BODIES = TableSpec("bodies", pa.schema([pa.field("number", pa.int64()), pa.field("body", pa.binary())]))
 
@@ -97,6 +97,19 @@ def test_spark_looks_at_many_files_in_few_tasks(spark: SparkSession, lake: Lake)
     lake.read_files(spark, files, MISSED)
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("look at files")
     assert 0 < sum(tasks_of(spark, job) for job in jobs) <= 32
+
+
+def test_spark_itself_reads_few_files_only(spark: SparkSession, lake: Lake) -> None:
+    rows = pa.table([pa.array([1]), pa.array([3])], schema=MISSED.schema)
+    [file] = write(rows, lake.directory(MISSED), MISSED)
+    few, many = (lake.read_files(spark, [file] * count, MISSED) for count in (40, MANY_FILES + 1))
+    assert "FileScan" in plan_of(few)
+    assert "FileScan" not in plan_of(many)
+
+
+def plan_of(rows: DataFrame) -> str:
+    """How Spark would compute these rows."""
+    return rows._jdf.queryExecution().toString()
 
 
 def tasks_of(spark: SparkSession, job: int) -> int:

@@ -18,21 +18,16 @@ from peeklock_pipeline.logged_files import LoggedFiles, files_of, missing_files,
 from peeklock_pipeline.ranges import Conversion
 from peeklock_pipeline.table_specs import ARCHIVE, EVENT_DIGESTS, HISTORY, HISTORY_FIELDS, LOCATED_ROWS, TableSpec
 
-
-def _archive_with(*names: str) -> TableSpec:
-    return replace(ARCHIVE, schema=pa.schema([ARCHIVE.schema.field(name) for name in names]))
-
-
-IDS = _archive_with("message_id", "export_batch")
+IDS = ARCHIVE.with_columns("message_id", "export_batch")
 """The columns of the archive in which a senders' log is looked up."""
 
 ANY_EVENTS = pa.list_(pa.struct([field.with_nullable(True) for field in HISTORY_FIELDS]))
 """The type of the histories of a damaged lake: any value of an event may be null, and is then found by its digest."""
 
-WITHOUT_HISTORIES = _archive_with(*without_history(ARCHIVE.schema.names))
+WITHOUT_HISTORIES = ARCHIVE.with_columns(*without_history(ARCHIVE.schema.names))
 HISTORIES = replace(
     ARCHIVE,
-    schema=pa.schema([*_archive_with("sequence_number", "export_batch").schema, pa.field(HISTORY, ANY_EVENTS)]),
+    schema=pa.schema([*ARCHIVE.with_columns("sequence_number", "export_batch").schema, pa.field(HISTORY, ANY_EVENTS)]),
 )
 
 

@@ -103,8 +103,8 @@ def _write_tables(lake: Lake, parts: DataFrame, progress: Progress) -> dict[str,
 def message_histories(spark: SparkSession, lake: Lake, queue: str | None) -> Iterator[DataFrame]:
     """Yield the histories of all messages, or of one queue. Spark caches them for the block."""
     begin(lake)
-    messages = lake.read(spark, MESSAGES) if lake.table(MESSAGES) else None
-    message_rows = ask.message_histories(lake.read(spark), messages)
+    messages = lake.read(spark, ask.LIVE_MESSAGES) if lake.table(MESSAGES) else None
+    message_rows = ask.message_histories(lake.read(spark, ask.ENDED_MESSAGES), messages)
     if queue is not None:
         message_rows = message_rows.where(fn.col("queue") == queue)
         if message_rows.isEmpty():

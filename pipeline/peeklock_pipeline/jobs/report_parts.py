@@ -21,7 +21,7 @@ from peeklock_pipeline.results import write_files
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED
 from peeklock_pipeline.tables import Change, export_position_of
 from peeklock_pipeline.transforms import report_parts as ask
-from peeklock_pipeline.transforms.report import message_histories
+from peeklock_pipeline.transforms.report import ENDED_MESSAGES, LIVE_MESSAGES, message_histories
 
 LAST_BATCH_KEY_PREFIX = "peeklock-report-1-"
 """The prefix of the application whose transaction version is the last batch in the parts. The id of the archive's table
@@ -76,6 +76,11 @@ class OpenedTables:
     def version(self) -> int:
         """The version of the parts; -1 before their first commit."""
         return -1 if self.parts is None else self.parts.version()
+
+    @property
+    def new_batches(self) -> Mapping[str, tuple[Value, Value]]:
+        """The bounds of the batches that the parts do not contain."""
+        return {"export_batch": (self.merged_batch + 1, LAST_BATCH)}
 
     @property
     def file_count(self) -> int:
@@ -143,25 +148,25 @@ def _archived(
     spark: SparkSession, lake: Lake, opened: OpenedTables, within: Mapping[str, tuple[Value, Value]]
 ) -> DataFrame:
     """Return the histories of messages in the files of the archive that have rows within these bounds."""
-    return message_histories(lake.read_version(spark, opened.archive, ARCHIVE, within))
+    return message_histories(lake.read_version(spark, opened.archive, ENDED_MESSAGES, within))
 
 
 def _new(spark: SparkSession, lake: Lake, opened: OpenedTables) -> DataFrame:
     """Return the histories of the messages of new batches."""
-    first = opened.merged_batch + 1
-    return _archived(spark, lake, opened, {"export_batch": (first, LAST_BATCH)}).where(fn.col("export_batch") >= first)
+    first, _ = opened.new_batches["export_batch"]
+    return _archived(spark, lake, opened, opened.new_batches).where(fn.col("export_batch") >= first)
 
 
 def _live(spark: SparkSession, lake: Lake, opened: OpenedTables) -> DataFrame | None:
     """Return the histories of the messages of the snapshot that were not archived since; None for an empty snapshot."""
     if (messages := lake.table(MESSAGES)) is None:
         return None
-    live = lake.read_version(spark, messages, MESSAGES)
+    live = lake.read_version(spark, messages, LIVE_MESSAGES)
     (taken,) = live.agg(fn.min("taken_at")).collect()
     if taken[0] is None:
         return None
     since = (taken[0].astimezone(UTC) - CLOCK_SKEW).date()
-    archive = lake.read_version(spark, opened.archive, ARCHIVE, {"date": (since, date.max)})
+    archive = lake.read_version(spark, opened.archive, ENDED_MESSAGES, {"date": (since, date.max)})
     return message_histories(archive, live, since).where("is_live")
 
 
@@ -171,9 +176,8 @@ def _update(spark: SparkSession, lake: Lake, opened: OpenedTables, removed: Remo
     if opened.merged_batch == opened.last_batch and not rewrites:
         return opened
     messages = _new(spark, lake, opened)
-    if (
-        not lake.root.is_local
-    ):  # each kind of parts reads some columns, which costs less than to keep all, but for downloads
+    # Each kind of parts reads the messages. Spark reads the columns that it needs again, which costs less than to keep all.
+    if opened.archive is not None and lake.is_read_by_arrow(files_of(opened.archive, opened.new_batches)):
         messages = messages.persist()
     try:
         new = ask.parts(messages)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from peeklock_pipeline.table_specs import TIMESTAMP, TableSpec
+from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, TIMESTAMP, TableSpec
 from peeklock_pipeline.transforms.report_parts import COUNTS, GROUP_SKETCH_SIZE, QUANTILES, TIMES, merged, quantiles
 
 SHARES = ("redelivery_share", "deliveries_per_message")
@@ -79,6 +79,12 @@ HISTORY_COLUMNS = (
 )  # fmt: skip
 """The columns that a report reads from both the archive and a snapshot of live messages."""
 
+ENDED_MESSAGES = ARCHIVE.with_columns(*HISTORY_COLUMNS, "outcome", "settled_at", "date", "export_batch")
+"""What a report reads of the archive."""
+
+LIVE_MESSAGES = MESSAGES.with_columns(*HISTORY_COLUMNS, "state", "dead_lettered_at", "taken_at")
+"""What a report reads of a snapshot."""
+
 # A retry delay or an edit overwrites available_at. So it is the time at which the message first became available only
 # if it lies before the first delivery.
 WAITING = """CASE WHEN available_at <= first_delivered_at
@@ -100,7 +106,7 @@ def message_histories(
 ) -> DataFrame:
     """Return one row for each known message: when it was sent, how it ended, and the duration of each part.
 
-    `archive` has the columns of `ARCHIVE`; `messages`, a snapshot, those of `KNOWN`, `state` and `dead_lettered_at`. A
+    `archive` has the columns of `ENDED_MESSAGES`; `messages`, a snapshot, those of `LIVE_MESSAGES`. A
     message of the snapshot that has been archived since counts as archived. `date` and `export_batch` are those of the
     archive's row, else null. If no message of the snapshot ended before the day `archived_since`, only later ones are
     searched for in the archive. `ended` is one of: completed, received,
