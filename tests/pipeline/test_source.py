@@ -254,11 +254,11 @@ def worker_late_once(spark: SparkSession, directory: Path) -> Iterator[None]:
 
 @pytest.mark.parametrize("reads_lake", [False, True], ids=["server", "lake"])
 def test_a_stream_that_was_killed_amid_a_micro_batch_brings_each_message_once(
-    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path, reads_lake: bool
+    spark: SparkSession, archive: Archive, lake: Lake, tmp_path: Path, reads_lake: bool
 ) -> None:
-    filled(small_archive, batches=4)
-    export(spark, Database.from_url(small_archive.url), lake)
-    place = lake if reads_lake else small_archive
+    filled(archive, batches=4)
+    export(spark, Database.from_url(archive.url), lake)
+    place = lake if reads_lake else archive
     killed_amid(
         tmp_path,
         f"""
