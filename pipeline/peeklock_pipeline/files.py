@@ -120,7 +120,9 @@ def read(file: DataFile, storage: Storage, schema: pa.Schema) -> Iterator[pa.Rec
     with storage.refusals(file.path), storage.filesystem().open_input_file(file.path) as stream:
         # With the buffer, the columns of a row group are read together, and not one by one.
         parquet = pq.ParquetFile(stream, pre_buffer=True)
-        present = {*parquet.schema_arrow.names}
+        present = parquet.schema_arrow.names
+        if len({*present}) < len(present):
+            raise pa.ArrowInvalid("two of its columns have one name")
         stored = [name for name in schema.names if name in present]
         for group in range(parquet.num_row_groups):  # a batch of all would be as large as its rows are
             for batch in parquet.iter_batches(ROW_GROUP_ROWS, [group], columns=stored, use_threads=False):
