@@ -44,8 +44,8 @@ PATTERN = re.compile(r"[]*?{}\\[]")
 """The characters of a pattern of paths, as Spark takes every path for one."""
 
 MANY_FILES = 10_000
-"""The number of files above which Spark does not read them itself: its driver would hold some 1,500 bytes for each, as long
-as the result exists."""
+"""The number of files above which Spark does not read them for a job itself: its driver would hold about 1,500 bytes for
+each, as long as the result exists."""
 
 ATTEMPTS = 5
 """Attempts of a commit when another one, such as a compaction, commits first."""
@@ -233,18 +233,19 @@ class Lake:
         columns, directory = from_arrow_schema(spec.schema), self.directory(spec)
         if not files:
             return spark.createDataFrame([], columns)
-        if self.is_read_by_arrow(files):
+        if self.is_read_by_arrow(files, spec):
             return rows_of_files(spark, files, directory, spec, Conversion(lambda rows: rows, spec))
         places = [PATTERN.sub(r"\\\g<0>", f"{directory}/{file.path}") for file in files]
         found = spark.read.schema(columns).option("basePath", str(directory)).parquet(*places)
         return found.select(spec.schema.names)
 
-    def is_read_by_arrow(self, files: Sized) -> bool:
-        """Whether Arrow reads these files in the executors, with all columns that it is asked for in each query.
+    def is_read_by_arrow(self, files: Sized, spec: TableSpec) -> bool:
+        """Whether Arrow reads these files, in the executors. Each query then reads all columns of `spec`.
 
-        Spark can read a directory, and of it the columns that a query uses. For an object store it would need a connector.
+        Spark would need a connector for an object store, and memory on the driver for each of many files. It reads the
+        columns that a query uses. So it also reads many files of a directory if `spec` is not narrowed.
         """
-        return not self.root.is_local or len(files) > MANY_FILES
+        return not self.root.is_local or (spec.is_narrowed and len(files) > MANY_FILES)
 
     def convert_files(
         self, spark: SparkSession, files: Sequence[DataFile], spec: TableSpec, conversion: Conversion

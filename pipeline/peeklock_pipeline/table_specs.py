@@ -15,7 +15,8 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of the lake: its name, its columns, and its partition columns.
+    """A table of the lake: its name, its columns, and its partition columns. `is_narrowed` if its reader needs some columns,
+    and all of these.
 
     The rows of a file are in the order of `sort_columns`. The log has the lowest and highest value of `statistics` of
     each file, so that readers skip files.
@@ -26,10 +27,11 @@ class TableSpec:
     partitions: tuple[str, ...] = ()
     sort_columns: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
+    is_narrowed: bool = False
 
     def with_columns(self, *names: str) -> "TableSpec":
         """Return the table with these columns alone, for a reader that needs no others."""
-        return replace(self, schema=pa.schema([self.schema.field(name) for name in names]))
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in names]), is_narrowed=True)
 
 
 IDENTITY_FIELDS = (

@@ -14,7 +14,7 @@ from peeklock_pipeline.lake import MANY_FILES, Lake
 from peeklock_pipeline.ranges import MAX_FILE_RANGES, Conversion, file_ranges, rows_of_files
 from peeklock_pipeline.refusals import LakeUnavailable
 from peeklock_pipeline.storage import Storage
-from peeklock_pipeline.table_specs import MISSED, TableSpec
+from peeklock_pipeline.table_specs import ARCHIVE, MISSED, TableSpec
 from pyspark.sql import DataFrame, SparkSession
 
 BODIES = TableSpec("bodies", pa.schema([pa.field("number", pa.int64()), pa.field("body", pa.binary())]))
@@ -93,18 +93,42 @@ def test_each_of_several_files_of_a_task_is_read_once(spark: SparkSession, tmp_p
 def test_spark_looks_at_many_files_in_few_tasks(spark: SparkSession, lake: Lake) -> None:
     rows = pa.table([pa.array([1]), pa.array([3])], schema=MISSED.schema)
     files = [file for _ in range(40) for file in write(rows, lake.directory(MISSED), MISSED)]
-    spark.sparkContext.setJobGroup("look at files", "")
+    context = spark.sparkContext
+    context.setJobGroup("look at files", "")
     lake.read_files(spark, files, MISSED)
-    jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("look at files")
+    context.setLocalProperty("spark.jobGroup.id", None)
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    jobs = context.statusTracker().getJobIdsForGroup("look at files")
     assert 0 < sum(tasks_of(spark, job) for job in jobs) <= 32
 
 
 def test_spark_itself_reads_few_files_only(spark: SparkSession, lake: Lake) -> None:
     rows = pa.table([pa.array([1]), pa.array([3])], schema=MISSED.schema)
     [file] = write(rows, lake.directory(MISSED), MISSED)
-    few, many = (lake.read_files(spark, [file] * count, MISSED) for count in (40, MANY_FILES + 1))
-    assert "FileScan" in plan_of(few)
-    assert "FileScan" not in plan_of(many)
+    narrowed = MISSED.with_columns("export_batch")
+    few, many = [file] * 40, [file] * (MANY_FILES + 1)
+    assert "FileScan" in plan_of(lake.read_files(spark, few, narrowed))
+    assert "FileScan" not in plan_of(lake.read_files(spark, many, narrowed))
+
+
+def test_spark_reads_what_a_query_needs_of_any_number_of_files(lake: Lake) -> None:
+    assert not lake.is_read_by_arrow(range(MANY_FILES + 1), ARCHIVE)
+    assert lake.is_read_by_arrow(range(MANY_FILES + 1), ARCHIVE.with_columns("queue"))
+
+
+def test_a_file_with_two_columns_of_one_name_is_damaged(tmp_path: Path) -> None:
+    [file] = write(pa.table([[1], [b"a"]], schema=BODIES.schema), Storage.at(tmp_path), BODIES)
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["number", "number"])
+    pq.write_table(twice, tmp_path / file.path)
+    with pytest.raises(LakeUnavailable, match="two of its columns have one name"):
+        list(read(file, Storage.at(tmp_path), BODIES.schema))
+
+
+def test_a_null_in_a_column_that_has_none_is_seen(spark: SparkSession, tmp_path: Path) -> None:
+    required = TableSpec("required", pa.schema([pa.field("number", pa.int64(), nullable=False)]))
+    [file] = write(pa.table([[1, None]], names=["number"]), Storage.at(tmp_path), BODIES)
+    found = rows_of_files(spark, [file], Storage.at(tmp_path), required, Conversion(lambda rows: rows, required))
+    assert found.where("number IS NULL").count() == 1
 
 
 def plan_of(rows: DataFrame) -> str:

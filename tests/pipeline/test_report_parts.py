@@ -26,6 +26,7 @@ from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, TableSpec
 from peeklock_pipeline.tables import Change
 from peeklock_pipeline.transforms import report
+from peeklock_pipeline.transforms.report import ENDED_MESSAGES
 from peeklock_pipeline.transforms.report_parts import (
     PARTS,
     in_groups,
@@ -38,6 +39,7 @@ from peeklock_pipeline.transforms.report_parts import (
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from tests.pipeline.counting_lake import CountingLake
 from tests.pipeline.crashing_report import CRASH_EXIT_CODE
 from tests.pipeline.histories import NOON, ended, fill, history, later
 from tests.servers import end_tree
@@ -109,6 +111,37 @@ def test_parts_of_several_runs_give_what_all_messages_give(lake: Lake, spark: Sp
     assert answers(spark, lake) == found
     assert part_files(lake) == before
     assert answers(spark, lake, from_scratch=True) == found
+
+
+def test_messages_that_were_reported_are_left_out_of_a_file_with_new_ones(lake: Lake, spark: SparkSession) -> None:
+    fill(lake, batch(1))
+    sent(spark, lake)
+    fill(lake, batch(2))
+    assert compact(spark, lake).files == 1
+    for queue in ("mail", None):
+        assert sent(spark, lake, queue)["mail"] == 10
+
+
+def test_a_report_reads_the_columns_that_it_uses(lake: Lake, spark: SparkSession) -> None:
+    fill(lake, batch(1))
+    counting = CountingLake(lake)
+    sent(spark, counting)
+    assert {columns for _, columns in counting.reads} == {len(ENDED_MESSAGES.schema)}
+    assert {"body", "headers", "properties", "history"}.isdisjoint(ENDED_MESSAGES.schema.names)
+
+
+def test_a_report_about_one_queue_reads_an_object_store_once(remote_lake: Lake, spark: SparkSession) -> None:
+    fill(remote_lake, batch(1))
+    before = cached_results(spark)
+    with report_sources(spark, remote_lake, "mail") as sources:
+        assert [row.sent for row in report.queues(sources.parts).collect()] == [5]
+        assert cached_results(spark) == before + 2  # the messages, and their parts
+    assert cached_results(spark) == before
+
+
+def cached_results(spark: SparkSession) -> int:
+    """How many results Spark caches."""
+    return spark.sparkContext._jsc.getPersistentRDDs().size()
 
 
 def test_a_report_about_one_queue_counts_new_batches_and_adds_no_part(lake: Lake, spark: SparkSession) -> None:

@@ -5,7 +5,7 @@ After it, the next run begins behind that batch.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, timedelta
 
@@ -119,10 +119,6 @@ def report_sources(
     opened = open_tables(lake, from_scratch)
     removed = _removals(spark, lake, opened)
     live = _live(spark, lake, opened)
-    if queue is None:
-        opened, fresh = _update(spark, lake, opened, removed), live
-    else:
-        fresh = _together(_new(spark, lake, opened), live)
 
     def of_queue(found: DataFrame) -> DataFrame:
         return found if queue is None else found.where(fn.col("queue") == queue)
@@ -130,13 +126,32 @@ def report_sources(
     def histories_since(day: date) -> DataFrame:
         return of_queue(_together(_archived(spark, lake, opened, {"date": (day, date.max)}), live))
 
-    fresh_parts = None if fresh is None else ask.parts(of_queue(fresh)).persist()
-    try:
-        parts = _together(of_queue(_stored(spark, lake, opened, removed)), fresh_parts)
+    with ExitStack() as cached:
+        if queue is None:
+            opened, fresh = _update(spark, lake, opened, removed), live
+        else:
+            fresh = _together(_kept(cached, lake, opened, of_queue(_new(spark, lake, opened))), live)
+        parts = of_queue(_stored(spark, lake, opened, removed))
+        if fresh is not None:
+            parts = parts.unionByName(_cached(cached, ask.parts(of_queue(fresh))))
         yield ReportSources(parts, histories_since, removed.last_day)
-    finally:
-        if fresh_parts is not None:
-            fresh_parts.unpersist()
+
+
+def _cached(cached: ExitStack, found: DataFrame) -> DataFrame:
+    """Have Spark cache these rows until the stack ends."""
+    cached.callback(found.unpersist)
+    return found.persist()
+
+
+def _kept(cached: ExitStack, lake: Lake, opened: OpenedTables, new: DataFrame) -> DataFrame:
+    """Cache new messages that Arrow reads, until the stack ends: each kind of parts would read all their columns.
+
+    Spark itself reads the few columns that a kind needs, which costs less than to cache all.
+    """
+    if opened.archive is None:
+        return new
+    files = files_of(opened.archive, opened.new_batches)
+    return _cached(cached, new) if lake.is_read_by_arrow(files, ENDED_MESSAGES) else new
 
 
 def _together(some: DataFrame, others: DataFrame | None) -> DataFrame:
@@ -175,17 +190,11 @@ def _update(spark: SparkSession, lake: Lake, opened: OpenedTables, removed: Remo
     rewrites = opened.file_count not in range(1, MAX_FILES) or removed.count != opened.merged_removals
     if opened.merged_batch == opened.last_batch and not rewrites:
         return opened
-    messages = _new(spark, lake, opened)
-    # Each kind of parts reads the messages. Spark reads the columns that it needs again, which costs less than to keep all.
-    if opened.archive is not None and lake.is_read_by_arrow(files_of(opened.archive, opened.new_batches)):
-        messages = messages.persist()
-    try:
-        new = ask.parts(messages)
+    with ExitStack() as cached:
+        new = ask.parts(_kept(cached, lake, opened, _new(spark, lake, opened)))
         if opened.file_count and rewrites:
             new = ask.joined(_stored(spark, lake, opened, removed).unionByName(new))
         change = Change(write_files(lake, ask.PARTS, new), mode="overwrite" if rewrites else "append")
-    finally:
-        messages.unpersist()
     done = (Transaction(opened.key, opened.last_batch), Transaction(REMOVALS_KEY, removed.count))
     if not lake.commit_at_version(ask.PARTS, change, opened.version, *done):
         raise BadLake("Another report of this lake has committed meanwhile; run this one again.")

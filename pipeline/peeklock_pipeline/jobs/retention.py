@@ -19,6 +19,9 @@ from peeklock_pipeline.table_specs import ARCHIVE, REMOVED
 from peeklock_pipeline.tables import Change
 from peeklock_pipeline.task_refusals import task_refusals
 
+COUNTED = ARCHIVE.with_columns("queue", "date", "export_batch", "enqueued_at", "content_digest")
+"""The columns of messages by which they are counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
@@ -45,7 +48,7 @@ def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[st
     files, removal = _files_before(table, before, queues), uuid4().hex
     require_files(files, lake.directory(ARCHIVE))
     with task_refusals():
-        counts = write_files(lake, REMOVED, _counts(lake.read_files(spark, files), before, queues, removal))
+        counts = write_files(lake, REMOVED, _counts(lake.read_files(spark, files, COUNTED), before, queues, removal))
         messages, days = _totals(lake.read_files(spark, counts, REMOVED))
     if messages:
         lake.append(REMOVED, counts)

@@ -106,13 +106,12 @@ def message_histories(
 ) -> DataFrame:
     """Return one row for each known message: when it was sent, how it ended, and the duration of each part.
 
-    `archive` has the columns of `ENDED_MESSAGES`; `messages`, a snapshot, those of `LIVE_MESSAGES`. A
-    message of the snapshot that has been archived since counts as archived. `date` and `export_batch` are those of the
-    archive's row, else null. If no message of the snapshot ended before the day `archived_since`, only later ones are
-    searched for in the archive. `ended` is one of: completed, received,
-    dead_lettered, expired, purged, cancelled; null for messages in their queue. It is dead_lettered for messages in the
-    dead-letter queue (since when), and for messages with a reason that left it by being received or purged (until
-    when). Times are seconds:
+    `archive` has the columns of `ENDED_MESSAGES`; `messages`, a snapshot, those of `LIVE_MESSAGES`. A message of the
+    snapshot that has been archived since counts as archived. `date` and `export_batch` are those of the archive's row,
+    else null. If no message of the snapshot ended before the day `archived_since`, only later ones are searched for in
+    the archive. `ended` is one of: completed, received, dead_lettered, expired, purged, cancelled; null for messages in
+    their queue. It is dead_lettered for messages in the dead-letter queue (since when), and for messages with a reason
+    that left it by being received or purged (until when). Times are seconds:
 
     - `waiting`: from the time it became available to its first delivery; null if a retry delay has overwritten that
       time.
