@@ -21,7 +21,7 @@ FOOTER_READERS = 16
 """Footers that are read at the same time, because an object store answers each after milliseconds."""
 
 PORTION_FILES = 10_000
-"""Files of a table for which a job holds an object at a time, if it looks at all of them."""
+"""Files for which a pass over all files of a table holds objects at the same time."""
 
 PARTITION = "partition."
 """The prefix of a column of partitions among the columns of a log."""
@@ -36,7 +36,7 @@ class LoggedFiles(Sequence[DataFile]):
     """Files of a table at one version, as columns: about a hundred bytes for each file.
 
     The columns are `path`, `rows`, `size`, and `partition.` with the name of each partition column. `rows` is null where
-    the log does not have it. An object needs six times as much, so those of all files do not exist at the same time.
+    the log does not have it. An object needs six times as much, so a pass makes them for `PORTION_FILES` at a time.
     """
 
     def __init__(self, columns: pa.Table) -> None:
@@ -127,11 +127,14 @@ def require_files(files: Iterable[DataFile], storage: Storage) -> None:
 
 
 def _data_files(columns: pa.Table) -> list[DataFile]:
-    return [DataFile(row["path"], _partition(row), row["rows"] or 0, row["size"]) for row in columns.to_pylist()]
-
-
-def _partition(row: Mapping[str, Any]) -> dict[str, str]:
-    return {name.removeprefix(PARTITION): str(row[name]) for name in row if name.startswith(PARTITION)}
+    partitions = [name for name in columns.column_names if name.startswith(PARTITION)]
+    names = [name.removeprefix(PARTITION) for name in partitions]
+    values = [map(str, columns[name].to_pylist()) for name in partitions]
+    found: Any = zip(*(columns[name].to_pylist() for name in ("path", "rows", "size")), *values, strict=True)
+    return [
+        DataFile(path, dict(zip(names, partition, strict=True)), rows or 0, size)
+        for path, rows, size, *partition in found
+    ]
 
 
 def _bounds(name: str, log: pa.Table) -> tuple[str, str] | tuple[None, None]:

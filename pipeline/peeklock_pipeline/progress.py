@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""Called with the amount done and the total: messages, batches, queries or steps, depending on the job."""
+"""Called with the amount done and the total: messages, files, batches, queries or steps, depending on the job."""
 
 
 def no_progress(done: int, total: int) -> None:

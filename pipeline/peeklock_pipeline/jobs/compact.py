@@ -68,15 +68,18 @@ def compact(spark: SparkSession, lake: Lake, progress: Progress = no_progress) -
     """
     lake.archive_table()
     tables = [(spec, files_of(table)) for spec in COMPACTED if (table := lake.table(spec)) is not None]
-    small = [(spec, small_files(files)) for spec, files in tables]
-    before, total = (sum(len(files) for _, files in found) for found in (tables, small))
+    small = [(small_files(files), lake.layout(spec)) for spec, files in tables]
+    before, total = (
+        sum(len(files) for _, files in tables),
+        sum(len(group) for one in small for group in mergeable(*one)),
+    )
     added = removed = 0
-    for spec, files in small:
-        groups = mergeable(files, lake.layout(spec))
+    for files, spec in small:
+        groups = mergeable(files, spec)
         while some := [*islice(groups, COMMIT_TASKS)]:
             progress(removed, total)
             merged = [file for group in some for file in group]
-            written = rewrite(spark, some, lake.directory(spec), lake.layout(spec))
+            written = rewrite(spark, some, lake.directory(spec), spec)
             lake.exchange(spec, Change(written, merged, moves_rows=True))
             added, removed = added + len(written), removed + len(merged)
     progress(total, total)
