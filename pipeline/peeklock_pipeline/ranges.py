@@ -69,7 +69,7 @@ def rows_of(spark: SparkSession, ranges: Sequence[Range], read_range: Read, spec
             for chunk in read_range(first, last):
                 yield from chunk.to_batches()
 
-    # A damaged file may have a null in any column, and Spark would take its word that a column has none.
+    # A damaged file may have a null in any column, and Spark looks for none in a column that is declared without nulls.
     nullable = pa.schema([field.with_nullable(True) for field in spec.schema])
     return _range_indexes(spark, ranges).mapInArrow(read_rows, from_arrow_schema(nullable))
 

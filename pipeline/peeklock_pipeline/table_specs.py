@@ -15,8 +15,9 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table of the lake: its name, its columns, and its partition columns. `is_narrowed` if its reader needs some columns,
-    and all of these.
+    """A table of the lake: its name, its columns, and its partition columns.
+
+    `is_narrowed` means that the columns are only those that a reader needs.
 
     The rows of a file are in the order of `sort_columns`. The log has the lowest and highest value of `statistics` of
     each file, so that readers skip files.
