@@ -60,7 +60,7 @@ def migrate() -> None:
     settings = read_settings()
     try:
         make_data_directory(settings)
-        migrate_tables(settings.store_url)
+        migrate_tables(settings.store_url, say)
     except DatabaseIsNewer as refusal:
         say(str(refusal))
         raise typer.Exit(2) from None

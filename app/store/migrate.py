@@ -1,6 +1,7 @@
 """Migrates the tables of a database to the schema of this version of the service."""
 
 import sqlite3
+import time
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
@@ -17,13 +18,23 @@ from app.domain.refusals import StoreUnavailable
 from app.store.revisions import MIGRATIONS, revisions
 from app.store.url import Engine, StoreUrl, read_url
 
-LOCK_TIMEOUT_SECONDS = 120
-"""How long a migration waits for another one. Each takes far less time."""
+TRY_SECONDS = 2
+"""How long one step waits for a lock. Every statement of the servers queues behind it, and theirs wait for 3 s."""
+
+PAUSE_SECONDS = 5.0
+"""How long those statements are left alone before the next try."""
+
+GIVE_UP_SECONDS = 120
+"""How long a migration tries, and how long it waits for another one."""
 
 ALEMBIC_LOCK = Lock()
 """Serializes runs of Alembic, which keeps its state in globals."""
 
 Result = TypeVar("Result")
+
+
+def _ignore(_sentence: str) -> None:
+    """Ignore it."""
 
 
 class SchemaStatus(Enum):
@@ -40,23 +51,27 @@ class DatabaseIsNewer(Exception):
     """A newer version has migrated this database. This version has nothing to add and changes nothing."""
 
 
-def migrate(url: str) -> None:
+def migrate(url: str, report: Callable[[str], None] = _ignore, give_up_seconds: int = GIVE_UP_SECONDS) -> None:
     """Create or change the tables until they have the current schema. Concurrent migrations run one after the other.
 
+    Servers go on meanwhile: no step makes them wait for longer than `TRY_SECONDS`. A step that gets no lock in this time
+    is tried again after a pause, and `report` is told which session is in the way. After `give_up_seconds` the migration
+    ends with `StoreUnavailable`.
+
     For PostgreSQL this runs an event loop of its own, so a coroutine calls it in a thread. An interrupted migration is
-    undone on PostgreSQL and SQLite. On MariaDB and MySQL a repeat continues where it stopped. Refuses with
-    `DatabaseIsNewer` if the tables are of a newer version.
+    undone on SQLite and behind a pooler. Elsewhere each step is committed, and a repeat continues where it stopped.
+    Refuses with `DatabaseIsNewer` if the tables are of a newer version.
     """
     store_url = read_url(url)
     migration = _migration(store_url.engine)
-    _run(store_url, partial(_upgrade, lock=migration.lock))
+    _run(store_url, partial(_upgrade, migration=migration, report=report, give_up_seconds=give_up_seconds))
 
 
 def migrate_sqlite(connection: sqlite3.Connection) -> None:
     """Migrate over an open connection, the only way to reach a database in memory."""
     from app.store.sqlite import migration
 
-    migration.run_on(connection, partial(_upgrade, lock=migration.lock))
+    migration.run_on(connection, partial(_try_upgrade, migration=migration, wait_seconds=0))
 
 
 def schema_status(url: str) -> SchemaStatus:
@@ -74,15 +89,43 @@ def configuration(connection: Connection | None = None) -> Config:
     return config
 
 
-def _upgrade(connection: Connection, lock: Callable[[Connection, int], None]) -> None:
-    lock(connection, LOCK_TIMEOUT_SECONDS)
-    if _schema_status(connection) is SchemaStatus.AHEAD:
-        raise DatabaseIsNewer(
-            "A newer version has migrated the tables of this database. This version has nothing to do and changed nothing."
-        )
-    with ALEMBIC_LOCK:
-        command.upgrade(configuration(connection), "head")
-    connection.commit()
+def _upgrade(
+    connection: Connection, migration: "Migration", report: Callable[[str], None], give_up_seconds: int
+) -> None:
+    give_up_at = time.monotonic() + give_up_seconds
+    reported = None
+    while (obstacle := _try_upgrade(connection, migration, give_up_seconds)) is not None:
+        if time.monotonic() >= give_up_at:
+            raise StoreUnavailable(
+                f"The migration is not finished, because it does not hold up the servers for longer: {obstacle}. End that "
+                "session or wait for it, and run `peeklock migrate` again. It continues where it stopped."
+            )
+        if obstacle != reported:
+            report(f"The migration waits and tries again: {obstacle}.")
+            reported = obstacle
+        time.sleep(PAUSE_SECONDS)
+
+
+def _try_upgrade(connection: Connection, migration: "Migration", wait_seconds: int) -> str | None:
+    """Upgrade the tables. Return what is in the way if a step got no lock in time."""
+    try:
+        migration.prepare(connection, TRY_SECONDS, wait_seconds)
+        if _schema_status(connection) is SchemaStatus.AHEAD:
+            raise DatabaseIsNewer(
+                "A newer version has migrated the tables of this database. This version has nothing to do and changed "
+                "nothing."
+            )
+        with ALEMBIC_LOCK:
+            command.upgrade(configuration(connection), "head")
+        connection.commit()
+    except DBAPIError as error:
+        connection.rollback()
+        if not migration.is_lock_timeout(error):
+            raise
+        obstacle = migration.session_in_the_way(connection)
+        connection.rollback()  # ends the transaction of this question, so that the next try begins its own
+        return obstacle
+    return None
 
 
 def _schema_status(connection: Connection) -> SchemaStatus:
@@ -101,8 +144,19 @@ class Migration(Protocol):
         """Run the work on a connection of its own. What the work does not commit is undone."""
         ...
 
-    def lock(self, connection: Connection, timeout_seconds: int, /) -> None:
-        """Lock out other migrations of this database."""
+    def prepare(self, connection: Connection, try_seconds: int, wait_seconds: int, /) -> None:
+        """Lock out other migrations of this database, and let no step hold up the servers for longer than a try.
+
+        Refuses with `StoreUnavailable` if another migration takes longer than `wait_seconds`.
+        """
+        ...
+
+    def is_lock_timeout(self, error: DBAPIError, /) -> bool:
+        """Return whether a step has waited for a lock for too long. It had no effect."""
+        ...
+
+    def session_in_the_way(self, connection: Connection, /) -> str:
+        """Return a clause about the session that holds the lock."""
         ...
 
 

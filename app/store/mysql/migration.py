@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from app.domain.refusals import StoreUnavailable
@@ -12,6 +13,21 @@ from app.store.mysql.connect import NEEDS_CRYPTOGRAPHY, driver_options
 from app.store.url import BadStoreUrl, StoreUrl
 
 LOCK_NAME = "peeklock migrations"
+
+LOCK_TIMEOUTS = {1205, 1213}
+"""No lock in time, of a row or of a table's definition, and a deadlock with a statement of a server."""
+
+NO_ANSWER = "a session with an open transaction uses a table that the migration changes"
+"""What is said if the role may not see the transactions of others."""
+
+OLDEST_TRANSACTION = """
+SELECT trx.trx_mysql_thread_id, process.user, process.host, trx.trx_started
+FROM information_schema.innodb_trx AS trx
+JOIN information_schema.processlist AS process ON process.id = trx.trx_mysql_thread_id
+WHERE process.db = DATABASE() AND process.id <> CONNECTION_ID()
+ORDER BY trx.trx_started
+LIMIT 1
+"""
 
 Result = TypeVar("Result")
 
@@ -29,9 +45,35 @@ def run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
         raise BadStoreUrl(NEEDS_CRYPTOGRAPHY) from error
 
 
-def lock(connection: Connection, timeout_seconds: int) -> None:
-    """Lock out other migrations until the connection ends. Refuses with `StoreUnavailable` after the timeout."""
+def prepare(connection: Connection, try_seconds: int, wait_seconds: int) -> None:
+    """Lock out other migrations until the connection ends, and limit the wait for a lock to a try.
+
+    Every step commits, so that no lock is held while the next one is waited for. Columns and indexes are added while
+    servers write.
+    """
     # The lock's name is valid server-wide, so it contains the database. A name has at most 64 characters.
     query = text("SELECT GET_LOCK(CONCAT(:name, ' ', MD5(DATABASE())), :seconds)")
-    if connection.execute(query, {"name": LOCK_NAME, "seconds": timeout_seconds}).scalar() != 1:
-        raise StoreUnavailable(f"Another process has been migrating this database for {timeout_seconds} s.")
+    if connection.execute(query, {"name": LOCK_NAME, "seconds": wait_seconds}).scalar() != 1:
+        raise StoreUnavailable(f"Another process has been migrating this database for {wait_seconds} s.")
+    # The first limit is for the definition of a table, and the servers' default is a day or more.
+    connection.execute(
+        text("SET SESSION lock_wait_timeout = :seconds, SESSION innodb_lock_wait_timeout = :seconds"),
+        {"seconds": try_seconds},
+    )
+
+
+def is_lock_timeout(error: DBAPIError) -> bool:
+    """See `Migration`."""
+    return error.orig is not None and error.orig.args[:1] in [(number,) for number in LOCK_TIMEOUTS]
+
+
+def session_in_the_way(connection: Connection) -> str:
+    """See `Migration`."""
+    try:
+        oldest = connection.execute(text(OLDEST_TRANSACTION)).first()
+    except DBAPIError:
+        return NO_ANSWER
+    if oldest is None:
+        return NO_ANSWER
+    number, user, host, began_at = oldest
+    return f"session {number} (user {user}, from {host}) has a transaction open since {began_at:%Y-%m-%d %H:%M:%S}"

@@ -144,8 +144,8 @@ class KeepAliveConnection(asyncpg.Connection):
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-async def connect(server_address: Address, answer_seconds: float = ANSWER_SECONDS) -> DriverConnection:
-    """Open a connection to a server that takes writes."""
+async def connect(server_address: Address, answer_seconds: float | None = ANSWER_SECONDS) -> DriverConnection:
+    """Open a connection to a server that takes writes. Without `answer_seconds` no statement has a limit here."""
     driver: Any = asyncpg
     settings = {"application_name": "peeklock"} | ({} if server_address.is_pooled else SETTINGS)
     try:

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, StaticPool
 
 from app.store.sqlite.file import make_private
@@ -30,8 +31,18 @@ def run_on(connection: sqlite3.Connection, work: Callable[[Connection], Result])
     return _run(create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool), work)
 
 
-def lock(_connection: Connection, _timeout_seconds: int) -> None:
-    """Do nothing: the transaction has begun as the only writer."""
+def prepare(_connection: Connection, _try_seconds: int, _wait_seconds: int) -> None:
+    """Do nothing: the transaction has begun as the only writer, and readers never wait for it."""
+
+
+def is_lock_timeout(_error: DBAPIError) -> bool:
+    """See `Migration`. A step that is the only writer waits for no lock."""
+    return False
+
+
+def session_in_the_way(_connection: Connection) -> str:
+    """See `Migration`."""
+    return "another process writes to the file"
 
 
 def _run(engine: Engine, work: Callable[[Connection], Result]) -> Result:
