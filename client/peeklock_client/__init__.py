@@ -1,5 +1,7 @@
 """A client of Peeklock: send, receive under a lock and settle messages, and run workers."""
 
+from peeklock_client.blocking import BlockingClient, BlockingQueue, BlockingTopic, BlockingTransaction
+from peeklock_client.blocking_receive import BlockingReceive
 from peeklock_client.client import Client, Queue, Topic
 from peeklock_client.connection import RetryLimits
 from peeklock_client.errors import (
@@ -35,6 +37,7 @@ from peeklock_client.errors import (
     Unavailable,
     UnexpectedAnswer,
     VersionConflict,
+    WrongEventLoop,
 )
 from peeklock_client.events import CloudEvent, InvalidCloudEvent
 from peeklock_client.messages import Message, NewMessage
@@ -50,6 +53,11 @@ from peeklock_client.worker.worker import Worker
 __all__ = [
     "AckPolicy",
     "AlreadySettled",
+    "BlockingClient",
+    "BlockingQueue",
+    "BlockingReceive",
+    "BlockingTopic",
+    "BlockingTransaction",
     "Client",
     "ClientClosed",
     "CloudEvent",
@@ -102,5 +110,6 @@ __all__ = [
     "VersionConflict",
     "Worker",
     "WorkerReport",
+    "WrongEventLoop",
     "WrongState",
 ]

@@ -2,85 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-from msgspec import UNSET
-
-from peeklock_client.client import Client, Queue, Topic
-from peeklock_client.connection import RetryLimits
+from peeklock_client.blocking_receive import BlockingReceive, Call
+from peeklock_client.client import Client, Queue, Source, Topic
+from peeklock_client.connection import Connection, RetryLimits
 from peeklock_client.generated import answers, requests
-from peeklock_client.messages import BodyType, Message, MessageFields
-from peeklock_client.receive_context import JoinableTransaction, ReceiveContext, ReceiveState, reason_of
+from peeklock_client.loop_thread import LoopThread
+from peeklock_client.messages import Message, MessageFields
+from peeklock_client.receive_context import JoinableTransaction
 from peeklock_client.transaction import Transaction
 
 Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
 
 
 class BlockingClient:
-    """A `Client` whose calls block. Use it with `with`, in any number of threads."""
+    """A `Client` whose calls block, in any number of threads and in forked processes. `close` or `with` ends its thread.
+
+    A forked process opens connections of its own. Its calls do not wait for the thread of its parent.
+    """
 
     def __init__(
         self, url: str | None = None, api_key: str | None = None, *, retries: RetryLimits | None = None
     ) -> None:
-        self._make = partial(Client, url, api_key, retries=retries)
-        self._thread: ExitStack | None = None
-        self._portal: BlockingPortal | None = None
-        self._client: Client | None = None
+        self._client = Client(url, api_key, retries=retries)
+        self._threads: dict[int, LoopThread] = {}
+
+    @property
+    def api(self) -> Connection:
+        """An asynchronous method for every operation of the server, for `call`."""
+        return self._client.api
+
+    def call(
+        self,
+        function: Callable[Parameters, Awaitable[Result]],
+        *arguments: Parameters.args,
+        **named: Parameters.kwargs,
+    ) -> Result:
+        """Call an asynchronous function, and return its result: `client.call(client.api.list_queues)`."""
+        return self._thread.call(partial(function, *arguments, **named))
+
+    def queue(self, name: str) -> BlockingQueue:
+        """Return the queue of this name. Sends no request, so the queue need not exist."""
+        return BlockingQueue(self._client.queue(name), self.call)
+
+    def topic(self, name: str) -> BlockingTopic:
+        """Return the topic of this name. Sends no request, so the topic need not exist."""
+        return BlockingTopic(self._client.topic(name), self.call)
+
+    def transaction(self, timeout_seconds: float | None = None) -> BlockingTransaction:
+        """Open a transaction: `with client.transaction() as transaction`. It is rolled back at its deadline."""
+        return BlockingTransaction(self.call(self._client.transaction, timeout_seconds), self.call)
+
+    def close(self) -> None:
+        """Close all connections of this process, and end its thread. Later calls raise `ClientClosed`."""
+        self._thread.stop()
+
+    @property
+    def _thread(self) -> LoopThread:
+        process = os.getpid()
+        return self._threads.get(process) or self._threads.setdefault(process, LoopThread(self._client.close))
 
     def __enter__(self) -> Self:
-        with ExitStack() as thread:
-            portal = thread.enter_context(start_blocking_portal())
-            self._client = portal.call(self._make)
-            self._portal = portal
-            self._thread = thread.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._thread is not None
-        try:
-            self._call(self._opened().close)
-        finally:
-            self._thread.__exit__(kind, error, trace)
-            self._client = self._portal = self._thread = None
-
-    def queue(self, name: str) -> BlockingQueue:
-        """Return the queue of this name. Sends no request, so the queue need not exist."""
-        return BlockingQueue(self._opened().queue(name), self._call)
-
-    def topic(self, name: str) -> BlockingTopic:
-        """Return the topic of this name. Sends no request, so the topic need not exist."""
-        return BlockingTopic(self._opened().topic(name), self._call)
-
-    @contextmanager
-    def transaction(self, timeout_seconds: float | None = None) -> Generator[Transaction]:
-        """Open a transaction, and commit it at the end of the block, or roll it back if the block raises."""
-        transaction = self._call(self._opened().transaction, timeout_seconds)
-        try:
-            yield transaction
-        except BaseException as error:
-            self._call(transaction.__aexit__, type(error), error, None)
-            raise
-        self._call(transaction.__aexit__, None, None, None)
-
-    def _opened(self) -> Client:
-        if self._client is None:
-            raise RuntimeError("Use a BlockingClient inside its `with` block.")
-        return self._client
-
-    def _call(self, function: Callable[..., Awaitable[Result]], *arguments: Any, **named: Any) -> Result:
-        if self._portal is None:
-            raise RuntimeError("Use a BlockingClient inside its `with` block.")
-        return self._portal.call(partial(function, *arguments, **named))
-
-
-Call = Callable[..., Any]
+        self.close()
 
 
 class BlockingQueue:
@@ -108,15 +103,45 @@ class BlockingQueue:
         return self._call(self._queue.request, body, wait_seconds=wait_seconds, **fields)
 
     def receive(
-        self, max_messages: int = 1, *, wait_seconds: float = 0.0, **options: Any
+        self,
+        max_messages: int = 1,
+        *,
+        wait_seconds: float = 0.0,
+        lock_seconds: float | None = None,
+        source: Source = "queue",
+        sequence_numbers: Sequence[int] | None = None,
+        receiver_id: str | None = None,
+        filter: str | None = None,
+        group_id: str | None = None,
     ) -> list[BlockingReceive[Any]]:
-        """Receive messages under lock. Returns an empty list if none comes in time. `options` are those of `Queue.receive`."""
-        received = self._call(self._queue.receive, max_messages, wait_seconds=wait_seconds, **options)
+        """Receive messages under lock. Returns an empty list if none comes in time."""
+        received = self._call(
+            self._queue.receive,
+            max_messages,
+            wait_seconds=wait_seconds,
+            lock_seconds=lock_seconds,
+            source=source,
+            sequence_numbers=sequence_numbers,
+            receiver_id=receiver_id,
+            filter=filter,
+            group_id=group_id,
+        )
         return [BlockingReceive(context, self._call) for context in received]
 
     def receive_and_delete(self, max_messages: int = 1, *, wait_seconds: float = 0.0) -> list[Message[Any]]:
         """Receive messages and remove them from the queue at once. If the answer is lost, the messages are lost."""
         return self._call(self._queue.receive_and_delete, max_messages, wait_seconds=wait_seconds)
+
+    def recover(self, receiver_id: str, max_messages: int = 1000) -> list[BlockingReceive[Any]]:
+        """Receive again the messages that this receiver has locked and not settled, under new locks."""
+        recovered = self._call(self._queue.recover, receiver_id, max_messages)
+        return [BlockingReceive(context, self._call) for context in recovered]
+
+    def browse(self, *, filter: str | None = None, states: Sequence[str] | None = None) -> Iterator[Message[Any]]:
+        """Yield the messages in the order of their sequence numbers, without locking or changing them."""
+        messages = self._queue.browse(filter=filter, states=states)
+        while (message := self._call(anext, messages, None)) is not None:
+            yield message
 
     def create(self, settings: requests.QueueSettingsBody | None = None) -> bool:
         """Create the queue if it does not exist, and return whether it was created."""
@@ -155,48 +180,32 @@ class BlockingTopic:
         """Publish several messages: all are stored, or none."""
         return self._call(self._topic.publish_batch, messages, transaction=transaction)
 
+    def subscribe(self, name: str, settings: requests.SubscriptionSettingsBody | None = None) -> BlockingQueue:
+        """Create a subscription, or replace the settings of an existing one. Return the queue that gets the copies."""
+        return BlockingQueue(self._call(self._topic.subscribe, name, settings), self._call)
 
-class BlockingReceive(Generic[BodyType]):
-    """A message under lock. Its methods are those of `ReceiveContext`, and block.
 
-    With `with`, the message is completed at the end of the block, or abandoned if the block raises.
-    """
+class BlockingTransaction:
+    """An open transaction. With `with` it is committed at the end of the block, or rolled back if the block raises."""
 
-    def __init__(self, context: ReceiveContext[BodyType], call: Call) -> None:
-        self.context = context
+    def __init__(self, transaction: Transaction, call: Call) -> None:
+        self.id = transaction.id
+        self.expires_at: datetime = transaction.expires_at
+        self._transaction = transaction
         self._call = call
 
     @property
-    def message(self) -> Message[BodyType]:
-        """The message under lock."""
-        return self.context.message
+    def committed(self) -> answers.CommittedTransaction | None:
+        """The result of the commit, None before it."""
+        return self._transaction.committed
 
-    @property
-    def state(self) -> ReceiveState:
-        """The state of the receive."""
-        return self.context.state
+    def commit(self) -> answers.CommittedTransaction:
+        """Carry out every member. Raises `TransactionRolledBack` if that is impossible; then none is carried out."""
+        return self._call(self._transaction.commit)
 
-    def complete(self, reply: Any = UNSET, transaction: JoinableTransaction | None = None) -> None:
-        """Complete the message."""
-        self._call(self.context.complete, reply, transaction)
-
-    def abandon(self, *, delay_seconds: float | None = None, count: bool = True, reason: str | None = None) -> None:
-        """Return the message to its queue, to be received again."""
-        self._call(self.context.abandon, delay_seconds=delay_seconds, count=count, reason=reason)
-
-    def dead_letter(
-        self, reason: str | None = None, description: str | None = None, properties: Mapping[str, Any] | None = None
-    ) -> None:
-        """Move the message to the dead-letter queue."""
-        self._call(self.context.dead_letter, reason, description, properties)
-
-    def defer(self) -> None:
-        """Set the message aside. It can only be received by its sequence number."""
-        self._call(self.context.defer)
-
-    def renew(self, lock_seconds: float | None = None) -> None:
-        """Prolong the lock."""
-        self._call(self.context.renew, lock_seconds)
+    def rollback(self) -> None:
+        """Discard every member."""
+        self._call(self._transaction.rollback)
 
     def __enter__(self) -> Self:
         return self
@@ -204,8 +213,4 @@ class BlockingReceive(Generic[BodyType]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.context.is_active:
-            if error is None:
-                self.complete()
-            else:
-                self.abandon(reason=reason_of(error))
+        self._call(self._transaction.__aexit__, kind, error, trace)

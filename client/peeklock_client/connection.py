@@ -1,76 +1,41 @@
-"""Sends requests to a server, retries them where that is safe, and decodes the answers. The only module that sends HTTP.
-
-A retry is safe if the request had no effect, if the server recognises it by its Idempotency-Key, or if a second request
-changes nothing (docs/http.md, Operations). The server says whether a retry can help (`retryable`), and how long to wait
-(`Retry-After`).
-"""
+"""Sends requests to a server and decodes the answers. The only module that sends HTTP."""
 
 from __future__ import annotations
 
 import json
-import random
-import re
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 import msgspec
-import stamina
 
 from peeklock_client.encoding import encoded
-from peeklock_client.errors import (
-    ClientClosed,
-    Forbidden,
-    InDoubt,
-    NotConnected,
-    PeeklockError,
-    Refusal,
-    Unauthenticated,
-    UnexpectedAnswer,
-    error_of,
-    problem_of,
-)
+from peeklock_client.errors import ClientClosed, InDoubt, NotConnected, Refusal, UnexpectedAnswer, error_of, problem_of
 from peeklock_client.generated.answers import Problem
 from peeklock_client.generated.operations import Operations
-
-SAFE_METHODS = frozenset(("GET", "PUT", "PATCH", "DELETE"))
-SAFE_POST = re.compile(r"/(locks/[^/]+/[a-z-]+|settle|recover|commit|rollback|test|trim)$")
-"""Paths of the operations by POST that may be repeated without an Idempotency-Key."""
+from peeklock_client.http_pools import GivenHttp, HttpPools
+from peeklock_client.retrying import NOT_PEEKLOCK, RetryLimits, repeat
 
 READ_SECONDS = 30.0
 """How long an answer may take, in addition to the `wait_seconds` of the request."""
 
 CONNECT_SECONDS = 5.0
 MIN_SERVER_ERROR = 500
-RETRY_AFTER_JITTER = 0.25
-"""The largest share of `Retry-After` that is added to the wait at random, so that clients do not retry at the same time."""
 JSON = "application/json"
-NOT_PEEKLOCK = "not-peeklock"
-"""The code of a refusal by a proxy or by another server."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryLimits:
-    """How often and for how long a request is retried. `attempts=1` disables retries."""
-
-    attempts: int = 8
-    timeout_seconds: float = 45.0
-    first_wait_seconds: float = 0.1
-    max_wait_seconds: float = 5.0
 
 
 class Connection(Operations):
-    """A pool of connections to one server, or to the replicas behind one address."""
+    """The connections to one server, or to the replicas behind one address. They serve any number of event loops.
+
+    Raises `ValueError` if `url` is not the URL of a server, or `api_key` cannot be a header.
+    """
 
     def __init__(self, url: str, api_key: str | None, limits: RetryLimits, http: httpx.AsyncClient | None) -> None:
-        headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._owns_http = http is None
-        self._http = http or httpx.AsyncClient(limits=httpx.Limits(max_connections=None, max_keepalive_connections=100))
-        self._url = url.rstrip("/")
-        self._headers = headers
+        self._url = _checked_url(url)
+        self._http = HttpPools(self._url) if http is None else GivenHttp(http)
+        self._headers = _authorization(api_key)
         self._limits = limits
 
     async def __aenter__(self) -> Self:
@@ -83,8 +48,7 @@ class Connection(Operations):
 
     async def close(self) -> None:
         """Close the connections, unless the caller passed an HTTP client of its own."""
-        if self._owns_http:
-            await self._http.aclose()
+        await self._http.close()
 
     async def call(
         self,
@@ -99,10 +63,12 @@ class Connection(Operations):
         """Send a request until it has a definite answer, and return its body as the type for its status.
 
         Raises `Refusal` if the server refuses it, `NotConnected` if no server was reached, `InDoubt` if it may have
-        taken effect and its answer was lost, and `NotSerializable` if the body cannot be encoded as JSON.
+        taken effect and its answer was lost, `NotSerializable` if the body cannot be encoded as JSON, and `ClientClosed` and
+        `WrongEventLoop` before anything is sent.
         """
-        request = self._request(method, path, body, query, headers or {})
-        response = await self._repeat(request)
+        http = self._http.current()
+        request = self._request(http, method, path, body, query, headers or {})
+        response = await repeat(partial(_send, http), request, self._limits)
         kind = types.get(response.status_code, types[min(types)])
         if kind is None or not response.content:
             return None
@@ -112,7 +78,13 @@ class Connection(Operations):
             raise UnexpectedAnswer(f"The answer to {method} {path} cannot be decoded: {error}") from error
 
     def _request(
-        self, method: str, path: str, body: Any, query: Mapping[str, Any] | None, headers: Mapping[str, str | None]
+        self,
+        http: httpx.AsyncClient,
+        method: str,
+        path: str,
+        body: Any,
+        query: Mapping[str, Any] | None,
+        headers: Mapping[str, str | None],
     ) -> httpx.Request:
         sent = self._headers | {name: value for name, value in headers.items() if value is not None}
         content = None
@@ -120,7 +92,7 @@ class Connection(Operations):
             sent["Content-Type"] = JSON
             content = encoded(body)
         wait = getattr(body, "wait_seconds", None) or 0.0
-        return self._http.build_request(
+        return http.build_request(
             method,
             self._url + path,
             content=content,
@@ -129,62 +101,47 @@ class Connection(Operations):
             timeout=httpx.Timeout(READ_SECONDS + wait, connect=CONNECT_SECONDS),
         )
 
-    async def _repeat(self, request: httpx.Request) -> httpx.Response:
-        """Send the request until its answer is definite. A doubt about any attempt stays until then."""
-        repeatable = is_repeatable(request)
-        doubt: InDoubt | None = None
-        ends = time.monotonic() + self._limits.timeout_seconds
 
-        def wait_before_repeat(error: Exception) -> bool | float:
-            if isinstance(error, NotConnected):
-                return not isinstance(error, ClientClosed)
-            may_repeat = repeatable if isinstance(error, InDoubt) else isinstance(error, Refusal) and error.retryable
-            seconds = getattr(error, "retry_after", None)
-            if not may_repeat or not seconds:
-                return may_repeat
-            return time.monotonic() + seconds < ends and seconds * (1 + random.uniform(0, RETRY_AFTER_JITTER))
-
-        try:
-            async for attempt in stamina.retry_context(
-                on=wait_before_repeat,
-                attempts=self._limits.attempts,
-                timeout=self._limits.timeout_seconds,
-                wait_initial=self._limits.first_wait_seconds,
-                wait_max=self._limits.max_wait_seconds,
-            ):
-                with attempt:
-                    try:
-                        return await self._send(request)
-                    except InDoubt as error:
-                        doubt = error
-                        raise
-        except PeeklockError as error:
-            if doubt is not None and doubt is not error and not resolves_doubt(error):
-                raise doubt from error
-            raise
-        raise AssertionError("stamina returns or raises")
-
-    async def _send(self, request: httpx.Request) -> httpx.Response:
-        if self._http.is_closed:
-            raise ClientClosed(f"{request.url} is not requested, because the client is closed.")
-        try:
-            response = await self._http.send(request)
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise NotConnected(f"{request.url} cannot be reached: {error}") from error
-        except httpx.HTTPError as error:
-            raise InDoubt(f"The answer to {request.method} {request.url} was lost: {error!r}") from error
-        if response.is_success:
-            return response
-        raise _error_of(response)
+async def _send(http: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
+    """Send a request once. Any error after which the server may have it is a doubt."""
+    if http.is_closed:
+        raise ClientClosed(f"{request.url} is not requested, because the client is closed.")
+    try:
+        response = await http.send(request)
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+        raise NotConnected(f"{request.url} cannot be reached: {cause_of(error)}") from error
+    except Exception as error:
+        raise InDoubt(f"The answer to {request.method} {request.url} was lost: {cause_of(error)}") from error
+    if response.is_success:
+        return response
+    raise _error_of(response)
 
 
-def is_repeatable(request: httpx.Request) -> bool:
-    """Return whether a second request of this kind is harmless if the first one took effect."""
-    return (
-        request.method in SAFE_METHODS
-        or "Idempotency-Key" in request.headers
-        or SAFE_POST.search(request.url.path) is not None
-    )
+def cause_of(error: BaseException) -> str:
+    """Return the reason of the operating system, which is the first of a chain of errors, or else what the last one says."""
+    told, earlier = error, error.__cause__ or error.__context__
+    while earlier is not None:
+        told = earlier if isinstance(earlier, OSError) and str(earlier) else told
+        earlier = earlier.__cause__ or earlier.__context__
+    return f"{type(told).__name__}: {told}".removesuffix(": ")
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ValueError(f"{url!r} is not a URL: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ValueError(f"{url!r} is not the URL of a server, such as http://localhost:8080.")
+    return url.rstrip("/")
+
+
+def _authorization(api_key: str | None) -> dict[str, str]:
+    if not api_key:
+        return {}
+    if not (api_key.isascii() and api_key.isprintable()):
+        raise ValueError("The API key contains characters that no key has, such as the end of a line.")
+    return {"Authorization": f"Bearer {api_key}"}
 
 
 def _decode(content: bytes, kind: Any) -> Any:
@@ -205,17 +162,6 @@ def _integer(digits: str) -> int | float:
         return int(digits)
     except ValueError:
         return float(digits)
-
-
-def resolves_doubt(error: PeeklockError) -> bool:
-    """Return whether a refused retry proves that no earlier attempt has taken effect.
-
-    A server checks keys, and a proxy its routes, before anything that an earlier attempt has changed. Their refusals prove
-    nothing.
-    """
-    if not isinstance(error, Refusal) or error.retryable:
-        return False
-    return not isinstance(error, Unauthenticated | Forbidden) and error.code != NOT_PEEKLOCK
 
 
 def _error_of(response: httpx.Response) -> Refusal | InDoubt:

@@ -33,6 +33,10 @@ class ClientClosed(NotConnected):
     """The client is closed. Nothing was sent."""
 
 
+class WrongEventLoop(PeeklockError):
+    """What belongs to one event loop is used in another, or where none runs. Nothing was sent."""
+
+
 class InDoubt(PeeklockError):
     """The request may have taken effect: its answer was lost, or the server does not know (S3.27).
 

@@ -12,8 +12,9 @@ from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 from peeklock_client.client import Queue, Topic
 from peeklock_client.encoding import encoded
-from peeklock_client.errors import InDoubt, NotSent, NotSerializable, PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, NotSent, NotSerializable, PeeklockError, Refusal, WrongEventLoop
 from peeklock_client.generated import answers
+from peeklock_client.http_pools import running_loop
 from peeklock_client.messages import MessageFields, NewMessage, new_message
 from peeklock_client.receive_context import JoinableTransaction
 from peeklock_client.tracing import current_traceparent
@@ -110,10 +111,10 @@ class Sender(Generic[Result]):
     async def post(self, body: Any, **fields: Unpack[MessageFields]) -> PendingSend[Result]:
         """Wait until the message is within the limits, and return it as pending. Await the `PendingSend` for its outcome.
 
-        The message belongs to the trace of this call, also if its batch carries messages of others. Raises `NotSent` if the sender ends before.
+        The message belongs to the trace of this call, also if its batch carries messages of others. Raises `NotSent` if the
+        sender ends before or has no block, and `WrongEventLoop` in another event loop than that of its block.
         """
-        if self._loop is None:
-            raise RuntimeError("Use a Sender inside its `async with` block.")
+        self._check_usable()
         message = new_message(body, fields)
         if message.traceparent is None and (traceparent := current_traceparent()) is not None:
             message = replace(message, traceparent=traceparent)
@@ -146,6 +147,12 @@ class Sender(Generic[Result]):
             raise ExceptionGroup(f"{failed} messages were not sent", [*self._failed.values()])
         if failed and error is not None:
             error.add_note(f"{failed} messages were not sent.")
+
+    def _check_usable(self) -> None:
+        if self._loop is None:
+            raise NotSent("Use a Sender inside its `async with` block.")
+        if self._loop.get_loop() is not running_loop():
+            raise WrongEventLoop("A Sender belongs to the event loop of its `async with` block. Nothing was sent.")
 
     @property
     def _has_ended(self) -> bool:

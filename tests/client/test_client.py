@@ -22,6 +22,7 @@ from peeklock_client import (
     ReceiveContext,
     ReceiveState,
     Refusal,
+    RetryLimits,
 )
 from peeklock_client.errors import MessageNotFound, NoReceiver, QueueNotFound, TransactionRolledBack
 from peeklock_client.generated import requests
@@ -44,6 +45,15 @@ class Order:
 
 class Model(BaseModel):
     name: str
+
+
+async def test_a_server_on_this_host_is_reached_without_a_proxy(
+    server_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    async with Client(server_url, retries=RetryLimits(attempts=1)) as client:
+        await new_queue(client)
 
 
 @pytest.mark.parametrize("body", BODIES, ids=repr)

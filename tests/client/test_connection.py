@@ -29,8 +29,10 @@ from peeklock_client import (
     VersionConflict,
     errors,
 )
+from peeklock_client.connection import cause_of
 from peeklock_client.errors import CLASSES, DOUBTFUL
 from peeklock_client.generated import requests
+from peeklock_client.http_pools import is_loopback
 
 from tests.client.virtual_loop import run_virtually
 
@@ -132,6 +134,45 @@ async def test_a_definite_refusal_resolves_a_doubt() -> None:
 async def test_a_server_that_was_never_reached_leaves_no_doubt() -> None:
     with pytest.raises(NotConnected):
         await Server(*[UNREACHED] * 3).client().queue("orders").send(1)
+
+
+async def test_a_retry_is_logged_with_its_address_and_its_cause(caplog: pytest.LogCaptureFixture) -> None:
+    url = "http://127.0.0.1:1"
+    async with Client(url, retries=QUICK) as client:
+        with pytest.raises(NotConnected, match=f"{url}.*Connect call failed"):
+            await client.queue("orders").send(1)
+    [first, _] = [record.getMessage() for record in caplog.records if record.name == "peeklock"]
+    assert re.fullmatch(f"POST {url}/v1/queues/orders/messages is sent again in .* s: .*Connect call failed.*", first)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(httpx.ConnectTimeout(""), "ConnectTimeout"), (httpx.ReadError("reset"), "ReadError: reset")],
+    ids=repr,
+)
+def test_a_cause_has_a_text(error: Exception, text: str) -> None:
+    assert cause_of(error) == text
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("localhost", True), ("a.localhost", True), ("127.1.2.3", True), ("::1", True), ("10.0.0.1", False), ("a.test", False)],
+)  # fmt: skip
+def test_loopback_names_and_addresses_are_known(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "http://", "ftp://peeklock.test", "http://[::1"])
+def test_a_url_of_no_server_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="URL"):
+        Client(url)
+
+
+@pytest.mark.parametrize("key", ["pk_secret\n", "pk_\u2026"])
+def test_a_key_that_is_no_header_is_refused_without_showing_it(key: str) -> None:
+    with pytest.raises(ValueError, match="API key") as raised:
+        Client("http://peeklock.test", key)
+    assert key not in str(raised.value)
 
 
 async def test_a_closed_client_is_told_apart_and_sends_nothing() -> None:

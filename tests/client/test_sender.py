@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 from peeklock_client import Client, InDoubt, NewMessage, Queue, Refusal, RetryLimits, Sender
-from peeklock_client.errors import InvalidRequest, NotSent, NotSerializable, PeeklockError
+from peeklock_client.errors import InvalidRequest, NotSent, NotSerializable, PeeklockError, WrongEventLoop
 from peeklock_client.generated import requests
 from peeklock_client.messages import entry
 from peeklock_client.sender import MAX_REPORTED, weight_of
@@ -72,8 +72,16 @@ def test_a_message_waits_while_as_many_bytes_as_allowed_are_under_way() -> None:
 
 
 async def test_a_sender_takes_messages_in_its_block_only() -> None:
-    with pytest.raises(RuntimeError, match="inside its `async with` block"):
+    with pytest.raises(NotSent, match="inside its `async with` block"):
         await Sender(Server().queue()).post(1)
+
+
+async def test_a_sender_takes_messages_in_its_event_loop_only() -> None:
+    server = Server()
+    async with Sender(server.queue()) as sender:
+        with pytest.raises(WrongEventLoop, match="Nothing was sent"):
+            await asyncio.to_thread(asyncio.run, sender.post(1))
+    assert not server.batches
 
 
 def test_what_gathers_during_a_request_goes_with_the_next() -> None:

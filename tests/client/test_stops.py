@@ -209,22 +209,6 @@ def test_a_cancelled_call_leaves_no_worker_half_stopped(call: str) -> None:
     run_virtually(scenario())
 
 
-def test_a_worker_runs_in_one_event_loop_after_another() -> None:
-    workers = list[Worker]()
-
-    async def scenario() -> None:
-        if not workers:
-            workers.append(worker_of(Broker(stored=1)))
-        running = asyncio.ensure_future(workers[0].run())
-        await asyncio.sleep(1)
-        await workers[0].stop()
-        await running
-
-    for _ in range(2):
-        run_virtually(scenario())
-    assert workers[0].report.completed == 1
-
-
 # ---- servers and clients that are gone -------------------------------------------------------------------------------
 
 
