@@ -169,20 +169,25 @@ def connect(url: str, key: str | None, printer: Printer) -> ApiClient:
     import httpx
 
     headers = {b"authorization": f"Bearer {key}".encode()} if key else {}
-    # Reading the certificates of authorities costs a sixth of a command's start-up.
-    transport = httpx.HTTPTransport(verify=False) if _is_never_encrypted(url) else None
     try:
+        # Reading the certificates of authorities costs a sixth of a command's start-up. Redirects are not followed.
+        is_direct = _is_reached_directly(httpx.URL(url).host)
+        transport = httpx.HTTPTransport(verify=not url.startswith("http://")) if is_direct else None
         client = httpx.Client(base_url=url, headers=headers, timeout=RESPONSE_TIMEOUT_SECONDS, transport=transport)
     except (httpx.InvalidURL, ValueError) as error:
         raise typer.BadParameter(f"{url} is no URL of a server: {error}") from None
     return ApiClient(client, printer)
 
 
-def _is_never_encrypted(url: str) -> bool:
-    """Return whether no request to this URL uses TLS: it is plain HTTP, and no proxy is set. Redirects are not followed."""
+def _is_reached_directly(host: str) -> bool:
+    """Return whether requests to this host use no proxy: none is set, or it is this host, which a proxy cannot reach."""
+    from ipaddress import ip_address
     from urllib.request import getproxies
 
-    return url.startswith("http://") and not getproxies()
+    try:
+        return ip_address(host).is_loopback or not getproxies()
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost") or not getproxies()
 
 
 def find_server(url: str | None, key: str | None, context: str | None) -> tuple[str | None, str | None]:

@@ -88,9 +88,10 @@ def test_a_command_of_a_client_imports_no_server_and_no_slow_library(command: tu
     [
         ("http://127.0.0.1:1", {}, False),
         ("https://127.0.0.1:1", {}, True),
-        ("http://127.0.0.1:1", {"HTTP_PROXY": "https://127.0.0.1:1"}, True),
+        ("http://peeklock.invalid", {"HTTP_PROXY": "https://127.0.0.1:1"}, True),
+        ("http://localhost:1", {"HTTP_PROXY": "https://127.0.0.1:1"}, False),
     ],
-    ids=["plain", "encrypted", "through an encrypted proxy"],
+    ids=["plain", "encrypted", "through an encrypted proxy", "without the proxy, to this host"],
 )
 def test_certificates_are_read_only_where_a_request_can_be_encrypted(
     url: str, proxy: dict[str, str], is_read: bool
