@@ -15,7 +15,7 @@ from peeklock_client.connection import Connection, RetryLimits
 from peeklock_client.generated import answers, requests
 from peeklock_client.loop_thread import LoopThread
 from peeklock_client.messages import Message, MessageFields
-from peeklock_client.receive_context import JoinableTransaction
+from peeklock_client.receive_context import JoinableTransaction, ReceiveContext
 from peeklock_client.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -194,6 +194,10 @@ class BlockingTransaction:
         self._transaction = transaction
         self._call = call
 
+    def join(self, receive: ReceiveContext[Any]) -> None:
+        """Note the end of the transaction at this receive, whose settlement has joined."""
+        self._transaction.join(receive)
+
     @property
     def committed(self) -> answers.CommittedTransaction | None:
         """The result of the commit, None before it."""
@@ -204,7 +208,7 @@ class BlockingTransaction:
         return self._call(self._transaction.commit)
 
     def rollback(self) -> None:
-        """Discard every member."""
+        """Discard every member. Messages stay locked by their receivers, who can settle them."""
         self._call(self._transaction.rollback)
 
     def __enter__(self) -> Self:

@@ -1,10 +1,12 @@
 """The receive of one message, from its lock until its settlement: the state machine of a non-destructive receive (S0).
 
-    Received ── complete ──▶ Completing ──▶ Completed
+    Received ── complete, commit ──▶ Completing ──▶ Completed
        │
        └─── abandon, dead_letter, defer ──▶ Abandoning ──▶ Abandoned
 
-From each of these states, `fault` leads to Faulted. No other step exists, and none leads back.
+From each of these states, `fault` leads to Faulted. A settlement that joins a transaction stays in the middle state until the
+commit. Completing and Abandoning lead back to Received if the server certainly has not settled the message: its transaction is
+rolled back, or the results of a `commit` are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from msgspec import UNSET
 
 from peeklock_client.encoding import encoded
-from peeklock_client.errors import InDoubt, LockLost, NotSerializable, PeeklockError, Refusal, SettlementRefused
+from peeklock_client.errors import (
+    InDoubt,
+    LockLost,
+    NotSerializable,
+    PeeklockError,
+    Refusal,
+    SettlementRefused,
+    TransactionRolledBack,
+)
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import BodyType, Message
 
@@ -59,6 +69,10 @@ class JoinableTransaction(Protocol):
         """Its id on the server."""
         ...
 
+    def join(self, receive: ReceiveContext[Any]) -> None:
+        """Note the end of the transaction at this receive, whose settlement has joined."""
+        ...
+
 
 class Settler(Protocol):
     """Sends settlements to the server, alone or together with those of other receives."""
@@ -93,7 +107,8 @@ class ReceiveContext(Generic[BodyType]):
         self._settler = settler
         self.lock_duration = lock_seconds
         self._lock_ends = asyncio.get_running_loop().time() + lock_seconds
-        self._is_committing = False
+        self._step: type[Settlement] | None = None
+        self._joined: tuple[ReceiveState, str] | None = None
         self._callbacks: dict[ReceiveState, list[Callback]] = {}
 
     @property
@@ -104,7 +119,7 @@ class ReceiveContext(Generic[BodyType]):
     @property
     def is_active(self) -> bool:
         """Whether the receive can still be settled."""
-        return self._state is ReceiveState.RECEIVED and not self._is_committing
+        return self._state is ReceiveState.RECEIVED
 
     @property
     def has_ended(self) -> bool:
@@ -124,11 +139,16 @@ class ReceiveContext(Generic[BodyType]):
     # ---- callbacks ---------------------------------------------------------------------------------------------------
 
     def on_complete(self, callback: Callback) -> None:
-        """Call `callback` once, before the message is completed. If it raises, the message is not completed (S0.10)."""
+        """Call `callback` once, before the server completes the message or the completion joins a transaction (S0.10).
+
+        If it raises, the message is not completed. Raises `WrongState` except in Received, because it would not be called.
+        """
+        self._check_received("takes no callback")
         self._callbacks.setdefault(ReceiveState.COMPLETING, []).append(callback)
 
     def on_abandon(self, callback: Callback) -> None:
-        """Call `callback` once, before the message is abandoned and others can receive it (S0.15)."""
+        """Call `callback` once, before the message is abandoned and others can receive it (S0.15). Raises as `on_complete`."""
+        self._check_received("takes no callback")
         self._callbacks.setdefault(ReceiveState.ABANDONING, []).append(callback)
 
     def on_fault(self, callback: Callable[[], None]) -> None:
@@ -144,35 +164,24 @@ class ReceiveContext(Generic[BodyType]):
         `LockLost` if the lock has ended, and `InDoubt` if the answer is lost or the receive is faulted meanwhile. With a
         reply that cannot be encoded as JSON (`NotSerializable`), the receive stays Received.
         """
-        if not self.is_active:
-            raise WrongState(f"A receive that is {self._state.value} cannot be completed.")
+        self._check_received("cannot be completed")
         settlement = requests.CompleteSettlement(self.lock_token, reply)
-        await self._end(ReceiveState.COMPLETING, ReceiveState.COMPLETED, self._settling(settlement, transaction))
+        await self._settle(ReceiveState.COMPLETING, ReceiveState.COMPLETED, settlement, transaction)
 
     async def commit(self, results: requests.CommitLock) -> answers.Committed:
         """Complete the message and store the results of its processing, messages and the next version of a state, in one
         transaction.
 
-        The receive stays Received until the server has committed. Then the callbacks run, in Completing. If the server
-        refuses the results, for example with `VersionConflict`, or if they cannot be encoded as JSON (`NotSerializable`), the
-        receive stays Received and the message stays locked. Raises as `complete` does.
+        If the server refuses the results, for example with `VersionConflict`, or if they cannot be encoded as JSON
+        (`NotSerializable`), the receive is Received again and the message stays locked. Raises as `complete` does.
         """
-        if not self.is_active:
-            raise WrongState(f"A receive that is {self._state.value} cannot be committed.")
-        self._is_committing = True
-        try:
-            committed = await self._settler.commit(self.lock_token, results)
-            self._check_not_faulted()
-        except (Refusal, NotSerializable) as error:
-            if isinstance(error, SettlementRefused):
-                self.fault(error)
-            raise
-        except BaseException as error:
-            self.fault(error)
-            raise
-        finally:
-            self._is_committing = False
-        return await self._end(ReceiveState.COMPLETING, ReceiveState.COMPLETED, lambda: _ready(committed))
+        self._check_received("cannot be committed")
+        if ReceiveState.COMPLETING in self._callbacks:
+            encoded(results)  # raises before the callbacks
+        await self._prepare(ReceiveState.COMPLETING)
+        committed = await self._answer(self._settler.commit(self.lock_token, results), (Refusal, NotSerializable))
+        self._state, self.outcome = ReceiveState.COMPLETED, committed.outcome
+        return committed
 
     async def abandon(
         self,
@@ -186,7 +195,8 @@ class ReceiveContext(Generic[BodyType]):
         """Return the message to its queue, to be received again at once or after `delay_seconds` (S0.14).
 
         With `count=False`, this does not count as a failure of the message. A second call has no effect (S0.13). Raises
-        `WrongState` if the receive is completing, completed or faulted (S0.12), and otherwise as `complete` does.
+        `WrongState` if the receive is completing, completed, faulted (S0.12) or ended by another step, and otherwise as
+        `complete` does.
         """
         await self._give_back(
             requests.AbandonSettlement(
@@ -216,8 +226,7 @@ class ReceiveContext(Generic[BodyType]):
 
     async def renew(self, lock_seconds: float | None = None) -> None:
         """Prolong the lock: it lasts `lock_seconds` from now (S3.15). Raises `WrongState` except in Received, and `LockLost`."""
-        if self._state is not ReceiveState.RECEIVED:
-            raise WrongState(f"The lock of a receive that is {self._state.value} cannot be renewed.")
+        self._check_received("does not renew its lock")
         asked_at = asyncio.get_running_loop().time()
         try:
             renewed = await self._settler.renew(requests.RenewSettlement(self.lock_token, _or_unset(lock_seconds)))
@@ -233,6 +242,16 @@ class ReceiveContext(Generic[BodyType]):
         """
         self.lock_duration = renewed.lock_remaining_ms / 1000
         self._lock_ends = asked_at + self.lock_duration
+
+    def note_commit(self) -> None:
+        """Record that the transaction is committed which the settlement has joined."""
+        if self._joined is not None and not self.has_ended:
+            self._state, self.outcome = self._joined
+
+    def note_rollback(self) -> None:
+        """Record that the transaction is rolled back which the settlement has joined: the message is still locked."""
+        if self._joined is not None and not self.has_ended:
+            self._state, self._joined = ReceiveState.RECEIVED, None
 
     def fault(self, error: BaseException | None = None) -> None:
         """End the receive without a settlement, in any state (S0.17). It sends nothing to the server.
@@ -267,21 +286,32 @@ class ReceiveContext(Generic[BodyType]):
     # ---- how a receive ends ------------------------------------------------------------------------------------------
 
     async def _give_back(self, settlement: Settlement, transaction: JoinableTransaction | None) -> None:
-        if self._state in (ReceiveState.ABANDONING, ReceiveState.ABANDONED):
+        if self._state in (ReceiveState.ABANDONING, ReceiveState.ABANDONED) and type(settlement) is self._step:
             return
-        if not self.is_active:
-            raise WrongState(f"A receive that is {self._state.value} cannot be abandoned.")
-        await self._end(ReceiveState.ABANDONING, ReceiveState.ABANDONED, self._settling(settlement, transaction))
+        self._check_received(f"takes no {settlement.__struct_config__.tag}")
+        await self._settle(ReceiveState.ABANDONING, ReceiveState.ABANDONED, settlement, transaction)
 
-    def _settling(
-        self, settlement: Settlement, transaction: JoinableTransaction | None
-    ) -> Callable[[], Awaitable[answers.SettledResult]]:
-        """Return the call that sends a settlement. Raises `NotSerializable` at once, before the state changes."""
+    async def _settle(
+        self,
+        during: ReceiveState,
+        after: ReceiveState,
+        settlement: Settlement,
+        transaction: JoinableTransaction | None,
+    ) -> None:
+        """Pass through `during` to `after`, at once or with the commit. Raises `NotSerializable` before the state changes."""
         encoded(settlement)
-        return lambda: self._settler.settle(settlement, None if transaction is None else transaction.id)
+        self._step = type(settlement)
+        await self._prepare(during)
+        transaction_id = None if transaction is None else transaction.id
+        settled = await self._answer(self._settler.settle(settlement, transaction_id), (TransactionRolledBack,))
+        if transaction is None:
+            self._state, self.outcome = after, settled.outcome
+        else:
+            self._joined = after, settled.outcome
+            transaction.join(self)
 
-    async def _end(self, during: ReceiveState, after: ReceiveState, settle: Callable[[], Awaitable[Ended]]) -> Ended:
-        """Pass through `during` to `after`: the callbacks first, then the server. Any error in between is a fault."""
+    async def _prepare(self, during: ReceiveState) -> None:
+        """Call the callbacks of a state. Any error is a fault, and nothing has been sent."""
         self._state = during
         try:
             for callback in self._callbacks.pop(during, []):
@@ -289,21 +319,30 @@ class ReceiveContext(Generic[BodyType]):
                 if awaited is not None:
                     await awaited
                 self._check_not_faulted()
-            result = await settle()
-            self._check_not_faulted()
         except BaseException as error:
             self.fault(error)
             raise
-        self._state, self.outcome = after, result.outcome
-        return result
+
+    async def _answer(self, sending: Awaitable[Ended], unsettled: tuple[type[PeeklockError], ...]) -> Ended:
+        """Return the answer of the server. After an error of `unsettled` the message is still locked; any other is a fault."""
+        try:
+            answer = await sending
+            self._check_not_faulted()
+        except BaseException as error:
+            if isinstance(error, SettlementRefused) or not isinstance(error, unsettled):
+                self.fault(error)
+            elif not self.has_ended:
+                self._state = ReceiveState.RECEIVED
+            raise
+        return answer
+
+    def _check_received(self, otherwise: str) -> None:
+        if self._state is not ReceiveState.RECEIVED:
+            raise WrongState(f"A receive that is {self._state.value} {otherwise}.")
 
     def _check_not_faulted(self) -> None:
         if self._state is ReceiveState.FAULTED:
             raise InDoubt("The receive was faulted, so it is unknown whether its message is settled.") from self.error
-
-
-async def _ready(result: answers.Committed) -> answers.Committed:
-    return result
 
 
 def reason_of(error: BaseException) -> str:

@@ -279,6 +279,38 @@ async def test_an_error_rolls_a_transaction_back(any_client: Client, any_queue: 
         await transaction.commit()
 
 
+@pytest.mark.behaviour("S0.8")
+async def test_a_rolled_back_transaction_returns_its_receives(any_client: Client, any_queue: Queue) -> None:
+    """Each can be settled at once, with its own lock."""
+    await any_queue.send_batch([*range(4)])
+    received = await any_queue.receive(4)
+    steps = ("complete", "abandon", "dead_letter", "defer")
+    transaction = await any_client.transaction()
+    for one, step in zip(received, steps, strict=True):
+        await getattr(one, step)(transaction=transaction)
+    assert not any(one.is_active for one in received)
+    with pytest.raises(ZeroDivisionError):
+        async with transaction:
+            raise ZeroDivisionError
+    assert {one.state for one in received} == {ReceiveState.RECEIVED}
+    for one in received:
+        await one.complete()
+    counts = (await any_queue.status()).counts
+    assert (counts.locked, counts.available, counts.dead_lettered, counts.deferred) == (0, 0, 0, 0)
+
+
+async def test_a_commit_after_the_rollback_returns_its_receives(client: Client, queue: Queue) -> None:
+    await queue.send("work")
+    [received] = await queue.receive()
+    transaction = await client.transaction()
+    await received.complete(transaction=transaction)
+    await client.api.rollback_transaction(transaction.id, requests.EndTransaction())
+    with pytest.raises(TransactionRolledBack):
+        await transaction.commit()
+    await received.complete()
+    assert received.outcome == "completed"
+
+
 @pytest.mark.behaviour("S0.25")
 async def test_the_doubt_of_a_receive_does_not_spread_to_its_transaction(client: Client, queue: Queue) -> None:
     await queue.send("work")

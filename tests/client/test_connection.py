@@ -325,6 +325,25 @@ async def test_a_transaction_that_the_server_has_rolled_back_is_not_rolled_back_
     assert len(server.requests) == 2
 
 
+@pytest.mark.parametrize("answer", [LOST, problem(404, "transaction-not-found")], ids=repr)
+async def test_a_commit_in_doubt_faults_the_receives(answer: Answer) -> None:
+    transaction = await Server(OPENED, *[answer] * 3).client().transaction()
+    receive = Receive()
+    transaction.join(receive)  # type: ignore[arg-type] # only what a transaction calls
+    with pytest.raises(PeeklockError) as raised:
+        await transaction.commit()
+    assert receive.error is raised.value
+
+
+class Receive:
+    """Remembers what a transaction has noted at it."""
+
+    error: BaseException | None = None
+
+    def fault(self, error: BaseException) -> None:
+        self.error = error
+
+
 async def test_a_commit_returns_what_was_done_and_is_sent_once() -> None:
     server = Server(OPENED, COMMITTED)
     async with await server.client().transaction() as transaction:

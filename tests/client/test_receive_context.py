@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from peeklock_client.errors import InDoubt, LockLost, NotSerializable, VersionConflict, problem_of
+from peeklock_client.errors import (
+    InDoubt,
+    LockLost,
+    NotSerializable,
+    TransactionRolledBack,
+    VersionConflict,
+    problem_of,
+)
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import Message
 from peeklock_client.receive_context import ReceiveContext, ReceiveState, Settlement, WrongState, reason_of
@@ -33,6 +40,8 @@ AFTER = {
 
 LOST = LockLost(problem_of(410, "The lock has ended.", "lock-lost"))
 DOUBT = InDoubt("The answer was lost.")
+CONFLICT = VersionConflict(problem_of(409, "Another version is newer.", "version-conflict"))
+ROLLED_BACK = TransactionRolledBack(problem_of(409, "The deadline has passed.", "transaction-rolled-back"))
 
 
 @dataclass
@@ -57,10 +66,22 @@ class Broker:
         return answers.RenewedResult(NOW, 60_000, settlement.lock_token)
 
     async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
+        self.sent.append(requests.CompleteSettlement(lock_token))
         await asyncio.sleep(self.delay)
         if self.error:
             raise self.error
         return answers.Committed("completed", None, [], False, False)
+
+
+@dataclass
+class OpenTransaction:
+    """Remembers the receives that have joined."""
+
+    id: str = "t1"
+    joined: list[ReceiveContext[Any]] = field(default_factory=list)
+
+    def join(self, receive: ReceiveContext[Any]) -> None:
+        self.joined.append(receive)
 
 
 def receive(broker: Broker) -> ReceiveContext[str]:
@@ -130,16 +151,25 @@ def test_commit_and_renew_are_allowed_in_received_only(state: ReceiveState, step
 
 
 async def take(context: ReceiveContext[Any], step: str) -> None:
-    await (context.commit(requests.CommitLock()) if step == "commit" else context.renew())
+    match step:
+        case "commit":
+            await context.commit(requests.CommitLock())
+        case "join":
+            await context.complete(transaction=OpenTransaction())
+        case _:
+            await getattr(context, step)()
 
 
 @pytest.mark.behaviour("S0.12")
 @pytest.mark.parametrize("step", GIVING_BACK)
 @pytest.mark.parametrize("state", R)
-def test_abandon_is_allowed_in_received_abandoning_and_abandoned(state: ReceiveState, step: str) -> None:
+def test_abandon_is_allowed_in_received_and_repeated_in_abandoning_and_abandoned(
+    state: ReceiveState, step: str
+) -> None:
     async def scenario() -> None:
         error = await call(await reach(state), step)
-        assert isinstance(error, WrongState) == (state not in (R.RECEIVED, R.ABANDONING, R.ABANDONED))
+        allowed = (R.RECEIVED, R.ABANDONING, R.ABANDONED) if step == "abandon" else (R.RECEIVED,)
+        assert isinstance(error, WrongState) == (state not in allowed)
 
     run_virtually(scenario())
 
@@ -156,13 +186,23 @@ def test_fault_is_allowed_always_and_does_nothing_after_the_end(state: ReceiveSt
 
 
 @pytest.mark.behaviour("S0.13")
-async def test_a_second_abandon_sends_and_calls_nothing() -> None:
+@pytest.mark.parametrize("step", GIVING_BACK)
+async def test_a_second_abandon_sends_and_calls_nothing(step: str) -> None:
     broker, calls = Broker(), list[str]()
     context = receive(broker)
     context.on_abandon(lambda: calls.append("abandon"))
-    for step in ("abandon", "abandon", "dead_letter"):
-        assert await call(context, step) is None
-    assert (len(broker.sent), calls, context.outcome) == (1, ["abandon"], "abandoned")
+    assert [await call(context, step), await call(context, step)] == [None, None]
+    assert (len(broker.sent), calls, context.outcome) == (1, ["abandon"], OUTCOMES[step])
+
+
+@pytest.mark.parametrize("first", GIVING_BACK)
+async def test_another_step_after_an_abandon_is_refused_and_not_ignored(first: str) -> None:
+    broker = Broker()
+    context = receive(broker)
+    await call(context, first)
+    for step in set(GIVING_BACK) - {first}:
+        assert isinstance(await call(context, step), WrongState)
+    assert (len(broker.sent), context.outcome) == (1, OUTCOMES[first])
 
 
 # ---- callbacks -------------------------------------------------------------------------------------------------------
@@ -196,17 +236,32 @@ def test_a_callback_runs_once_before_the_message_is_settled(
     run_virtually(scenario())
 
 
-async def test_a_callback_that_raises_leaves_the_message_unsettled() -> None:
+@pytest.mark.behaviour("S0.10")
+@pytest.mark.parametrize("error", [RuntimeError("the disk is full"), CONFLICT, ROLLED_BACK], ids=repr)
+@pytest.mark.parametrize("step", ["complete", "commit", "join"])
+async def test_a_callback_that_raises_leaves_the_message_unsettled(step: str, error: Exception) -> None:
+    """Also if it raises what a server could have answered: the callback was refused something, not this message."""
     broker = Broker()
     context = receive(broker)
 
     def fail() -> None:
-        raise RuntimeError("the disk is full")
+        raise error
 
     context.on_complete(fail)
-    with pytest.raises(RuntimeError, match="the disk is full"):
-        await context.complete()
+    with pytest.raises(type(error)):
+        await take(context, step)
     assert (context.state, broker.sent) == (R.FAULTED, [])
+
+
+@pytest.mark.parametrize("state", [state for state in R if state is not R.RECEIVED])
+def test_a_callback_that_would_never_run_is_refused(state: ReceiveState) -> None:
+    async def scenario() -> None:
+        context = await reach(state)
+        for declare in (context.on_complete, context.on_abandon):
+            with pytest.raises(WrongState):
+                declare(lambda: None)
+
+    run_virtually(scenario())
 
 
 @pytest.mark.parametrize("step", ENDS)
@@ -437,8 +492,7 @@ async def test_a_block_leaves_a_message_that_it_has_settled() -> None:
 
 
 async def test_a_refused_commit_leaves_the_receive_received() -> None:
-    conflict = VersionConflict(problem_of(409, "Another version is newer.", "version-conflict"))
-    broker = Broker(error=conflict)
+    broker = Broker(error=CONFLICT)
     context = receive(broker)
     with pytest.raises(VersionConflict):
         await context.commit(requests.CommitLock())
@@ -457,31 +511,83 @@ async def test_a_commit_without_a_lock_or_an_answer_faults_the_receive(error: Ex
 
 
 def test_a_fault_during_a_commit_leaves_the_receive_in_doubt() -> None:
-    """The commit may have taken effect. What is called while completing is not called."""
+    """The commit may have taken effect."""
 
     async def scenario() -> None:
-        context, calls = receive(Broker(delay=5)), list[str]()
-        context.on_complete(lambda: calls.append("complete"))
+        context = receive(Broker(delay=5))
         task = asyncio.ensure_future(context.commit(requests.CommitLock()))
         await asyncio.sleep(1)
         context.fault()
         with pytest.raises(InDoubt):
             await task
-        assert (context.state, context.in_doubt, context.outcome, calls) == (R.FAULTED, True, None, [])
+        assert (context.state, context.in_doubt, context.outcome) == (R.FAULTED, True, None)
 
     run_virtually(scenario())
 
 
 def test_no_other_step_begins_during_a_commit() -> None:
     async def scenario() -> None:
-        context = receive(Broker(delay=5))
-        states = list[ReceiveState]()
-        context.on_complete(lambda: states.append(context.state))
+        broker, states = Broker(delay=5), list[tuple[ReceiveState, int]]()
+        context = receive(broker)
+        context.on_complete(lambda: states.append((context.state, len(broker.sent))))
         task = asyncio.ensure_future(context.commit(requests.CommitLock()))
         await asyncio.sleep(1)
         for step in ENDS:
             assert isinstance(await call(context, step), WrongState)
         await task
-        assert (context.state, context.outcome, states) == (R.COMPLETED, "completed", [R.COMPLETING])
+        assert (context.state, context.outcome, states) == (R.COMPLETED, "completed", [(R.COMPLETING, 0)])
 
     run_virtually(scenario())
+
+
+async def test_results_that_are_no_json_are_refused_before_the_callbacks() -> None:
+    context, calls = receive(Broker()), list[str]()
+    context.on_complete(lambda: calls.append("complete"))
+    with pytest.raises(NotSerializable):
+        await context.commit(requests.CommitLock([requests.SendEntry("orders", object())]))
+    assert (context.state, calls) == (R.RECEIVED, [])
+
+
+# ---- transactions ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("S0.8", "S0.11", "S0.16")
+@pytest.mark.parametrize("step", ENDS)
+async def test_a_settlement_in_a_transaction_ends_the_receive_with_the_commit(step: str) -> None:
+    context, transaction = receive(Broker()), OpenTransaction()
+    await getattr(context, step)(transaction=transaction)
+    during, after = (R.COMPLETING, R.COMPLETED) if step == "complete" else (R.ABANDONING, R.ABANDONED)
+    assert (context.state, context.outcome, transaction.joined) == (during, None, [context])
+    context.note_commit()
+    assert (context.state, context.outcome) == (after, OUTCOMES[step])
+
+
+@pytest.mark.behaviour("S0.8")
+@pytest.mark.parametrize("step", ENDS)
+@pytest.mark.parametrize("then", ENDS)
+async def test_after_a_rollback_the_message_can_be_settled_in_any_way(step: str, then: str) -> None:
+    broker = Broker()
+    context = receive(broker)
+    await getattr(context, step)(transaction=OpenTransaction())
+    context.note_rollback()
+    assert (context.state, context.outcome, context.is_active) == (R.RECEIVED, None, True)
+    assert await call(context, then) is None
+    assert (context.outcome, len(broker.sent)) == (OUTCOMES[then], 2)
+
+
+@pytest.mark.parametrize("step", ENDS)
+async def test_a_transaction_that_was_rolled_back_before_leaves_the_receive_received(step: str) -> None:
+    context, transaction = receive(Broker(error=ROLLED_BACK)), OpenTransaction()
+    with pytest.raises(TransactionRolledBack):
+        await getattr(context, step)(transaction=transaction)
+    assert (context.state, transaction.joined) == (R.RECEIVED, [])
+
+
+@pytest.mark.behaviour("S0.25")
+@pytest.mark.parametrize("note", ["note_commit", "note_rollback"])
+async def test_a_fault_stays_after_the_end_of_the_transaction(note: str) -> None:
+    context = receive(Broker())
+    await context.complete(transaction=OpenTransaction())
+    context.fault(DOUBT)
+    getattr(context, note)()
+    assert (context.state, context.outcome, context.error) == (R.FAULTED, None, DOUBT)
