@@ -35,6 +35,7 @@ class StoreCapabilities(msgspec.Struct):
 
     engine: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["sqlite", "postgresql", "mysql"]})]
     durable: bool
+    replicated: bool
     accepts_durable_messages: bool
     risks: list[str]
 

@@ -35,6 +35,7 @@ async def test_a_store_without_risks_is_durable(api: ApiServer) -> None:
     assert (await capabilities(api))["store"] == {
         "engine": "sqlite",
         "durable": True,
+        "replicated": False,
         "accepts_durable_messages": True,
         "risks": [],
     }

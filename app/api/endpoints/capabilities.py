@@ -13,7 +13,7 @@ async def read_capabilities(request: Request[None]) -> Response:
     """Get what this server offers.
 
     `store.durable` is read from the database for each request, because an operator may change its settings while it
-    runs. A server on a database that is not durable accepts durable messages, and says here that it may lose them. With
+    runs. `store.replicated` is true if answers also wait for synchronous standbys of PostgreSQL. A server on a database that is not durable accepts durable messages, and says here that it may lose them. With
     PEEKLOCK_REQUIRE_DURABLE_STORE it refuses them, with 503 `store-not-durable`.
     """
     broker, context = request.broker, request.context
@@ -29,7 +29,9 @@ async def read_capabilities(request: Request[None]) -> Response:
     return Response(
         Capabilities(
             versions=Versions(app.__version__, await store.schema_revision()),
-            store=StoreCapabilities(store.engine, not risks, broker.durability.accepts(risks), risks),
+            store=StoreCapabilities(
+                store.engine, not risks, await store.is_replicated(), broker.durability.accepts(risks), risks
+            ),
             lock_store=LockStoreCapabilities(state != "none", state),
             limits=limits,
         )

@@ -38,6 +38,10 @@ class StoreDescription(Protocol):
         """Return a sentence for each reason why it may lose an acknowledged message, as the database is set now."""
         ...
 
+    async def is_replicated(self) -> bool:
+        """Return whether a change is acknowledged only when synchronous standbys have it on disk, as it is set now."""
+        ...
+
     async def schema_revision(self) -> str | None:
         """Return the last migration of its tables, or None if it has no tables yet."""
         ...

@@ -121,6 +121,8 @@ def parse_address(url: str) -> Address:
 class DriverConnection(Protocol):
     """The part of the driver's connection that is used here. The driver's own types say too little."""
 
+    @property
+    def is_in_doubt(self) -> bool: ...
     async def fetch(self, query: str, *args: Any) -> Sequence[Row]: ...
     async def execute(self, query: str, *args: Any) -> str: ...
     async def close(self) -> None: ...
@@ -129,10 +131,24 @@ class DriverConnection(Protocol):
     def is_in_transaction(self) -> bool: ...
 
 
+REPLICATION_WAIT = "SyncRepWaitForLSN"
+"""The function of PostgreSQL that waits for synchronous standbys. It warns if the wait was cancelled: the transaction is
+committed here, and the standbys may not have it. Its name is the same in every language of the server."""
+
+
 class KeepAliveConnection(asyncpg.Connection):
-    """The driver's connection with TCP keep-alive, so that the system detects a vanished server."""
+    """The driver's connection with TCP keep-alive, so that the system detects a vanished server.
+
+    `is_in_doubt` is set if the server has cancelled a wait for its synchronous standbys.
+    """
 
     _transport: asyncio.Transport
+    is_in_doubt = False
+
+    def note_warning(self, _connection: Any, message: Any) -> None:
+        """Note a warning of the server. The driver reports it before it returns the answer that follows."""
+        if message.server_source_function == REPLICATION_WAIT:
+            self.is_in_doubt = True
 
     def keep_alive(self) -> None:
         sock: socket.socket = self._transport.get_extra_info("socket")
@@ -163,6 +179,7 @@ async def connect(server_address: Address, answer_seconds: float | None = ANSWER
     except (asyncpg.ClientConfigurationError, asyncpg.UndefinedObjectError) as error:
         raise BadStoreUrl("The database URL has an unknown option, or an option has an invalid value.") from error
     connection.keep_alive()
+    connection.add_log_listener(connection.note_warning)
     return connection
 
 
@@ -243,6 +260,9 @@ class PostgresqlSession:
                     # The driver raises the same for a lost connection as for a value that it refuses.
                     raise ConnectionResetError("the connection is closed") from error
                 raise
+        if self._connection.is_in_doubt:
+            # Not answered: so the connection is closed.
+            raise StoreUnavailable("The change is stored, but the synchronous standbys may not have it: ask again.")
         self._is_answered = True
         return answer
 

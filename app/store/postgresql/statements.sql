@@ -228,7 +228,8 @@ CROSS JOIN LATERAL (
     WHERE queue_id = entry.queue_id
       AND message_id = entry.message_id
     LIMIT 1
-) AS recent;
+) AS recent
+WHERE @replicated;
 
 -- correct_receipts: note that messages with these ids, whose groups had a free place, are available
 UPDATE recent_id SET state = 1
@@ -1040,7 +1041,7 @@ WHERE earlier.remove_at <= @now
 RETURNING attempt_key;
 
 -- earlier_attempt: the fingerprint and answer of the first attempt with this key; no row if it is running or removed
-SELECT fingerprint, answer FROM attempt WHERE attempt_key = :attempt_key AND remove_at > @now;
+SELECT fingerprint, answer FROM attempt WHERE attempt_key = :attempt_key AND remove_at > @now AND @replicated;
 
 -- answer_attempt: save the answer of an attempt, in the transaction that did its work
 UPDATE attempt SET answer = :answer WHERE attempt_key = :attempt_key;
@@ -1360,6 +1361,10 @@ WHERE (name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting =
        name = 'synchronous_commit' AND setting IN ('local', 'remote_write')
        AND current_setting('synchronous_standby_names') <> ''
    );
+
+-- is_replicated: whether a commit returns only when synchronous standbys have it on disk
+SELECT current_setting('synchronous_standby_names') <> ''
+   AND current_setting('synchronous_commit') IN ('on', 'remote_apply');
 
 -- ---- transactions ----------------------------------------------------------------------------------------------------
 

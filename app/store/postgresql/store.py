@@ -268,6 +268,11 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         await self._commits.close()
         await super().close()
 
+    async def is_replicated(self) -> bool:
+        """See `StoreDescription`."""
+        ((replicated,),) = await self._pool.fetch("is_replicated")
+        return replicated
+
     # ---- depths ------------------------------------------------------------------------------------------------------
 
     async def delete_expired(self, limit: int) -> int:

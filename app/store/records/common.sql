@@ -114,11 +114,13 @@ WHERE sequence_number @in(:numbers)
 SELECT @tombstone
 FROM settlement
 WHERE sequence_number @in(:numbers)
+  AND @replicated
 UNION ALL
 SELECT sequence_number, lock_token, queue_id, outcome, NULL, settled_at
 FROM archive
 WHERE sequence_number @in(:numbers)
-  AND lock_token IS NOT NULL;
+  AND lock_token IS NOT NULL
+  AND @replicated;
 
 -- delivered_since: a row for each trace of a delivery of a message later than the ended one
 SELECT 1
@@ -226,7 +228,8 @@ SELECT fingerprint, answer
 FROM attempt
 WHERE attempt_key = :attempt_key
   AND answer IS NOT NULL
-  AND remove_at > @now;
+  AND remove_at > @now
+  AND @replicated;
 
 -- expired_locks: locks past their time, oldest first
 @ended_locks
@@ -484,12 +487,15 @@ WHERE m.sequence_number @in(:numbers)
   AND m.lock_token IS NOT NULL;
 
 -- read_offer: what became of an offered message
-SELECT outcome, delivery_count, reply FROM offer WHERE sequence_number = :sequence_number;
+SELECT outcome, delivery_count, reply
+FROM offer
+WHERE sequence_number = :sequence_number
+  AND CASE WHEN outcome IS NULL THEN TRUE ELSE @replicated END;
 
 -- ended_outcome: how a message left its queue; a tombstone with a state belongs to a message that stayed
-SELECT outcome FROM archive WHERE sequence_number = :sequence_number
+SELECT outcome FROM archive WHERE sequence_number = :sequence_number AND @replicated
 UNION ALL
-SELECT outcome FROM settlement WHERE sequence_number = :sequence_number AND state IS NULL;
+SELECT outcome FROM settlement WHERE sequence_number = :sequence_number AND state IS NULL AND @replicated;
 
 -- delete_expired_offers: forget the outcomes of synchronous sends past their time, unless a receiver holds the message
 DELETE FROM offer
@@ -708,10 +714,11 @@ INSERT INTO message_transaction (id, principal, state, opened_at, expires_at, me
 SELECT :id, :principal, 1, clock.now, clock.now + :duration, 0, 0
 FROM (SELECT @now AS now) AS clock;
 
--- find_transaction: a transaction of a principal
+-- find_transaction: a transaction of a principal; state 1 is an open one
 SELECT @transaction
 FROM message_transaction
 WHERE id = :id
+  AND CASE WHEN state = 1 THEN TRUE ELSE @replicated END
   AND principal = :principal;  -- fence: principal
 
 -- transaction_for_update: the same, locked until the SQL transaction ends

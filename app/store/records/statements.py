@@ -11,6 +11,8 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
 `@in_groups(:groups)` a test whether a message is of one of these groups, as `write_groups` writes them
 `@for_update`         lock the rows that are read; empty on SQLite, where only one writer runs at a time
 `@skip_locked`        the same, but skip rows that another transaction has locked
+`@replicated`         true for each row; on PostgreSQL its evaluation makes the end of the transaction wait until the
+                      synchronous standbys have what was read, as the transaction that wrote it has done or not
 `@message`, `@metadata`, `@locked_message`, `@facts`, `@event`, `@tombstone`, `@batch`, `@queue`, `@topic`,
 `@subscription`, `@api_key`, `@transaction`, `@member`
                       the columns from which `message_rows.py`, `rows.py` and `transaction_rows.py` make these values, in
@@ -63,6 +65,7 @@ class Dialect:
     skip_locked: str
     digest_terms: Mapping[DigestKind, str]
     row_digest: tuple[str, str, str]
+    replicated: str = "TRUE"
     text_length: str = "OCTET_LENGTH({})"
     bytes_length: str = "OCTET_LENGTH({})"
 
@@ -224,6 +227,7 @@ def render(body: str, dialect: Dialect) -> str:
     text = text.replace("@row_digest", _row_digest(dialect, DIGESTED_COLUMNS))
     text = text.replace("@event_digest", _row_digest(dialect, DIGESTED_EVENT_COLUMNS)).replace("@now", dialect.now)
     text = text.replace("@for_update", dialect.for_update).replace("@skip_locked", dialect.skip_locked)
+    text = text.replace("@replicated", dialect.replicated)
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if line).removesuffix(";")
 

@@ -315,6 +315,10 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         """See `StoreDescription`."""
         return [self.unsafe_settings[setting] for (setting,) in await self._pool.fetch("unsafe_settings")]
 
+    async def is_replicated(self) -> bool:
+        """See `StoreDescription`. MariaDB and MySQL stop waiting for their replicas after a timeout."""
+        return False
+
     async def acquire_exclusive(self) -> list[str]:
         """See `Store`."""
         return await self._acquire_lock("acquire_exclusive")

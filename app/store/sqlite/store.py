@@ -190,6 +190,10 @@ class SqliteStore(MessageRecords):
         """See `StoreDescription`. Each connection to a file waits until a commit is on disk (`file.SETTINGS`)."""
         return [] if self.database.is_on_disk else [IN_MEMORY_RISK]
 
+    async def is_replicated(self) -> bool:
+        """See `StoreDescription`. A file has no standbys."""
+        return False
+
     async def acquire_exclusive(self) -> list[str]:
         """See `Store`. The file's lock was taken when the file was opened."""
         return await self.durability_risks()

@@ -225,6 +225,7 @@ class StoreCapabilities(Struct):
 
     engine: str
     durable: bool
+    replicated: bool
     accepts_durable_messages: bool
     risks: list[str]
 
