@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from fastapi import FastAPI
@@ -24,7 +25,6 @@ from peeklock_client import (
     ReceiveContext,
     Worker,
 )
-from peeklock_client.errors import QueueNotFound
 from peeklock_client.generated import requests
 from peeklock_client.worker.report import WorkerReport
 
@@ -503,14 +503,25 @@ async def test_a_worker_that_waits_stops_at_once_and_loses_nothing(any_client: C
     assert len(await any_queue.receive()) == 1
 
 
-async def test_a_worker_of_an_unknown_queue_does_not_start(client: Client) -> None:
-    worker = Worker(client)
+async def test_a_worker_waits_for_a_queue_that_does_not_exist_yet(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "peeklock.worker")
+    worker, queue, handled = Worker(client), client.queue(f"queue-{uuid4().hex[:12]}"), asyncio.Event()
 
-    @worker.on("no-such-queue")
-    async def handle(body: str) -> None: ...
+    @worker.on(queue.name)
+    async def handle(body: str) -> None:
+        handled.set()
 
-    with pytest.raises(QueueNotFound):
-        await worker.start()
+    async with worker.lifespan():
+        assert await queue.create()
+        await queue.send("first")
+        await handled.wait()
+    told = [record.getMessage() for record in caplog.records if queue.name in record.getMessage()]
+    assert told == [
+        f"queue {queue.name} does not exist: the worker waits until it is created",
+        f"queue {queue.name} exists now: the worker receives its messages",
+    ]
 
 
 async def test_a_worker_starts_again_after_its_stop_and_counts_on(client: Client, queue: Queue) -> None:

@@ -19,7 +19,7 @@ from msgspec import UNSET
 
 from peeklock_client.client import receive_context
 from peeklock_client.connection import Connection
-from peeklock_client.errors import InDoubt, PeeklockError, Refusal
+from peeklock_client.errors import InDoubt, PeeklockError, QueueNotFound, Refusal
 from peeklock_client.generated import answers, requests
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.settling import DirectSettler
@@ -40,6 +40,9 @@ THREADS = "peeklock-worker-"
 FIRST_PAUSE_SECONDS = 0.5
 MAX_PAUSE_SECONDS = 30.0
 """How long a loop waits after an error. The wait doubles after each further error."""
+
+MISSING_QUEUE_SECONDS = 2.0
+"""How often a worker looks whether its queue has been created."""
 
 POLL_SECONDS = 0.01
 """How often a stopping worker checks which handlers have ended."""
@@ -68,14 +71,20 @@ class Subscriber:
         self._settling: set[ReceiveContext[Any]] = set()
         self._free = options.max_workers
         self._changed = asyncio.Event()
+        self._queue_exists = True
         self._is_stopping = False
         self._loops: list[asyncio.Task[None]] = []
 
     # ---- start and stop ----------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start receiving. Raises the refusal of the first receive, such as `QueueNotFound` or `Unauthenticated`."""
-        await self._fetch(self._options.fetch_batch_size, wait_seconds=0.0)
+        """Start receiving, or start to wait for a queue that does not exist yet. Raises the refusal of the first receive, such as
+        `Unauthenticated`.
+        """
+        try:
+            await self._fetch(self._options.fetch_batch_size, wait_seconds=0.0)
+        except QueueNotFound:
+            self._note_queue(exists=False)
         self._loops = [
             asyncio.create_task(self._keep_on(loop), name=f"peeklock {self.queue} {loop.__name__}")
             for loop in (self._fetch_loop, self._flush_loop, self._locks.renew_loop, self._locks.expiry_loop)
@@ -185,15 +194,30 @@ class Subscriber:
             limit = await self._wait_for_room()
             try:
                 count = await self._fetch(limit, self._options.wait_seconds)
+            except QueueNotFound:
+                self._note_queue(exists=False)
+                await asyncio.sleep(MISSING_QUEUE_SECONDS)
+                continue
             except PeeklockError as error:
                 log.warning("queue %s: the receive failed: %s", self.queue, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, MAX_PAUSE_SECONDS)
                 continue
             pause = FIRST_PAUSE_SECONDS
+            self._note_queue(exists=True)
             if count < limit:
                 # Messages that are processed meanwhile are settled by the next receive, without a request of their own (S2.16).
                 await asyncio.sleep(self._options.flush_seconds)
+
+    def _note_queue(self, *, exists: bool) -> None:
+        """Log that the queue does not exist, and later that it does."""
+        if exists is self._queue_exists:
+            return
+        self._queue_exists = exists
+        if exists:
+            log.info("queue %s exists now: the worker receives its messages", self.queue)
+        else:
+            log.warning("queue %s does not exist: the worker waits until it is created", self.queue)
 
     async def _wait_for_room(self) -> int:
         """Return how many messages to fetch, once there is room."""

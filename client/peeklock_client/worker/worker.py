@@ -84,7 +84,10 @@ class Worker:
         return declare
 
     async def start(self) -> None:
-        """Start receiving. Raises the first refusal, such as `QueueNotFound`; then nothing is started."""
+        """Start receiving. Waits in the background for queues that do not exist yet, and logs that.
+
+        Raises the first refusal, such as `Unauthenticated`; then nothing is started.
+        """
         if self._is_started:
             raise RuntimeError("This worker is already started.")
         self._is_started = True
