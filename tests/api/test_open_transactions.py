@@ -232,6 +232,20 @@ async def test_a_message_that_expires_rolls_its_transaction_back(api: ApiServer)
     assert await api.counts() == {}
 
 
+@pytest.mark.behaviour("S1.30")
+async def test_a_message_that_expires_rolls_its_transaction_back_without_a_commit(api: ApiServer) -> None:
+    transaction, other = await open_transaction(api), await open_transaction(api)
+    await api.send(transaction_id=transaction)
+    await api.send(transaction_id=transaction, ttl_seconds=5, message_id="mortal")
+    await api.send(transaction_id=other, ttl_seconds=50)
+    await api.advance_time(6)
+    await roll_back_overdue(api.broker.rolling_back)
+    ended = await shown(api, transaction)
+    assert (ended["state"], ended["cause"]) == ("rolled_back", "message_expired")
+    assert ended["member"] == {"place": 1, "queue": "orders", "message_id": "mortal"}
+    assert (await shown(api, other))["state"] == "open"
+
+
 @pytest.mark.behaviour("S0.25")
 async def test_a_lock_that_an_administrator_takes_rolls_its_transaction_back(api: ApiServer) -> None:
     message = await locked(api)

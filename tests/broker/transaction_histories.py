@@ -156,7 +156,8 @@ class TransactionHistories(RecoveryHistories):
         if transaction.end == "committed":
             assert result == "transaction-ended"
             return
-        self.model.rolled_back(key.id, "timeout" if transaction.deadline <= self.model.now else "requested")
+        is_over = transaction.deadline <= self.model.now
+        self.model.rolled_back(key.id, self.model.end_at_the_deadline(transaction) if is_over else "requested")
         assert result.state is TransactionState.ROLLED_BACK
         assert result.cause.value == transaction.end
 

@@ -52,7 +52,9 @@ class TransactionModel(RecoveryModel):
         return "transaction-rolled-back" if is_over else None
 
     def join_send(self, key: str, send: NotedSend) -> None:
-        self.transactions[key].sends.append(send)
+        transaction = self.transactions[key]
+        transaction.sends.append(send)
+        transaction.deadline = min(transaction.deadline, send.expires_at or transaction.deadline)
 
     def join_settlement(self, key: str, token: str, outcome: str) -> str:
         """Let a settlement join, and extend its lock beyond the deadline; return the result."""
@@ -72,12 +74,9 @@ class TransactionModel(RecoveryModel):
         if transaction.end is not None:
             return transaction.end
         if transaction.deadline <= self.now:
-            return "timeout"
-        for send in transaction.sends:
-            if send.is_queue_gone:
-                return "queue_gone"
-            if send.expires_at is not None and send.expires_at <= self.now:
-                return "message_expired"
+            return self.end_at_the_deadline(transaction)
+        if any(send.is_queue_gone for send in transaction.sends):
+            return "queue_gone"
         return "committed" if all(map(self.holder, transaction.settlements)) else "lock_lost"
 
     def committed(self, key: str, numbers: list[int]) -> None:
@@ -99,7 +98,12 @@ class TransactionModel(RecoveryModel):
     def roll_back_overdue(self) -> None:
         for key, transaction in self.transactions.items():
             if transaction.deadline <= self.now:
-                self.rolled_back(key, "timeout")
+                self.rolled_back(key, self.end_at_the_deadline(transaction))
+
+    def end_at_the_deadline(self, transaction: ModelTransaction) -> str:
+        """Return the cause of a rollback at the deadline, which may be the end of a send's time to live (S1.30)."""
+        ends = [send.expires_at for send in transaction.sends if send.expires_at is not None]
+        return "message_expired" if ends and min(ends) <= transaction.deadline else "timeout"
 
     def held_tokens(self) -> list[str]:
         """Return the tokens that hold a message."""

@@ -749,6 +749,20 @@ SET member_count = member_count + :count,
     member_bytes = member_bytes + :member_bytes
 WHERE id = :id;
 
+-- bring_deadline_forward: end a transaction at this time at the latest
+UPDATE message_transaction
+SET expires_at = :expires_at
+WHERE id = :id
+  AND expires_at > :expires_at;
+
+-- expired_member: the first send of a transaction whose time to live ends with the transaction, in the order of joining
+SELECT place, queue, message_id, sequence_number, outcome, member_bytes
+FROM transaction_member
+WHERE transaction_id = :id
+  AND expires_at <= :deadline
+ORDER BY place
+LIMIT 1;
+
 -- transaction_members: the members of a transaction, in the order of joining
 SELECT @member FROM transaction_member WHERE transaction_id = :id ORDER BY place;
 
@@ -786,7 +800,7 @@ ORDER BY expires_at
 LIMIT :limit;
 
 -- overdue_transaction: the open transaction whose deadline passed first; locked until the SQL transaction ends
-SELECT id, principal
+SELECT id, principal, expires_at
 FROM message_transaction
 WHERE state = 1  -- fence: state
   AND expires_at <= @now  -- fence: time

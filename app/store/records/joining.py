@@ -75,11 +75,14 @@ async def _add_sends(
     weights = [send_weight(draft) for _, draft in sends]
     transaction.check_room(weights)
     members = [
-        transaction_rows.send_row(transaction.id, send_member(place, queue, draft, transaction.read_at))
+        send_member(place, queue, draft, transaction.read_at)
         for place, (queue, draft) in enumerate(sends, transaction.member_count)
     ]
-    await steps.add_members(session, members)
+    await steps.add_members(session, [transaction_rows.send_row(transaction.id, member) for member in members])
     await session.change("count_members", id=transaction.id, count=len(weights), member_bytes=sum(weights))
+    ends = [member.expires_at for member in members if member.expires_at is not None]
+    if ends and min(ends) < transaction.expires_at:
+        await session.change("bring_deadline_forward", id=transaction.id, expires_at=min(ends))
 
 
 async def _extend_locks(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from app.broker.ports import Attempt, AttemptResult, CommitResult, JoinResult
-from app.domain.instant import Duration
+from app.domain.instant import Duration, Instant
 from app.domain.message import Draft
 from app.domain.queue import Queue, check_known
 from app.domain.settlement import LockToken
@@ -112,7 +112,7 @@ class TransactionRecords:
         if transaction.state is TransactionState.ROLLED_BACK:
             return CommitResult(transaction), None
         if transaction.is_overdue:
-            return CommitResult(await _end_rolled_back(session, key, Rollback(RollbackCause.TIMEOUT))), None
+            return CommitResult(await _end_overdue(session, key, transaction.expires_at)), None
         members = [transaction_rows.member(row) for row in await session.fetch("transaction_members", id=key.id)]
         plan = plan_commit(members, await _queues_of(session, members), transaction.read_at)
         if isinstance(plan, Rollback):
@@ -130,7 +130,7 @@ class TransactionRecords:
             if transaction.state is not TransactionState.OPEN:
                 return transaction
             if transaction.is_overdue:
-                return await _end_rolled_back(session, key, Rollback(RollbackCause.TIMEOUT))
+                return await _end_overdue(session, key, transaction.expires_at)
             member = None if token is None else await _member_with(session, key.id, token)
             return await _end_rolled_back(session, key, Rollback(cause, member))
 
@@ -141,9 +141,8 @@ class TransactionRecords:
 
         async def work(session: SqlSession) -> bool:
             found_rows = await session.fetch("overdue_transaction")
-            for transaction_id, principal in found_rows:
-                key = TransactionKey(transaction_id, principal)
-                await _end_rolled_back(session, key, Rollback(RollbackCause.TIMEOUT))
+            for transaction_id, principal, expires_at in found_rows:
+                await _end_overdue(session, TransactionKey(transaction_id, principal), expires_at)
             return bool(found_rows)
 
         return await self._run(work)
@@ -176,6 +175,14 @@ async def _member_with(session: SqlSession, transaction_id: str, token: LockToke
         if (secret, in_transaction) == (token.secret, transaction_id):
             return MemberName(place, queue, sequence_number=token.sequence_number)
     return None
+
+
+async def _end_overdue(session: SqlSession, key: TransactionKey, deadline: Instant) -> Transaction:
+    """Roll back a transaction past its deadline: its own, or the end of a send's time to live (S1.30)."""
+    for row in await session.fetch("expired_member", id=key.id, deadline=deadline):
+        expired = Rollback(RollbackCause.MESSAGE_EXPIRED, transaction_rows.member_summary(row).name)
+        return await _end_rolled_back(session, key, expired)
+    return await _end_rolled_back(session, key, Rollback(RollbackCause.TIMEOUT))
 
 
 async def _end_rolled_back(session: SqlSession, key: TransactionKey, rollback: Rollback) -> Transaction:
