@@ -23,6 +23,7 @@ Commands: TypeAlias = Mapping[str, str | Group]
 COMMANDS: Commands = {
     "serve": "server_commands:SERVE",
     "migrate": "server_commands:migrate",
+    "restored": "restoring:restored",
     "openapi": "server_commands:openapi",
     "bench": "server_commands:BENCH",
     "work": "working:WORK",

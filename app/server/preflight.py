@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from app.broker.keys import adopt_key, hash_secret
 from app.broker.ports import Store
+from app.broker.restored import start_lock_version
 from app.domain.access import ALL_RIGHTS, Grant
 from app.domain.refusals import StoreUnavailable, TooManyKeys
 from app.runtime.clock import SystemClock
@@ -33,6 +34,7 @@ async def prepare(settings: Settings) -> bool:
     async with open_database(settings) as store:
         await (store.acquire_exclusive() if settings.redis_url is None else store.acquire_shared())
         await _claim_redis_prefix(settings, store)
+        await start_lock_version(store.queues)
         await _adopt_bootstrap_key(settings, store)
         await _check_access(settings, store)
         return not settings.insecure_no_auth and bool(await store.keys.list_all())

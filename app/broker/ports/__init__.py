@@ -68,13 +68,14 @@ from app.broker.ports.queue_store import (
     DeletedQueues,
     LockRevocation,
     LockRevocations,
+    LockVersions,
     QueueStore,
     QueueTotals,
 )
 from app.broker.ports.server_directory import AllReports, Counts, ListedServer, Server, ServerDirectory
 from app.broker.ports.session_store import SessionStore
 from app.broker.ports.state_store import StateStore, VersionRetentionStore
-from app.broker.ports.store import Store, StoreClock, StoreDescription
+from app.broker.ports.store import SequenceNumbers, Store, StoreClock, StoreDescription
 from app.broker.ports.topic_store import EntityStore, SubscriptionStore, TopicStore
 from app.broker.ports.transaction_store import CommitResult, JoinResult, TransactionStore
 
@@ -111,6 +112,7 @@ __all__ = [
     "LockRevocations",
     "LockStore",
     "LockStoreState",
+    "LockVersions",
     "MaintenanceStore",
     "MessageStore",
     "NotRenewed",
@@ -141,6 +143,7 @@ __all__ = [
     "SearchStore",
     "SelectStore",
     "SendStore",
+    "SequenceNumbers",
     "Server",
     "ServerDirectory",
     "SessionStore",

@@ -65,7 +65,15 @@ class LockRevocations(Protocol):
         ...
 
 
-class QueueStore(QueueTotals, DeletedQueues, DeadLetterQueues, LockRevocations, Protocol):
+class LockVersions(Protocol):
+    """The versions of queues for which lock records are valid."""
+
+    async def start_lock_version(self, version: int) -> None:
+        """Let no lock record of an earlier version extend a lock of any queue. `version` is below 2^30."""
+        ...
+
+
+class QueueStore(QueueTotals, DeletedQueues, DeadLetterQueues, LockRevocations, LockVersions, Protocol):
     """The queues and their settings."""
 
     async def create(self, name: str, settings: QueueSettings, limit: int | None = None) -> tuple[Queue, bool]:

@@ -47,6 +47,14 @@ class StoreDescription(Protocol):
         ...
 
 
+class SequenceNumbers(Protocol):
+    """The numbers that a store gives out."""
+
+    async def skip_numbers(self, count: int) -> int:
+        """Give no sequence number out until `count` are left out, and leave out ids of queues too. Return the next."""
+        ...
+
+
 class Store(
     MessageStore,
     MaintenanceStore,
@@ -56,6 +64,7 @@ class Store(
     EndOfferStore,
     StoreClock,
     StoreDescription,
+    SequenceNumbers,
     Protocol,
 ):
     """An open message store. `archive`, `queues`, `topics`, `transactions`, `keys`, `sessions` and `states` share its connections.

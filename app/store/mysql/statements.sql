@@ -569,6 +569,12 @@ SELECT 'sync_binlog' FROM DUAL WHERE @@log_bin = 1 AND @@sync_binlog <> 1
 UNION ALL
 SELECT 'innodb_doublewrite' FROM DUAL WHERE CAST(@@innodb_doublewrite AS CHAR) IN ('0', 'OFF');
 
+-- continue_numbers_at: give out no lower sequence number
+ALTER TABLE message AUTO_INCREMENT = :first;
+
+-- continue_queue_ids_at: give out no lower id of a queue
+ALTER TABLE queue AUTO_INCREMENT = :first;
+
 -- version: the server's version
 SELECT @@version;
 

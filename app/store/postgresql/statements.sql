@@ -1362,6 +1362,18 @@ WHERE (name IN ('fsync', 'full_page_writes', 'synchronous_commit') AND setting =
        AND current_setting('synchronous_standby_names') <> ''
    );
 
+-- highest_number: the last sequence number that was given out
+SELECT last_value FROM message_sequence_number_seq;
+
+-- highest_queue_id: the last id of a queue that was given out
+SELECT last_value FROM queue_id_seq;
+
+-- continue_numbers_at: give out no lower sequence number
+SELECT setval('message_sequence_number_seq', :first, false);
+
+-- continue_queue_ids_at: give out no lower id of a queue
+SELECT setval('queue_id_seq', :first, false);
+
 -- is_replicated: whether a commit returns only when synchronous standbys have it on disk
 SELECT current_setting('synchronous_standby_names') <> ''
    AND current_setting('synchronous_commit') IN ('on', 'remote_apply');

@@ -40,6 +40,8 @@ from app.store.records.states import StateRecords
 DELETED_QUEUE_KEEP: Duration = DAY
 """How long the record of a deleted queue is kept at least: longer than any statement that still stores into it."""
 
+SKIPPED_QUEUE_IDS = 10_000
+"""More queues than are created between a backup and its restore. Ids have 31 bits."""
 
 DELETIONS = (
     "delete_expired_settlements",
@@ -242,6 +244,15 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords)
                 self._announce(admitted)
                 is_done = is_done and is_last
         return is_done
+
+    async def skip_numbers(self, count: int) -> int:
+        """See `SequenceNumbers`."""
+        ((number,),) = await self._database.fetch("highest_number")
+        ((queue_id,),) = await self._database.fetch("highest_queue_id")
+        first = (number or 0) + count + 1
+        await self._database.change("continue_numbers_at", first=first)
+        await self._database.change("continue_queue_ids_at", first=(queue_id or 0) + SKIPPED_QUEUE_IDS)
+        return first
 
     async def delete_expired(self, limit: int) -> int:
         """See `MaintenanceStore`. Deletes at most `limit` rows of each kind."""

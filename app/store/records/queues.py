@@ -48,6 +48,10 @@ class QueueRecords:
             if await self._insert(name, settings, limit) and (queue := await self.by_name(name)):
                 return queue, True
 
+    async def start_lock_version(self, version: int) -> None:
+        """See `LockVersions`."""
+        await self._database.change("start_lock_version", version=version)
+
     async def _insert(self, name: str, settings: QueueSettings, limit: int | None) -> bool:
         async def work(session: SqlSession) -> bool:
             if limit is not None:

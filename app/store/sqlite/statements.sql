@@ -276,6 +276,18 @@ DELETE FROM accepted_count WHERE first_number > 0;
 
 -- ---- statements in SQLite's syntax -----------------------------------------------------------------------------------
 
+-- highest_number: the last sequence number that was given out; null where there is none
+SELECT MAX(seq) FROM sqlite_sequence WHERE name = 'message';
+
+-- highest_queue_id: the last id of a queue that was given out; null where there is none
+SELECT MAX(seq) FROM sqlite_sequence WHERE name = 'queue';
+
+-- continue_numbers_at: give out no lower sequence number
+UPDATE sqlite_sequence SET seq = :first - 1 WHERE name = 'message';
+
+-- continue_queue_ids_at: give out no lower id of a queue
+UPDATE sqlite_sequence SET seq = :first - 1 WHERE name = 'queue';
+
 -- serialize_key_creation: nothing to lock: only one thread writes
 SELECT 1;
 
