@@ -1,6 +1,7 @@
 """What changes while a page is open, as server-sent events: the first has every row, the others those that have changed."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import msgspec
@@ -11,7 +12,7 @@ from app.console.access import Context, KnownVisitorToo, SignInNeeded, Visitor, 
 from app.console.activity import SAMPLE_SECONDS
 from app.console.context import ConsoleContext
 from app.console.formats import format_duration, format_number, format_rate
-from app.console.overview import browsable_rows, totals
+from app.console.overview import MAX_ROWS, browsable_rows, format_concerned, format_found, found_rows, totals
 from app.console.servers import scope_note, server_list
 from app.domain.instant import SECOND
 from app.domain.refusals import BackendUnavailable, Forbidden, RateLimited
@@ -30,6 +31,31 @@ router = APIRouter()
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(slots=True)
+class View:
+    """What one page shows: which rows in which order, and the texts that it was sent."""
+
+    sort: str
+    find: str
+    order: list[str] = field(default_factory=list[str])
+    sent: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def take_rows(self, current: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[str]]:
+        """Return the rows that have changed, and the names of those that are gone."""
+        changed = {name: cells for name, cells in current.items() if cells != self.sent.get(name)}
+        gone = sorted(self.sent.keys() - current.keys())
+        for name in gone:
+            del self.sent[name]
+        self.sent.update(changed)
+        return changed, gone
+
+    def take_order(self, current: list[str]) -> bool:
+        """Return whether the order has changed."""
+        is_new = current != self.order
+        self.order = current
+        return is_new
+
+
 async def open_view(context: Context, visitor: KnownVisitorToo) -> AsyncGenerator[Signal]:
     """Register a view until its response has ended. Refuses with `RateLimited` if too many are open."""
     activity, principal = context.activity, visitor.principal.name if visitor.is_signed_in else None
@@ -42,19 +68,28 @@ async def open_view(context: Context, visitor: KnownVisitorToo) -> AsyncGenerato
 
 @router.get("/console/live")
 async def stream_rows(
-    request: Request, context: Context, visitor: KnownVisitorToo, signal: Annotated[Signal, Depends(open_view)]
+    request: Request,
+    context: Context,
+    visitor: KnownVisitorToo,
+    signal: Annotated[Signal, Depends(open_view)],
+    sort: str = "attention",
+    find: str = "",
 ) -> Response:
-    """Stream the rows of the overview until the browser goes away, its session ends or the server stops."""
+    """Stream the rows of the overview until the browser goes away, its session ends or the server stops.
+
+    `sort` and `find` are those of the page, which shows the rows in the order of the stream.
+    """
     headers = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
-    events = _events(request, context, visitor, signal)
+    events = _events(request, context, visitor, signal, View(sort, find))
     return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
 
-async def _events(request: Request, context: ConsoleContext, visitor: Visitor, signal: Signal) -> AsyncIterator[bytes]:
-    sent = dict[str, list[str]]()
+async def _events(
+    request: Request, context: ConsoleContext, visitor: Visitor, signal: Signal, view: View
+) -> AsyncIterator[bytes]:
     yield RETRY
     while not context.activity.is_closed:
-        yield _event(context, visitor, sent)
+        yield _event(context, visitor, view)
         await signal.wait(2 * SAMPLE_SECONDS)
         if await request.is_disconnected() or not await _may_stay(request):
             return
@@ -72,8 +107,8 @@ async def _may_stay(request: Request) -> bool:
     return True
 
 
-def _event(context: ConsoleContext, visitor: Visitor, sent: dict[str, list[str]]) -> bytes:
-    """Return the next event, and remember its rows in `sent`."""
+def _event(context: ConsoleContext, visitor: Visitor, view: View) -> bytes:
+    """Return the next event, and remember what it says in the view."""
     snapshot = context.activity.snapshot
     data: dict[str, Any] = {
         "at": context.broker.clock.now() // (SECOND // 1000),
@@ -86,13 +121,11 @@ def _event(context: ConsoleContext, visitor: Visitor, sent: dict[str, list[str]]
         data["age"] = format_duration(context.broker.clock.now() - context.activity.read_at)
     if snapshot.queues is not None:
         rows = browsable_rows(context, visitor)
-        current = {row.name: context.summaries.cells(row.name) for row in rows}
-        changed = {name: cells for name, cells in current.items() if cells != sent.get(name)}
-        gone = sent.keys() - current.keys()
-        for name in gone:
-            del sent[name]
-        sent.update(changed)
-        data["rows"], data["gone"] = changed, sorted(gone)
+        data["rows"], data["gone"] = view.take_rows({row.name: context.summaries.cells(row.name) for row in rows})
+        found = found_rows(rows, view.find, view.sort)
+        data["found"], data["concerned"] = format_found(len(found)), format_concerned(rows)
+        if view.take_order([row.name for row in found[:MAX_ROWS]]):
+            data["order"] = view.order
         data["totals"] = {
             name: format_rate(value) if name.startswith("rate") else format_number(value)
             for name, value in totals(rows).items()

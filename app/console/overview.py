@@ -10,6 +10,7 @@ from jinja2.environment import TemplateModule
 
 from app.console.access import Context, KnownVisitorToo, Visitor
 from app.console.context import ConsoleContext
+from app.console.formats import format_number
 from app.console.pages import render, templates
 from app.console.servers import server_list
 from app.console.summaries import QueueSummary
@@ -56,7 +57,7 @@ async def show_overview(
     if context.activity.read_at is None:
         raise StoreUnavailable(NOT_READ)
     rows = browsable_rows(context, visitor)
-    found = sorted_rows([row for row in rows if find.lower() in row.name.lower()], sort)
+    found = found_rows(rows, find, sort)
     return render(
         request,
         context,
@@ -65,8 +66,9 @@ async def show_overview(
         parts=await rendered_parts(found[:MAX_ROWS]),
         shown=min(len(found), MAX_ROWS),
         found=len(found),
+        found_text=format_found(len(found)),
         all_rows=rows,
-        concerned=sum(row.attention is not None for row in rows),
+        concerned=format_concerned(rows),
         sort=sort,
         find=find,
         totals=totals(rows),
@@ -89,10 +91,25 @@ def browsable_rows(context: ConsoleContext, visitor: Visitor) -> list[QueueSumma
     return [row for row in context.summaries.rows() if visitor.may(Right.BROWSE, row.name)]
 
 
-def sorted_rows(rows: list[QueueSummary], sort: str) -> list[QueueSummary]:
-    """Return the rows in the order that the address names; an unknown one begins with those that need attention."""
+def found_rows(rows: Iterable[QueueSummary], find: str, sort: str) -> list[QueueSummary]:
+    """Return the rows of the names that contain a text, in the order that the address names.
+
+    An unknown order begins with those that need attention.
+    """
     key = SORT_KEYS.get(sort.removeprefix("-"), SORT_KEYS["attention"])
-    return sorted(rows, key=key, reverse=sort.startswith("-"))
+    wanted = find.lower()
+    return sorted((row for row in rows if wanted in row.name.lower()), key=key, reverse=sort.startswith("-"))
+
+
+def format_found(found: int) -> str:
+    """Return how many queues a page has found."""
+    return f"{format_number(found)} queue{'' if found == 1 else 's'}"
+
+
+def format_concerned(rows: Iterable[QueueSummary]) -> str:
+    """Return how many queues need attention, empty if none does."""
+    concerned = sum(row.attention is not None for row in rows)
+    return f"{concerned} need{'s' if concerned == 1 else ''} attention" if concerned else ""
 
 
 def totals(rows: Iterable[QueueSummary]) -> dict[str, float]:

@@ -8,8 +8,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.console.access import (
     Context,
     CurrentVisitor,
-    Visitor,
     check_token,
+    csrf_token,
     delete_session_cookie,
     new_secret,
     session_secret,
@@ -18,7 +18,6 @@ from app.console.access import (
 from app.console.context import ConsoleContext
 from app.console.forms import typed
 from app.console.pages import render
-from app.domain.access import ANONYMOUS
 from app.domain.refusals import Unauthenticated
 
 SIGN_IN = "/console/sign-in"
@@ -78,6 +77,11 @@ def local_path(target: str) -> str:
 def _form(
     request: Request, context: ConsoleContext, next_page: str, error: str | None = None, status: int = 200
 ) -> HTMLResponse:
-    # No session exists yet, so the page needs a token of its own.
-    visitor = Visitor(ANONYMOUS, session_secret(request) or new_secret(), is_signed_in=False)
-    return render(request, context, visitor, "sign_in.html", status, next_page=local_path(next_page), error=error)
+    # No visitor is known yet, so the page needs a secret of its own for the token of its form.
+    kept = session_secret(request)
+    secret = kept or new_secret()
+    values = {"csrf_token": csrf_token(secret), "next_page": local_path(next_page), "error": error}
+    response = render(request, context, None, "sign_in.html", status, **values)
+    if kept is None:
+        set_session_cookie(request, response, secret)
+    return response

@@ -119,6 +119,17 @@ async def test_a_session_ends_after_twelve_hours(console_with_keys: ConsoleServe
     assert location(await console_with_keys.get()).startswith("/console/sign-in")
 
 
+async def test_the_sign_in_page_does_not_say_that_no_key_is_needed(console_with_keys: ConsoleServer) -> None:
+    assert "needs no API key" not in (await console_with_keys.get("/sign-in")).text
+
+
+async def test_the_page_with_the_first_key_does_not_say_that_no_key_is_needed(console: ConsoleServer) -> None:
+    assert "needs no API key" in await console.page("/keys")
+    made = await console.post("/keys", "/keys", principal="admin", rights=["manage"], patterns="*", name="")
+    assert "From now on this server needs a key" in made.text
+    assert "needs no API key" not in made.text
+
+
 @pytest.mark.parametrize(
     "target",
     [

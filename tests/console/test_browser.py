@@ -63,6 +63,32 @@ async def test_figures_change_while_the_page_is_open(server: PeeklockProcess, ca
         await expect(page.locator("tr[data-row=payments]")).to_have_class(re.compile("gone"), timeout=TIMEOUT_MS)
 
 
+async def test_the_order_and_the_number_of_concerns_follow_the_figures(
+    server: PeeklockProcess, call: Callable[..., Any]
+) -> None:
+    for queue in ("alpha", "beta"):
+        call("POST", f"/queues/{queue}/messages", body=1)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open()
+        rows, concerned = page.locator("tr[data-row]"), page.locator("[data-concerned]")
+        await expect(rows.nth(0)).to_have_attribute("data-row", "alpha")
+        await expect(concerned).to_be_hidden()
+        call("PATCH", "/queues/beta", status="disabled")
+        await expect(concerned).to_have_text("1 needs attention", timeout=TIMEOUT_MS)
+        await expect(rows.nth(0)).to_have_attribute("data-row", "beta")
+        await expect(rows.nth(0).locator(".tag")).to_have_text("disabled")
+        await rows.nth(0).hover()
+        call("PATCH", "/queues/beta", status="active")
+        call("POST", "/queues/gamma/messages", body=1)
+        call("PATCH", "/queues/gamma", status="disabled")
+        await expect(page.locator("[data-found]")).to_have_text("3 queues", timeout=TIMEOUT_MS)
+        await expect(rows.nth(0)).to_have_attribute("data-row", "beta")
+        await page.locator("h1").hover()
+        await expect(rows.nth(0)).to_have_attribute("data-row", "gamma", timeout=TIMEOUT_MS)
+        await expect(rows.nth(0).locator("a")).to_have_attribute("href", re.compile("/console/queues/gamma$"))
+        await expect(rows.nth(2)).to_have_attribute("data-row", "beta")
+
+
 @pytest.mark.nightly
 async def test_the_first_queue_appears_while_the_page_is_open(
     server: PeeklockProcess, call: Callable[..., Any]
@@ -93,12 +119,12 @@ async def test_a_lost_connection_is_said_and_nothing_is_lost_after_it(
         page = await screen.open()
         banner = page.locator("[data-connection]")
         assert await banner.is_hidden()
-        await page.route("**/console/live", answer)
+        await page.route("**/console/live?*", answer)
         await page.reload()
         await banner.wait_for(state="visible")
         assert (await banner.text_content() or "").startswith("No connection to the server.")
         call("POST", "/queues/orders/messages", body=2)
-        await page.unroute("**/console/live")
+        await page.unroute("**/console/live?*")
         await banner.wait_for(state="hidden")
         await expect(available(page, "orders")).to_have_text("2", timeout=TIMEOUT_MS)
         screen.faults.clear()  # the browser reports the aborted requests

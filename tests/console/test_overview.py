@@ -224,18 +224,18 @@ async def test_while_the_store_is_away_the_last_figures_stay_and_the_page_says_s
 # ---- server-sent events -------------------------------------------------------------------------------------------------
 
 
-async def live(console: ConsoleServer, receive: Any, send: Any) -> None:
+async def live(console: ConsoleServer, receive: Any, send: Any, query: bytes = b"") -> None:
     """Ask for the stream, and answer its messages until it ends."""
     cookies = "; ".join(f"{name}={value}" for name, value in console.http.cookies.items())
     scope = {
-        "type": "http", "method": "GET", "path": "/console/live", "query_string": b"", "state": {"request_id": "1"},
+        "type": "http", "method": "GET", "path": "/console/live", "query_string": query, "state": {"request_id": "1"},
         "headers": [(b"host", b"peeklock.test"), (b"cookie", cookies.encode())], "asgi": {"version": "3.0"}, "http_version": "1.1", "scheme": "http",
         "server": ("peeklock.test", 80), "client": ("127.0.0.1", 1), "root_path": "", "raw_path": b"/console/live",
     }  # fmt: skip
     await console.application(scope, receive, send)
 
 
-async def events(console: ConsoleServer, wanted: int, between: Any) -> list[dict[str, Any]]:
+async def events(console: ConsoleServer, wanted: int, between: Any, query: bytes = b"") -> list[dict[str, Any]]:
     """Read this many events of the stream, and call `between` after each."""
     received: list[dict[str, Any]] = []
     sent = asyncio.Event()
@@ -252,7 +252,7 @@ async def events(console: ConsoleServer, wanted: int, between: Any) -> list[dict
             if len(received) >= wanted:
                 sent.set()
 
-    await live(console, receive, send)
+    await live(console, receive, send, query)
     return received
 
 
@@ -270,6 +270,27 @@ async def test_the_first_event_has_every_row_and_the_others_what_has_changed(con
     first, second, *_ = await events(console, 2, between)
     assert (sorted(first["rows"]), first["gone"], first["store"]) == (["busy", "idle"], [], "ok")
     assert sorted(second["rows"]) == ["busy"]
+
+
+async def test_the_stream_has_the_order_of_the_page_and_says_when_it_changes(console: ConsoleServer) -> None:
+    api = console.api
+    for queue in ("orders", "orders.eu", "payments"):
+        await api.send(queue, body=1)
+    await console.page()
+
+    async def between(number: int) -> None:
+        if number == 1:
+            await api.request("PATCH", "/queues/orders", {"status": "disabled"})
+        if number == 2:
+            await api.send("orders.eu", body=2)
+        asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(console.sample()))
+
+    seen = await events(console, 3, between, b"sort=-name&find=ORDERS")
+    assert [event.get("order") for event in seen] == [["orders.eu", "orders"], None, None]
+    assert [event["found"] for event in seen] == ["2 queues"] * 3
+    assert [event["concerned"] for event in seen] == ["", "1 needs attention", "1 needs attention"]
+    by_concern = await events(console, 1, between)
+    assert by_concern[0]["order"] == ["orders", "orders.eu", "payments"]
 
 
 async def test_the_stream_has_only_what_a_key_may_browse(console_with_keys: ConsoleServer) -> None:
