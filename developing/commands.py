@@ -53,7 +53,7 @@ JDBC, JDBC_PACKAGE = Path("/usr/share/java/postgresql.jar"), "libpostgresql-jdbc
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve in the foreground with the settings of the environment; by default on 127.0.0.1:8080 with SQLite."""
-    prepare("run")
+    prepare("run", "client")  # the pages of the documentation use the client from this environment
     os.chdir(ROOT)
     os.execve(BIN / "peeklock", ["peeklock", "serve", *arguments.rest], ENVIRONMENT)
 

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -126,6 +126,17 @@ class RunResources:
         data.mkdir()
         shutil.copy(self.sqlite_template(), data / "peeklock.db")
         return directory
+
+    def made_once(self, name: str, make: Callable[[Path], None]) -> Path:
+        """Return a directory that `make` has filled. The first process that needs it does so for the whole run."""
+        directory, mark = self.directory / name, self.directory / f"{name}.made"
+        with self._lock(name):
+            if not mark.exists():
+                shutil.rmtree(directory, ignore_errors=True)
+                directory.mkdir()
+                make(directory)
+                mark.touch()
+            return directory
 
     def _template(self, kind: str) -> str:
         """Return the migrated database that the others are copied from. The run makes it once."""

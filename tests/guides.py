@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import Any
 
-from tests.peeklock_process import PROGRAM, PeeklockProcess, environment
+from tests.peeklock_process import PeeklockProcess
+from tests.reader import reader_environment
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = ("sh", "json")
@@ -26,11 +27,11 @@ def printed(service: PeeklockProcess, typed: Sequence[str]) -> list[str]:
     """Return the output of each block. All run unchanged in one shell, except for the address of the server."""
     script = "".join(f"{block}\necho '{END_OF_BLOCK}'\n" for block in typed)
     script = script.replace(GUIDE_ADDRESS, service.url.removeprefix("http://")).replace(
-        ".venv/bin/peeklock", str(PROGRAM)
+        ".venv/bin/", f"{service.programs}/"
     )
     done = subprocess.run(
         ["bash", "-euc", script],
-        env=environment(),
+        env=reader_environment(service.programs),
         cwd=service.directory,
         capture_output=True,
         check=False,

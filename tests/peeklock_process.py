@@ -10,12 +10,25 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.servers import POLL_SECONDS, TIMEOUT_SECONDS, ServerFailed, end_tree
 
 PROGRAM = Path(sys.executable).with_name("peeklock")
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """The command that starts a server, and the directory of the programs that were installed with it."""
+
+    serve: tuple[str | Path, ...]
+    programs: Path
+
+
+TESTED = Installation((PROGRAM, "serve"), PROGRAM.parent)
+"""The environment of the tests, which has more than any reader has."""
 
 
 def environment(**settings: object) -> dict[str, str]:
@@ -43,13 +56,16 @@ def run_peeklock(
 class PeeklockProcess:
     """`peeklock serve` on a free port, with its output and its log in two files."""
 
-    def __init__(self, directory: Path, *arguments: str, **settings: object) -> None:
+    def __init__(
+        self, directory: Path, *arguments: str, installation: Installation = TESTED, **settings: object
+    ) -> None:
         self.directory = directory
+        self.programs = installation.programs
         with self._file("out").open("wb") as out, self._file("log").open("wb") as log:
             self._process = subprocess.Popen(
-                [PROGRAM, "serve", *arguments],
+                [*installation.serve, *arguments],
                 cwd=directory,
-                env=environment(**{"port": 0, **settings}),
+                env=environment(**{"port": 0, "data_dir": directory / "data", **settings}),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
@@ -103,12 +119,12 @@ class PeeklockProcess:
 
 
 @contextmanager
-def services(directory: Path) -> Iterator[Callable[..., PeeklockProcess]]:
+def services(directory: Path, installation: Installation = TESTED) -> Iterator[Callable[..., PeeklockProcess]]:
     """Start servers in a directory: `start("--workers=1", redis_url=...)`. All are killed at the end."""
     started: list[PeeklockProcess] = []
 
     def start(*arguments: str, **settings: object) -> PeeklockProcess:
-        started.append(PeeklockProcess(directory, *arguments, **settings))
+        started.append(PeeklockProcess(directory, *arguments, installation=installation, **settings))
         return started[-1]
 
     yield start

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+
 import app
+from tests.databases import RunResources
 from tests.guides import after_each, blocks, check_shown, run_blocks
-from tests.peeklock_process import PeeklockProcess
+from tests.peeklock_process import PeeklockProcess, services
+from tests.reader import clone_that_runs
 
 README = (Path(app.__file__).parents[1] / "README.md").read_text()
 TOUR = "A tour with curl"
+
+
+@pytest.fixture
+def serve(run_resources: RunResources, tmp_path: Path) -> Iterator[Callable[[], PeeklockProcess]]:
+    """Start servers as the README says: by `python3 dev.py run` in a fresh copy of the repository."""
+    with services(tmp_path, clone_that_runs(run_resources)) as start:
+        yield start
 
 
 def test_the_tour_works_as_shown(serve: Callable[[], PeeklockProcess]) -> None:

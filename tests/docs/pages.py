@@ -19,7 +19,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -28,7 +27,8 @@ from pathlib import Path
 from developing.environment import node
 from tests.answers import check_answer, masked
 from tests.guides import END_OF_BLOCK, GUIDE_ADDRESS
-from tests.peeklock_process import PeeklockProcess, environment
+from tests.peeklock_process import PeeklockProcess
+from tests.reader import reader_environment
 from tests.servers import TIMEOUT_SECONDS
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -130,7 +130,7 @@ def _printed(service: PeeklockProcess, blocks: Sequence[Block], addresses: Mappi
     ):  # pipes would stay open as long as a server of the page runs
         shell = subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", "".join(_typed(service, blocks, addresses))],
-            env=environment(url=service.url) | {"PATH": _path(), "HOME": str(service.directory)},
+            env=_environment(service),
             cwd=service.directory,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -170,9 +170,12 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _path() -> str:
-    """Return a path on which `python3`, `peeklock`, `peeklock-worker` and `node` are those of the tests."""
-    return os.pathsep.join([str(Path(sys.executable).parent), str(node().parent), os.environ["PATH"]])
+def _environment(service: PeeklockProcess) -> dict[str, str]:
+    """Return the environment in which `python3`, `peeklock` and `peeklock-worker` are those of the server's copy.
+
+    Node.js is another thing that a page requires of its reader. The tests have one.
+    """
+    return reader_environment(service.programs, node().parent, url=service.url) | {"HOME": str(service.directory)}
 
 
 def _kill_session(shell: subprocess.Popen[str]) -> None:

@@ -6,18 +6,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.databases import RunResources
 from tests.guides import blocks, printed
 from tests.peeklock_process import services
+from tests.reader import clone_that_runs
 
 PAGE = (Path(__file__).parents[2] / "docs/command-line.md").read_text()
 SECTIONS = ("Queues", "Messages", "Output formats", "Watch queues", "Purge", "Contexts")
 
 
 @pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def outputs(run_resources: RunResources, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The output of each block. All run in one shell, as a reader would type them."""
     typed = [block for heading in SECTIONS for _, block in blocks(PAGE, heading)]
-    with services(tmp_path_factory.mktemp("guide")) as start:
+    with services(tmp_path_factory.mktemp("guide"), clone_that_runs(run_resources)) as start:
         return printed(start(), typed)
 
 

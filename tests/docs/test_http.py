@@ -24,9 +24,9 @@ WITH_EXAMPLES = [heading for heading in HEADINGS if "```sh" in section(GUIDE, he
 
 
 @pytest.mark.parametrize("heading", WITH_EXAMPLES)
-def test_the_examples_are_answered_as_shown(serve: Callable[..., PeeklockProcess], heading: str) -> None:
+def test_the_examples_are_answered_as_shown(serve_as_reader: Callable[..., PeeklockProcess], heading: str) -> None:
     shown_here = blocks(GUIDE, heading, KINDS)
-    said = printed(serve(), [block for kind, block in shown_here if kind == "sh"])
+    said = printed(serve_as_reader(), [block for kind, block in shown_here if kind == "sh"])
     for (kind, shown), answer in zip(after_each("sh", shown_here), said, strict=True):
         if kind in ("", "sh"):
             assert not answer.strip()

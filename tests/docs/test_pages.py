@@ -42,12 +42,15 @@ def marks(page: str) -> list[pytest.MarkDecorator]:
 
 @pytest.mark.parametrize("page", [pytest.param(page, marks=marks(page)) for page in PAGES])
 def test_the_page_works_as_shown(
-    page: str, serve: Callable[..., PeeklockProcess], run_resources: RunResources, require_server: Callable[[str], str]
+    page: str,
+    serve_as_reader: Callable[..., PeeklockProcess],
+    run_resources: RunResources,
+    require_server: Callable[[str], str],
 ) -> None:
     shown = {address: require_server(kind) for address, kind in DATABASES.items() if _is_typed(address, page)}
     with ExitStack() as stack:
         real = {address: stack.enter_context(run_resources.empty_database(kind)) for address, kind in shown.items()}
-        pages.check(PAGES[page], serve(), real)
+        pages.check(PAGES[page], serve_as_reader(), real)
 
 
 def _is_typed(address: str, page: str) -> bool:

@@ -272,12 +272,12 @@ SESSION = "A session"
 
 
 @pytest.mark.slow
-def test_the_session_runs_as_shown(serve: Callable[[], PeeklockProcess]) -> None:
+def test_the_session_runs_as_shown(serve_as_reader: Callable[[], PeeklockProcess]) -> None:
     section = blocks(PAGE, SESSION)
     typed = [block for kind, block in section if kind == "sh"]
     shown = [block for kind, block in after_each("sh", section) if kind == "json"]
     assert len(shown) == len(typed)
-    heard = run_blocks(serve(), typed)
+    heard = run_blocks(serve_as_reader(), typed)
     for answers, block in zip(heard, shown, strict=True):
         check_shown(answers[-1], block)
     sent, repeated = heard[0][1:]
