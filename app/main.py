@@ -23,6 +23,7 @@ from app.api.http.asgi import ASGI, Receive, Scope, Send
 from app.api.http.context import AppContext
 from app.api.http.metrics import Metrics
 from app.api.http.metrics_page import MetricsPage
+from app.api.http.public_address import at_public_address
 from app.api.http.queue_statistics import QueueStatistics
 from app.api.http.request_id import RequestIdMiddleware
 from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
@@ -156,7 +157,7 @@ class ServerApplication:
             if self._activity is not None:
                 reporting = Reporting(self._activity, services.servers, _report)
                 application = await self._with_console(application, context, services, reporting, stack)
-            self._middleware = RequestIdMiddleware(application)
+            self._middleware = RequestIdMiddleware(at_public_address(application, self._settings.public_address))
             yield services
 
     async def _with_console(

@@ -8,6 +8,7 @@ from pydantic import Field, HttpUrl, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.domain.instant import to_seconds
+from app.domain.public_address import PublicAddress, parse_networks, parse_root_path
 from app.domain.queue import MAX_ARCHIVE_RETENTION
 from app.domain.state import DEFAULT_RETENTION
 from app.domain.transaction import MAX_OPEN_TRANSACTIONS, OPEN_TRANSACTIONS_PER_PRINCIPAL
@@ -69,6 +70,16 @@ class Settings(BaseSettings):
         default="",
         description="Origins of web pages that may use the server, separated by commas, such as https://shop.example. "
         "By default pages of other sites may not.",
+    )
+    root_path: str = Field(
+        default="",
+        description="Path below which clients find the server behind a proxy, such as /peeklock. Requests may have it or "
+        "not, and answers name it.",
+    )
+    trusted_proxies: str = Field(
+        default="",
+        description="Addresses and networks of proxies, separated by commas, such as 10.0.0.0/8. Their X-Forwarded-Proto, "
+        "X-Forwarded-Host and X-Forwarded-Prefix are used. Those of other clients are ignored.",
     )
     console: bool = Field(default=True, description="Serve the console for people at /console.")
     console_report_url: HttpUrl | None = Field(
@@ -163,6 +174,22 @@ class Settings(BaseSettings):
             if ORIGIN.fullmatch(origin) is None:
                 raise ValueError(f"{origin} is not an origin, such as https://shop.example or http://localhost:3000")
         return value
+
+    @field_validator("root_path")
+    @classmethod
+    def _check_root_path(cls, value: str) -> str:
+        return parse_root_path(value)
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, value: str) -> str:
+        parse_networks(value)
+        return value
+
+    @property
+    def public_address(self) -> PublicAddress:
+        """What proxies do between clients and the server."""
+        return PublicAddress(self.root_path, parse_networks(self.trusted_proxies))
 
     @property
     def allowed_origins(self) -> list[str]:

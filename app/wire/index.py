@@ -6,13 +6,13 @@ import msgspec
 
 
 class IndexLinks(msgspec.Struct):
-    """The paths of this server that need no API key."""
+    """The paths of this server that need no API key. Behind a proxy with a path, they begin with this path."""
 
-    docs: Literal["/docs"] = "/docs"
-    document: Literal["/openapi.json"] = "/openapi.json"
-    liveness: Literal["/livez"] = "/livez"
-    readiness: Literal["/readyz"] = "/readyz"
-    metrics: Literal["/metrics"] = "/metrics"
+    docs: str
+    document: str
+    liveness: str
+    readiness: str
+    metrics: str
 
 
 class Index(msgspec.Struct, kw_only=True):

@@ -138,6 +138,10 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: b"\\ud8" * n,
         ],
     ),
+    "app.api.http.public_address.FORWARDED_HOST": (
+        "fullmatch",
+        [lambda n: "a" * n, lambda n: "a." * n + ":", lambda n: "[" + ":" * n, lambda n: "a:" + "1" * n],
+    ),
     "app.api.http.request.PREFER_WAIT": (
         "search",
         [
@@ -212,6 +216,10 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
     "app.store.records.statements.TABLE_MACRO": (
         "findall",
         [lambda n: "@entries(" + "a " * n, lambda n: "@entries(" * n, lambda n: "@entries() AS " + "a" * n],
+    ),
+    "app.domain.public_address.ROOT_PATH": (
+        "fullmatch",
+        [lambda n: "/" + "a" * n + "%", lambda n: "/a" * n + "%", lambda n: "/" * n, lambda n: "/" + "." * n],
     ),
     "app.locks.redis_server_directory.COUNT": (
         "findall",

@@ -44,6 +44,8 @@ INSIDE = frozenset((
     "revoke_locks.MAX_REVOCATIONS", "queues.MAX_TRIES", "range_pages.MAX_STATEMENTS", "receive_filtered.MIN_COUNTED_MESSAGES", "receive_filtered.BATCH_BYTES", "search_state.MAX_BATCH_SIZE",
     "search_state.MAX_IDLE_SEARCHES", "search_state.MAX_MISSED", "search_state.RESCAN_SECONDS", "settlement.MAX_GENERATION",
     "subscription_filter.MAX_COMPILED", "topic_cache.MAX_ENTRIES", "topic_cache.MAX_CACHED_BYTES", "topic_cache.MAX_LOADS", "filters.MAX_CONTEXTS", "schemas.MAX_INT32", "suggestions.MAX_COMPARED_LENGTH", "cors.PREFLIGHT_SECONDS", "decode_errors.MAX_QUOTED", "decoding.MAX_NULL_BYTES", "delivered_ids.MAX_DELIVERIES", "delivered_ids.MAX_QUEUES", "publish.MAX_TRIES", "settlement.SECRET_BYTES", "queue_explanation.MAX_DUE_TIMES_READ", "settle.FIRST_PAUSE_SECONDS", "settle.MAX_TRIES",
+    # docs/guides/proxy.md.
+    "public_address.MAX_KNOWN_CLIENTS", "public_address.MAX_ROOT_PATH_LENGTH", "pages.MAX_ROOT_PATHS",
     # They are the largest that other limits make possible.
     "states.MAX_STATE_BYTES", "history.MAX_HISTORY_PAGE_BYTES", "topics.MAX_SUBSCRIPTIONS_BYTES",
     "topics.MAX_TOPIC_BYTES", "queues.MAX_QUEUE_BYTES", "transactions.MAX_MEMBER_BYTES",

@@ -25,6 +25,14 @@ GUIDES = (
 
 
 @operation("GET", "/", right=None, tag="index", responses={200: Index})
-async def read_index(_: Request[None]) -> Response:
+async def read_index(request: Request[None]) -> Response:
     """Get the name and version of the server, its paths that need no API key, and the names of the guides."""
-    return Response(Index(version=app.__version__, links=IndexLinks(), guides=list(GUIDES)))
+    root = request.root_path
+    links = IndexLinks(
+        docs=f"{root}/docs",
+        document=f"{root}/openapi.json",
+        liveness=f"{root}/livez",
+        readiness=f"{root}/readyz",
+        metrics=f"{root}/metrics",
+    )
+    return Response(Index(version=app.__version__, links=links, guides=list(GUIDES)))

@@ -15,6 +15,12 @@ class ClientDisconnected(Exception):
     """The client closed its connection before the answer. No answer is sent."""
 
 
+def root_path(scope: Scope) -> str:
+    """Return the path below which clients find the application, empty at the root of a host."""
+    found: str = scope.get("root_path", "")
+    return found
+
+
 async def wait_for_disconnect(receive: Receive) -> None:
     """Return when the client has closed its connection."""
     while (await receive())["type"] != "http.disconnect":

@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 
 from app.api.http.answer_headers import finish_of
-from app.api.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send
+from app.api.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send, root_path
 from app.api.http.authorize import Authorization
 from app.api.http.context import AppContext
 from app.api.http.decoding import body_decoder, entry_counter, query_decoder
@@ -114,7 +114,9 @@ class OperationHandler:
                 reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
             query = self._decode_query(scope["query_string"])
             request_id: str = scope["state"]["request_id"]
-            request = Request(self._context, principal, request_id, path, query, headers, receive, raw, body)
+            request = Request(
+                self._context, principal, request_id, path, query, headers, receive, raw, body, root_path(scope)
+            )
             response = await self._endpoint(request)
             return response if self._finish is None else self._finish(scope, request, response)
 

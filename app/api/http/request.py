@@ -43,7 +43,7 @@ ANY_TAG = AnyTag()
 
 
 class Request(msgspec.Struct, Generic[Body]):
-    """One decoded and authorized request."""
+    """One decoded and authorized request. `root_path` is ahead of every path that clients use."""
 
     context: AppContext
     principal: Principal
@@ -54,6 +54,7 @@ class Request(msgspec.Struct, Generic[Body]):
     receive: Receive
     raw_body: bytes
     body: Body
+    root_path: str = ""
 
     @property
     def broker(self) -> Broker:

@@ -28,6 +28,8 @@ from app.wire.capabilities import OPENAPI_VERSION
 from app.wire.problems import Problem
 from app.wire.sending import MessageToSend
 
+THIS_SERVER = "The server that serves this document"
+LOCAL_SERVER = {"url": "http://127.0.0.1:8080", "description": "A server on this machine"}
 INFO: Mapping[str, Any] = {
     "title": "Peeklock",
     "version": app.__version__,
@@ -48,10 +50,7 @@ INFO: Mapping[str, Any] = {
     + f" {', '.join(f'`{code}`' for code in sorted(COMMON_CODES))}.",
     "license_info": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     "contact": {"name": "Peeklock"},
-    "servers": [
-        {"url": "http://127.0.0.1:8080", "description": "A server on this machine"},
-        {"url": "/", "description": "The server that serves this document"},
-    ],
+    "servers": [LOCAL_SERVER, {"url": "/", "description": THIS_SERVER}],
     "tags": [
         {"name": "messages", "description": "Send, receive and administer messages."},
         {"name": "locks", "description": "Settle or renew a delivery by its lock token."},
@@ -159,6 +158,12 @@ BODY_PARAMETER = "body"
 """What generated clients call the body of a request. They would name it after its schema, which Go may not accept."""
 
 BINARY: Schema = {"type": "string", "format": "binary"}
+
+
+def served_below(root_path: str, document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the document of a server that clients find below this path, with the server itself as its only server."""
+    servers = [{"url": root_path, "description": THIS_SERVER}]
+    return {**document, "servers": servers} if root_path else document
 
 
 def openapi_document(

@@ -5,14 +5,15 @@ The files of Swagger UI are part of this package, so the page loads nothing from
 
 import hashlib
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from app.api.http.asgi import Headers
-from app.api.http.operation import Operation
+from app.api.http.operation import Endpoint, Operation
 from app.api.http.request import Request
 from app.api.http.response import JSON, Response, encode
+from app.api.openapi.document import served_below
 
 FILES = Path(__file__).with_name("page_files")
 VIEWER_FILES: Mapping[str, tuple[str, bytes]] = {
@@ -23,6 +24,9 @@ VIEWER_FILES: Mapping[str, tuple[str, bytes]] = {
     "/docs/favicon-32x32.png": ("swagger-ui/favicon-32x32.png", b"image/png"),
 }
 """The file and the media type of each path."""
+
+MAX_ROOT_PATHS = 4
+"""Root paths for which a process keeps the document. Each takes its bytes again."""
 
 CONTENT_SECURITY_POLICY = (
     # Swagger UI's style sheet contains its icons as data.
@@ -41,7 +45,7 @@ HEADERS: Headers = (
 def document_pages(document: Callable[[], Mapping[str, Any]]) -> list[Operation]:
     """Return the operations that serve the document and its viewer. None of them needs an API key."""
     viewer = [page(path, (FILES / name).read_bytes, kind) for path, (name, kind) in VIEWER_FILES.items()]
-    return [page("/openapi.json", lambda: encode(document()), JSON), *viewer]
+    return [_document_page(document), *viewer]
 
 
 def page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operation:
@@ -51,13 +55,33 @@ def page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operatio
     """
 
     @cache
-    def tagged_content() -> tuple[bytes, str]:
-        page = content()
-        return page, hashlib.sha256(page).hexdigest()[:32]
+    def answer() -> Response:
+        return _tagged(content(), media_type)
 
     async def read_page(_request: Request[None]) -> Response:
-        page, tag = tagged_content()
-        headers = (*HEADERS, (b"etag", b'"%s"' % tag.encode()))
-        return Response(content=page, content_type=media_type, headers=headers, is_shared=True)
+        return answer()
 
-    return Operation(read_page, "GET", path, right=None, tag="index", responses={200: bytes, 304: None})
+    return _operation(path, read_page)
+
+
+def _document_page(document: Callable[[], Mapping[str, Any]]) -> Operation:
+    """Return the operation that serves the document. It names the path below which a client finds this server."""
+
+    @lru_cache(maxsize=MAX_ROOT_PATHS)
+    def answer(root_path: str) -> Response:
+        return _tagged(encode(served_below(root_path, document())), JSON)
+
+    async def read_document(request: Request[None]) -> Response:
+        return answer(request.root_path)
+
+    return _operation("/openapi.json", read_document)
+
+
+def _tagged(content: bytes, media_type: bytes) -> Response:
+    tag = hashlib.sha256(content).hexdigest()[:32]
+    headers = (*HEADERS, (b"etag", b'"%s"' % tag.encode()))
+    return Response(content=content, content_type=media_type, headers=headers, is_shared=True)
+
+
+def _operation(path: str, endpoint: Endpoint) -> Operation:
+    return Operation(endpoint, "GET", path, right=None, tag="index", responses={200: bytes, 304: None})

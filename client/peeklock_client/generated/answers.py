@@ -49,7 +49,7 @@ class FixedRetryDelay(Struct, tag_field="kind", tag="fixed"):
 
 class IndexLinks(Struct):
     """
-    The paths of this server that need no API key.
+    The paths of this server that need no API key. Behind a proxy with a path, they begin with this path.
     """
 
     docs: str
