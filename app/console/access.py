@@ -13,6 +13,7 @@ from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request, Response
 
+from app.api.http.asgi import root_path
 from app.api.http.authorize import authorize
 from app.api.http.local_access import is_same_origin
 from app.console.context import ConsoleContext
@@ -24,8 +25,9 @@ from app.domain.queue import is_valid_name
 from app.domain.refusals import Forbidden, NotFound, StoreUnavailable, Unauthenticated
 from app.domain.session import SESSION_BYTES, SESSION_DURATION
 
-COOKIE, SECURE_COOKIE = "peeklock_session", "__Host-peeklock_session"
-"""The cookie of a session over HTTP, and that over HTTPS, which no other host can set."""
+COOKIE, SECURE_COOKIE, HOST_COOKIE = "peeklock_session", "__Secure-peeklock_session", "__Host-peeklock_session"
+"""The cookie of a session over HTTP, that over HTTPS below a path, and that over HTTPS of a whole host, which no other host
+can set. Other servers of a host may be below other paths, so a cookie below a path is sent there alone."""
 
 CSRF_FIELD, CSRF_HEADER = "csrf_token", "x-csrf-token"
 SAFE_METHODS = ("GET", "HEAD")
@@ -152,33 +154,47 @@ async def check_token(request: Request, secret: str, max_field_bytes: int = MAX_
 
 def session_secret(request: Request) -> str | None:
     """Return the secret in the cookie of a request, None without one."""
-    secret = request.cookies.get(SECURE_COOKIE) or request.cookies.get(COOKIE)
+    secret = request.cookies.get(secure_cookie(request)) or request.cookies.get(COOKIE)
     return secret if secret and len(secret) <= MAX_SECRET_LENGTH else None
 
 
 def set_session_cookie(request: Request, response: Response, secret: str) -> None:
     """Let the browser keep a session until it ends. Scripts and other sites never get it."""
     is_https = is_over_https(request)
+    name = secure_cookie(request) if is_https else COOKIE
     response.set_cookie(
-        SECURE_COOKIE if is_https else COOKIE,
+        name,
         secret,
         max_age=int(to_seconds(SESSION_DURATION)),
-        path="/" if is_https else "/console",
+        path=cookie_path(request, name),
         secure=is_https,
         httponly=True,
         samesite="strict",
     )
 
 
-def delete_session_cookie(response: Response) -> None:
+def delete_session_cookie(request: Request, response: Response) -> None:
     """Let the browser forget the session."""
-    response.delete_cookie(COOKIE, path="/console", httponly=True, samesite="strict")
-    response.delete_cookie(SECURE_COOKIE, path="/", secure=True, httponly=True, samesite="strict")
+    for name in (COOKIE, secure_cookie(request)):
+        path, secure = cookie_path(request, name), name != COOKIE
+        response.delete_cookie(name, path=path, secure=secure, httponly=True, samesite="strict")
+
+
+def secure_cookie(request: Request) -> str:
+    """Return the name of the cookie over HTTPS."""
+    return SECURE_COOKIE if root_path(request.scope) else HOST_COOKIE
+
+
+def cookie_path(request: Request, name: str) -> str:
+    """Return the path to which a browser sends a cookie."""
+    return "/" if name == HOST_COOKIE else f"{root_path(request.scope)}/console"
 
 
 def is_over_https(request: Request) -> bool:
-    """Return whether the browser uses HTTPS. It says so itself, because a proxy in between may speak plain HTTP."""
-    return request.headers.get("origin", "").startswith("https://")
+    """Return whether the browser uses HTTPS. A trusted proxy says so, or the browser itself: by the origin of a form, or by
+    a cookie that it sends over HTTPS alone."""
+    says_https = request.headers.get("origin", "").startswith("https://") or secure_cookie(request) in request.cookies
+    return request.url.scheme == "https" or says_https
 
 
 def new_secret() -> str:

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
 
+from app.api.http.asgi import root_path
 from app.api.http.response import UNTRUSTED_BODY_HEADERS
 from app.broker.browse import browse, read_message, show_message
 from app.broker.browse_archive import read_archived
@@ -14,7 +15,7 @@ from app.broker.explain import explain_one_message
 from app.broker.filters import CelFilter, MatchAll
 from app.broker.history import read_history
 from app.broker.queues import reload_queue
-from app.console.access import Context, needs
+from app.console.access import Context, is_over_https, needs
 from app.console.bodies import body_view, preview
 from app.console.context import ConsoleContext
 from app.console.forms import decoded, faults_of
@@ -168,6 +169,6 @@ def _snippets(page: PageRequest, queue: str, message: Message) -> list[tuple[str
 
 def page_url(page: PageRequest) -> str:
     """Return the URL of this server as the browser has it."""
-    headers = page.request.headers
-    is_https = headers.get("x-forwarded-proto", page.request.url.scheme) == "https"
-    return server_url("https" if is_https else "http", headers.get("host", ""))
+    request = page.request
+    scheme = "https" if is_over_https(request) else "http"
+    return server_url(scheme, request.headers.get("host", ""), root_path(request.scope))

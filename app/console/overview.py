@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from jinja2.environment import TemplateModule
 
+from app.api.http.asgi import root_path
 from app.console.access import Context, KnownVisitorToo, Visitor
 from app.console.context import ConsoleContext
 from app.console.formats import format_number
@@ -63,7 +64,7 @@ async def show_overview(
         context,
         visitor,
         "overview.html",
-        parts=await rendered_parts(found[:MAX_ROWS]),
+        parts=await rendered_parts(found[:MAX_ROWS], root_path(request.scope)),
         shown=min(len(found), MAX_ROWS),
         found=len(found),
         found_text=format_found(len(found)),
@@ -77,11 +78,11 @@ async def show_overview(
     )
 
 
-async def rendered_parts(rows: Sequence[QueueSummary]) -> list[TemplateModule]:
+async def rendered_parts(rows: Sequence[QueueSummary], root: str) -> list[TemplateModule]:
     """Return the rows as they stand in the page, in parts. Other requests are served between two parts."""
     template, parts = templates.get_template("overview_rows.html"), list[TemplateModule]()
     for start in range(0, len(rows), ROWS_OF_A_PART):
-        parts.append(template.make_module({"rows": rows[start : start + ROWS_OF_A_PART]}))
+        parts.append(template.make_module({"rows": rows[start : start + ROWS_OF_A_PART], "root": root}))
         await asyncio.sleep(0)
     return parts
 

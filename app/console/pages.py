@@ -10,6 +10,7 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 
 import app
+from app.api.http.asgi import root_path
 from app.console.access import CSRF_FIELD, Context, CurrentVisitor, Visitor, session_secret, set_session_cookie
 from app.console.assets import asset_url
 from app.console.context import ConsoleContext
@@ -43,6 +44,7 @@ def render(
         version=app.__version__,
         csrf_field=CSRF_FIELD,
         path=request.url.path,
+        root=root_path(request.scope),
         engine=context.broker.store_description.engine,
         lock_store=context.broker.lock_store.state,
         is_store_up=snapshot.queues is not None or context.activity.number == 0,

@@ -54,13 +54,13 @@ async def sign_in(request: Request, context: Context) -> Response:
 
 
 @router.post("/console/sign-out")
-async def sign_out(context: Context, visitor: CurrentVisitor) -> Response:
+async def sign_out(request: Request, context: Context, visitor: CurrentVisitor) -> Response:
     """End the session, in the server as well as in the browser."""
     if context.sessions is not None:
         await context.sessions.sign_out(visitor.secret)
         context.visitors.forget(visitor.secret)
     response = RedirectResponse(SIGN_IN, 303)
-    delete_session_cookie(response)
+    delete_session_cookie(request, response)
     return response
 
 

@@ -31,9 +31,9 @@ asyncio.run(main())
 """
 
 
-def server_url(scheme: str, host: str) -> str:
+def server_url(scheme: str, host: str, root_path: str) -> str:
     """Return the URL of this server, as the browser names it."""
-    return f"{scheme}://{host if HOST.fullmatch(host) else 'localhost:8080'}"
+    return f"{scheme}://{host if HOST.fullmatch(host) else 'localhost:8080'}{root_path}"
 
 
 def curl_browse(url: str, queue: str, states: Sequence[str], expression: str, needs_key: bool) -> str:

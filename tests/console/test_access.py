@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from app.console.access import COOKIE, SECURE_COOKIE
+from app.console.access import COOKIE, HOST_COOKIE
 from app.console.application import ROUTERS
 from app.console.signing_in import local_path
 from app.domain.access import Right
@@ -70,17 +70,17 @@ async def test_the_cookie_of_https_is_sent_over_https_alone(console_with_keys: C
         data={"csrf_token": token_of(page), "api_key": key},
         headers={"origin": "https://peeklock.test", "host": "peeklock.test"},
     )
-    assert response.headers["set-cookie"].startswith(f"{SECURE_COOKIE}=")
+    assert response.headers["set-cookie"].startswith(f"{HOST_COOKIE}=")
     assert "Path=/; SameSite=strict; Secure" in response.headers["set-cookie"]
 
 
 async def test_a_session_over_https_is_recognised_by_its_cookie(console_with_keys: ConsoleServer) -> None:
     await console_with_keys.sign_in(await console_with_keys.api.new_key(*Right))
     secret = console_with_keys.http.cookies[COOKIE]
-    shown = await console_with_keys.browser().get("/console", headers={"cookie": f"{SECURE_COOKIE}={secret}"})
+    shown = await console_with_keys.browser().get("/console", headers={"cookie": f"{HOST_COOKIE}={secret}"})
     assert shown.status_code == 200
     # Another host may have set the cookie of HTTP for this one.
-    cookies = f"{COOKIE}=of-another-host; {SECURE_COOKIE}={secret}"
+    cookies = f"{COOKIE}=of-another-host; {HOST_COOKIE}={secret}"
     assert (await console_with_keys.browser().get("/console", headers={"cookie": cookies})).status_code == 200
 
 

@@ -197,7 +197,7 @@ async def test_other_requests_are_served_while_many_rows_are_rendered(console: C
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    assert len(await rendered_parts(console.context.summaries.rows())) == 3
+    assert len(await rendered_parts(console.context.summaries.rows(), "")) == 3
     task.cancel()
     assert len(served) == 3
 

@@ -1,14 +1,15 @@
 // What every page does: times in the zone of the reader, theme, keyboard, dialogs, copies.
 import { sendForms } from "./forms.js";
 import { awaitAnswer, awaitFirstQueue, followRows } from "./live.js";
+import { root } from "./root.js";
 import { drawSparks } from "./sparkline.js";
 import { showLocalTimes } from "./times.js";
 
 function switchTheme() {
-  const root = document.documentElement;
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = isDark ? "light" : "dark";
-  localStorage.setItem("theme", root.dataset.theme);
+  const page = document.documentElement;
+  const isDark = page.dataset.theme ? page.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  page.dataset.theme = isDark ? "light" : "dark";
+  localStorage.setItem("theme", page.dataset.theme);
   drawSparks(document);
   document.dispatchEvent(new Event("theme"));
 }
@@ -63,7 +64,7 @@ document.addEventListener("keydown", (event) => {
   }
   if (isGoing) {
     isGoing = false;
-    const link = document.querySelector(`nav a[href="${pages[event.key]}"]`);
+    const link = document.querySelector(`nav a[href="${root}${pages[event.key]}"]`);
     if (link) link.click();
   } else if (event.key === "g") {
     isGoing = true;
@@ -98,9 +99,9 @@ if (find && !find.value && document.querySelector("tr[data-row]")) find.addEvent
 
 // ---- start --------------------------------------------------------------------------------------------------------------
 
-function refresh(root) {
-  showLocalTimes(root);
-  drawSparks(root);
+function refresh(part) {
+  showLocalTimes(part);
+  drawSparks(part);
 }
 
 refresh(document);

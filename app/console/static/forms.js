@@ -1,6 +1,8 @@
 // Sends the forms of a page. After a refusal the form stays as it is, with what was typed in it and the reason beside it.
 
-const SIGN_IN = "/console/sign-in";
+import { root } from "./root.js";
+
+const SIGN_IN = `${root}/console/sign-in`;
 const ENDED = "Your session has ended. Sign in in another window, then try again.";
 const DOUBT = "It is not known whether this request took effect.";
 const NO_CONNECTION = `No connection to the server. ${DOUBT}`;

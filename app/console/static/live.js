@@ -1,4 +1,5 @@
 // Keeps the rows of the overview up to date by server-sent events. Only cells whose text has changed are written.
+import { root } from "./root.js";
 import { LiveRows } from "./rows.js";
 import { showScope, showServers } from "./servers.js";
 import { write } from "./texts.js";
@@ -37,7 +38,7 @@ export function awaitAnswer() {
 function follow(onData, onConnection, query = "") {
   let events;
   const connect = () => {
-    events = new EventSource(`/console/live${query}`);
+    events = new EventSource(`${root}/console/live${query}`);
     events.addEventListener("rows", (event) => onData(JSON.parse(event.data)));
     events.addEventListener("open", () => onConnection(true));
     events.addEventListener("error", () => {
