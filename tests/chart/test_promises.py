@@ -230,6 +230,22 @@ def test_the_ingress_exposes_neither_health_nor_metrics() -> None:
     assert {entry["path"] for entry in rule["http"]["paths"]} == {"/v1", "/openapi.json", "/docs"}
 
 
+def test_an_ingress_below_a_path_and_its_server_agree_on_it() -> None:
+    release = render({**REQUIRED, "ingress": {"enabled": True, "rootPath": "/apps/peeklock"}})
+    (rule,) = release.one("Ingress")["spec"]["rules"]
+    paths = [entry["path"] for entry in rule["http"]["paths"]]
+    assert paths == ["/apps/peeklock/v1", "/apps/peeklock/openapi.json", "/apps/peeklock/docs"]
+    settings = {name.removeprefix("PEEKLOCK_").lower(): entry for name, entry in environment(release.server()).items()}
+    assert Settings(root_path=settings["root_path"]["value"]).public_address.root_path == "/apps/peeklock"
+
+
+def test_the_server_trusts_the_proxies_of_the_values() -> None:
+    release = render({**REQUIRED, "server": {"trustedProxies": ["10.42.0.0/16", "fd00::/8"]}})
+    named = environment(release.server())["PEEKLOCK_TRUSTED_PROXIES"]["value"]
+    assert Settings(trusted_proxies=named).public_address.trusts("10.42.7.1")
+    assert environment(render(REQUIRED).server())["PEEKLOCK_TRUSTED_PROXIES"]["value"] == ""
+
+
 def test_annotations_of_the_operator_win_over_those_of_the_chart() -> None:
     mine = {"nginx.ingress.kubernetes.io/proxy-body-size": "64m", "nginx.org/proxy-read-timeout": "90s"}
     release = render({**REQUIRED, "ingress": {"enabled": True, "annotations": mine}})

@@ -75,6 +75,10 @@ tolerations:
   value: {{ .Values.server.stateRetentionSeconds | quote }}
 - name: PEEKLOCK_AUTO_CREATE_QUEUES
   value: {{ .Values.server.autoCreateQueues | quote }}
+- name: PEEKLOCK_ROOT_PATH
+  value: {{ .Values.ingress.rootPath | quote }}
+- name: PEEKLOCK_TRUSTED_PROXIES
+  value: {{ join "," .Values.server.trustedProxies | quote }}
 {{ include "peeklock.databaseEnv" . }}
 {{- if and (eq .Values.mode "external") .Values.redis.enabled }}
 {{ include "peeklock.secretEnv" (list . "PEEKLOCK_REDIS_URL" "redis-url") }}
