@@ -14,6 +14,7 @@ from developing.machine import (
     install_browser,
     install_compilers,
     install_java,
+    install_proxies,
     install_rabbitmq,
     install_servers,
 )
@@ -72,6 +73,7 @@ def test(arguments: argparse.Namespace) -> int:
     prepare("run", "test", "helm", "docs", *PACKAGES)
     install_servers(arguments.without)
     install_browser()
+    install_proxies()
     prepare_node()
     prepare_brokers()
     if arguments.nightly:

@@ -13,6 +13,8 @@ from developing.processes import Refusal, call, output, say
 
 SERVERS = {"postgresql": "postgresql", "mariadb": "mariadb-server", "redis": "redis-server"}  # and their packages
 BROWSER = "chromium"
+PROXIES = {"nginx": "nginx", "haproxy": "haproxy", "openssl": "openssl"}
+"""The programs of the tests behind proxies, and their packages. The last one makes a certificate."""
 RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 """The broker of a sample of the documentation. The program on the path serves only the machine's own directory."""
 JAVA, JAVA_PACKAGE = 17, "openjdk-17-jre-headless"
@@ -38,6 +40,14 @@ def install_browser() -> None:
     """Install the browser that the tests of the console drive, if it is missing."""
     if shutil.which(BROWSER) is None:
         apt_install(BROWSER)
+
+
+def install_proxies() -> None:
+    """Install the proxies before which tests put a server, if they are missing."""
+    programs = os.pathsep.join((os.environ["PATH"], "/usr/sbin"))
+    packages = [package for program, package in PROXIES.items() if shutil.which(program, path=programs) is None]
+    if packages:
+        apt_install(*packages)
 
 
 def install_rabbitmq() -> None:
