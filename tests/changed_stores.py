@@ -11,8 +11,9 @@ from app.store.mysql.connect import Connector
 from app.store.mysql.session import MysqlSession
 from app.store.mysql.store import MysqlStore
 from app.store.mysql.templates import template
+from app.store.postgresql.connect import connect, parse_address
 from app.store.postgresql.dialect import DIALECT as POSTGRESQL
-from app.store.postgresql.session import PostgresqlSession, PreparedStatement, connect, parse_address
+from app.store.postgresql.session import PostgresqlSession, PreparedStatement
 from app.store.postgresql.store import PostgresqlStore
 from app.store.records.database import BatchObserver
 from app.store.records.statements import Statement

@@ -23,6 +23,9 @@ SERVER_SCHEMES = {
     "mariadb": Engine.MYSQL,
 }
 
+MAX_CONNECT_SECONDS = 600
+"""Far more than a network takes. A larger number is one of another unit."""
+
 
 class BadStoreUrl(ValueError):
     """The URL names no database that can be opened."""
@@ -61,6 +64,13 @@ def read_url(url: str) -> StoreUrl:
     if not parts.path.strip("/"):
         raise BadStoreUrl(f"{_redacted(url)} names no database; add its name after the host and a slash.")
     return StoreUrl(SERVER_SCHEMES[scheme], url)
+
+
+def read_connect_timeout(text: str) -> int:
+    """Return the seconds of the option `connect_timeout`. Refuses with `BadStoreUrl` what is no number from 1 to 600."""
+    if text.isdecimal() and 1 <= int(text) <= MAX_CONNECT_SECONDS:
+        return int(text)
+    raise BadStoreUrl(f"connect_timeout in the database URL must be whole seconds, from 1 to {MAX_CONNECT_SECONDS}.")
 
 
 def is_in_memory(url: str) -> bool:

@@ -20,9 +20,10 @@ from app.runtime.clock import SystemClock
 from app.store.open import ignore_batches, open_store
 from app.store.postgresql import receiving
 from app.store.postgresql.attempts import receive
+from app.store.postgresql.connect import connect, parse_address
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloor, ScanFloors
-from app.store.postgresql.session import PostgresqlSession, PreparedStatement, connect, parse_address
+from app.store.postgresql.session import PostgresqlSession, PreparedStatement
 from app.store.postgresql.store import PostgresqlStore
 from app.store.records.rows import Row
 from app.store.server.pool import Pool

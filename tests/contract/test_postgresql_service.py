@@ -17,13 +17,12 @@ from app.runtime.clock import SystemClock
 from app.store.in_use import DatabaseInUse
 from app.store.migrate import migrate
 from app.store.open import open_store
+from app.store.postgresql.connect import connect, parse_address
 from app.store.postgresql.session import (
     UNSAFE_SETTINGS,
     LockWaitTimeout,
     PostgresqlSession,
     PreparedStatement,
-    connect,
-    parse_address,
     translate_errors,
 )
 from app.store.postgresql.store import PostgresqlStore
@@ -151,7 +150,10 @@ def test_the_statement_cache_can_only_be_switched_off() -> None:
     with pytest.raises(ValueError, match="statement_cache_size"):
         parse_address("postgresql://localhost/peeklock?statement_cache_size=50")
     server_address = parse_address("postgresql://localhost/peeklock?statement_cache_size=0&sslmode=require")
-    assert (server_address.url, server_address.is_pooled) == ("postgresql://localhost/peeklock?sslmode=require", True)
+    assert (server_address.hosts["localhost"], server_address.is_pooled) == (
+        "postgresql://localhost/peeklock?sslmode=require",
+        True,
+    )
 
 
 # ---- outages ---------------------------------------------------------------------------------------------------------

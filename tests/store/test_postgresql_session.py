@@ -3,8 +3,9 @@
 import asyncpg
 import pytest
 
+from app.store.postgresql.connect import MAX_PREPARED, connect, parse_address
 from app.store.postgresql.dialect import DIALECT
-from app.store.postgresql.session import MAX_PREPARED, connect, parse_address, translate_errors
+from app.store.postgresql.session import translate_errors
 from app.store.records.database import LockWaitTimeout
 from app.store.server.pool import TransactionConflict
 from app.store.url import BadStoreUrl
@@ -17,7 +18,45 @@ def test_a_connection_keeps_every_statement_prepared() -> None:
 @pytest.mark.parametrize(("options", "is_pooled"), [("", False), ("?statement_cache_size=0", True)])
 def test_a_url_without_a_statement_cache_declares_a_pooler(options: str, is_pooled: bool) -> None:
     server_address = parse_address(f"postgresql://host/database{options}")
-    assert (server_address.url, server_address.is_pooled) == ("postgresql://host/database", is_pooled)
+    assert (server_address.hosts, server_address.is_pooled) == ({"host": "postgresql://host/database"}, is_pooled)
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("postgresql://me:pw@a:1,b/db", {"a:1": "postgresql://me:pw@a:1/db", "b": "postgresql://me:pw@b/db"}),
+        (
+            "postgresql://[::1]:1,[::2]:2/db",
+            {"[::1]:1": "postgresql://[::1]:1/db", "[::2]:2": "postgresql://[::2]:2/db"},
+        ),
+        (
+            "postgresql://me@/db?host=a,b&port=1,2",
+            {"a:1": "postgresql://me@/db?host=a&port=1", "b:2": "postgresql://me@/db?host=b&port=2"},
+        ),
+        (
+            "postgresql://me@/db?host=a,b&port=1",
+            {"a:1": "postgresql://me@/db?host=a&port=1", "b:1": "postgresql://me@/db?host=b&port=1"},
+        ),
+        ("postgresql://me@/db?host=/run/pg", {"/run/pg": "postgresql://me@/db?host=%2Frun%2Fpg"}),
+    ],
+)
+def test_each_host_has_a_url_of_its_own(url: str, hosts: dict[str, str]) -> None:
+    assert parse_address(url).hosts == hosts
+
+
+def test_the_option_connect_timeout_limits_each_host() -> None:
+    assert parse_address("postgresql://host/database?connect_timeout=7").connect_seconds == 7
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "2.5", "soon", "5000"])
+def test_another_connect_timeout_is_refused(seconds: str) -> None:
+    with pytest.raises(BadStoreUrl, match="whole seconds, from 1 to 600"):
+        parse_address(f"postgresql://host/database?connect_timeout={seconds}")
+
+
+def test_hosts_and_ports_of_different_numbers_are_refused() -> None:
+    with pytest.raises(BadStoreUrl, match="number of ports"):
+        parse_address("postgresql:///database?host=a,b,c&port=1,2")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 
 from app.store.mysql.session import DriverConnection, MysqlSession, translate_errors
 from app.store.mysql.templates import Template, templates
-from app.store.url import BadStoreUrl
+from app.store.url import BadStoreUrl, read_connect_timeout
 
 CONNECT_SECONDS = 5
 
@@ -55,8 +55,8 @@ class Connector:
 def driver_options(url: str) -> Mapping[str, Any]:
     """Return the driver's connect options, from a URL `mysql://user:password@host:port/database`.
 
-    Options after `?` are those that the migrations' driver also takes: `unix_socket`, `ssl_ca`, `ssl_cert` and so
-    on. Refuses unknown options with `BadStoreUrl`, since an ignored option is worse than none. Refuses unreadable
+    Options after `?` are those that the migrations' driver also takes: `connect_timeout`, `unix_socket`, `ssl_ca`,
+    `ssl_cert` and so on. Refuses unknown options with `BadStoreUrl`, since an ignored option is worse than none. Refuses unreadable
     files too.
     """
     address = make_url(url)
@@ -68,6 +68,7 @@ def driver_options(url: str) -> Mapping[str, Any]:
     if "check_hostname" in tls:
         tls["check_hostname"] = tls["check_hostname"].lower() == "true"
     socket = query.pop("unix_socket", None)
+    connect_seconds = read_connect_timeout(query.pop("connect_timeout", str(CONNECT_SECONDS)))
     if query:
         raise BadStoreUrl(f"The database URL has an unknown option: {', '.join(sorted(query))}.")
     return {
@@ -78,7 +79,7 @@ def driver_options(url: str) -> Mapping[str, Any]:
         "database": address.database,
         "unix_socket": socket,
         "ssl": tls or None,
-        "connect_timeout": CONNECT_SECONDS,
+        "connect_timeout": connect_seconds,
         "autocommit": True,
         # The row count of an UPDATE includes rows that it matched but did not change.
         "client_flag": FOUND_ROWS,

@@ -12,7 +12,8 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from app.domain.refusals import StoreUnavailable
-from app.store.postgresql.session import DriverConnection, connect, parse_address
+from app.store.postgresql.connect import connect, parse_address
+from app.store.postgresql.session import DriverConnection
 from app.store.url import StoreUrl
 
 # The letters of "peeklock". PostgreSQL's advisory lock takes any number that no other program uses.

@@ -1,12 +1,9 @@
 """One connection to PostgreSQL: its settings, named statements, transactions, and the meaning of its errors."""
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] (it has none, so `DriverConnection` below declares them)
 
@@ -15,38 +12,11 @@ from app.store.records.database import LockWaitTimeout
 from app.store.records.rows import Row
 from app.store.records.statements import Statement
 from app.store.server.pool import TransactionConflict
-from app.store.url import BadStoreUrl
 
-CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 20.0
 """A server that does not answer for this long counts as unavailable. No statement here takes a tenth of it."""
 
 CLOSE_SECONDS = 2.0
-MAX_PREPARED = 250
-"""More than there are statements, so that a connection prepares each of them once."""
-
-SETTINGS = {
-    # No statement here joins two large tables, so a plan without an index is always a mistake. With the statistics
-    # alone, which lag behind a queue that fills and empties, the planner makes that mistake.
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_sort": "off",
-    "enable_material": "off",
-    "enable_memoize": "off",
-    "jit": "off",
-    "plan_cache_mode": "force_generic_plan",
-    "default_transaction_isolation": "read committed",
-    # A transaction that holds a row for longer has been stopped in the middle.
-    "lock_timeout": "3s",
-    "statement_timeout": "15s",
-    # A client that has vanished must not keep its rows. The server detects it within half a minute.
-    "idle_in_transaction_session_timeout": "30s",
-    "tcp_keepalives_idle": "10",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "4",
-}
 UNSAFE_SETTINGS: Mapping[str, str] = {
     "fsync": "PostgreSQL runs with fsync = off: a power cut can destroy the whole database.",
     "full_page_writes": "PostgreSQL runs with full_page_writes = off: a power cut can damage tables.",
@@ -54,9 +24,6 @@ UNSAFE_SETTINGS: Mapping[str, str] = {
 }
 """Warnings about settings that can lose a commit."""
 
-
-KEEPALIVES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
-"""The same keep-alive at this end, with the options that the operating system knows."""
 
 ERROR_MESSAGES: Mapping[str, tuple[type[BaseException], ...]] = {
     "The database does not answer.": (TimeoutError,),
@@ -96,28 +63,6 @@ CONFLICTS = (
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The database's address, and whether each connection reaches one server session of its own.
-
-    Behind a pooler such as PgBouncer it does not: prepared statements, settings and locks end with the transaction.
-    `?statement_cache_size=0` in the URL declares a pooler.
-    """
-
-    url: str
-    is_pooled: bool
-
-
-def parse_address(url: str) -> Address:
-    """Read `postgresql://user:password@host:port/database?options`. The driver knows the other options."""
-    parts = urlsplit(url)
-    options = dict(parse_qsl(parts.query))
-    cache_size = options.pop("statement_cache_size", None)
-    if cache_size not in (None, "0"):
-        raise BadStoreUrl("statement_cache_size in the database URL may only be 0, which declares a pooler.")
-    return Address(parts._replace(query=urlencode(options)).geturl(), is_pooled=cache_size is not None)
-
-
 class DriverConnection(Protocol):
     """The part of the driver's connection that is used here. The driver's own types say too little."""
 
@@ -129,58 +74,6 @@ class DriverConnection(Protocol):
     def terminate(self) -> None: ...
     def is_closed(self) -> bool: ...
     def is_in_transaction(self) -> bool: ...
-
-
-REPLICATION_WAIT = "SyncRepWaitForLSN"
-"""The function of PostgreSQL that waits for synchronous standbys. It warns if the wait was cancelled: the transaction is
-committed here, and the standbys may not have it. Its name is the same in every language of the server."""
-
-
-class KeepAliveConnection(asyncpg.Connection):
-    """The driver's connection with TCP keep-alive, so that the system detects a vanished server.
-
-    `is_in_doubt` is set if the server has cancelled a wait for its synchronous standbys.
-    """
-
-    _transport: asyncio.Transport
-    is_in_doubt = False
-
-    def note_warning(self, _connection: Any, message: Any) -> None:
-        """Note a warning of the server. The driver reports it before it returns the answer that follows."""
-        if message.server_source_function == REPLICATION_WAIT:
-            self.is_in_doubt = True
-
-    def keep_alive(self) -> None:
-        sock: socket.socket = self._transport.get_extra_info("socket")
-        if sock.family == socket.AF_UNIX:
-            return
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in KEEPALIVES.items():
-            if option := getattr(socket, name, None):
-                sock.setsockopt(socket.IPPROTO_TCP, option, value)
-
-
-async def connect(server_address: Address, answer_seconds: float | None = ANSWER_SECONDS) -> DriverConnection:
-    """Open a connection to a server that takes writes. Without `answer_seconds` no statement has a limit here."""
-    driver: Any = asyncpg
-    settings = {"application_name": "peeklock"} | ({} if server_address.is_pooled else SETTINGS)
-    try:
-        with translate_errors():
-            connection = await driver.connect(
-                server_address.url,
-                timeout=CONNECT_SECONDS,
-                command_timeout=answer_seconds,
-                statement_cache_size=0 if server_address.is_pooled else MAX_PREPARED,
-                max_cached_statement_lifetime=0,
-                server_settings=settings,
-                target_session_attrs="read-write",
-                connection_class=KeepAliveConnection,
-            )
-    except (asyncpg.ClientConfigurationError, asyncpg.UndefinedObjectError) as error:
-        raise BadStoreUrl("The database URL has an unknown option, or an option has an invalid value.") from error
-    connection.keep_alive()
-    connection.add_log_listener(connection.note_warning)
-    return connection
 
 
 class PreparedStatement:

@@ -14,10 +14,11 @@ from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.postgresql import attempts, receiving, sending, settling, transactions, work_unit
 from app.store.postgresql.commits import GatheredCommits
+from app.store.postgresql.connect import Connector, parse_address
 from app.store.postgresql.depths import DepthCountingDatabase
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloors
-from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement, connect, parse_address
+from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement
 from app.store.postgresql.settling import AnySettlement, Settlement
 from app.store.records.database import BatchObserver, unavailable_when_closed
 from app.store.records.groups import any_in_group
@@ -289,10 +290,11 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 async def open_postgresql(url: str, clock: Clock, connections: int, observe: BatchObserver) -> PostgresqlStore:
     """Open the store at this address. Raises `StoreUnavailable` if the database does not answer."""
     server_address = parse_address(url)
+    connect = Connector(server_address)
     statements = {name: PreparedStatement(statement) for name, statement in DIALECT.statements.items()}
 
     async def new_session() -> PostgresqlSession:
-        return PostgresqlSession(await connect(server_address), statements)
+        return PostgresqlSession(await connect(), statements)
 
     async def new_session_while_locked() -> PostgresqlSession:
         if advisory_lock is not None:

@@ -1,0 +1,97 @@
+"""PostgreSQL URLs of several hosts: those that do not answer, or accept no writes, are passed over."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from app.domain.refusals import StoreUnavailable
+from app.store.postgresql.connect import ConnectFailed, Connector, parse_address
+from tests.servers import free_port
+
+SECONDS = 1
+"""The shortest `connect_timeout`."""
+
+
+class SilentHost:
+    """A host that accepts connections and says nothing."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.connections = 0
+        self.was_reached = asyncio.Event()
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator["SilentHost"]:
+        """Listen until the end of the block."""
+        async with await asyncio.start_server(self._accept, "127.0.0.1", self.port):
+            yield self
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.was_reached.set()
+        while await reader.read(1000):
+            pass
+        writer.close()
+
+
+@pytest.fixture
+async def silent() -> AsyncIterator[SilentHost]:
+    """A host that never answers."""
+    async with SilentHost().listening() as host:
+        yield host
+
+
+def with_first_host(url: str, first: str, options: str = f"connect_timeout={SECONDS}") -> str:
+    """Return the URL with one more host before its own."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user}{at}{first},{host}", query=options).geturl()
+
+
+async def test_a_host_that_never_answers_is_passed_over(postgres_url: str, silent: SilentHost) -> None:
+    connect = Connector(parse_address(with_first_host(postgres_url, f"127.0.0.1:{silent.port}")))
+    connection = await connect()
+    assert [tuple(row) for row in await connection.fetch("SELECT 1")] == [(1,)]
+    await connection.close()
+    assert silent.connections == 1
+
+
+async def test_the_host_that_was_used_last_is_tried_first(postgres_url: str, silent: SilentHost) -> None:
+    connect = Connector(parse_address(with_first_host(postgres_url, f"127.0.0.1:{silent.port}")))
+    for _ in range(3):
+        await (await connect()).close()
+    assert silent.connections == 1
+
+
+async def test_hosts_of_the_option_host_are_tried_alike(postgres_url: str, silent: SilentHost) -> None:
+    parts = urlsplit(postgres_url)
+    hosts = f"host=127.0.0.1,{parts.hostname}&port={silent.port},{parts.port}"
+    user = parts.netloc.rpartition("@")[0]
+    url = parts._replace(netloc=f"{user}@" if user else "", query=f"{hosts}&connect_timeout={SECONDS}").geturl()
+    await (await Connector(parse_address(url))()).close()
+    assert silent.connections == 1
+
+
+async def test_the_operator_reads_the_reason_of_each_host(silent: SilentHost) -> None:
+    refusing = f"127.0.0.1:{free_port()}"
+    url = with_first_host(f"postgresql://{refusing}/peeklock", f"127.0.0.1:{silent.port}")
+    with pytest.raises(StoreUnavailable) as raised:
+        await Connector(parse_address(url))()
+    assert isinstance(raised.value.__cause__, ConnectFailed)
+    silence, refusal = sorted(str(raised.value.__cause__).split("; "), key=lambda reason: "no answer" not in reason)
+    assert silence == f"127.0.0.1:{silent.port}: no answer within {SECONDS} s"
+    assert refusal.startswith(f"{refusing}: ")
+    assert "Connect call failed" in refusal
+
+
+async def test_a_cancelled_caller_leaves_no_connection(silent: SilentHost) -> None:
+    url = f"postgresql://127.0.0.1:{silent.port}/peeklock?connect_timeout=600"
+    connecting = asyncio.create_task(Connector(parse_address(url))())
+    await silent.was_reached.wait()
+    connecting.cancel()
+    await asyncio.wait([connecting])
+    assert connecting.cancelled()
+    assert [task for task in asyncio.all_tasks() if task.get_name().startswith("connect to")] == []
