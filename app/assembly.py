@@ -153,6 +153,7 @@ def assemble_verbs(parts: Components) -> Broker:
         lock_store=parts.lock_store,
         store_clock=parts.store,
         store_description=parts.store,
+        store_readiness=parts.store,
         durability=parts.durability,
         clock=parts.clock,
         counters=parts.counters,

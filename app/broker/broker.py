@@ -12,7 +12,15 @@ from app.broker.explain import ExplainPorts
 from app.broker.history import HistoryPorts
 from app.broker.join import JoinPorts
 from app.broker.plan import PlanPorts
-from app.broker.ports import ApiKeyStore, Counters, LockStoreState, StateStore, StoreClock, StoreDescription
+from app.broker.ports import (
+    ApiKeyStore,
+    Counters,
+    LockStoreState,
+    StateStore,
+    StoreClock,
+    StoreDescription,
+    StoreReadiness,
+)
 from app.broker.publish import PublishPorts
 from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
@@ -37,8 +45,8 @@ from app.runtime.clock import Clock
 class Broker:
     """The ports of each family of verbs. A verb takes only those of its family.
 
-    An endpoint that calls no verb uses the stores of queues, keys and locks, the store's clock, description and
-    durability, the process's clock, the counters or the limits of responses.
+    An endpoint that calls no verb uses the stores of queues, keys and locks, the store's clock, description,
+    readiness and durability, the process's clock, the counters or the limits of responses.
     """
 
     sending: SendPorts
@@ -71,6 +79,7 @@ class Broker:
     lock_store: LockStoreState
     store_clock: StoreClock
     store_description: StoreDescription
+    store_readiness: StoreReadiness
     durability: DurabilityCheck
     clock: Clock
     counters: Counters

@@ -24,11 +24,12 @@ async def check_live(_: Request[None]) -> Response:
 
 @operation("GET", "/readyz", right=None, tag="health", responses={200: Readiness}, refusals=(ShuttingDown,))
 async def check_ready(request: Request[None]) -> Response:
-    """Report whether this server takes work: it is not stopping, and its store answers within a second."""
+    """Report whether this server takes work: it is not stopping, and its store accepts writes and
+    answers within a second."""
     if request.context.is_draining():
         raise ShuttingDown
     try:
-        await wait_for(request.broker.store_clock.now(), request.broker.clock, STORE_TIMEOUT_SECONDS)
+        await wait_for(request.broker.store_readiness.check_writable(), request.broker.clock, STORE_TIMEOUT_SECONDS)
     except TimeoutError:
         raise StoreUnavailable from None
     return Response(Readiness(request.broker.lock_store.state))

@@ -75,7 +75,7 @@ from app.broker.ports.queue_store import (
 from app.broker.ports.server_directory import AllReports, Counts, ListedServer, Server, ServerDirectory
 from app.broker.ports.session_store import SessionStore
 from app.broker.ports.state_store import StateStore, VersionRetentionStore
-from app.broker.ports.store import SequenceNumbers, Store, StoreClock, StoreDescription
+from app.broker.ports.store import SequenceNumbers, Store, StoreClock, StoreDescription, StoreReadiness
 from app.broker.ports.topic_store import EntityStore, SubscriptionStore, TopicStore
 from app.broker.ports.transaction_store import CommitResult, JoinResult, TransactionStore
 
@@ -153,6 +153,7 @@ __all__ = [
     "Store",
     "StoreClock",
     "StoreDescription",
+    "StoreReadiness",
     "SubscriptionStore",
     "SweepStore",
     "TopicStore",

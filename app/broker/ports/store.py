@@ -55,6 +55,14 @@ class SequenceNumbers(Protocol):
         ...
 
 
+class StoreReadiness(Protocol):
+    """Whether a store takes work."""
+
+    async def check_writable(self) -> None:
+        """Raise `StoreUnavailable` with the reason if the store accepts no writes. Cheap while all is well."""
+        ...
+
+
 class Store(
     MessageStore,
     MaintenanceStore,
@@ -65,6 +73,7 @@ class Store(
     StoreClock,
     StoreDescription,
     SequenceNumbers,
+    StoreReadiness,
     Protocol,
 ):
     """An open message store. `archive`, `queues`, `topics`, `transactions`, `keys`, `sessions` and `states` share its connections.

@@ -11,7 +11,7 @@ from asyncmy.connection import Connection
 
 from app.domain.refusals import StoreUnavailable
 from app.store.mysql.templates import Template
-from app.store.records.database import LockWaitTimeout
+from app.store.records.database import LockWaitTimeout, NotWritable
 from app.store.records.rows import Row
 from app.store.server.pool import TransactionConflict
 
@@ -69,6 +69,10 @@ ERROR_MESSAGES: Mapping[str, frozenset[int]] = {
     "The database has no majority in its cluster.": frozenset({1047}),
 }
 """Errors of the server's environment, with the text for clients. Any other error is a bug here."""
+
+
+NOT_WRITABLE = frozenset({"The database accepts no writes at present.", "The disk of the database is full."})
+"""Those that say that no connection to this server can write."""
 
 
 class StatementTooLarge(Exception):
@@ -229,7 +233,7 @@ def translate_errors() -> Generator[None]:
     except errors.MySQLError as error:
         raise as_store_error(error) from error
     except (TimeoutError, OSError) as error:
-        raise StoreUnavailable("The database does not answer.") from error
+        raise NotWritable("The database does not answer.") from error
 
 
 def as_store_error(error: errors.MySQLError) -> Exception:
@@ -243,7 +247,7 @@ def as_store_error(error: errors.MySQLError) -> Exception:
         return NullViolation(str(error))
     for text, numbers in ERROR_MESSAGES.items():
         if number in numbers:
-            return StoreUnavailable(text)
+            return (NotWritable if text in NOT_WRITABLE else StoreUnavailable)(text)
     return StatementFailed(str(error))
 
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] (it has none, so `DriverConnection` below declares them)
 
 from app.domain.refusals import StoreUnavailable
-from app.store.records.database import LockWaitTimeout
+from app.store.records.database import LockWaitTimeout, NotWritable
 from app.store.records.rows import Row
 from app.store.records.statements import Statement
 from app.store.server.pool import TransactionConflict
@@ -50,6 +50,14 @@ ERROR_MESSAGES: Mapping[str, tuple[type[BaseException], ...]] = {
 }
 """Errors of the server's environment, with the text for clients; special before general. Any other error is a bug here.
 The driver's own text names hosts, roles and rows, so clients do not see it."""
+
+NOT_WRITABLE = frozenset({
+    "The database does not answer.",
+    "The database accepts no writes at present.",
+    "The disk of the database is full.",
+    "The disk of the database cannot be read or written.",
+})  # fmt: skip
+"""Those that say that no connection to this server can write."""
 
 UNAVAILABLE_ERRORS: tuple[type[BaseException], ...] = tuple(
     kind for error_types in ERROR_MESSAGES.values() for kind in error_types
@@ -170,6 +178,5 @@ def translate_errors() -> Generator[None]:
     except CONFLICTS as error:
         raise TransactionConflict(str(error)) from error
     except UNAVAILABLE_ERRORS as error:
-        raise StoreUnavailable(
-            next(text for text, error_types in ERROR_MESSAGES.items() if isinstance(error, error_types))
-        ) from error
+        text = next(text for text, error_types in ERROR_MESSAGES.items() if isinstance(error, error_types))
+        raise (NotWritable if text in NOT_WRITABLE else StoreUnavailable)(text) from error

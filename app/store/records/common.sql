@@ -808,6 +808,14 @@ ORDER BY expires_at
 LIMIT 1
 @skip_locked;
 
+-- ---- readiness ----------------------------------------------------------------------------------------------------------
+
+-- add_trial: write as much as a message may be, to see whether the database accepts it
+INSERT INTO attempt (attempt_key, fingerprint, answer, remove_at) VALUES (:key, :key, :content, 0);
+
+-- delete_trial: delete what a check has written, if it has; a database that is read-only refuses this in any case
+DELETE FROM attempt WHERE attempt_key = :key;
+
 -- ---- deletion of expired rows ---------------------------------------------------------------------------------------
 
 -- delete_expired_settlements: delete tombstones past their time

@@ -14,6 +14,10 @@ BatchObserver: TypeAlias = Callable[[str, int], None]
 """Receives the name of each statement that ran and the number of callers it served."""
 
 
+class NotWritable(StoreUnavailable):
+    """The database accepts no writes at present, or does not answer. Its other connections are no better than this one."""
+
+
 class LockWaitTimeout(StoreUnavailable):
     """Another transaction has held a row for longer than a statement waits."""
 

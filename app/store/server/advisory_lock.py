@@ -54,23 +54,24 @@ class AdvisoryLock:
         if session is not None:
             await close(session)
 
+    def disconnect(self) -> None:
+        """Close the connection of the lock, if there is one. `ensure_held` takes the lock again."""
+        if self._session is not None:
+            self._session.terminate()
+            self._session = None
+
     @property
     def _is_held(self) -> bool:
         return self._session is not None and self._session.is_usable
 
     async def _acquire(self, statement: str) -> None:
-        self._disconnect()
+        self.disconnect()
         self._session = await self._connect()
         try:
             ((is_acquired,),) = await self._session.fetch(statement)
         except BaseException:
-            self._disconnect()
+            self.disconnect()
             raise
         if not is_acquired:
-            self._disconnect()
+            self.disconnect()
             raise DatabaseInUse(REFUSALS[statement])
-
-    def _disconnect(self) -> None:
-        if self._session is not None:
-            self._session.terminate()
-            self._session = None

@@ -19,7 +19,7 @@ from app.domain.weight import weight_of
 from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
 from app.store.records.archive import ArchiveRecords
-from app.store.records.database import BatchObserver, Database, unavailable_when_closed
+from app.store.records.database import BatchObserver, Database, NotWritable, unavailable_when_closed
 from app.store.records.groups import any_in_group
 from app.store.records.held_groups import change_apart
 from app.store.records.history import any_keeps_history
@@ -29,6 +29,7 @@ from app.store.records.queues import QueueRecords
 from app.store.records.sessions import SessionRecords
 from app.store.records.shared_bodies import shared_bodies
 from app.store.records.topics import TopicRecords
+from app.store.records.write_check import WriteCheck
 from app.store.server.advisory_lock import AdvisoryLock
 from app.store.server.lanes import Lanes
 from app.store.server.pool import AnySession, AttemptInUse, InUse, MessageIdInUse, Pool
@@ -99,6 +100,8 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self._pool = pool
         self._clock = clock
         self._advisory_lock = advisory_lock
+        self._write_check = WriteCheck(pool)
+        pool.on_refused = self._on_refused
         self._observe = observe
         self.archive = ArchiveRecords(pool)
         self.queues = QueueRecords(pool)
@@ -310,6 +313,18 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         if self._advisory_lock is not None:
             await self._advisory_lock.ensure_held()
         return await super().now()
+
+    async def check_writable(self) -> None:
+        """See `StoreReadiness`."""
+        if self._advisory_lock is not None:
+            await self._advisory_lock.ensure_held()
+        await self._write_check.run()
+
+    def _on_refused(self, error: NotWritable) -> None:
+        self._write_check.on_refused(error)
+        if self._advisory_lock is not None:
+            # The lock must be on the server that the next connection reaches.
+            self._advisory_lock.disconnect()
 
     async def durability_risks(self) -> list[str]:
         """See `StoreDescription`."""

@@ -83,6 +83,10 @@ async def close(session: PooledSession) -> None:
         session.terminate()
 
 
+def _ignore(_error: database.NotWritable) -> None:
+    """Only raise the error."""
+
+
 class Pool(Generic[AnySession]):
     """`Database` over at most `max_connections` connections. The one used last is lent first."""
 
@@ -97,6 +101,8 @@ class Pool(Generic[AnySession]):
         self._slots = asyncio.Semaphore(max_connections)
         self._idle: list[AnySession] = []
         self._is_closed = False
+        self.on_refused: Callable[[database.NotWritable], None] = _ignore
+        """Receives each error that says that the database accepts no writes."""
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
         """Return the rows of one named statement, which is a transaction of its own."""
@@ -133,9 +139,18 @@ class Pool(Generic[AnySession]):
             except TransactionConflict as conflict:
                 if not tries:
                     raise StoreUnavailable("Other transactions kept colliding with this one.") from conflict
+            except database.NotWritable as error:
+                self.discard()
+                self.on_refused(error)
+                raise
             finally:
                 # A usable connection is kept. Any other one is closed.
                 self._release(session)
+
+    def discard(self) -> None:
+        """Close the connections that no caller uses: their server accepts no writes any more, and another host may."""
+        while self._idle:
+            self._idle.pop().terminate()
 
     async def close(self) -> None:
         """Close every connection. None may be lent any more, and none is lent from now on."""

@@ -15,7 +15,7 @@ from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
 from app.domain.weight import MAX_RESPONSE_BYTES
 from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, RequeueEntryError, WeightLimits
-from app.store.records.database import BatchObserver, unavailable_when_closed
+from app.store.records.database import BatchObserver, NotWritable, unavailable_when_closed
 from app.store.records.rows import Row
 from app.store.records.statements import Statement
 from app.store.sqlite.dialect import DIALECT
@@ -124,6 +124,9 @@ class SqliteDatabase:
         self.on_admitted: Callable[[Sequence[Admitted]], None] = _ignore_admitted
         """Receives the messages that the steps of a transaction have admitted, after its commit."""
 
+        self.on_refused: Callable[[NotWritable], None] = _only_raise
+        """Receives each error that says that the file cannot be written."""
+
     # ---- interface ---------------------------------------------------------------------------------------------------
 
     @property
@@ -187,7 +190,11 @@ class SqliteDatabase:
     # ---- writing -----------------------------------------------------------------------------------------------------
 
     async def _run_batch(self, steps: list[Step[Any]]) -> Sequence[Any]:
-        results, admitted = await self._run_in(self._writing_thread, lambda: self._commit(steps))
+        try:
+            results, admitted = await self._run_in(self._writing_thread, lambda: self._commit(steps))
+        except NotWritable as error:
+            self.on_refused(error)
+            raise
         self._observe("write", len(steps))
         if admitted:
             self.on_admitted(admitted)
@@ -290,6 +297,10 @@ def _no_op(_transaction: Transaction) -> None:
 
 def _ignore_admitted(_admitted: Sequence[Admitted]) -> None:
     """Do nothing: no listener is set."""
+
+
+def _only_raise(_error: NotWritable) -> None:
+    """Do nothing more with the error."""
 
 
 def run_to_completion(work: Callable[[Transaction], Awaitable[Result]], transaction: Transaction) -> Result:

@@ -15,6 +15,7 @@ from app.domain.digest import row_digest
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import SECRET_BYTES
 from app.store.in_use import FileInUse
+from app.store.records.database import NotWritable
 
 BUSY_SECONDS = 5.0
 """How long to wait while another program, such as a backup or a shell, writes to the file."""
@@ -48,6 +49,14 @@ ERROR_MESSAGES = {
     sqlite3.SQLITE_INTERRUPT: "The database was interrupted.",
 }
 """Errors of the environment by primary result code, with the text for clients. Any other error is a bug here."""
+
+NOT_WRITABLE = frozenset({
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+})  # fmt: skip
+"""Those that say that the file cannot be written."""
 
 # On SQLite the parameter of `@in(:numbers)` is the text of a JSON array.
 sqlite3.register_adapter(list, json.dumps)
@@ -134,6 +143,7 @@ def translate_errors() -> Generator[None]:
         yield
     except sqlite3.Error as error:
         # The upper bits distinguish variants of one error.
-        if text := ERROR_MESSAGES.get(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF):
-            raise StoreUnavailable(text) from error
+        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        if text := ERROR_MESSAGES.get(code):
+            raise (NotWritable if code in NOT_WRITABLE else StoreUnavailable)(text) from error
         raise

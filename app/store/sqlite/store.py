@@ -33,6 +33,7 @@ from app.store.records.restoring import take_restorable
 from app.store.records.sessions import SessionRecords
 from app.store.records.topics import TopicRecords
 from app.store.records.transactions import TransactionRecords
+from app.store.records.write_check import WriteCheck
 from app.store.sqlite import actions, transactions, work_unit
 from app.store.sqlite.database import SqliteDatabase, Step, Transaction
 from app.store.sqlite.dialect import DIALECT
@@ -55,6 +56,8 @@ class SqliteStore(MessageRecords):
         super().__init__(database)
         self.database = database
         database.on_admitted = self._announce
+        self._write_check = WriteCheck(database)
+        database.on_refused = self._write_check.on_refused
         self.archive = ArchiveRecords(database)
         self.queues = QueueRecords(database)
         self.keys = KeyRecords(database)
@@ -185,6 +188,10 @@ class SqliteStore(MessageRecords):
         forgotten = await super().delete_expired(limit)
         await self.database.write(Step(actions.fold_accepted))
         return forgotten
+
+    async def check_writable(self) -> None:
+        """See `StoreReadiness`."""
+        await self._write_check.run()
 
     async def durability_risks(self) -> list[str]:
         """See `StoreDescription`. Each connection to a file waits until a commit is on disk (`file.SETTINGS`)."""

@@ -1,0 +1,45 @@
+"""Checks whether a database accepts writes, and logs once that it does not."""
+
+import os
+
+import structlog
+
+from app.store.records.database import NotWritable, SqlSession
+
+KEY_BYTES = 32
+"""A key of the table of attempts has the length of a digest."""
+
+TRIAL_BYTES = 64 << 10
+"""More than the free space in pages that are already allocated, so that a full disk is noticed."""
+
+log = structlog.get_logger("peeklock.store")
+
+
+class WriteCheck:
+    """Whether a database accepts writes: proved by one at the start and after each failure.
+
+    A disk that is full refuses only what needs more of it. So after a failure, a write of `TRIAL_BYTES` must succeed.
+    Otherwise a statement that changes nothing is enough: a database that is read-only refuses it.
+    """
+
+    def __init__(self, database: SqlSession) -> None:
+        self._database = database
+        self._is_proved = False
+        self._was_refused = False
+
+    def on_refused(self, error: NotWritable) -> None:
+        """Require a proof from now on. Only the first of several failures is logged."""
+        if not self._was_refused:
+            log.error("the database accepts no writes", reason=str(error), cause=str(error.__cause__))
+        self._is_proved, self._was_refused = False, True
+
+    async def run(self) -> None:
+        """Raise `StoreUnavailable` if the database accepts no writes."""
+        key = os.urandom(KEY_BYTES)
+        if not self._is_proved:
+            await self._database.change("add_trial", key=key, content=os.urandom(TRIAL_BYTES // 2).hex())
+        await self._database.change("delete_trial", key=key)
+        self._is_proved = True
+        if self._was_refused:
+            log.info("the database accepts writes again")
+            self._was_refused = False
