@@ -48,6 +48,7 @@ from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.locks.backend import LockBackend, RedisOptions, open_locks
 from app.logs import configure
 from app.maintenance.background_loops import BackgroundLoops, Intervals
+from app.maintenance.share_seen import SeenSharing
 from app.runtime.background_loop import ErrorReporter
 from app.runtime.byte_budget import ByteBudget
 from app.runtime.clock import Clock, SystemClock
@@ -107,6 +108,8 @@ async def open_services(
         locks = backends.open_locks(await _shared_redis(settings, store), wait_queue, clock, _report)
         stack.push_async_callback(locks.close)
         await locks.start()
+        sharing = SeenSharing(store, locks.record, clock, _report)
+        await sharing.share()
         components = _components(settings, store, locks, wait_queue, counters, clock)
         stack.push_async_callback(components.topic_cache.close)
         stack.push_async_callback(components.queue_cache.close)
@@ -123,6 +126,8 @@ async def open_services(
         _connect_notifications(locks, components, loops)
         loops.start()
         stack.push_async_callback(loops.stop)
+        sharing.start()
+        stack.push_async_callback(sharing.stop)
         yield Services(components, assemble_verbs(components), authenticator, sessions, loops, locks.servers)
 
 

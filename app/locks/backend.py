@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from app.broker.ports import LockStore, ServerDirectory
+from app.broker.ports import LockStore, ServerDirectory, SharedRecord
 from app.locks.connect import connect
 from app.locks.memory_lock_store import MemoryLockStore
 from app.locks.memory_server_directory import MemoryServerDirectory
@@ -16,6 +16,7 @@ from app.locks.redis_connection import RedisConnection
 from app.locks.redis_keys import DEFAULT_PREFIX, RedisKeys
 from app.locks.redis_lock_store import RedisLockStore
 from app.locks.redis_server_directory import RedisServerDirectory
+from app.locks.shared_record import MemorySharedRecord, RedisSharedRecord
 from app.runtime.background_loop import ErrorReporter
 from app.runtime.clock import Clock
 from app.runtime.wait_queue import WaitQueue
@@ -23,7 +24,7 @@ from app.runtime.wait_queue import WaitQueue
 
 @dataclass(frozen=True, slots=True)
 class LockBackend:
-    """An open lock store, its notifier and the directory of servers; `close` closes all.
+    """An open lock store, its notifier, the directory of servers and the shared record; `close` closes all.
 
     `start` takes the broker's prefix in Redis, if Redis answers, and keeps it from then on. Refuses with `PrefixInUse`.
     """
@@ -31,6 +32,7 @@ class LockBackend:
     locks: LockStore
     notifier: LocalNotifier
     servers: ServerDirectory
+    record: SharedRecord
     start: Callable[[], Awaitable[None]]
     close: Callable[[], Awaitable[None]]
 
@@ -69,7 +71,7 @@ def open_locks(
     """
     if options is None:
         locks, notifier = MemoryLockStore(), LocalNotifier(wait_queue)
-        return LockBackend(locks, notifier, MemoryServerDirectory(), _do_nothing, locks.close)
+        return LockBackend(locks, notifier, MemoryServerDirectory(), MemorySharedRecord(), _do_nothing, locks.close)
     return _open_redis(options, wait_queue, clock, report)
 
 
@@ -110,4 +112,4 @@ def _open_redis(options: RedisOptions, wait_queue: WaitQueue[int], clock: Clock,
         await locks.close()
         await connection.close()
 
-    return LockBackend(locks, notifier, servers, start, close)
+    return LockBackend(locks, notifier, servers, RedisSharedRecord(connection, keys), start, close)

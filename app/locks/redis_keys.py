@@ -49,6 +49,10 @@ class RedisKeys:
         """Return the name of the key that holds the identity of the prefix's broker."""
         return f"{self.prefix}owner"
 
+    def seen(self) -> str:
+        """Return the name of the hash of what the processes have seen of their database."""
+        return f"{self.prefix}seen"
+
     def servers(self) -> str:
         """Return the name of the hash of the servers. Redis Cluster keeps it in one slot with the windows."""
         return f"{self.prefix}{{servers}}:running"

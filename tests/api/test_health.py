@@ -4,6 +4,7 @@ import asyncio
 
 from app.api.endpoints.health import STORE_TIMEOUT_SECONDS
 from app.api.http.queue_statistics import QueueStatistics
+from app.domain.refusals import StoreUnavailable
 from tests.api.api_server import ApiServer, problem
 
 
@@ -32,8 +33,16 @@ async def test_a_stopping_server_is_not_ready_but_alive(api: ApiServer) -> None:
     assert (await api.http.get("/livez")).status_code == 200
 
 
+async def test_a_server_is_not_ready_while_its_store_accepts_no_writes(api: ApiServer) -> None:
+    async def check_writable() -> None:
+        raise StoreUnavailable("The database accepts no writes at present.")
+
+    answer = await api.with_store(check_writable=check_writable).http.get("/readyz")
+    assert problem(answer, 503, "store-unavailable")["detail"] == "The database accepts no writes at present."
+
+
 async def test_a_store_that_exceeds_the_timeout_is_unavailable(api: ApiServer) -> None:
-    silent = api.with_store(now=asyncio.Event().wait)
+    silent = api.with_store(check_writable=asyncio.Event().wait)
     answer = asyncio.create_task(silent.http.get("/readyz"))
     await api.clock.advance(STORE_TIMEOUT_SECONDS)
     problem(await answer, 503, "store-unavailable")

@@ -479,6 +479,9 @@ async def test_a_read_only_server_is_unavailable_until_it_accepts_writes(
     await unusual_fixture.execute("SET GLOBAL read_only = 1")
     with pytest.raises(StoreUnavailable, match="accepts no writes"):
         await store.send([draft(queue)])
+    with pytest.raises(StoreUnavailable, match="accepts no writes"):
+        await store.check_writable()
     await unusual_fixture.execute("SET GLOBAL read_only = 0")
+    await store.check_writable()
     assert await store.send([draft(queue)])
     await store.close()

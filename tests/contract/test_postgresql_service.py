@@ -248,6 +248,52 @@ async def test_a_read_only_database_is_unavailable(store_fixture: PostgresqlFixt
         await connection.close()
 
 
+async def test_connections_to_a_server_that_became_read_only_are_replaced(
+    private_server: Callable[..., ServerProcess],
+) -> None:
+    server = private_server(PostgresServer)
+    await asyncio.to_thread(migrate, server.url)
+    async with opened(server.url) as store:
+        await store.acquire_exclusive()
+        queue, _ = await store.queues.create("queue", QueueSettings())
+        await store.check_writable()
+        await set_read_only(server.url, "on")
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="accepts no writes"):
+                await store.check_writable()
+            with pytest.raises(StoreUnavailable, match="accepts no writes"):
+                await store.send([draft(queue)])
+        await until_disconnected(server.url)
+        await set_read_only(server.url, "off")
+        await store.check_writable()
+        await store.send([draft(queue)])
+
+
+async def set_read_only(url: str, value: str) -> None:
+    """Make all sessions of a server read-only, as failover tools do with a former primary."""
+    connection = await asyncpg.connect(url)
+    await connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {value}")
+    await connection.execute("SELECT pg_reload_conf()")
+    await until(connection, f"SELECT current_setting('default_transaction_read_only') = '{value}'")
+    await connection.close()
+
+
+async def until_disconnected(url: str) -> None:
+    """Return once the service has no connection to this server, not even that of its lock."""
+    connection = await asyncpg.connect(url)
+    await until(connection, "SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'peeklock'")
+    await connection.close()
+
+
+async def until(connection: Any, question: str) -> None:
+    """Return once the answer is yes. A minute is too long."""
+    async with asyncio.timeout(60):
+        while True:
+            if await connection.fetchval(question):
+                return
+            await asyncio.sleep(0.02)
+
+
 async def test_an_unreachable_server_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable):
         await open_store("postgresql://peeklock@127.0.0.1:1/peeklock", SystemClock())

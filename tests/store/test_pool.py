@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.domain.refusals import StoreUnavailable
+from app.store.records.database import NotWritable
 from app.store.server.pool import MAX_TRIES, Pool, TransactionConflict
 
 
@@ -46,7 +47,7 @@ class Connection:
         self.has_left = True
 
     def terminate(self) -> None:
-        self.is_open = False
+        self.is_open = self.is_usable = False
 
 
 class Server:
@@ -230,3 +231,16 @@ async def test_a_closed_pool_lends_no_connection() -> None:
     with pytest.raises(StoreUnavailable, match="closed"):
         await pool.fetch("a")
     assert server.connections == []
+
+
+async def test_an_error_that_means_no_writes_closes_the_idle_connections_and_is_reported() -> None:
+    server = Server("first", "second", NotWritable("read-only"), "of a new connection")
+    pool = server.pool()
+    await asyncio.gather(pool.fetch("a"), pool.fetch("b"))
+    reported: list[NotWritable] = []
+    pool.on_refused = reported.append
+    with pytest.raises(NotWritable):
+        await pool.fetch("c")
+    assert [str(error) for error in reported] == ["read-only"]
+    assert await pool.fetch("d") == "of a new connection"
+    assert [connection.is_open for connection in server.connections][:2] == [False, False]

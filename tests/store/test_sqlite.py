@@ -352,6 +352,39 @@ async def test_a_full_disk_is_reported_until_space_returns(path: Path, storage: 
     await store.close()
 
 
+async def test_a_store_whose_disk_is_full_is_not_writable_until_space_returns() -> None:
+    store = await open_sqlite(None, VirtualClock(), lambda *_: None, create_tables)
+    await store.check_writable()
+    queue, _ = await store.queues.create("queue", QueueSettings())
+
+    def allow_pages(connection: sqlite3.Connection, more: int) -> None:
+        ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
+        connection.execute(f"PRAGMA max_page_count = {pages + more}")
+
+    await store.database.call_on_writer(partial(allow_pages, more=0))
+
+    async def fill() -> None:
+        for _ in range(1000):
+            await store.send([draft(queue, b"x" * 10_000)])
+
+    with pytest.raises(StoreUnavailable, match="full"):
+        await fill()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="full"):
+            await store.check_writable()
+    await store.database.call_on_writer(partial(allow_pages, more=1000))
+    await store.check_writable()
+    await store.close()
+
+
+async def test_a_file_that_may_not_be_written_is_not_writable(store: SqliteStore) -> None:
+    await store.check_writable()
+    await store.database.call_on_writer(lambda connection: connection.execute("PRAGMA query_only = ON"))
+    with pytest.raises(StoreUnavailable, match="may not be written"):
+        await store.check_writable()
+    await store.check_writable()  # over a new connection
+
+
 async def test_a_lock_of_another_program_is_reported_until_it_ends(
     store: SqliteStore, queue: Queue, path: Path
 ) -> None:

@@ -74,6 +74,7 @@ from app.broker.ports.queue_store import (
 )
 from app.broker.ports.server_directory import AllReports, Counts, ListedServer, Server, ServerDirectory
 from app.broker.ports.session_store import SessionStore
+from app.broker.ports.shared_record import ObservedStore, SharedRecord
 from app.broker.ports.state_store import StateStore, VersionRetentionStore
 from app.broker.ports.store import SequenceNumbers, Store, StoreClock, StoreDescription, StoreReadiness
 from app.broker.ports.topic_store import EntityStore, SubscriptionStore, TopicStore
@@ -118,6 +119,7 @@ __all__ = [
     "NotRenewed",
     "Notifier",
     "NumberedClaimStore",
+    "ObservedStore",
     "OfferEndCause",
     "OfferStore",
     "PlanStore",
@@ -149,6 +151,7 @@ __all__ = [
     "SessionStore",
     "SettleStore",
     "SettlementsFailed",
+    "SharedRecord",
     "StateStore",
     "Store",
     "StoreClock",

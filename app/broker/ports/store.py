@@ -11,6 +11,7 @@ from app.broker.ports.message_store import Admitted, MessageStore
 from app.broker.ports.offer_store import EndOfferStore, OfferStore
 from app.broker.ports.queue_store import ApiKeyStore, QueueStore
 from app.broker.ports.session_store import SessionStore
+from app.broker.ports.shared_record import ObservedStore
 from app.broker.ports.state_store import StateStore
 from app.broker.ports.topic_store import TopicStore
 from app.broker.ports.transaction_store import TransactionStore
@@ -74,6 +75,7 @@ class Store(
     StoreDescription,
     SequenceNumbers,
     StoreReadiness,
+    ObservedStore,
     Protocol,
 ):
     """An open message store. `archive`, `queues`, `topics`, `transactions`, `keys`, `sessions` and `states` share its connections.

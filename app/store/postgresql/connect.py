@@ -11,6 +11,7 @@ import asyncpg  # pyright: ignore[reportMissingTypeStubs] (see session.py)
 
 from app.domain.refusals import StoreUnavailable
 from app.store.postgresql.session import ANSWER_SECONDS, DriverConnection, translate_errors
+from app.store.postgresql.timelines import FormerPrimary, HighestTimelines, Timeline, read_timeline
 from app.store.url import BadStoreUrl, read_connect_timeout
 
 CONNECT_SECONDS = 5
@@ -49,7 +50,10 @@ KEEPALIVES = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4}
 """The same keep-alive at this end, with the options that the operating system knows."""
 
 
-Attempt: TypeAlias = asyncio.Task[DriverConnection]
+Opened: TypeAlias = tuple[DriverConnection, Timeline]
+"""A connection, and the timeline of its server."""
+
+Attempt: TypeAlias = asyncio.Task[Opened]
 """The attempt to connect to one host."""
 
 
@@ -134,10 +138,12 @@ class Connector:
     """Opens connections to the host that accepts writes.
 
     It begins with the host that it used last. If that one does not accept a connection in time, it tries all others at
-    once, so that hosts that never answer delay a connection by one time limit at most.
+    once, so that hosts that never answer delay a connection by one time limit at most. Of several that accept writes, it
+    takes the one that was promoted last, and none that was promoted before another one that is known (`timelines`).
     """
 
     def __init__(self, address: Address, answer_seconds: float | None = ANSWER_SECONDS) -> None:
+        self.timelines = HighestTimelines()
         self._address = address
         self._answer_seconds = answer_seconds
         self._last_used: str | None = None
@@ -147,8 +153,8 @@ class Connector:
         failures: dict[str, Exception] = {}
         for hosts in self._rounds():
             opened = await self._open_each(hosts, failures)
-            if opened:
-                return self._choose(opened)
+            if opened and (connection := self._choose(opened, failures)):
+                return connection
         raise self._failure(failures)
 
     def _rounds(self) -> Sequence[Sequence[str]]:
@@ -157,26 +163,38 @@ class Connector:
         others = [host for host in self._address.hosts if host != self._last_used]
         return [hosts for hosts in (first, others) if hosts]
 
-    async def _open_each(self, hosts: Sequence[str], failures: dict[str, Exception]) -> dict[str, DriverConnection]:
+    async def _open_each(self, hosts: Sequence[str], failures: dict[str, Exception]) -> dict[str, Opened]:
         """Connect to these hosts at the same time. The errors of those that fail are put into `failures`."""
         attempts = {host: asyncio.create_task(self._connect(host), name=f"connect to {host}") for host in hosts}
         try:
             await _until_one_succeeds(set(attempts.values()))
         except asyncio.CancelledError:
-            for connection in (await _end(attempts, failures)).values():
+            for connection, _ in (await _end(attempts, failures)).values():
                 connection.terminate()
             raise
         return await _end(attempts, failures)
 
-    def _choose(self, opened: Mapping[str, DriverConnection]) -> DriverConnection:
-        """Keep the connection to the host that the URL names first, and close the others."""
-        self._last_used = next(host for host in self._address.hosts if host in opened)
-        for host, connection in opened.items():
-            if host != self._last_used:
-                connection.terminate()
-        return opened[self._last_used]
+    def _choose(self, opened: Mapping[str, Opened], failures: dict[str, Exception]) -> DriverConnection | None:
+        """Keep the connection to the host of the highest timeline, the first of them in the URL, and close the others.
 
-    async def _connect(self, host: str) -> DriverConnection:
+        If a higher timeline is known, this one is closed too, and the error is put into `failures`.
+        """
+        hosts = [host for host in self._address.hosts if host in opened]
+        chosen = max(hosts, key=lambda host: opened[host][1].number)
+        for host in hosts:
+            if host != chosen:
+                opened[host][0].terminate()
+        connection, timeline = opened[chosen]
+        try:
+            self.timelines.check(timeline)
+        except FormerPrimary as error:
+            connection.terminate()
+            failures[chosen] = error
+            return None
+        self._last_used = chosen
+        return connection
+
+    async def _connect(self, host: str) -> Opened:
         driver: Any = asyncpg
         is_pooled = self._address.is_pooled
         settings = {"application_name": "peeklock"} | ({} if is_pooled else SETTINGS)
@@ -196,7 +214,16 @@ class Connector:
             raise BadStoreUrl("The database URL has an unknown option, or an option has an invalid value.") from error
         connection.keep_alive()
         connection.add_log_listener(connection.note_warning)
-        return connection
+        return connection, await self._timeline_of(connection)
+
+    async def _timeline_of(self, connection: DriverConnection) -> Timeline:
+        try:
+            with translate_errors():
+                async with asyncio.timeout(self._address.connect_seconds):
+                    return await read_timeline(connection)
+        except BaseException:
+            connection.terminate()
+            raise
 
     def _failure(self, failures: Mapping[str, Exception]) -> Exception:
         """Return the error of a connection that no host accepts: an error of the URL, or the reasons of all hosts."""
@@ -204,14 +231,17 @@ class Connector:
             if not isinstance(error, StoreUnavailable):
                 return error
         (*_, last) = failures.values()
+        former = [error for error in failures.values() if isinstance(error, FormerPrimary)]
         reasons = "; ".join(f"{host}: {self._reason(error)}" for host, error in failures.items())
-        failure = StoreUnavailable(str(last))
+        failure = StoreUnavailable(str(former[0] if former else last))
         failure.__cause__ = ConnectFailed(reasons)
         return failure
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error.__cause__, TimeoutError):
             return f"no answer within {self._address.connect_seconds} s"
+        if isinstance(error, FormerPrimary):
+            return "it is a former primary"
         if isinstance(error.__cause__, asyncpg.TargetServerAttributeNotMatched):
             return "it accepts no writes"
         return str(error.__cause__)
@@ -226,12 +256,12 @@ async def _until_one_succeeds(attempts: set[Attempt]) -> None:
         await asyncio.wait(attempts, timeout=GRACE_SECONDS)
 
 
-async def _end(attempts: Mapping[str, Attempt], failures: dict[str, Exception]) -> dict[str, DriverConnection]:
+async def _end(attempts: Mapping[str, Attempt], failures: dict[str, Exception]) -> dict[str, Opened]:
     """Cancel the attempts that have not ended. Return the connections of the others by host, and add their errors to
     `failures`."""
     for attempt in attempts.values():
         attempt.cancel()
-    opened: dict[str, DriverConnection] = {}
+    opened: dict[str, Opened] = {}
     for host, result in zip(attempts, await asyncio.gather(*attempts.values(), return_exceptions=True), strict=True):
         if isinstance(result, Exception):
             failures[host] = result

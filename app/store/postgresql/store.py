@@ -1,6 +1,6 @@
 """The message store on PostgreSQL: one statement serves all callers of the same verb."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import compress
@@ -20,6 +20,7 @@ from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_floors import ScanFloors
 from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement
 from app.store.postgresql.settling import AnySettlement, Settlement
+from app.store.postgresql.timelines import HighestTimelines
 from app.store.records.database import BatchObserver, unavailable_when_closed
 from app.store.records.groups import any_in_group
 from app.store.records.history import any_keeps_history, record_restored
@@ -34,6 +35,9 @@ from app.store.server.batching import ServerStore
 from app.store.server.pool import Pool
 from app.store.server.state_mutex import StateMutex
 
+TIMELINE = "timeline:"
+"""The beginning of the name of a system's timeline among what processes have seen."""
+
 MAX_FOLD_ROWS = 50_000
 """Changes of depths or counts that one statement folds."""
 
@@ -45,9 +49,16 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     unsafe_settings = UNSAFE_SETTINGS
 
     def __init__(
-        self, pool: Pool[PostgresqlSession], advisory_lock: AdvisoryLock | None, clock: Clock, observe: BatchObserver
+        self,
+        pool: Pool[PostgresqlSession],
+        advisory_lock: AdvisoryLock | None,
+        clock: Clock,
+        observe: BatchObserver,
+        timelines: HighestTimelines | None = None,
     ) -> None:
         super().__init__(DepthCountingDatabase(pool), pool, advisory_lock, clock, observe)
+        self._timelines = timelines or HighestTimelines()
+        self._timelines.on_raised = self.leave_server
         self._scan_floors = ScanFloors()
         self._state_mutex = StateMutex()
         self._commits = GatheredCommits(pool, self._observed, self._on_executed)
@@ -61,6 +72,17 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
             attempts.answer,
         )
         self.transactions = TransactionRecords(pool, steps)
+
+    # ---- timelines ---------------------------------------------------------------------------------------------------
+
+    def seen(self) -> Mapping[str, int]:
+        """See `ObservedStore`."""
+        return {f"{TIMELINE}{system}": number for system, number in self._timelines.numbers.items()}
+
+    def learn(self, seen: Mapping[str, int]) -> None:
+        """See `ObservedStore`."""
+        known = {name.removeprefix(TIMELINE): number for name, number in seen.items() if name.startswith(TIMELINE)}
+        self._timelines.raise_to({int(system): number for system, number in known.items()})
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
@@ -303,6 +325,7 @@ async def open_postgresql(url: str, clock: Clock, connections: int, observe: Bat
 
     # Behind a pooler the lock would belong to the next client of the same server connection.
     advisory_lock = None if server_address.is_pooled else AdvisoryLock(new_session)
-    store = PostgresqlStore(Pool(new_session_while_locked, connections), advisory_lock, clock, observe)
+    pool = Pool(new_session_while_locked, connections)
+    store = PostgresqlStore(pool, advisory_lock, clock, observe, connect.timelines)
     await store.now()
     return store

@@ -29,6 +29,13 @@ class MessageReads:
         ((now,),) = await self._database.fetch("now")
         return now
 
+    def seen(self) -> Mapping[str, int]:
+        """See `ObservedStore`. An engine without timelines sees nothing."""
+        return {}
+
+    def learn(self, seen: Mapping[str, int]) -> None:
+        """See `ObservedStore`."""
+
     async def database_id(self) -> str:
         """See `Store`."""
         ((identity,),) = await self._database.fetch("database_id")

@@ -320,6 +320,12 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
             await self._advisory_lock.ensure_held()
         await self._write_check.run()
 
+    def leave_server(self) -> None:
+        """Close all connections, also that of the lock, because the server is no longer the primary."""
+        self._pool.terminate()
+        if self._advisory_lock is not None:
+            self._advisory_lock.disconnect()
+
     def _on_refused(self, error: NotWritable) -> None:
         self._write_check.on_refused(error)
         if self._advisory_lock is not None:

@@ -100,6 +100,7 @@ class Pool(Generic[AnySession]):
         self._acquire_seconds = acquire_seconds
         self._slots = asyncio.Semaphore(max_connections)
         self._idle: list[AnySession] = []
+        self._lent: set[AnySession] = set()
         self._is_closed = False
         self.on_refused: Callable[[database.NotWritable], None] = _ignore
         """Receives each error that says that the database accepts no writes."""
@@ -134,18 +135,26 @@ class Pool(Generic[AnySession]):
         while True:
             tries -= 1
             session = await self._acquire()
+            self._lent.add(session)
             try:
                 return await work(session)
             except TransactionConflict as conflict:
                 if not tries:
                     raise StoreUnavailable("Other transactions kept colliding with this one.") from conflict
             except database.NotWritable as error:
+                session.terminate()
                 self.discard()
                 self.on_refused(error)
                 raise
             finally:
                 # A usable connection is kept. Any other one is closed.
                 self._release(session)
+
+    def terminate(self) -> None:
+        """Close all connections at once, also those that are lent: what they write to their server would be lost."""
+        self.discard()
+        for session in self._lent:
+            session.terminate()
 
     def discard(self) -> None:
         """Close the connections that no caller uses: their server accepts no writes any more, and another host may."""
@@ -170,6 +179,7 @@ class Pool(Generic[AnySession]):
 
     def _release(self, session: AnySession) -> None:
         self._slots.release()
+        self._lent.discard(session)
         if session.is_usable:
             self._idle.append(session)
         else:

@@ -1,0 +1,114 @@
+"""PostgreSQL servers of one system after a promotion: the former primary is used no more."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from app.domain.queue import QueueSettings
+from app.domain.refusals import StoreUnavailable
+from app.runtime.clock import SystemClock
+from app.store.migrate import migrate
+from app.store.open import open_store
+from app.store.postgresql.connect import Connector, parse_address
+from app.store.postgresql.store import PostgresqlStore
+from app.store.postgresql.timelines import read_timeline
+from tests.contract.store_fixture import draft
+from tests.servers import PostgresServer, ServerProcess
+
+
+@pytest.fixture
+async def copies(private_server: Callable[..., ServerProcess]) -> tuple[ServerProcess, ServerProcess]:
+    """A primary that was never told of the promotion of its copy, and that copy."""
+    former = private_server(PostgresServer)
+    await asyncio.to_thread(migrate, former.url)
+    former.stop()
+    promoted = PostgresServer(former.directory.with_name(f"{former.directory.name}-copy"))
+    promoted.directory.mkdir()
+    data = promoted.directory / "data"
+    promoted._own_directory(data)
+    former.run("cp", "-a", f"{former.directory}/data/.", str(data))
+    former.run("touch", str(data / "standby.signal"))
+    former.start()
+    promoted.start()
+    connection = await asyncpg.connect(promoted.url)
+    await connection.execute("SELECT pg_promote()")
+    await connection.close()
+    return former, promoted
+
+
+@pytest.fixture
+async def store(copies: tuple[ServerProcess, ServerProcess]) -> AsyncIterator[PostgresqlStore]:
+    """A store whose URL names the former primary first."""
+    former, promoted = copies
+    opened = await open_store(both(former, promoted), SystemClock())
+    assert isinstance(opened, PostgresqlStore)
+    yield opened
+    await opened.close()
+    promoted.kill()
+    shutil.rmtree(promoted.directory)
+
+
+def both(one: ServerProcess, other: ServerProcess) -> str:
+    """Return a URL of two hosts."""
+    first, second = urlsplit(one.url), urlsplit(other.url)
+    return first._replace(netloc=f"{first.netloc},{second.netloc.rpartition('@')[2]}").geturl()
+
+
+async def messages(server: ServerProcess) -> int:
+    """Return how many messages a server stores."""
+    connection = await asyncpg.connect(server.url)
+    count: int = await connection.fetchval("SELECT count(*) FROM message")
+    await connection.close()
+    return count
+
+
+async def test_of_two_servers_that_accept_writes_the_one_promoted_last_is_used(
+    copies: tuple[ServerProcess, ServerProcess], store: PostgresqlStore
+) -> None:
+    former, promoted = copies
+    queue, _ = await store.queues.create("queue", QueueSettings())
+    await store.send([draft(queue)])
+    assert (await messages(former), await messages(promoted)) == (0, 1)
+    promoted.kill()
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await store.send([draft(queue)])
+    with pytest.raises(StoreUnavailable, match="former primary"):
+        await store.check_writable()
+    assert await messages(former) == 0
+
+
+async def test_a_process_leaves_the_server_that_another_process_knows_to_be_a_former_primary(
+    copies: tuple[ServerProcess, ServerProcess], store: PostgresqlStore
+) -> None:
+    former, _ = copies
+    isolated = await open_store(former.url, SystemClock())
+    await isolated.acquire_shared()
+    queue, _ = await isolated.queues.create("queue", QueueSettings())
+    isolated.learn(isolated.seen())
+    await isolated.send([draft(queue)])
+    isolated.learn(store.seen())
+    with pytest.raises(StoreUnavailable, match="former primary"):
+        await isolated.send([draft(queue)])
+    assert await messages(former) == 1
+    await isolated.close()
+
+
+async def test_a_role_without_rights_may_read_the_timeline(postgres_url: str) -> None:
+    owner = await asyncpg.connect(postgres_url)
+    await owner.execute("CREATE ROLE ordinary LOGIN")
+    url = urlsplit(postgres_url)
+    ordinary = url._replace(netloc=f"ordinary@{url.netloc.rpartition('@')[2]}").geturl()
+    try:
+        connection = await Connector(parse_address(ordinary))()
+        timeline = await read_timeline(connection)
+        await connection.close()
+    finally:
+        await owner.execute("DROP ROLE ordinary")
+        system = await owner.fetchval("SELECT system_identifier FROM pg_control_system()")
+        await owner.close()
+    assert timeline == (system, 1)
