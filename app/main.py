@@ -190,7 +190,7 @@ class ServerApplication:
             try:
                 services = await stack.enter_async_context(self.open(SystemClock()))
             except Exception as error:
-                log.error("cannot serve", reason=str(error))
+                log.error("cannot serve", reason=str(error), cause=str(error.__cause__ or ""))
                 await send({"type": "lifespan.startup.failed", "message": ""})
                 raise
             _on_stop(partial(self.drain, services))

@@ -52,7 +52,7 @@ def migrate() -> None:
     """Create or update the tables of PEEKLOCK_DATABASE_URL."""
     from app.cli.serving import read_settings
     from app.domain.refusals import StoreUnavailable
-    from app.server.preflight import RefusedToStart, make_data_directory
+    from app.server.preflight import RefusedToStart, make_data_directory, with_cause
     from app.store.migrate import DatabaseIsNewer
     from app.store.migrate import migrate as migrate_tables
     from app.store.url import BadStoreUrl
@@ -64,7 +64,10 @@ def migrate() -> None:
     except DatabaseIsNewer as refusal:
         say(str(refusal))
         raise typer.Exit(2) from None
-    except (RefusedToStart, BadStoreUrl, StoreUnavailable) as refusal:
+    except StoreUnavailable as error:
+        say(with_cause(error))
+        raise typer.Exit(1) from None
+    except (RefusedToStart, BadStoreUrl) as refusal:
         say(str(refusal))
         raise typer.Exit(1) from None
     say("The tables are up to date.")

@@ -51,11 +51,14 @@ async def open_database(settings: Settings) -> AsyncGenerator[Store]:
         finally:
             await store.close()
     except StoreUnavailable as error:
-        # The driver's message is for the operator only, never for clients.
-        why = f" ({error.__cause__})" if error.__cause__ is not None else ""
-        raise RefusedToStart(f"{error}{why}") from error
+        raise RefusedToStart(with_cause(error)) from error
     except (BadStoreUrl, DatabaseInUse, FileInUse) as error:
         raise RefusedToStart(str(error)) from error
+
+
+def with_cause(error: StoreUnavailable) -> str:
+    """Return the sentence with the message of the driver, which is for the operator only, never for clients."""
+    return f"{error} ({error.__cause__})" if error.__cause__ is not None and str(error.__cause__) else str(error)
 
 
 def make_data_directory(settings: Settings) -> None:

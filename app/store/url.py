@@ -51,6 +51,7 @@ def read_url(url: str) -> StoreUrl:
         raise BadStoreUrl(f"The server chooses the driver: write {scheme.partition('+')[0]}:// instead of {scheme}://.")
     try:
         parts = urlsplit(url)
+        _check_password(parts)
         _check_ports(parts, several=SERVER_SCHEMES.get(scheme) is Engine.POSTGRESQL)
     except ValueError:
         # The driver's reason may quote a password, if a slash in the password was not percent-encoded.
@@ -77,6 +78,12 @@ def is_in_memory(url: str) -> bool:
     """Return whether the URL names a database in memory, which ends when it is closed. Refuses as `read_url` does."""
     store_url = read_url(url)
     return store_url.engine is Engine.SQLITE and store_url.path is None
+
+
+def _check_password(parts: SplitResult) -> None:
+    """Raise `ValueError` if the text before the host has an `@` of its own: drivers read the host from there."""
+    if parts.netloc.count("@") > 1:
+        raise ValueError("@")
 
 
 def _check_ports(parts: SplitResult, *, several: bool) -> None:

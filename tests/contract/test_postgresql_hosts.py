@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+import asyncpg
 import pytest
 
 from app.domain.refusals import StoreUnavailable
 from app.store.postgresql.connect import ConnectFailed, Connector, parse_address
+from app.store.url import BadStoreUrl
 from tests.servers import free_port
 
 SECONDS = 1
@@ -95,3 +97,30 @@ async def test_a_cancelled_caller_leaves_no_connection(silent: SilentHost) -> No
     await asyncio.wait([connecting])
     assert connecting.cancelled()
     assert [task for task in asyncio.all_tasks() if task.get_name().startswith("connect to")] == []
+
+
+async def test_a_database_that_cannot_hold_every_character_is_refused(postgres_url: str) -> None:
+    admin = await asyncpg.connect(postgres_url)
+    await admin.execute("CREATE DATABASE latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    try:
+        url = urlsplit(postgres_url)._replace(path="/latin1").geturl()
+        with pytest.raises(BadStoreUrl, match="The encoding of the database is LATIN1"):
+            await Connector(parse_address(url))()
+    finally:
+        await admin.execute("DROP DATABASE latin1 WITH (FORCE)")
+        await admin.close()
+
+
+async def test_a_pooler_that_refuses_the_settings_is_named_with_the_remedy() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1000)
+        error = b"SFATAL\0C08P01\0Munsupported startup parameter: enable_hashjoin\0\0"
+        writer.write(b"E" + (len(error) + 4).to_bytes(4, "big") + error)
+        writer.close()
+
+    port = free_port()
+    async with await asyncio.start_server(refuse, "127.0.0.1", port):
+        with pytest.raises(StoreUnavailable) as raised:
+            await Connector(parse_address(f"postgresql://127.0.0.1:{port}/peeklock?sslmode=disable"))()
+    assert "unsupported startup parameter: enable_hashjoin" in str(raised.value.__cause__)
+    assert "statement_cache_size=0" in str(raised.value.__cause__)

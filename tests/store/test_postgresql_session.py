@@ -8,7 +8,7 @@ from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.session import translate_errors
 from app.store.records.database import LockWaitTimeout
 from app.store.server.pool import TransactionConflict
-from app.store.url import BadStoreUrl
+from app.store.url import BadStoreUrl, read_url
 
 
 def test_a_connection_keeps_every_statement_prepared() -> None:
@@ -52,6 +52,12 @@ def test_the_option_connect_timeout_limits_each_host() -> None:
 def test_another_connect_timeout_is_refused(seconds: str) -> None:
     with pytest.raises(BadStoreUrl, match="whole seconds, from 1 to 600"):
         parse_address(f"postgresql://host/database?connect_timeout={seconds}")
+
+
+def test_a_password_with_an_at_sign_must_be_percent_encoded() -> None:
+    with pytest.raises(BadStoreUrl, match="its password is not percent-encoded") as raised:
+        read_url("postgresql://me:secret@word@host/database")
+    assert "secret" not in str(raised.value)
 
 
 def test_hosts_and_ports_of_different_numbers_are_refused() -> None:

@@ -43,6 +43,8 @@ SETTINGS = {
     "tcp_keepalives_count": "4",
 }
 
+POOLER_HINT = "; behind PgBouncer, write ?statement_cache_size=0 into the database URL"
+
 GRACE_SECONDS = 1.0
 """How much longer the other hosts may take than the first one that accepts a connection."""
 
@@ -211,9 +213,15 @@ class Connector:
                     connection_class=KeepAliveConnection,
                 )
         except (asyncpg.ClientConfigurationError, asyncpg.UndefinedObjectError) as error:
-            raise BadStoreUrl("The database URL has an unknown option, or an option has an invalid value.") from error
+            reason = "The database URL has an unknown option, or an option has an invalid value"
+            raise BadStoreUrl(f"{reason}: {error}.") from error
         connection.keep_alive()
         connection.add_log_listener(connection.note_warning)
+        try:
+            _check_encoding(connection.get_settings().server_encoding)
+        except BadStoreUrl:
+            connection.terminate()
+            raise
         return connection, await self._timeline_of(connection)
 
     async def _timeline_of(self, connection: DriverConnection) -> Timeline:
@@ -244,7 +252,17 @@ class Connector:
             return "it is a former primary"
         if isinstance(error.__cause__, asyncpg.TargetServerAttributeNotMatched):
             return "it accepts no writes"
-        return str(error.__cause__)
+        hint = POOLER_HINT if "unsupported startup parameter" in str(error.__cause__) else ""
+        return f"{error.__cause__}{hint}"
+
+
+def _check_encoding(encoding: str) -> None:
+    """Refuse with `BadStoreUrl` a database that cannot hold every character of a message."""
+    if encoding != "UTF8":
+        raise BadStoreUrl(
+            f"The encoding of the database is {encoding}, which does not hold every character. "
+            "Create it with ENCODING 'UTF8' TEMPLATE template0."
+        )
 
 
 async def _until_one_succeeds(attempts: set[Attempt]) -> None:

@@ -520,5 +520,5 @@ class Operations(ABC):
         return await self.call("GET", "/livez", {200: answers.Liveness})
 
     async def check_ready(self) -> answers.Readiness:
-        """Report whether this server takes work: it is not stopping, and its store answers within a second."""
+        """Report whether this server takes work: it is not stopping, and its store accepts writes and answers within a second."""
         return await self.call("GET", "/readyz", {200: answers.Readiness})
