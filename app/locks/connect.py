@@ -1,57 +1,45 @@
 """Opens a client for a Redis URL, with timeouts that keep requests from waiting long for Redis."""
 
-from dataclasses import dataclass
+import ssl
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from redis.asyncio import Redis
-from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
-from app.locks.redis_client import RedisClient, RedisPipeline, RedisSubscription
+from app.locks.cluster_client import open_cluster
+from app.locks.redis_client import RedisClient, RedisCommand, RedisSubscription
+from app.locks.redis_url import CLUSTER, SENTINEL, BadLockUrl, RedisUrl
 
-SENTINEL = "redis+sentinel"
-CLUSTER = "redis+cluster"
-DEFAULT_PORTS = {SENTINEL: 26379, CLUSTER: 6379}
-EXAMPLES = (
-    "redis://user:password@host:6379/0, rediss:// the same with TLS, unix:///path/to/socket, "
-    "redis+sentinel://host:26379,host:26379/service or redis+cluster://host:6379,host:6379"
-)
-
-
-class BadLockUrl(ValueError):
-    """The URL names no usable Redis. The text never quotes the URL, which may contain a password."""
+__all__ = ["BadLockUrl", "connect"]
 
 
 def connect(url: str, *, timeout_seconds: float) -> RedisClient:
     """Return a client that connects on first use, and fails when an answer or a connection takes longer than this.
 
-    One server: `redis://[user:password@]host[:port][/db]`, with TLS `rediss://...`, or `unix://path`.
+    One server: `redis://[user:password@]host[:port][/db]`, or `unix://path`.
     The master of a Sentinel service: `redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/db]`.
     A cluster: `redis+cluster://[user:password@]host[:port][,host[:port]...]`, any of its nodes.
-    User and password are for the servers, not for the sentinels. Refuses with `BadLockUrl` any other URL.
+    With TLS: `rediss://`, `rediss+sentinel://` and `rediss+cluster://`.
+    User and password are for the servers; sentinels have theirs in the options `sentinel_username` and
+    `sentinel_password`. Refuses with `BadLockUrl` any other URL, an unknown option, and files of TLS that cannot be read.
     """
-    try:
-        return _client(url, _limits(timeout_seconds))
-    except BadLockUrl:
-        raise
-    except (ValueError, TypeError):
-        raise BadLockUrl(f"This names no Redis; write a URL like {EXAMPLES}.") from None
-
-
-def _client(url: str, limits: dict[str, Any]) -> RedisClient:
-    scheme = urlsplit(url).scheme
-    if scheme == SENTINEL:
-        return _SentinelClient(_Addresses.read(url), limits)
-    if scheme == CLUSTER:
-        return _cluster(_Addresses.read(url), limits)
+    parsed = RedisUrl.parse(url)
+    _check_files(parsed.tls)
+    limits = _limits(timeout_seconds)
+    if parsed.kind == CLUSTER:
+        return open_cluster(parsed.hosts, timeout_seconds, {**parsed.credentials, **parsed.tls, **limits})
+    if parsed.kind == SENTINEL:
+        return _open_sentinel(parsed, limits)
     redis: Any = Redis  # its options have no types
-    client = redis.from_url(url, **limits)
-    # This finds an unknown option now, and not at the first connection.
-    client.connection_pool.make_connection()
-    return client
+    options = {"db": parsed.database, **parsed.credentials, **parsed.tls, **limits}
+    if not parsed.hosts:
+        return _PooledClient(redis(unix_socket_path=parsed.socket, **options))
+    ((host, port),) = parsed.hosts
+    return _PooledClient(redis(host=host, port=port, **options))
 
 
 def _limits(timeout_seconds: float) -> dict[str, Any]:
@@ -66,58 +54,50 @@ def _limits(timeout_seconds: float) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Addresses:
-    """The parts of a URL that names several hosts."""
-
-    hosts: list[tuple[str, int]]
-    credentials: dict[str, str]
-    path: list[str]
-
-    @classmethod
-    def read(cls, url: str) -> "_Addresses":
-        parts = urlsplit(url)
-        user_info, _, hosts = parts.netloc.rpartition("@")
-        username, _, password = map(unquote, user_info.partition(":"))
-        credentials = {"username": username, "password": password}
-        return cls(
-            [_address(host, DEFAULT_PORTS[parts.scheme]) for host in hosts.split(",")],
-            {name: value for name, value in credentials.items() if value},
-            [step for step in parts.path.split("/") if step],
-        )
+def _check_files(tls: dict[str, Any]) -> None:
+    """Load the certificates and the key now, and not at the first connection."""
+    context = ssl.create_default_context()
+    try:
+        if certificates := tls.get("ssl_ca_certs"):
+            context.load_verify_locations(certificates)
+        if (certificate := tls.get("ssl_certfile")) or tls.get("ssl_keyfile"):
+            context.load_cert_chain(certificate or "", tls.get("ssl_keyfile"), password="")
+    except OSError as error:
+        reason = error.strerror or "it is not understood"
+        raise BadLockUrl(
+            f"A file of its options ssl_ca_certs, ssl_certfile and ssl_keyfile cannot be used: {reason}."
+        ) from None
 
 
-def _address(host: str, default_port: int) -> tuple[str, int]:
-    name, _, port = host.partition(":")
-    if not name:
-        raise BadLockUrl("A Redis URL names an empty host.")
-    return name, int(port or default_port)
+class _PooledClient:
+    """The client of one server. `others` are closed with it."""
 
+    counts_all_subscribers = True
 
-class _SentinelClient:
-    """A client of a service's master. It looks the master up for each connection, and closes the sentinels too."""
+    def __init__(self, redis: Any, others: Sequence[Any] = ()) -> None:
+        self._redis = redis
+        self._others = others
 
-    def __init__(self, addresses: _Addresses, limits: dict[str, Any]) -> None:
-        if not addresses.path:
-            raise BadLockUrl(f"A URL {SENTINEL}://host:port,host:port/service[/db] names its service.")
-        service, *database = addresses.path
-        self._sentinel: Any = Sentinel(addresses.hosts, sentinel_kwargs=limits, **limits)
-        self._redis: RedisClient = self._sentinel.master_for(
-            service, db=int(database[0]) if database else 0, **addresses.credentials
-        )
+    async def execute(self, commands: Sequence[RedisCommand]) -> list[Any]:
+        """See `RedisClient`."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for command in commands:
+                pipeline.execute_command(*command)
+            return await pipeline.execute(False)
 
-    def pipeline(self, *, transaction: bool) -> RedisPipeline:
-        return self._redis.pipeline(transaction=transaction)
-
-    def pubsub(self) -> RedisSubscription:
+    def subscription(self) -> AbstractAsyncContextManager[RedisSubscription]:
+        """See `RedisClient`."""
         return self._redis.pubsub()
 
     async def aclose(self) -> None:
-        for client in (self._redis, *self._sentinel.sentinels):
+        """See `RedisClient`."""
+        for client in (self._redis, *self._others):
             await client.aclose()
 
 
-def _cluster(addresses: _Addresses, limits: dict[str, Any]) -> RedisClient:
-    nodes = [ClusterNode(name, port) for name, port in addresses.hosts]
-    cluster: Any = RedisCluster
-    return cluster(startup_nodes=nodes, **addresses.credentials, **limits)
+def _open_sentinel(parsed: RedisUrl, limits: dict[str, Any]) -> RedisClient:
+    """Return a client of a service's master, which asks the sentinels for the master at each new connection."""
+    ours = {**parsed.tls, **limits}
+    sentinel: Any = Sentinel(parsed.hosts, sentinel_kwargs={**parsed.sentinel_credentials, **ours}, **ours)
+    master = sentinel.master_for(parsed.service, db=parsed.database, **parsed.credentials)
+    return _PooledClient(master, sentinel.sentinels)

@@ -1,14 +1,12 @@
-"""Receives messages of Redis channels, and subscribes again after each loss of the subscription."""
+"""Receives messages of Redis channels, and subscribes again after each failure."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
-from redis.exceptions import RedisError
-
-from app.locks.redis_client import RedisClient, RedisSubscription
+from app.locks.redis_client import RedisSubscription
+from app.locks.redis_connection import RedisConnection
 from app.runtime.background_loop import ErrorReporter, LoopDelays
 from app.runtime.clock import Clock
 
@@ -17,17 +15,22 @@ SILENCE_SECONDS = 10.0
 
 RETRY_DELAYS = LoopDelays()
 
+SUBSCRIBE = "subscribe"
+"""The name of subscribing, beside the names of scripts."""
+
 
 class Listener:
     """Passes every message of its channels to `on_message`, from `start` to `stop`.
 
-    Messages that are published while the subscription is lost are lost too. Each loss is reported, and the delay before
-    the next try grows. Channels may be added and removed at any time, also before the start.
+    Messages that are published while the subscription is lost are lost too. Each loss is reported, for any cause, and
+    the delay before the next try grows. From a loss until the next message of Redis, `failing` of the connection contains
+    `SUBSCRIBE`.
+    Channels may be added and removed at any time, also before the start.
     """
 
     def __init__(
         self,
-        client: RedisClient,
+        connection: RedisConnection,
         channel: str,
         on_message: Callable[[bytes], None],
         clock: Clock,
@@ -35,12 +38,13 @@ class Listener:
         *,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> None:
-        self._client = client
+        self._connection = connection
         self._channel = channel
         self._wanted = {channel}
         self._subscribed: set[str] = set()
         self._subscription: RedisSubscription | None = None
         self._sync_task: asyncio.Task[None] | None = None
+        self._sync_failure: Exception | None = None
         self._on_message = on_message
         self._clock = clock
         self._report = report
@@ -52,15 +56,12 @@ class Listener:
         self._task = asyncio.create_task(self._listen(), name=f"listener {self._channel}")
 
     async def stop(self) -> None:
-        """Stop listening. Raises the error that ended the listener earlier, which would be a bug."""
+        """Stop listening."""
         tasks = {task for task in (self._sync_task, self._task) if task is not None}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for task in tasks:
-            if not task.cancelled():
-                task.result()
 
     def is_subscribed(self, channel: str) -> bool:
         """Whether the listener wants this channel."""
@@ -84,8 +85,8 @@ class Listener:
             self._sync_task = loop.create_task(self._sync_channels(self._subscription), context=Context())
 
     async def _sync_channels(self, subscription: RedisSubscription) -> None:
-        """Subscribe to added channels and leave removed ones. `_listen` reports a lost subscription."""
-        with suppress(RedisError, OSError):
+        """Subscribe to added channels and leave removed ones. After a failure the reader gives the subscription up."""
+        try:
             while subscription is self._subscription and self._subscribed != self._wanted:
                 added, removed = self._wanted - self._subscribed, self._subscribed - self._wanted
                 self._subscribed = set(self._wanted)
@@ -93,28 +94,34 @@ class Listener:
                     await subscription.subscribe(*added)
                 if removed:
                     await subscription.unsubscribe(*removed)
+        except Exception as error:  # noqa: BLE001  # the reader reports it
+            if subscription is self._subscription:
+                self._sync_failure = error
 
     async def _listen(self) -> None:
         failures = 0
         while True:
             try:
-                async with self._client.pubsub() as subscription:
+                async with self._connection.client.subscription() as subscription:
                     async for message in self._messages(subscription):
                         failures = 0
+                        self._connection.failing.discard(SUBSCRIBE)
                         if message["type"] == "message":
                             self._on_message(message["data"])
-            except (RedisError, OSError) as error:
+            except Exception as error:  # noqa: BLE001  # nothing else would start it again
                 failures += 1
+                self._connection.failing.add(SUBSCRIBE)
                 self._report("wake-ups", error)
                 await self._clock.sleep(RETRY_DELAYS.after_failure(failures))
 
     async def _messages(self, subscription: RedisSubscription) -> AsyncGenerator[Mapping[str, Any]]:
         """Yield incoming messages of any type until the subscription is lost."""
-        self._subscription, self._subscribed = subscription, set(self._wanted)
+        self._subscription, self._subscribed, self._sync_failure = subscription, set(self._wanted), None
         try:
             await subscription.subscribe(*self._subscribed)
-            while True:
+            while self._sync_failure is None:
                 yield await self._next_message(subscription)
+            raise self._sync_failure
         finally:
             # A subscribe on a lost subscription would reopen it, without a reader.
             self._subscription = None

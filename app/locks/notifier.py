@@ -108,7 +108,7 @@ class SharedNotifier(LocalNotifier):
         self._subscribed: set[int] = set()
         self._idle: set[int] = set()
         self._cleanup_timer: Timer | None = None
-        self._listener = Listener(connection.client, keys.broadcast_channel(), self._receive, clock, report)
+        self._listener = Listener(connection, keys.broadcast_channel(), self._receive, clock, report)
 
     def start(self) -> None:
         """Start to receive notices of other processes."""
@@ -156,7 +156,9 @@ class SharedNotifier(LocalNotifier):
             self._queues_changed = False
             payloads = {channel: msgspec.json.encode(notice) for channel, notice in notices.items()}
             reached = await self._connection.publish(payloads)
-            has_others = any(count > int(self._listener.is_subscribed(channel)) for channel, count in reached.items())
+            has_others = not self._connection.client.counts_all_subscribers or any(
+                count > int(self._listener.is_subscribed(channel)) for channel, count in reached.items()
+            )
             await self._clock.sleep(PUBLISH_INTERVAL_SECONDS if has_others else ALONE_INTERVAL_SECONDS)
 
     def _notice(self, wait_key: int) -> Notice:

@@ -1,36 +1,19 @@
-"""The part of redis-py that this backend uses, with the types that redis-py leaves open."""
+"""What this backend needs of redis-py, with the types and the failures that redis-py leaves open."""
 
-from collections.abc import Awaitable, Mapping
-from types import TracebackType
-from typing import Any, Protocol, Self
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
 
+from redis.exceptions import RedisClusterException, RedisError
 
-class RedisPipeline(Protocol):
-    """Commands that are sent together."""
+RedisCommand = Sequence[str | bytes | int]
 
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def execute_command(self, *command: str | bytes | int) -> object:
-        """Add a command."""
-        ...
-
-    async def execute(self, _raise_on_error: bool, /) -> list[Any]:
-        """Send all commands and return their replies. With False, an error of Redis is returned as the reply of its command."""
-        ...
+REDIS_FAILURES = (RedisError, RedisClusterException, OSError)
+"""What redis-py raises if Redis fails. The errors of a cluster without nodes or slots are no `RedisError` there."""
 
 
 class RedisSubscription(Protocol):
     """A connection that receives published messages."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
     async def subscribe(self, *_channels: str) -> None:
         """Subscribe to these channels."""
@@ -50,14 +33,22 @@ class RedisSubscription(Protocol):
 
 
 class RedisClient(Protocol):
-    """A pool of connections to Redis."""
+    """The connections to one server, to the master of a service, or to the nodes of a cluster."""
 
-    def pipeline(self, *, transaction: bool) -> RedisPipeline:
-        """Return an empty pipeline."""
+    @property
+    def counts_all_subscribers(self) -> bool:
+        """Whether the reply to PUBLISH counts the subscribers of all nodes."""
         ...
 
-    def pubsub(self) -> RedisSubscription:
-        """Return a subscription without channels."""
+    async def execute(self, commands: Sequence[RedisCommand]) -> list[Any]:
+        """Send commands together and return their replies. An error of Redis is the reply to its command.
+
+        Raises one of `REDIS_FAILURES` if Redis does not answer.
+        """
+        ...
+
+    def subscription(self) -> AbstractAsyncContextManager[RedisSubscription]:
+        """Return a subscription without channels. Using it raises one of `REDIS_FAILURES` once it is lost."""
         ...
 
     async def aclose(self) -> None:

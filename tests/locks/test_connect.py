@@ -1,9 +1,7 @@
 """Every form of Redis URL opens a working lock store: one server, sentinels, a cluster."""
 
 import asyncio
-import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -19,24 +17,12 @@ from app.locks.redis_server_directory import RedisServerDirectory
 from app.runtime.clock import SystemClock
 from tests.locks.conftest import NewToken
 from tests.locks.lock_records import EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS
+from tests.locks.redis_topologies import Cluster, SentinelServer
 from tests.servers import RedisServer, free_port
 
 DURATION = 30 * SECOND
 FAR_FUTURE = 4_000_000_000 * SECOND
 SERVER = Server("a", "a.example", 17, "1.0", 0)
-
-
-class SentinelServer(RedisServer):
-    """A sentinel that watches one server under the name `main`."""
-
-    def __init__(self, directory: Path, *options: str) -> None:
-        super().__init__(directory)
-        self._configuration = options
-
-    def command(self, data: Path) -> list[str]:
-        configuration = data / "sentinel.conf"
-        configuration.write_text("\n".join([f"port {self.port}", f"dir {data}", *self._configuration]) + "\n")
-        return ["redis-server", str(configuration), "--sentinel"]
 
 
 async def check_lock_store(url: str, new_token: NewToken) -> None:
@@ -89,30 +75,10 @@ async def test_the_master_of_a_sentinel_service(
     await check_lock_store(f"redis+sentinel://:secret@127.0.0.1:{unused_port},127.0.0.1:{watch.port}/main/2", new_token)
 
 
-@pytest.fixture
-def cluster(private_server: Callable[..., RedisServer]) -> list[str]:
-    """Three servers that share the slots."""
-    bus = ["--cluster-enabled", "yes", "--cluster-port"]
-    nodes = [private_server(RedisServer, *bus, str(free_port())) for _ in range(3)]
-    addresses = [f"127.0.0.1:{node.port}" for node in nodes]
-    subprocess.run(["redis-cli", "--cluster", "create", *addresses, "--cluster-yes"], check=True, capture_output=True)
-    return addresses
-
-
-async def test_a_cluster(cluster: list[str], new_token: NewToken) -> None:
-    for address in cluster:
-        await wait_for_cluster(address)
-    await check_lock_store(f"redis+cluster://{','.join(cluster)}", new_token)
-
-
-async def wait_for_cluster(address: str) -> None:
-    """Wait until this server knows the slots of all servers."""
-    async with Redis.from_url(f"redis://{address}") as redis:
-        for _ in range(1000):
-            if (await redis.cluster("info"))["cluster_state"] == "ok":
-                return
-            await asyncio.sleep(0.02)
-    pytest.fail("the cluster did not form")
+async def test_a_cluster(private_server: Callable[..., RedisServer], new_token: NewToken) -> None:
+    cluster = Cluster(private_server, RedisServer)
+    await cluster.has_formed()
+    await check_lock_store(f"redis+cluster://{cluster.hosts}", new_token)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +95,25 @@ async def wait_for_cluster(address: str) -> None:
         "redis://[::1",
         "redis://localhost?socket_timeout=many",
         "redis://localhost?many=1",
+        "redis://localhost?db=1&db=many",
+        "redis://localhost/1?db=2",
+        "redis://localhost/many",
+        "redis://localhost/1/2",
+        "redis://user:many#word@localhost",
+        "redis://user:many?word=1@localhost",
+        "redis://localhost?ssl_ca_certs=many",
+        "redis://one,two",
+        "rediss://localhost?ssl_cert_reqs=many",
+        "rediss://localhost?ssl_check_hostname=many",
+        "rediss://localhost?ssl_ca_certs=/does/not/exist/many",
         "redis+sentinel://localhost/main/many",
+        "redis+sentinel://localhost/main?many=1",
+        "redis+cluster://localhost?many=1",
+        "redis+cluster://localhost?sentinel_password=many",
+        "redis+cluster://localhost/1",
+        "redis+sentinel://::1/many",
+        "unix://localhost/many",
+        "unix://",
     ],
 )
 def test_a_url_that_names_no_redis_is_refused_without_quoting_it(url: str) -> None:

@@ -1,12 +1,19 @@
-"""A listener notices a peer that no longer answers, even while the connection stays open."""
+"""A listener goes on after every failure, and notices a peer that no longer answers while the connection stays open."""
 
 import asyncio
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
+from typing import Any, NoReturn
 
 from app.locks.connect import connect
-from app.locks.listener import RETRY_DELAYS, Listener
+from app.locks.listener import RETRY_DELAYS, SUBSCRIBE, Listener
+from app.locks.redis_client import RedisCommand
+from app.locks.redis_connection import RedisConnection
+from tests.bounds import bounded
 from tests.locks.faulty_peers import BlackHole
-from tests.locks.lock_records import TIMEOUT_SECONDS
+from tests.locks.lock_records import TIMEOUT_SECONDS, open_connection
 from tests.virtual_clock import VirtualClock
 
 
@@ -14,9 +21,9 @@ async def test_a_silent_subscription_is_replaced() -> None:
     lost: asyncio.Queue[BaseException] = asyncio.Queue()
     clock = VirtualClock()
     async with BlackHole().open() as hole:
-        client = connect(hole.url, timeout_seconds=TIMEOUT_SECONDS)
+        connection = RedisConnection(connect(hole.url, timeout_seconds=TIMEOUT_SECONDS), clock, _ignore_failure)
         listener = Listener(
-            client, "news", _ignore, clock, lambda _, error: lost.put_nowait(error), silence_seconds=0.02
+            connection, "news", _ignore, clock, lambda _, error: lost.put_nowait(error), silence_seconds=0.02
         )
         listener.start()
         for connections in (1, 2, 3):
@@ -24,14 +31,16 @@ async def test_a_silent_subscription_is_replaced() -> None:
             assert hole.connections == connections
             await clock.advance(RETRY_DELAYS.max_failure_seconds)
         await listener.stop()
-        await client.aclose()
+        await connection.close()
 
 
 async def test_the_delay_before_the_next_try_grows() -> None:
     lost: asyncio.Queue[BaseException] = asyncio.Queue()
     clock = VirtualClock()
-    client = connect("redis://127.0.0.1:1", timeout_seconds=TIMEOUT_SECONDS)
-    listener = Listener(client, "news", _ignore, clock, lambda _, error: lost.put_nowait(error))
+    connection = RedisConnection(
+        connect("redis://127.0.0.1:1", timeout_seconds=TIMEOUT_SECONDS), clock, _ignore_failure
+    )
+    listener = Listener(connection, "news", _ignore, clock, lambda _, error: lost.put_nowait(error))
     listener.start()
     begin = clock.monotonic()
     tries: list[float] = []
@@ -46,8 +55,73 @@ async def test_the_delay_before_the_next_try_grows() -> None:
     assert rests[0] <= 0.6
     assert rests[-1] > 2 * rests[0]
     await listener.stop()
-    await client.aclose()
+    await connection.close()
 
 
 def _ignore(message: bytes) -> None:
     raise AssertionError(message)
+
+
+def _ignore_failure(_name: str, _error: BaseException) -> None:
+    """Only the listener's reports count here."""
+
+
+class Broken:
+    """A client whose subscriptions fail as no Redis fails."""
+
+    counts_all_subscribers = True
+
+    async def execute(self, commands: Sequence[RedisCommand]) -> list[object]:
+        """Not asked."""
+        raise NotImplementedError
+
+    def subscription(self) -> NoReturn:
+        """Fail by a mistake."""
+        raise AttributeError("a mistake of the client")
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_listener_that_fails_for_any_reason_says_so_and_starts_again() -> None:
+    lost: asyncio.Queue[BaseException] = asyncio.Queue()
+    clock = VirtualClock()
+    connection = RedisConnection(Broken(), clock, _ignore_failure)
+    listener = Listener(connection, "news", _ignore, clock, lambda _, error: lost.put_nowait(error))
+    listener.start()
+    for _ in range(3):
+        assert str(await lost.get()) == "a mistake of the client"
+        assert connection.failing == {SUBSCRIBE}
+        await clock.advance(RETRY_DELAYS.max_failure_seconds)
+    await listener.stop()
+
+
+async def test_a_message_that_is_not_understood_costs_the_listener_one_subscription(redis_url: str) -> None:
+    lost: asyncio.Queue[BaseException] = asyncio.Queue()
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    clock, channel = VirtualClock(), f"news-{secrets.token_hex(4)}"
+
+    def on_message(message: bytes) -> None:
+        if message == b"bad":
+            raise KeyError(message)
+        heard.put_nowait(message)
+
+    async with open_connection(redis_url) as connection:
+        listener = Listener(connection, channel, on_message, clock, lambda _, error: lost.put_nowait(error))
+        listener.start()
+        await publish_until_heard(connection, channel, b"bad", lost)
+        await clock.advance(RETRY_DELAYS.max_failure_seconds)
+        await publish_until_heard(connection, channel, b"good", heard)
+        assert connection.failing == set()
+        await listener.stop()
+
+
+async def publish_until_heard(
+    connection: RedisConnection, channel: str, message: bytes, heard: asyncio.Queue[Any]
+) -> None:
+    """Publish until this queue has something: the listener may not have subscribed yet."""
+    for _ in bounded("a message arrives"):
+        await connection.publish({channel: message})
+        with suppress(TimeoutError):
+            await asyncio.wait_for(heard.get(), 0.02)
+            return

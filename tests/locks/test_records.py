@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from redis.asyncio import Redis
 
 from app.broker.ports import LockRecord, NotRenewed, QueueVersion, Renewed
 from app.domain.instant import MINUTE, SECOND
@@ -363,7 +364,7 @@ def test_a_prefix_cannot_replace_the_bucket_as_hash_tag() -> None:
 async def test_flushall_proves_nothing(private_server, keys: RedisKeys, new_token: NewToken) -> None:
     server = private_server(RedisServer)
     connection = RedisConnection(connect(server.url, timeout_seconds=10.0), SystemClock(), _fail)
-    locks, records = RedisLockStore(connection, keys), LockRecords(connect(server.url, timeout_seconds=10.0), keys)
+    locks, records = RedisLockStore(connection, keys), LockRecords(Redis.from_url(server.url), keys)
     token = new_token()
     await locks.write_record(token, LockRecord(1, DURATION, await records.now() + MINUTE, PROMISED_UNTIL, EDITION))
     await records.pass_time(token, by=DURATION)
