@@ -11,6 +11,7 @@ from app.locks.memory_lock_store import MemoryLockStore
 from app.locks.memory_server_directory import MemoryServerDirectory
 from app.locks.notifier import LocalNotifier, SharedNotifier
 from app.locks.prefix_ownership import PrefixOwnership, acquire
+from app.locks.redis_check import RedisCheck
 from app.locks.redis_client import RedisClient
 from app.locks.redis_connection import RedisConnection
 from app.locks.redis_keys import DEFAULT_PREFIX, RedisKeys
@@ -95,8 +96,9 @@ def _open_redis(options: RedisOptions, wait_queue: WaitQueue[int], clock: Clock,
     client, keys = options.client(), options.keys
     connection = RedisConnection(client, clock, report)
     ownership = PrefixOwnership(
-        RedisConnection(client, clock, report), connection, keys, options.broker_id, clock, report
+        RedisConnection(client, clock, report, connection.failing), connection, keys, options.broker_id, clock, report
     )
+    check = RedisCheck(connection, keys, clock, report)
     locks = RedisLockStore(connection, keys)
     notifier = SharedNotifier(wait_queue, connection, keys, secrets.token_hex(8), clock, report)
     notifier.start()
@@ -105,8 +107,10 @@ def _open_redis(options: RedisOptions, wait_queue: WaitQueue[int], clock: Clock,
     async def start() -> None:
         await ownership.acquire()
         ownership.start()
+        check.start()
 
     async def close() -> None:
+        await check.stop()
         await ownership.stop()
         await notifier.close()
         await locks.close()

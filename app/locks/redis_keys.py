@@ -65,6 +65,10 @@ class RedisKeys:
         """Return the channel that every process subscribes to."""
         return f"{self.prefix}wake-ups"
 
+    def check_channel(self) -> str:
+        """Return a channel that no process subscribes to."""
+        return f"{self.prefix}wake-ups:check"
+
     def channel_of(self, wait_key: int) -> str:
         """Return the channel of the processes that have receivers under this wait key."""
         return f"{self.prefix}wake-ups:{wait_key}"

@@ -42,7 +42,6 @@ class RedisLockStore:
     def __init__(self, connection: RedisConnection, keys: RedisKeys) -> None:
         self._connection = connection
         self._keys = keys
-        self._keeps_records = True
         self._commands = Coalescer[LockCommand, RecordResult](
             self._run, in_flight=IN_FLIGHT, max_batch_size=MAX_BATCH_SIZE
         )
@@ -50,12 +49,12 @@ class RedisLockStore:
     @property
     def is_shared(self) -> bool:
         """Whether renewals may rely on Redis now: it answers, and it accepted the last record."""
-        return self._connection.is_up and self._keeps_records
+        return self._connection.is_up and RECORD.name not in self._connection.failing
 
     @property
     def state(self) -> str:
-        """`ok`, or `degraded` while Redis fails, is full, or is a replica."""
-        return "ok" if self.is_shared else "degraded"
+        """`ok`, or `degraded` while Redis fails or refuses anything: it is full, is a replica, or a right is missing."""
+        return "ok" if self._connection.is_up and not self._connection.failing else "degraded"
 
     async def renew(self, token: LockToken, duration: Duration, queue_version: QueueVersion) -> Renewed | NotRenewed:
         """Prolong a lock with a live record inside its bound; otherwise return its expired generation, if any."""
@@ -113,12 +112,10 @@ class RedisLockStore:
             [self._script_call([commands[position] for position in group]) for group in groups.values()]
         )
         results: list[RecordResult] = [None] * len(commands)
-        for ((script, _), group), reply in zip(groups.items(), replies, strict=True):
+        for group, reply in zip(groups.values(), replies, strict=True):
             if isinstance(reply, bytes):
                 for position, result in zip(group, reply.split(b"\n"), strict=True):
                     results[position] = tuple(map(int, result.split()))
-            if script is RECORD and reply is not None:
-                self._keeps_records = isinstance(reply, bytes)
         return results
 
     def _script_call(self, commands: Sequence[LockCommand]) -> ScriptCall:
