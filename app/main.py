@@ -52,6 +52,7 @@ from app.maintenance.share_seen import SeenSharing
 from app.runtime.background_loop import ErrorReporter
 from app.runtime.byte_budget import ByteBudget
 from app.runtime.clock import Clock, SystemClock
+from app.runtime.parent_process import stop_with_parent
 from app.runtime.wait_queue import WaitQueue
 from app.settings import Settings
 from app.store.open import open_store
@@ -233,6 +234,7 @@ def create() -> ServerApplication:
     """Return the application of a server process, with the settings of its environment. uvicorn calls it per process."""
     settings = Settings()
     configure(settings.log_format, settings.log_level)
+    stop_with_parent(partial(log.warning, "the parent process has ended; this process stops too"))
     return ServerApplication(settings)
 
 

@@ -48,7 +48,7 @@ async def open_postgresql(
     async def new_session() -> PostgresqlSession:
         return session_class(await connect(parse_address(url)), prepared)
 
-    return PostgresqlStore(Pool(new_session, CONNECTIONS), AdvisoryLock(new_session), clock, observe)
+    return PostgresqlStore(Pool(new_session, CONNECTIONS), AdvisoryLock(new_session, clock), clock, observe)
 
 
 LONG_LOCK_WAIT = 14
@@ -72,7 +72,7 @@ async def open_patient(url: str, clock: Clock, observe: BatchObserver) -> Postgr
     """
     if url.startswith("mysql"):
         connector = PatientConnector(url)
-        return MysqlStore(Pool(connector, CONNECTIONS), AdvisoryLock(connector), clock, observe)
+        return MysqlStore(Pool(connector, CONNECTIONS), AdvisoryLock(connector, clock), clock, observe)
     prepared = {name: PreparedStatement(statement) for name, statement in POSTGRESQL.statements.items()}
 
     async def new_session() -> PostgresqlSession:
@@ -80,10 +80,10 @@ async def open_patient(url: str, clock: Clock, observe: BatchObserver) -> Postgr
         await connection.execute(f"SET lock_timeout = '{LONG_LOCK_WAIT}s'")
         return PostgresqlSession(connection, prepared)
 
-    return PostgresqlStore(Pool(new_session, CONNECTIONS), AdvisoryLock(new_session), clock, observe)
+    return PostgresqlStore(Pool(new_session, CONNECTIONS), AdvisoryLock(new_session, clock), clock, observe)
 
 
 async def open_mysql(url: str, clock: Clock, observe: BatchObserver, statements: Mapping[str, Statement]) -> MysqlStore:
     """Open the store at this address with these statements."""
     connector = Connector(url, {name: template(statement) for name, statement in statements.items()})
-    return MysqlStore(Pool(connector, CONNECTIONS), AdvisoryLock(connector), clock, observe)
+    return MysqlStore(Pool(connector, CONNECTIONS), AdvisoryLock(connector, clock), clock, observe)

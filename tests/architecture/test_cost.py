@@ -226,6 +226,8 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         [lambda n: "1" * n, lambda n: "1:a 1" * n, lambda n: "1:" + "a" * n, lambda n: "1:a " * n],
     ),
     "app.locks.redis_server_directory.SERVER": ("fullmatch", [lambda n: "s " + "1" * n, lambda n: "s 1 " + " " * n]),
+    "app.locks.redis_url.DATABASE": ("fullmatch", [lambda n: "1" * n]),
+    "app.locks.redis_url.PORT": ("fullmatch", [lambda n: "1" * n]),
     "app.settings.ORIGIN": (
         "fullmatch",
         [lambda n: "http://" + "a." * n + "/", lambda n: "http://[" + ":" * n, lambda n: "http://a:" + "1" * n],

@@ -13,6 +13,7 @@ import pytest
 
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
+from app.domain.settlement import LockToken
 from app.runtime.clock import SystemClock
 from app.store.in_use import DatabaseInUse
 from app.store.migrate import migrate
@@ -29,6 +30,7 @@ from app.store.postgresql.store import PostgresqlStore
 from app.store.records.statements import Statement
 from app.store.server.batching import POOLER_WARNING
 from app.store.server.pool import Pool, TransactionConflict
+from tests.bounds import bounded
 from tests.contract.store_fixture import PostgresqlFixture, bodies, claim, completion, draft
 from tests.servers import PostgresServer, ServerProcess
 
@@ -125,6 +127,23 @@ async def test_a_store_is_unavailable_while_another_process_has_taken_its_lock(p
                 with pytest.raises(StoreUnavailable):
                     await one.now()
         await eventually(one.now)
+
+
+async def test_open_connections_serve_nothing_once_another_process_has_taken_the_lock(postgres_url: str) -> None:
+    async with opened(postgres_url) as one, opened(postgres_url) as other:
+        await one.acquire_exclusive()
+        await one.locked_messages([])
+        await ask(other, f"SELECT pg_terminate_backend(pid) FROM ({ADVISORY_LOCKS}) AS holder")
+        await eventually(other.acquire_exclusive)
+        for _ in bounded("the store notices"):  # its end of the connection closes a little later than the lock
+            try:
+                await one.now()
+            except StoreUnavailable:
+                break
+        with pytest.raises(StoreUnavailable, match="Another process serves this database"):
+            await one.locked_messages([LockToken(7, bytes(16))])
+        with pytest.raises(StoreUnavailable, match="Another process serves this database"):
+            await one.queues.by_name("jobs")
 
 
 @pytest.mark.parametrize("setting", ["synchronous_commit"])

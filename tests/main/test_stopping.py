@@ -7,10 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 
 from tests.main.conftest import LONG_REDIS_TIMEOUT, Serve
 from tests.main.http_requests import metric_value, send_request, wait_until
+from tests.main.test_metrics import workers
 from tests.servers import TIMEOUT_SECONDS
 
 WAITING = "peeklock_waiting_receivers"
@@ -81,6 +83,23 @@ def test_volatile_messages_are_stored_before_the_process_ends(serve: Serve, post
     assert service.wait() == 0
     later = serve(**settings)
     assert send_request(later, "GET", "/v1/queues/volatile").json()["counts"]["available"] == 30
+
+
+def test_a_killed_parent_leaves_no_process_behind(serve: Serve, postgres_url: str, redis_url: str) -> None:
+    service = serve(workers=2, database_url=postgres_url, redis_url=redis_url, **LONG_REDIS_TIMEOUT)
+    children = psutil.Process(service.pid).children(recursive=True)
+    assert len(workers(service)) == 2
+    psutil.Process(service.pid).kill()
+    service.wait()
+    wait_until(lambda: not any(has_run_on(child) for child in children), "all of its processes have ended")
+    assert service.log().count("the parent process has ended") == 2
+
+
+def has_run_on(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_stop_exits_with_zero_and_logs_no_error(serve: Serve) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from app.domain.refusals import StoreUnavailable
 from app.store.in_use import DatabaseInUse
-from app.store.server.advisory_lock import AdvisoryLock
+from app.store.server.advisory_lock import PROOF_SECONDS, AdvisoryLock
+from app.store.server.pool import Pool
+from tests.virtual_clock import VirtualClock
 
 
 class Connection:
@@ -18,12 +20,13 @@ class Connection:
         self._server = server
         self.is_usable = True
         self.is_open = True
+        self.is_lost = False
         self.has_left = False
 
     async def fetch(self, name: str, /, **_values: Any) -> Sequence[Sequence[Any]]:
         self._server.fetched.append(name)
         await asyncio.sleep(0)
-        if self._server.is_away:
+        if self._server.is_away or self.is_lost:
             raise StoreUnavailable("The server is away.")
         return [(not self._server.is_taken,)]
 
@@ -63,8 +66,13 @@ def server() -> Server:
 
 
 @pytest.fixture
-def advisory_lock(server: Server) -> AdvisoryLock:
-    return AdvisoryLock(server.connect)
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def advisory_lock(server: Server, clock: VirtualClock) -> AdvisoryLock:
+    return AdvisoryLock(server.connect, clock)
 
 
 async def test_one_usable_connection_holds_the_lock(server: Server, advisory_lock: AdvisoryLock) -> None:
@@ -150,3 +158,40 @@ async def test_a_release_closes_the_connection_while_the_server_is_away(
     server.is_away = True
     await advisory_lock.release()
     assert not server.connections[0].is_open
+
+
+async def test_the_server_is_asked_again_once_its_answer_is_old(
+    server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
+) -> None:
+    await advisory_lock.acquire("acquire_exclusive")
+    await clock.advance(PROOF_SECONDS)
+    await asyncio.gather(advisory_lock.ensure_held(), advisory_lock.ensure_held())
+    await advisory_lock.ensure_held()
+    assert server.fetched == ["acquire_exclusive", "now"]
+
+
+async def test_a_connection_that_was_lost_without_a_sign_is_replaced(
+    server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
+) -> None:
+    await advisory_lock.acquire("acquire_exclusive")
+    server.connections[0].is_lost = True
+    await clock.advance(PROOF_SECONDS)
+    await advisory_lock.ensure_held()
+    assert server.fetched == ["acquire_exclusive", "now", "acquire_exclusive"]
+    assert [connection.is_open for connection in server.connections] == [False, True]
+
+
+async def test_no_connection_of_the_pool_is_used_while_another_process_has_the_lock(
+    server: Server, advisory_lock: AdvisoryLock
+) -> None:
+    pool = Pool(server.connect, 2, check=advisory_lock.ensure_held)
+    await advisory_lock.acquire("acquire_exclusive")
+    await pool.fetch("send")
+    server.connections[0].is_usable = False
+    server.is_taken = True
+    with pytest.raises(StoreUnavailable, match="Another process serves this database"):
+        await pool.fetch("send")
+    assert server.fetched.count("send") == 1
+    server.is_taken = False
+    await pool.fetch("send")
+    assert server.fetched[-2:] == ["acquire_exclusive", "send"]

@@ -220,12 +220,8 @@ async def open_mysql(url: str, clock: Clock, connections: int, observe: BatchObs
     """
     connect = Connector(url)
 
-    async def connect_while_locked() -> MysqlSession:
-        await advisory_lock.ensure_held()
-        return await connect()
-
-    advisory_lock = AdvisoryLock(connect)
-    pool = Pool(connect_while_locked, connections)
+    advisory_lock = AdvisoryLock(connect, clock)
+    pool = Pool(connect, connections, check=advisory_lock.ensure_held)
     ((version,),) = await pool.fetch("version")
     try:
         check_version(version)

@@ -318,14 +318,9 @@ async def open_postgresql(url: str, clock: Clock, connections: int, observe: Bat
     async def new_session() -> PostgresqlSession:
         return PostgresqlSession(await connect(), statements)
 
-    async def new_session_while_locked() -> PostgresqlSession:
-        if advisory_lock is not None:
-            await advisory_lock.ensure_held()
-        return await new_session()
-
     # Behind a pooler the lock would belong to the next client of the same server connection.
-    advisory_lock = None if server_address.is_pooled else AdvisoryLock(new_session)
-    pool = Pool(new_session_while_locked, connections)
+    advisory_lock = None if server_address.is_pooled else AdvisoryLock(new_session, clock)
+    pool = Pool(new_session, connections, check=advisory_lock.ensure_held if advisory_lock else None)
     store = PostgresqlStore(pool, advisory_lock, clock, observe, connect.timelines)
     await store.now()
     return store

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from math import inf
 
 from app.domain.refusals import StoreUnavailable
+from app.runtime.clock import Clock
 from app.store.in_use import DatabaseInUse
 from app.store.server.pool import PooledSession, close
 
@@ -16,16 +18,24 @@ REFUSALS: Mapping[str, str] = {
     "acquire_shared": f"A process without Redis serves this database. {NO_REDIS_REASON}",
 }
 
+PROOF_SECONDS = 5.0
+"""How long the server's last answer on the lock's connection proves that the lock is held."""
+
 
 class AdvisoryLock:
     """A lock in the database, held by a connection of its own for as long as the process serves.
 
     The lock ends with the process, even after a crash. If only the connection is lost, `ensure_held` takes the lock
     again. If another process has taken it first, the store refuses every request until that process ends.
+
+    A connection may be lost without a sign, as when its server's machine is gone. So the server is asked on it again after
+    `PROOF_SECONDS`.
     """
 
-    def __init__(self, connect: Callable[[], Awaitable[PooledSession]]) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[PooledSession]], clock: Clock) -> None:
         self._connect = connect
+        self._clock = clock
+        self._proven_at = -inf
         self._statement: str | None = None
         self._session: PooledSession | None = None
         self._mutex = asyncio.Lock()
@@ -37,15 +47,15 @@ class AdvisoryLock:
         self._statement = statement
 
     async def ensure_held(self) -> None:
-        """Make sure that the lock is still held. Raises `StoreUnavailable` if another process has it now."""
-        if self._statement is None or self._is_held:
+        """Make sure that the lock is still held. Raises `StoreUnavailable` if another process has it now.
+
+        The pool awaits this before each use of a connection.
+        """
+        if self._statement is None or self._is_proven:
             return
         async with self._mutex:
-            if not self._is_held:
-                try:
-                    await self._acquire(self._statement)
-                except DatabaseInUse as error:
-                    raise StoreUnavailable(str(error)) from error
+            if not self._is_proven:
+                await self._prove(self._statement)
 
     async def release(self) -> None:
         """Release the lock."""
@@ -61,17 +71,40 @@ class AdvisoryLock:
             self._session = None
 
     @property
-    def _is_held(self) -> bool:
-        return self._session is not None and self._session.is_usable
+    def _is_proven(self) -> bool:
+        """Whether the server has answered on the lock's connection lately, which is still open."""
+        is_open = self._session is not None and self._session.is_usable
+        return is_open and self._clock.monotonic() < self._proven_at + PROOF_SECONDS
+
+    async def _prove(self, statement: str) -> None:
+        """Ask the server on the lock's connection. If that is lost, take the lock again."""
+        if self._session is not None and self._session.is_usable:
+            try:
+                await self._ask(self._session, "now")
+            except StoreUnavailable:
+                self.disconnect()
+            else:
+                return
+        try:
+            await self._acquire(statement)
+        except DatabaseInUse as error:
+            raise StoreUnavailable(str(error)) from error
 
     async def _acquire(self, statement: str) -> None:
         self.disconnect()
         self._session = await self._connect()
         try:
-            ((is_acquired,),) = await self._session.fetch(statement)
+            is_acquired = await self._ask(self._session, statement)
         except BaseException:
             self.disconnect()
             raise
         if not is_acquired:
             self.disconnect()
             raise DatabaseInUse(REFUSALS[statement])
+
+    async def _ask(self, session: PooledSession, statement: str) -> object:
+        """Return the only value of a statement. Its time counts from before it was sent."""
+        asked_at = self._clock.monotonic()
+        ((answer,),) = await session.fetch(statement)
+        self._proven_at = asked_at
+        return answer

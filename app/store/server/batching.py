@@ -11,7 +11,6 @@ import structlog
 
 from app.broker.ports import Extended, Extension
 from app.domain.delivery import Claim
-from app.domain.instant import Instant
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import Overloaded, RequestInProgress, StoreUnavailable
 from app.domain.settlement import LockedMessage, LockToken, Move, Removal, Tombstone, undelivered_release
@@ -308,16 +307,8 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
 
     # ---- store -------------------------------------------------------------------------------------------------------
 
-    async def now(self) -> Instant:
-        """See `Store`."""
-        if self._advisory_lock is not None:
-            await self._advisory_lock.ensure_held()
-        return await super().now()
-
     async def check_writable(self) -> None:
         """See `StoreReadiness`."""
-        if self._advisory_lock is not None:
-            await self._advisory_lock.ensure_held()
         await self._write_check.run()
 
     def leave_server(self) -> None:

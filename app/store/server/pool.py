@@ -88,15 +88,21 @@ def _ignore(_error: database.NotWritable) -> None:
 
 
 class Pool(Generic[AnySession]):
-    """`Database` over at most `max_connections` connections. The one used last is lent first."""
+    """`Database` over at most `max_connections` connections. The one used last is lent first.
+
+    `check` is awaited before each use, and refuses with `StoreUnavailable`.
+    """
 
     def __init__(
         self,
         connect: Callable[[], Awaitable[AnySession]],
         max_connections: int,
         acquire_seconds: float = ACQUIRE_SECONDS,
+        *,
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._connect = connect
+        self._check = check
         self._acquire_seconds = acquire_seconds
         self._slots = asyncio.Semaphore(max_connections)
         self._idle: list[AnySession] = []
@@ -170,6 +176,8 @@ class Pool(Generic[AnySession]):
     async def _acquire(self) -> AnySession:
         if self._is_closed:
             raise StoreUnavailable("The store is closed.")
+        if self._check is not None:
+            await self._check()
         await self._acquire_slot()
         try:
             return await self._usable_session()
