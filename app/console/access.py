@@ -22,7 +22,7 @@ from app.console.known_visitors import KnownVisitor
 from app.domain.access import ANONYMOUS, Principal, Right
 from app.domain.instant import to_seconds
 from app.domain.queue import is_valid_name
-from app.domain.refusals import Forbidden, NotFound, StoreUnavailable, Unauthenticated
+from app.domain.refusals import Forbidden, InvalidRequest, NotFound, StoreUnavailable, Unauthenticated
 from app.domain.session import SESSION_BYTES, SESSION_DURATION
 
 COOKIE, SECURE_COOKIE, HOST_COOKIE = "peeklock_session", "__Secure-peeklock_session", "__Host-peeklock_session"
@@ -33,6 +33,7 @@ CSRF_FIELD, CSRF_HEADER = "csrf_token", "x-csrf-token"
 SAFE_METHODS = ("GET", "HEAD")
 MAX_SECRET_LENGTH = 128
 
+NO_QUERY = "This address takes a form and no query. Send the fields in the body."
 FOREIGN_FORM = "This form was not sent by a page of this console, or its page is too old. Load the page again."
 
 
@@ -88,6 +89,7 @@ async def current_visitor(request: Request) -> Visitor:
         raise
     context.visitors.remember(visitor.secret, KnownVisitor(visitor.principal, visitor.is_signed_in))
     if request.method not in SAFE_METHODS:
+        check_no_query(request)
         await check_token(request, visitor.secret)
         request.state.may_have_effect = True
     return visitor
@@ -137,6 +139,12 @@ def needs(right: Right, parameter: str | None = None, kind: str = "queue") -> Ca
             raise NotFound(f"This is not the name of a {kind}.")
 
     return check
+
+
+def check_no_query(request: Request) -> None:
+    """Refuse with `InvalidRequest` a query beside a form, such as `?dry_run=true`: it would be ignored."""
+    if request.url.query:
+        raise InvalidRequest(NO_QUERY)
 
 
 async def check_token(request: Request, secret: str, max_field_bytes: int = MAX_FIELD_BYTES) -> None:

@@ -8,6 +8,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.console.access import (
     Context,
     CurrentVisitor,
+    check_no_query,
     check_token,
     csrf_token,
     delete_session_cookie,
@@ -39,6 +40,7 @@ async def show_sign_in(request: Request, context: Context, next_page: str = STAR
 @router.post(SIGN_IN)
 async def sign_in(request: Request, context: Context) -> Response:
     """Start a session, and go to the page that needed it."""
+    check_no_query(request)
     await check_token(request, session_secret(request) or "", MAX_SIGN_IN_FIELD_BYTES)
     if context.sessions is None:
         return RedirectResponse(START, 303)

@@ -103,7 +103,7 @@ def _described(place: Place, sentence: str) -> str:
 
 def _unknown_field(place: Place, name: str) -> str:
     names = field_names(place.types)
-    return f"{place.subject} has no field `{_shortened(name)}`.{did_you_mean(name, names) or _listed_fields(names)}"
+    return f"{place.subject} has no field `{shortened(name)}`.{did_you_mean(name, names) or _listed_fields(names)}"
 
 
 def _listed_fields(names: Sequence[str]) -> str:
@@ -113,7 +113,7 @@ def _listed_fields(names: Sequence[str]) -> str:
 def _choice(place: Place, found: re.Match[str]) -> str:
     possible = choices(place.types)
     must = f"must be {_joined(possible, 'or')}" if possible else "must be one of the possible values"
-    return f"{must}, not {_shortened(found[1])}"
+    return f"{must}, not {shortened(found[1])}"
 
 
 def _type(_place: Place, found: re.Match[str]) -> str:
@@ -145,7 +145,8 @@ DESCRIPTIONS: dict[re.Pattern[str], Callable[[Place, re.Match[str]], str]] = {
 }
 
 
-def _shortened(quoted: str) -> str:
+def shortened(quoted: str) -> str:
+    """Return the part of a name or value from a request that a refusal repeats."""
     return quoted if len(quoted) <= MAX_QUOTED else f"{quoted[:MAX_QUOTED]} [...]"
 
 

@@ -4,7 +4,12 @@ import pytest
 
 from tests.api.api_server import ApiServer, pointers
 
-TRANSACTION_HEADER = {"Peeklock-Transaction-Id": "5d0a1f6f2b0c4d51a2f5a0b8a1c9e7d3"}
+RAW_HEADERS = {
+    "Peeklock-Transaction-Id": "5d0a1f6f2b0c4d51a2f5a0b8a1c9e7d3",
+    "Peeklock-Delay-Seconds": "60",
+    "Peeklock-Property-Region": "eu",
+}
+"""Headers of raw sends. A send that ignored them would take effect at once, or without the property."""
 
 
 @pytest.mark.parametrize("content", [b'{"dry_run": true}', b"{}"])
@@ -28,6 +33,7 @@ async def test_a_deletion_without_a_body_deletes(api: ApiServer, headers: dict[s
     assert (await api.request("DELETE", "/queues/orders", headers=headers)).status_code == 204
 
 
+@pytest.mark.parametrize(("name", "value"), RAW_HEADERS.items())
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -38,12 +44,12 @@ async def test_a_deletion_without_a_body_deletes(api: ApiServer, headers: dict[s
         ("/transactions/execute", {"sends": [{"queue": "orders"}]}),
     ],
 )
-async def test_the_header_of_a_transaction_is_refused_with_a_json_body(
-    api: ApiServer, path: str, body: dict[str, object]
+async def test_headers_of_raw_sends_are_refused_with_a_json_body(
+    api: ApiServer, path: str, body: dict[str, object], name: str, value: str
 ) -> None:
     await api.request("PUT", "/queues/orders", {})
-    refused = await api.request("POST", path, body, headers=TRANSACTION_HEADER)
-    assert pointers(refused) == ["#/header/Peeklock-Transaction-Id"]
+    refused = await api.request("POST", path, body, headers={name: value})
+    assert pointers(refused) == [f"#/header/{name}"]
     assert await api.counts() == {}
 
 

@@ -26,11 +26,13 @@ from msgspec import inspect
 
 import app
 from app.api.endpoints.cloudevents import event_message
+from app.api.endpoints.messages import browse_messages
 from app.api.endpoints.raw_send import header_fields, idempotency_payload
 from app.api.endpoints.routes import OPERATIONS
 from app.api.http.asgi import Event
-from app.api.http.decoding import body_decoder, is_json, query_decoder
+from app.api.http.decoding import body_decoder, is_json
 from app.api.http.local_access import LOCAL_ADMIN
+from app.api.http.query import query_decoder
 from app.api.http.request import Request
 from app.broker.filters import CelFilter
 from app.domain.access import ANONYMOUS, Grant, Right
@@ -41,7 +43,6 @@ from app.store.mysql.templates import literal
 from app.wire.decode_errors import pointer_and_detail
 from app.wire.json_depth import is_too_deep
 from app.wire.media_types import is_json_media_type
-from app.wire.messages import BrowseMessages
 from app.wire.sending import SendMessage
 from app.wire.text_bodies import bytes_of_text, text_of
 from app.wire.values import base64_bytes, pointer_segment
@@ -459,15 +460,15 @@ SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
     "back-slashes after brackets": (is_too_deep, lambda n: b"[]," * 600 + b'"' + b"\\" * n),
     "JSON of any kind": (is_json, lambda n: b"[" + b"1," * n + b"1]"),
     "query of many states": (
-        ignoring_refusals(query_decoder(BrowseMessages)),
+        ignoring_refusals(query_decoder(browse_messages)),
         lambda n: b"&".join([b"state=locked"] * n),
     ),
     "query of many names": (
-        ignoring_refusals(query_decoder(BrowseMessages)),
+        ignoring_refusals(query_decoder(browse_messages)),
         lambda n: b"&".join(b"a%d=" % number for number in range(n)),
     ),
-    "query of escapes": (ignoring_refusals(query_decoder(BrowseMessages)), lambda n: b"filter=" + b"%41" * n),
-    "query of broken escapes": (ignoring_refusals(query_decoder(BrowseMessages)), lambda n: b"filter=" + b"%" * n),
+    "query of escapes": (ignoring_refusals(query_decoder(browse_messages)), lambda n: b"filter=" + b"%41" * n),
+    "query of broken escapes": (ignoring_refusals(query_decoder(browse_messages)), lambda n: b"filter=" + b"%" * n),
     "many property headers": (
         header_fields,
         lambda n: [(b"peeklock-property-%d" % number, b"x") for number in range(n)],

@@ -54,6 +54,22 @@ async def test_a_wrong_key_is_not_accepted(console_with_keys: ConsoleServer, api
     assert location(await console_with_keys.get()) == "/console/sign-in?next_page=/console"
 
 
+async def test_no_form_ignores_a_query(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {})
+    await console.api.send(body=1)
+    paths = {
+        re.sub(r"\{\w+\}", "orders", route.path)
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute) and "POST" in route.methods
+    }
+    for path in paths:
+        response = await console.post(f"{path.removeprefix('/console')}?dry_run=true", states="available")
+        assert response.status_code == 422, path
+        assert "no query" in response.text
+    assert await console.api.counts() == {"available": 1}
+
+
 async def test_the_cookie_is_no_key_and_no_script_or_other_site_gets_it(console_with_keys: ConsoleServer) -> None:
     key = await console_with_keys.api.new_key(*Right)
     cookie = (await console_with_keys.sign_in(key)).headers["set-cookie"]

@@ -16,13 +16,16 @@ STORE_TIMEOUT_SECONDS = 1.0
 """A store that takes longer to answer is too slow to deliver messages."""
 
 
-@operation("GET", "/livez", right=None, tag="health", responses={200: Liveness})
+# What a probe adds to its address must not stop a healthy server, and could not change these answers.
+@operation("GET", "/livez", right=None, tag="health", responses={200: Liveness}, ignores_query=True)
 async def check_live(_: Request[None]) -> Response:
     """Report that the process answers, even if the store does not."""
     return Response(Liveness())
 
 
-@operation("GET", "/readyz", right=None, tag="health", responses={200: Readiness}, refusals=(ShuttingDown,))
+@operation(
+    "GET", "/readyz", right=None, tag="health", responses={200: Readiness}, refusals=(ShuttingDown,), ignores_query=True
+)
 async def check_ready(request: Request[None]) -> Response:
     """Report whether this server takes work: it is not stopping, and its store accepts writes and
     answers within a second."""

@@ -1,11 +1,10 @@
-"""Decode bodies and query strings into structs. A refusal points at the fault."""
+"""Decode bodies into structs. A refusal points at the fault."""
 
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast
-from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -117,35 +116,6 @@ def entry_counter(shape: Any) -> Callable[[Any], int]:
     return count
 
 
-@cache
-def query_decoder(shape: Any) -> Callable[[bytes], Any]:
-    """Return the decoder of a query string. Only the parameter of a list may be repeated."""
-    if shape is None:
-        return lambda query: None
-    lists = {field.name for field in msgspec.structs.fields(shape) if _is_list(field.type)}
-
-    def decoded(query: bytes) -> Any:
-        values: dict[str, Any] = {}
-        for name, value in _parameters(query):
-            if name in lists:
-                values.setdefault(name, []).append(value)
-            elif values.setdefault(name, value) is not value:
-                raise InvalidRequest(
-                    field_errors=[FieldError(f"#/query/{name}", "This parameter is given more than once.")]
-                )
-        return convert(values, shape, lambda pointer: f"#/query{pointer}", "The query")
-
-    return decoded
-
-
-def _parameters(query: bytes) -> list[tuple[str, str]]:
-    """Return the names and values of a query string. Refuses with `InvalidRequest` escapes that are not UTF-8."""
-    try:
-        return parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="strict")
-    except UnicodeDecodeError:
-        raise InvalidRequest(field_errors=[FieldError("#/query", "The query is not UTF-8.")]) from None
-
-
 def convert(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str], str], whole: str) -> Shape:
     """Convert texts to a struct. Refuses with `InvalidRequest`.
 
@@ -237,7 +207,3 @@ def _may_be_list_of_objects(annotation: Any) -> bool:
     ]
     items = [item for found in lists for item in union_members(found.item_type)]
     return any(isinstance(item, msgspec.inspect.StructType | msgspec.inspect.RawType) for item in items)
-
-
-def _is_list(annotation: Any) -> bool:
-    return isinstance(msgspec.inspect.type_info(annotation), msgspec.inspect.ListType)

@@ -9,8 +9,9 @@ from app.api.http.answer_headers import finish_of
 from app.api.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send, root_path
 from app.api.http.authorize import Authorization
 from app.api.http.context import AppContext
-from app.api.http.decoding import body_decoder, entry_counter, query_decoder
+from app.api.http.decoding import body_decoder, entry_counter
 from app.api.http.operation import EmptyBody, Operation
+from app.api.http.query import query_decoder
 from app.api.http.request import Request, invalid_path
 from app.api.http.request_body import (
     UNCOUNTED_BYTES,
@@ -55,7 +56,7 @@ class OperationHandler:
         self._check_headers = _header_check(operation)
         self._decode = body_decoder(operation.body, is_message=operation.empty_body is EmptyBody.REFUSED)
         self._count_entries = entry_counter(operation.body)
-        self._decode_query = query_decoder(operation.query)
+        self._decode_query = query_decoder(operation)
         self._finish = finish_of(operation)
         self._metrics = context.metrics.for_operation(operation.name)
 
@@ -103,6 +104,7 @@ class OperationHandler:
             raise invalid_path(self._name_parameter, INVALID_NAME.format(self.operation.kind))
         max_bytes = self._context.max_request_bytes
         length = self._check_headers(headers, max_bytes)
+        query = self._decode_query(scope["query_string"])
         with BodyReservation(self._context.request_budget) as reservation:
             raw, body = b"", None
             # Without a declared body none is read: some of these operations need no key, and a body reserves bytes.
@@ -112,7 +114,6 @@ class OperationHandler:
                 body = self._decode(raw)
                 # An entry of two bytes of JSON becomes objects of a thousand bytes.
                 reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
-            query = self._decode_query(scope["query_string"])
             request_id: str = scope["state"]["request_id"]
             request = Request(
                 self._context, principal, request_id, path, query, headers, receive, raw, body, root_path(scope)

@@ -3,13 +3,19 @@
 from types import TracebackType
 
 from app.api.http.asgi import ClientDisconnected, Headers, Receive
+from app.api.http.local_access import LOCAL_ADMIN
 from app.domain.refusals import FieldError, InvalidRequest, MessageTooLarge, UnsupportedContentEncoding
 from app.runtime.byte_budget import ByteBudget
 
 IDENTITY_ENCODINGS = (b"identity", b"")
 """The encodings that leave a body as it is."""
 TRANSACTION_HEADER = b"peeklock-transaction-id"
-"""The header by which a raw send joins a transaction. Another operation that ignored it would take effect at once."""
+"""The header by which a raw send joins a transaction."""
+RAW_HEADER_PREFIX = b"peeklock-"
+"""What the headers of raw operations begin with. Another operation that ignored them would not wait for the delay in
+`Peeklock-Delay-Seconds`, or would take effect outside of its transaction."""
+LOCAL_ADMIN_HEADER = LOCAL_ADMIN.lower().encode()
+"""Any operation may have this header: clients of a local server send it with every request."""
 UNCOUNTED_BYTES = 64 << 10
 """Bodies and answers up to this size are not counted, because a connection has at most one of each in memory."""
 
@@ -108,13 +114,11 @@ def check_length_and_encoding(headers: Headers, max_bytes: int) -> int:
 
 
 def check_json_headers(headers: Headers, max_bytes: int) -> int:
-    """`check_length_and_encoding` for an operation with a JSON body. Refuses the header of a transaction."""
+    """`check_length_and_encoding` for an operation with a JSON body. Refuses the headers of raw operations."""
     for key, _ in headers:
-        if key == TRANSACTION_HEADER:
-            detail = (
-                "Only a raw operation reads this header. Others have `transaction_id` in the body, if they can join."
-            )
-            raise InvalidRequest(field_errors=[FieldError("#/header/Peeklock-Transaction-Id", detail)])
+        if key.startswith(RAW_HEADER_PREFIX) and key != LOCAL_ADMIN_HEADER:
+            detail = "Only raw operations read this header. Others have its value in the body, if they can use it."
+            raise InvalidRequest(field_errors=[FieldError(f"#/header/{key.decode('latin-1').title()}", detail)])
     return check_length_and_encoding(headers, max_bytes)
 
 

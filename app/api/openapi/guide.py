@@ -26,7 +26,9 @@ def guide_pages(directory: Path | None) -> list[Operation]:
     files = [_file_page(f"{PREFIX}/{file.relative_to(directory).as_posix()}", file) for file in _files(directory)]
     home = _file_page(f"{PREFIX}/", directory / HOME)
     # Links of the home page are relative to its folder.
-    redirect = Operation(_redirect_to_home, "GET", PREFIX, right=None, tag="index", responses={308: None})
+    redirect = Operation(
+        _redirect_to_home, "GET", PREFIX, right=None, tag="index", responses={308: None}, ignores_query=True
+    )
     return [redirect, home, *files]
 
 

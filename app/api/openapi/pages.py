@@ -51,7 +51,7 @@ def document_pages(document: Callable[[], Mapping[str, Any]]) -> list[Operation]
 def page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operation:
     """Return the operation that serves this content. The first request makes it, and the server keeps it.
 
-    No API key is needed, and a page loads only what this server has.
+    No API key is needed, and a page loads only what this server has. Its query is for its scripts, such as the words of a search.
     """
 
     @cache
@@ -84,4 +84,6 @@ def _tagged(content: bytes, media_type: bytes) -> Response:
 
 
 def _operation(path: str, endpoint: Endpoint) -> Operation:
-    return Operation(endpoint, "GET", path, right=None, tag="index", responses={200: bytes, 304: None})
+    return Operation(
+        endpoint, "GET", path, right=None, tag="index", responses={200: bytes, 304: None}, ignores_query=True
+    )
