@@ -6,8 +6,10 @@ A principal may hold two live keys, so that it can change from one to the other 
 import hashlib
 import hmac
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from app.broker.live_keys import LiveKeys
 from app.broker.ports import ApiKeyStore
 from app.domain.access import (
     ANONYMOUS,
@@ -26,7 +28,6 @@ from app.runtime.clock import Clock
 CACHE_SECONDS = 5.0
 """How long a revoked key may still work in a process that has just used it."""
 
-MAX_ENTRIES = 10_000
 MAX_SECRET_LENGTH = 256
 
 
@@ -79,11 +80,12 @@ class Authenticator:
 
     def __init__(self, keys: ApiKeyStore, clock: Clock, *, anonymous_without_keys: bool) -> None:
         self._keys = keys
-        self._clock = clock
-        self._keys_by_hash = Cache(keys.by_hash, clock, ttl_seconds=CACHE_SECONDS, max_size=MAX_ENTRIES)
+        self._live_keys = LiveKeys(keys.by_hash, clock, CACHE_SECONDS)
         self._no_keys_cache = Cache(self._has_no_keys, clock, ttl_seconds=CACHE_SECONDS, max_size=1)
         self._anonymous_without_keys = anonymous_without_keys
         self._used_key_ids: set[str] = set()
+        self.on_cleared: Callable[[], None] = _do_nothing
+        """Called when keys have changed in this process."""
 
     async def authenticate(self, secret: str | None) -> Principal:
         """Return the principal of a live key. Refuses with `Unauthenticated`, with the same text for every cause."""
@@ -94,16 +96,17 @@ class Authenticator:
         if len(secret) > MAX_SECRET_LENGTH:
             raise Unauthenticated
         hashed = hash_secret(secret)
-        key = await self._keys_by_hash.get(hashed)
-        if key is None or not hmac.compare_digest(key.secret_hash, hashed) or not key.is_live(self._clock.now()):
+        key = await self._live_keys.find(hashed)
+        if key is None or not hmac.compare_digest(key.secret_hash, hashed):
             raise Unauthenticated
         self._used_key_ids.add(key.id)
         return Principal(key.principal, key.grant, key.id)
 
     def clear_cache(self) -> None:
         """Clear the caches after keys have changed in this process."""
-        self._keys_by_hash.clear()
+        self._live_keys.clear()
         self._no_keys_cache.clear()
+        self.on_cleared()
 
     async def record_use(self) -> None:
         """Store which keys were used since the last call (from a background loop, not for each request)."""
@@ -113,8 +116,12 @@ class Authenticator:
 
     async def close(self) -> None:
         """Stop the lookups in progress."""
-        await self._keys_by_hash.close()
+        await self._live_keys.close()
         await self._no_keys_cache.close()
 
     async def _has_no_keys(self, _key: None) -> bool:
         return not await self._keys.list_all()
+
+
+def _do_nothing() -> None:
+    """The default of `on_cleared`."""

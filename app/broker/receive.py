@@ -20,7 +20,7 @@ from app.broker.release_undelivered import release_undelivered
 from app.broker.renew import RenewPorts, renew
 from app.broker.response_limits import ResponseLimits
 from app.broker.settle import SettlePorts, settle
-from app.broker.wait import WaitPorts, wait_for_wake_up
+from app.broker.wait import CheckAccess, WaitPorts, always_allowed, wait_for_wake_up
 from app.domain.delivery import Claim, wait_key_of
 from app.domain.instant import Duration
 from app.domain.message import MAX_RECEIVE_COUNT, Message, MessageState
@@ -36,7 +36,7 @@ class ReceiveRequest(msgspec.Struct, frozen=True):
     """The parameters of a receive: at most `max_messages`, waiting up to `wait_seconds` for the first.
 
     `sequence_numbers` selects deferred messages. `message_filter` selects messages that match. `group_id` selects the
-    messages of a group in a queue with groups.
+    messages of a group in a queue with groups. `check_access` refuses a receiver whose rights have ended while it waited.
     """
 
     max_messages: int = 1
@@ -47,6 +47,7 @@ class ReceiveRequest(msgspec.Struct, frozen=True):
     sequence_numbers: Sequence[int] = ()
     message_filter: Filter | None = None
     group_id: str | None = None
+    check_access: CheckAccess = always_allowed
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,9 @@ async def receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) ->
 async def _receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
     _check_receive(queue, request)
     if request.message_filter is not None:
+        claim = _claim(ports.limits, queue, request)
         return await receive_filtered(
-            ports.searching, queue, _claim(ports.limits, queue, request), request.message_filter, request.wait_seconds
+            ports.searching, queue, claim, request.message_filter, request.wait_seconds, request.check_access
         )
     if request.wait_seconds <= 0 or request.sequence_numbers:
         return await _poll(ports, queue, request)
@@ -84,7 +86,7 @@ async def _receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -
         while True:
             messages = await _poll(ports, queue, request)
             _pass_on_wake_up(waiter, request, messages, _spare_bytes(ports.limits, queue))
-            if messages or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline):
+            if messages or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline, request.check_access):
                 return messages
 
 
@@ -111,7 +113,7 @@ async def receive_once(
                 return AttemptResult(await _live_messages(ports.renewing, queue, request, own_messages), replayed=True)
             _count_delivered(ports.counters, queue, once.result)
             _pass_on_wake_up(waiter, request, once.result, _spare_bytes(ports.limits, queue))
-            if once.result or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline):
+            if once.result or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline, request.check_access):
                 return once
 
 

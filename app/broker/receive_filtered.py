@@ -22,11 +22,11 @@ from app.broker.release_undelivered import release_undelivered
 from app.broker.response_limits import ResponseLimits
 from app.broker.search_state import MAX_BATCH_SIZE, SearchRegistry, SearchState
 from app.broker.settle import SettlePorts
-from app.broker.wait import WaitPorts, wait_for_wake_up
+from app.broker.wait import CheckAccess, WaitPorts, always_allowed, wait_for_wake_up
 from app.domain.delivery import START_POSITION, Claim, DeliveryPosition, delivery_position, wait_key_of
 from app.domain.message import Message, SelectedMessage
 from app.domain.queue import Queue
-from app.domain.refusals import BackendUnavailable
+from app.domain.refusals import BackendUnavailable, Refusal
 from app.domain.weight import weight_of
 
 BATCH_BYTES = 2 << 20
@@ -89,12 +89,18 @@ class SearchBudget:
 
 
 async def receive_filtered(
-    ports: SearchPorts, queue: Queue, claim: Claim, message_filter: Filter, wait_seconds: float
+    ports: SearchPorts,
+    queue: Queue,
+    claim: Claim,
+    message_filter: Filter,
+    wait_seconds: float,
+    check_access: CheckAccess = always_allowed,
 ) -> list[Message]:
     """Lock and return messages that match; none if none was found in time or within the budget of one request.
 
-    If a later read fails, the messages claimed so far are returned. If the caller disconnects, they are released.
-    Refuses with `RateLimited` if too many receivers have filters.
+    If a later read fails, the messages claimed so far are returned. If the caller disconnects or is refused, they are
+    released. Refuses with `RateLimited` if too many receivers have filters, and as `check_access` does, which is asked
+    before each claim, because a scan may take as long as a wait.
     """
     started_at = ports.waiting.clock.monotonic()
     wait_key = wait_key_of(claim.queue_id, claim.source)
@@ -102,7 +108,7 @@ async def receive_filtered(
         limits = ports.search_limits
         deadline = started_at + max(wait_seconds, limits.min_seconds)
         budget = SearchBudget(deadline, limits.max_messages, limits.max_bytes)
-        receiving = FilteredReceive(ports, claim, message_filter, search, budget)
+        receiving = FilteredReceive(ports, claim, message_filter, search, budget, check_access)
         try:
             if wait_seconds <= 0:
                 return await receiving.start()
@@ -111,13 +117,13 @@ async def receive_filtered(
                 while (
                     not messages
                     and not budget.is_spent
-                    and await wait_for_wake_up(ports.waiting, queue, waiter, started_at + wait_seconds)
+                    and await wait_for_wake_up(ports.waiting, queue, waiter, started_at + wait_seconds, check_access)
                 ):
                     # The new message may match another receiver's filter, so wake the next one too.
                     waiter.pass_on()
                     messages = await receiving.resume()
                 return messages
-        except CancelledError:
+        except (CancelledError, Refusal):
             await release_undelivered(ports.settling, queue, receiving.claimed)
             raise
 
@@ -135,13 +141,20 @@ class FilteredReceive:
     """One filtered receive: it scans, claims matches, and stops when it is full or its budget is spent."""
 
     def __init__(
-        self, ports: SearchPorts, claim: Claim, message_filter: Filter, search: SearchState, budget: SearchBudget
+        self,
+        ports: SearchPorts,
+        claim: Claim,
+        message_filter: Filter,
+        search: SearchState,
+        budget: SearchBudget,
+        check_access: CheckAccess,
     ) -> None:
         self._ports = ports
         self._claim = claim
         self._filter = message_filter
         self._search = search
         self._budget = budget
+        self._check_access = check_access
         self.claimed: list[Message] = []
         self._numbers: set[int] = set()
         self._is_out_of_bytes = False
@@ -253,6 +266,7 @@ class FilteredReceive:
             self._note_unclaimed(matches)
             return None
         claim = replace(self._claim, max_messages=missing, max_bytes=budget)
+        await self._check_access()
         async with self._ports.limits.budget.reserve(budget):
             claimed = await self._ports.messages.claim_by_number(
                 claim, [message.sequence_number for message in matches]

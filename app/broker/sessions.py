@@ -7,17 +7,15 @@ or when its key is no longer live.
 import secrets
 
 from app.broker.keys import Authenticator, hash_secret
+from app.broker.live_keys import LiveKeys
 from app.broker.ports import SessionStore
-from app.domain.access import ApiKey, Principal
+from app.domain.access import Principal
 from app.domain.refusals import Unauthenticated
 from app.domain.session import SESSION_BYTES, SESSION_DURATION, Session
-from app.runtime.cache import Cache
 from app.runtime.clock import Clock
 
-CACHE_SECONDS = 5.0
-"""How long a session may still work in another process after the sign-out."""
-
-MAX_ENTRIES = 10_000
+CACHE_SECONDS = 2.0
+"""How long a session may still work in another process after the sign-out, or after its key was revoked."""
 
 
 class Sessions:
@@ -27,9 +25,8 @@ class Sessions:
         self._sessions = sessions
         self._authenticator = authenticator
         self._clock = clock
-        self._keys_by_hash: Cache[bytes, ApiKey | None] = Cache(
-            sessions.key_of, clock, ttl_seconds=CACHE_SECONDS, max_size=MAX_ENTRIES
-        )
+        self._live_keys = LiveKeys(sessions.key_of, clock, CACHE_SECONDS)
+        authenticator.on_cleared = self._live_keys.clear
 
     async def sign_in(self, api_key: str) -> str:
         """Start a session of the principal of this API key; return the secret of the session.
@@ -46,8 +43,8 @@ class Sessions:
 
     async def find(self, secret: str) -> Principal:
         """Return the principal of a session. Refuses with `Unauthenticated` if it or its key is not live."""
-        key = await self._keys_by_hash.get(hash_secret(secret))
-        if key is None or not key.is_live(self._clock.now()):
+        key = await self._live_keys.find(hash_secret(secret))
+        if key is None:
             raise Unauthenticated
         return Principal(key.principal, key.grant, key.id)
 
@@ -55,8 +52,8 @@ class Sessions:
         """End a session; harmless if it has ended."""
         secret_hash = hash_secret(secret)
         await self._sessions.delete(secret_hash)
-        self._keys_by_hash.forget(secret_hash)
+        self._live_keys.forget(secret_hash)
 
     async def close(self) -> None:
         """Stop the lookups in progress."""
-        await self._keys_by_hash.close()
+        await self._live_keys.close()

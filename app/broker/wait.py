@@ -1,11 +1,20 @@
 """Wait until a message may have arrived, the time is over, or the queue is deleted."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from app.broker.queue_cache import QueueCache
 from app.domain.queue import Queue, is_receive_enabled
 from app.runtime.clock import Clock
 from app.runtime.wait_queue import Waiter, WaitQueue
+
+CheckAccess: TypeAlias = Callable[[], Awaitable[object]]
+"""Refuses a receiver that may no longer receive. It is asked after a wait, before a message is locked."""
+
+
+async def always_allowed() -> None:
+    """Refuse no receiver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +26,16 @@ class WaitPorts:
     clock: Clock
 
 
-async def wait_for_wake_up(ports: WaitPorts, queue: Queue, waiter: Waiter[int], deadline: float) -> bool:
+async def wait_for_wake_up(
+    ports: WaitPorts, queue: Queue, waiter: Waiter[int], deadline: float, check_access: CheckAccess
+) -> bool:
     """Wait for a wake-up while the queue allows receives; return False at the deadline.
 
-    Refuses with `QueueNotFound` if the queue was deleted meanwhile.
+    Refuses with `QueueNotFound` if the queue was deleted meanwhile, and as `check_access` does. A wake-up of a receiver
+    that is refused passes to the next one.
     """
     while await waiter.woken(deadline - ports.clock.monotonic()):
+        await check_access()
         current_queue = await ports.queue_cache.by_id(queue.id)
         if current_queue is None:
             raise ports.queue_cache.not_found(queue.name)

@@ -24,6 +24,13 @@ MAX_VIEWERS = 100
 MAX_VIEWERS_OF_ONE = MAX_VIEWERS // 2
 """How many of them a principal may have, so that no key keeps out all others."""
 
+CHECK_SECONDS = 2.0
+"""How often a stream asks whether its visitor may stay. With the age of a session in a cache this is less than the five
+seconds within which a revoked key ends."""
+
+MAX_CHECKS = int(2 * SAMPLE_SECONDS / CHECK_SECONDS)
+"""Checks after which a stream sends an event without a new sample, which says how old the figures are."""
+
 RETRY = b"retry: 2000\n\n"
 """A browser that has lost the stream asks for it again after two seconds."""
 
@@ -89,10 +96,22 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     yield RETRY
     while not context.activity.is_closed:
+        number = context.activity.number
         yield _event(context, visitor, view)
-        await signal.wait(2 * SAMPLE_SECONDS)
-        if await request.is_disconnected() or not await _may_stay(request):
+        if not await _stays(request, context, signal, number):
             return
+
+
+async def _stays(request: Request, context: ConsoleContext, signal: Signal, number: int) -> bool:
+    """Wait for the sample after this one, at most `MAX_CHECKS` times. Return false once the visitor has gone or may not stay."""
+    activity = context.activity
+    for _ in range(MAX_CHECKS):
+        await signal.wait(CHECK_SECONDS)
+        if await request.is_disconnected() or not await _may_stay(request):
+            return False
+        if activity.is_closed or activity.number != number:
+            break
+    return True
 
 
 async def _may_stay(request: Request) -> bool:

@@ -77,5 +77,13 @@ class ApiKey:
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadKey:
+    """A stored key, and the time on the store's clock at which it was read."""
+
+    key: ApiKey
+    read_at: Instant
+
+
 ANONYMOUS = Principal("anonymous", Grant(ALL_RIGHTS))
 """The caller on a loopback server without API keys."""

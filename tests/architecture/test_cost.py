@@ -30,8 +30,9 @@ from app.api.endpoints.messages import browse_messages
 from app.api.endpoints.raw_send import header_fields, idempotency_payload
 from app.api.endpoints.routes import OPERATIONS
 from app.api.http.asgi import Event
+from app.api.http.authorize import Authorization
 from app.api.http.decoding import body_decoder, is_json
-from app.api.http.local_access import LOCAL_ADMIN
+from app.api.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
 from app.api.http.query import query_decoder
 from app.api.http.request import Request
 from app.broker.filters import CelFilter
@@ -513,7 +514,11 @@ async def _receive_nothing() -> Event:
 
 
 def event_request(api: ApiServer, raw: bytes, headers: list[tuple[bytes, bytes]]) -> Request[bytes]:
-    return Request(api.context, ANONYMOUS, "id", {"queue": "orders"}, None, headers, _receive_nothing, raw, raw)
+    authorization = Authorization(
+        None, None, LocalAccessPolicy(requires_local_host=False, requires_json=False, requires_admin_header=False)
+    )
+    path = {"queue": "orders"}
+    return Request(api.context, authorization, ANONYMOUS, "id", path, None, headers, _receive_nothing, raw, raw)
 
 
 def structured(**members: Any) -> bytes:

@@ -17,8 +17,17 @@ from app.broker.keys import (
     hash_secret,
     revoke_key,
 )
-from app.domain.access import ANONYMOUS, KEY_BYTES, KEY_PREFIX, MAX_LIVE_KEYS_PER_PRINCIPAL, ApiKey, Grant, Right
-from app.domain.instant import MINUTE, SECOND
+from app.domain.access import (
+    ANONYMOUS,
+    KEY_BYTES,
+    KEY_PREFIX,
+    MAX_LIVE_KEYS_PER_PRINCIPAL,
+    ApiKey,
+    Grant,
+    ReadKey,
+    Right,
+)
+from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.refusals import KeyNotFound, TooManyKeys, Unauthenticated
 from tests.brokers import OpenBroker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
@@ -55,7 +64,7 @@ async def test_only_the_digest_of_a_secret_is_stored(broker: OpenBroker) -> None
     assert len(first.secret) >= len(KEY_PREFIX) + KEY_BYTES
     assert first.secret != second.secret
     assert first.key.id != second.key.id
-    assert await broker.store.keys.by_hash(hash_secret(first.secret)) == first.key
+    assert await broker.store.keys.by_hash(hash_secret(first.secret)) == ReadKey(first.key, broker.clock.now())
     assert first.key.expires_at == broker.clock.now() + MINUTE
 
 
@@ -101,6 +110,41 @@ async def test_a_cached_key_expires_on_time(
     assert await is_refused(authenticator, created.secret), "although it is cached"
 
 
+@pytest.mark.parametrize("ahead", [-HOUR, HOUR])
+async def test_a_key_ends_by_the_clock_of_the_store(broker: OpenBroker, clock: VirtualClock, ahead: int) -> None:
+    """The store's clock is an hour behind that of the process, or ahead of it."""
+    created = await create(broker)
+    expiring = replace(created.key, expires_at=clock.now() + ahead + MINUTE)
+
+    class Elsewhere:
+        """A store with a clock of its own."""
+
+        async def by_hash(self, _hashed: bytes) -> ReadKey:
+            return ReadKey(expiring, clock.now() + ahead)
+
+    keys: Any = Elsewhere()
+    authenticator = Authenticator(keys, clock, anonymous_without_keys=False)
+    await clock.advance(59)
+    assert not await is_refused(authenticator, created.secret)
+    await clock.advance(1)
+    assert await is_refused(authenticator, created.secret), "although it is cached"
+
+
+async def test_a_slow_store_prolongs_no_key(broker: OpenBroker, clock: VirtualClock) -> None:
+    created = await create(broker, lasting=SECOND)
+
+    class Slow:
+        """A store whose answer takes a second."""
+
+        async def by_hash(self, _hashed: bytes) -> ReadKey:
+            read = ReadKey(created.key, clock.now())
+            await clock.advance(1)
+            return read
+
+    keys: Any = Slow()
+    assert await is_refused(Authenticator(keys, clock, anonymous_without_keys=False), created.secret)
+
+
 async def test_a_key_revoked_by_another_process_ends_within_seconds(
     broker: OpenBroker, authenticator: Authenticator, clock: VirtualClock
 ) -> None:
@@ -125,8 +169,8 @@ async def test_a_key_with_another_secret_is_refused(broker: OpenBroker, clock: V
     class Loose:
         """A store that finds a key for every digest."""
 
-        async def by_hash(self, _hashed: bytes) -> ApiKey:
-            return replace(created.key, secret_hash=hash_secret(created.secret))
+        async def by_hash(self, _hashed: bytes) -> ReadKey:
+            return ReadKey(replace(created.key, secret_hash=hash_secret(created.secret)), clock.now())
 
         async def list_all(self) -> Sequence[ApiKey]:
             return [created.key]

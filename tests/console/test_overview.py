@@ -15,6 +15,7 @@ from app.domain.access import Right
 from app.domain.attention import MIN_GROWTH
 from app.domain.refusals import StoreUnavailable
 from tests.console.console_server import ConsoleServer
+from tests.virtual_clock import run_ready_tasks
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -351,6 +352,23 @@ async def test_a_stream_ends_with_the_key_of_its_session(console_with_keys: Cons
             asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(later()))
 
     assert len(await events(console_with_keys, 2, between)) == 1
+
+
+async def test_a_stream_ends_within_the_five_seconds_that_the_guide_promises(console_with_keys: ConsoleServer) -> None:
+    """Its session was in the cache, and no sample is taken."""
+    api = console_with_keys.api
+    await console_with_keys.sign_in(await api.new_key(*Right))
+    await console_with_keys.sample()
+    (key,) = await api.broker.store.keys.list_all()
+
+    async def between(_: int) -> None:
+        await api.broker.store.keys.revoke(key.id)
+
+    streaming = asyncio.ensure_future(events(console_with_keys, 2, between))
+    await run_ready_tasks()
+    await api.clock.advance(5)
+    assert streaming.done()
+    assert len(streaming.result()) == 1
 
 
 async def test_a_stream_stays_while_the_store_is_away(console_with_keys: ConsoleServer) -> None:

@@ -22,8 +22,11 @@ async def test_a_session_has_the_key_that_it_stands_for(store_fixture: StoreFixt
     of_one, of_other = await session(store_fixture, "one"), await session(store_fixture, "other")
     await sessions.add(of_one)
     await sessions.add(of_other)
-    assert await sessions.key_of(of_one.secret_hash) == one
-    assert await sessions.key_of(of_other.secret_hash) == other
+    for added, stands_for in ((of_one, one), (of_other, other)):
+        found = await sessions.key_of(added.secret_hash)
+        assert found is not None
+        assert found.key == stands_for
+        assert store_fixture.is_close(found.read_at, await store_fixture.store.now())
     assert await sessions.key_of(bytes(32)) is None
 
 
@@ -35,7 +38,7 @@ async def test_a_session_shows_that_its_key_was_revoked(store_fixture: StoreFixt
     await keys.revoke("one")
     found = await sessions.key_of(added.secret_hash)
     assert found is not None
-    assert found.revoked_at is not None
+    assert found.key.revoked_at is not None
 
 
 async def test_an_ended_session_has_no_key(store_fixture: StoreFixture) -> None:

@@ -39,7 +39,7 @@ INSIDE = frozenset((
     "filters.BATCH_SIZE", "queue_statistics.BATCH_SIZE", "revoke_locks.BATCH_SIZE",
     "restore.MAX_STEP_BYTES", "search_state.MAX_TIME_SHARE", "sequential_reads.MIN_READ_BYTES", "queue_cache.MAX_ENTRIES", "connection.LINGER_SECONDS", "digest.CONTENT_DIGEST_BYTES",
     "queue_statistics.TIMEOUT_SECONDS", "filters.MAX_ERROR_LENGTH", "filters.MAX_COMPILED", "sequential_reads.MAX_LINE_ENDS",
-    "keys.MAX_ENTRIES", "connection_limit.SPARE_SECONDS", "listening.READY_SECONDS", "volatile_buffer.BATCH_BYTES",
+    "live_keys.MAX_ENTRIES", "connection_limit.SPARE_SECONDS", "listening.READY_SECONDS", "volatile_buffer.BATCH_BYTES",
     "volatile_buffer.BATCH_SIZE", "volatile_buffer.RETRY_SECONDS", "queue.MAX_LEAD_TIME", "queue.MIN_LEAD_TIME",
     "revoke_locks.MAX_REVOCATIONS", "queues.MAX_TRIES", "range_pages.MAX_STATEMENTS", "receive_filtered.MIN_COUNTED_MESSAGES", "receive_filtered.BATCH_BYTES", "search_state.MAX_BATCH_SIZE",
     "search_state.MAX_IDLE_SEARCHES", "search_state.MAX_MISSED", "search_state.RESCAN_SECONDS", "settlement.MAX_GENERATION",
@@ -53,7 +53,7 @@ INSIDE = frozenset((
     "queue.MIN_HISTORY_RETENTION",
     "offer.ANSWER_RETENTION",
     # docs/console.md.
-    "session.SESSION_BYTES", "sessions.CACHE_SECONDS", "sessions.MAX_ENTRIES", "attention.MIN_GROWTH",
+    "session.SESSION_BYTES", "sessions.CACHE_SECONDS", "attention.MIN_GROWTH",
     "attention.MIN_GROWTH_RATIO", "history.MAX_COUNTED_EVENTS", "raw_send.MAX_QUOTED_NAME",
     "server_directory.LISTED_SECONDS", "server_directory.MAX_COUNTS", "server_directory.MAX_WINDOWS",
     "server_directory.WINDOW_SECONDS",

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -73,7 +74,8 @@ async def receive_unless_disconnected(
         wait_seconds = request.wait_seconds(request.body.wait_seconds)
         # A search through a filter may take long, so its client is watched from the start.
         if wait_seconds > 0 or wanted.message_filter is not None:
-            waiting = replace(wanted, wait_seconds=wait_seconds)
+            check_access = partial(request.authorization.check, queue.name, request.headers)
+            waiting = replace(wanted, wait_seconds=wait_seconds, check_access=check_access)
             messages, headers = await _receive_until_disconnect(request, queue, waiting, attempt)
             headers = (*headers, *request.preference_applied(request.body.wait_seconds))
     if messages and is_disconnected(request.receive):

@@ -116,7 +116,17 @@ class OperationHandler:
                 reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
             request_id: str = scope["state"]["request_id"]
             request = Request(
-                self._context, principal, request_id, path, query, headers, receive, raw, body, root_path(scope)
+                self._context,
+                self._authorization,
+                principal,
+                request_id,
+                path,
+                query,
+                headers,
+                receive,
+                raw,
+                body,
+                root_path(scope),
             )
             response = await self._endpoint(request)
             return response if self._finish is None else self._finish(scope, request, response)

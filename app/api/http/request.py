@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from app.api.http.asgi import Headers, Receive
+from app.api.http.authorize import Authorization
 from app.api.http.context import AppContext
 from app.api.http.request_body import UNCOUNTED_BYTES
 from app.broker.broker import Broker
@@ -46,6 +47,7 @@ class Request(msgspec.Struct, Generic[Body]):
     """One decoded and authorized request. `root_path` is ahead of every path that clients use."""
 
     context: AppContext
+    authorization: Authorization
     principal: Principal
     request_id: str
     path: Mapping[str, str]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.domain.access import ApiKey
+from app.domain.access import ApiKey, ReadKey
 from app.domain.instant import Duration, Instant
 from app.domain.queue import Queue, QueueCounts, QueueSettings
 
@@ -133,8 +133,8 @@ class ApiKeyStore(Protocol):
         """
         ...
 
-    async def by_hash(self, secret_hash: bytes) -> ApiKey | None:
-        """Return the key whose secret has this SHA-256, or None."""
+    async def by_hash(self, secret_hash: bytes) -> ReadKey | None:
+        """Return the key whose secret has this SHA-256, live or not; None without one."""
         ...
 
     async def list_all(self) -> list[ApiKey]:

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from app.domain.access import ApiKey
+from app.domain.access import ReadKey
 from app.domain.session import Session
 
 
@@ -13,7 +13,7 @@ class SessionStore(Protocol):
         """Store a session, and delete those that have expired."""
         ...
 
-    async def key_of(self, secret_hash: bytes) -> ApiKey | None:
+    async def key_of(self, secret_hash: bytes) -> ReadKey | None:
         """Return the API key of the session with this hash, or None if no session has it or it has expired.
 
         The key may have been revoked meanwhile.

@@ -1364,8 +1364,8 @@ WHERE principal = :principal
 INSERT INTO api_key (id, principal, secret_hash, rights, created_at, expires_at, last_used_at, revoked_at)
 VALUES (:id, :principal, :secret_hash, :rights, :created_at, :expires_at, :last_used_at, :revoked_at);
 
--- key_by_hash: the key whose secret has this digest
-SELECT @api_key FROM api_key WHERE secret_hash = :secret_hash;
+-- key_by_hash: the key whose secret has this digest, and the time
+SELECT @api_key, @now FROM api_key WHERE secret_hash = :secret_hash;
 
 -- list_keys: all keys, oldest first
 SELECT @api_key FROM api_key ORDER BY created_at, id;
@@ -1393,8 +1393,8 @@ LIMIT 1;
 INSERT INTO session (secret_hash, key_id, created_at, expires_at)
 VALUES (:secret_hash, :key_id, :created_at, :expires_at);
 
--- session_key: the key of the session whose secret has this digest
-SELECT @api_key
+-- session_key: the key of the session whose secret has this digest, and the time
+SELECT @api_key, @now
 FROM api_key
 WHERE id = (SELECT session.key_id FROM session WHERE session.secret_hash = :secret_hash AND session.expires_at > @now);
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.domain.access import ApiKey
+from app.domain.access import ApiKey, ReadKey
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
 from app.store.records.json_columns import write_rights
@@ -39,10 +39,10 @@ class KeyRecords:
 
         return await self._database.transaction(work)
 
-    async def by_hash(self, secret_hash: bytes) -> ApiKey | None:
+    async def by_hash(self, secret_hash: bytes) -> ReadKey | None:
         """See `Keys`."""
         found_rows = await self._database.fetch("key_by_hash", secret_hash=secret_hash)
-        return rows.api_key(found_rows[0]) if found_rows else None
+        return rows.read_key(found_rows[0]) if found_rows else None
 
     async def list_all(self) -> list[ApiKey]:
         """See `Keys`."""

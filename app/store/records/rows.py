@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeAlias
 
-from app.domain.access import ApiKey
+from app.domain.access import ApiKey, ReadKey
 from app.domain.archive import ArchiveBatch, RemovalCause
 from app.domain.explanation import EndedMessage, MessageFacts
 from app.domain.history import Event, MessageEvent
@@ -198,3 +198,9 @@ def api_key(row: Row) -> ApiKey:
     """Convert a row of `API_KEY_COLUMNS`."""
     key_id, principal, secret_hash, rights, created_at, expires_at, last_used_at, revoked_at = row
     return ApiKey(key_id, principal, secret_hash, read_rights(rights), created_at, expires_at, last_used_at, revoked_at)
+
+
+def read_key(row: Row) -> ReadKey:
+    """Convert a row of `API_KEY_COLUMNS` and the time."""
+    *columns, read_at = row
+    return ReadKey(api_key(columns), read_at)

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from app.domain.access import ApiKey
+from app.domain.access import ReadKey
 from app.domain.session import Session
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
@@ -23,10 +23,10 @@ class SessionRecords:
 
         await self._database.transaction(work)
 
-    async def key_of(self, secret_hash: bytes) -> ApiKey | None:
+    async def key_of(self, secret_hash: bytes) -> ReadKey | None:
         """See `SessionStore`."""
         found_rows = await self._database.fetch("session_key", secret_hash=secret_hash)
-        return rows.api_key(found_rows[0]) if found_rows else None
+        return rows.read_key(found_rows[0]) if found_rows else None
 
     async def delete(self, secret_hash: bytes) -> None:
         """See `SessionStore`."""
