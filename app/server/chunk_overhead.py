@@ -1,26 +1,39 @@
-"""Bounds the bytes of a chunked body besides its content: chunk sizes, extensions and trailer fields."""
+"""Bounds what a chunked body costs besides its content: chunk sizes, extensions, trailer fields, and the chunks themselves."""
 
 BYTES_PER_CHUNK = 32
 """Average bytes that a chunk may have besides its content. Its size takes up to 20 of them."""
 
 
+MAX_SMALL_CHUNKS = 16_384
+"""Chunks that a body may have, besides one for every `MIN_BYTES_PER_CHUNK` of its content."""
+
+MIN_BYTES_PER_CHUNK = 64
+"""Content for which a body may have one more chunk: reading it costs a small part of that of a chunk."""
+
+
 class ChunkOverhead:
-    """The bytes that the chunks of one request may still have besides their content.
+    """The chunks that one request may still have, and the bytes that they may have besides their content.
 
     After the head it replaces the list to which the parser appends header fields. Fields there are trailer fields: it
     counts and drops them, because none may act as a header field (RFC 9110, 6.5.1).
     """
 
-    __slots__ = ("_fields", "_framing")
+    __slots__ = ("_cost", "_fields", "_framing")
 
     def __init__(self, allowed: int) -> None:
         self._fields = allowed
         self._framing = allowed
+        self._cost = MAX_SMALL_CHUNKS * MIN_BYTES_PER_CHUNK
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether the chunks exceed the limit."""
+        """Whether the bytes besides the content exceed their limit."""
         return self._fields < 0 or self._framing < 0
+
+    @property
+    def has_too_many_chunks(self) -> bool:
+        """Whether the chunks are too many for their content."""
+        return self._cost < 0
 
     def append(self, field: tuple[bytes, bytes]) -> None:
         """Count and drop a trailer field."""
@@ -30,7 +43,9 @@ class ChunkOverhead:
     def begin_chunk(self) -> None:
         """Allow the overhead of one more chunk."""
         self._framing += BYTES_PER_CHUNK
+        self._cost -= MIN_BYTES_PER_CHUNK
 
-    def count_framing(self, size: int) -> None:
-        """Count received bytes that are not content."""
-        self._framing -= size
+    def count(self, framing: int, content: int) -> None:
+        """Count received bytes."""
+        self._framing -= framing
+        self._cost += content

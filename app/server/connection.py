@@ -19,6 +19,7 @@ from app.server.request_errors import (
     MAX_HEAD_BYTES,
     MAX_URL_BYTES,
     NO_HOST,
+    TOO_MANY_CHUNKS,
     TOO_MANY_FIELDS,
     UNKNOWN_TRANSFER_CODING,
     URL_TOO_LONG,
@@ -116,6 +117,7 @@ class Connection(SequentialReads):
 
     def on_chunk_header(self) -> None:
         """A chunk of a body begins."""
+        super().on_chunk_header()
         if self._overhead is not None:
             self._overhead.begin_chunk()
 
@@ -181,9 +183,12 @@ class Connection(SequentialReads):
             if self._discard_left < 0:
                 self._close_after_response()
         elif self._overhead is not None:
-            self._overhead.count_framing(len(data) - (len(cycle.body) - before))
+            content = len(cycle.body) - before
+            self._overhead.count(len(data) - content, content)
             if self._overhead.is_exceeded:
                 self._refuse(HEAD_TOO_LARGE)
+            elif self._overhead.has_too_many_chunks:
+                self._refuse(TOO_MANY_CHUNKS)
 
     def _discard_body(self) -> None:
         """Read the rest of a short body whose request was answered, so that the next request can follow."""

@@ -1,12 +1,14 @@
 """Limits the connections of a process: a request on a connection above the limit is answered 503 at once.
 
-The memory of each connection is bounded, so this limit bounds the memory of all connections.
+The memory of each connection is bounded, so this limit bounds the memory of all connections. A connection that has sent no
+valid key gives its place to a new one, so clients without a key keep out no other.
 """
 
 import asyncio
 from typing import cast
 
 from app.api.endpoints.health import check_live, check_ready
+from app.api.http.authorize import IS_KNOWN
 from app.server.connection import Stage
 from app.server.read_timeout import TimedConnection
 from app.server.request_errors import RequestError
@@ -35,23 +37,43 @@ class LimitedConnection(TimedConnection):
     """
 
     _is_above_limit = False
+    _is_known = False
+    """Whether a request before the newest one had a valid key."""
+    _made_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
         limit, self.limit_concurrency = self.limit_concurrency, None
         above = 0 if limit is None else len(self.connections) + 1 - limit
-        if above > 0:
+        self._made_at = self.loop.time()
+        if above > 0 and not self._replaces_stranger():
             self._is_above_limit = True
             self.timeout_seconds = SPARE_SECONDS
         super().connection_made(transport)
-        if above > SPARE_CONNECTIONS:
+        if self._is_above_limit and above > SPARE_CONNECTIONS:
             self._longest_idle().reject()
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request has arrived."""
+        self._is_known = self._is_known or self._has_sent_key
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """A head is complete. Above the limit, its request is the last one of the connection."""
         super().on_headers_complete()
         if self._is_above_limit:
             self.cycle.keep_alive = False
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the connection has sent no valid key, and waits for no answer. Those above the limit are none."""
+        is_known = self._is_known or self._has_sent_key
+        return not (is_known or self._is_above_limit or self._is_answering() or self._is_discarding)
+
+    @property
+    def _has_sent_key(self) -> bool:
+        """Whether the newest request has a valid key, or needs none because this server has none."""
+        return bool(self.scope) and IS_KNOWN in self.scope.get("state", {})
 
     @property
     def is_idle_spare(self) -> bool:
@@ -65,10 +87,23 @@ class LimitedConnection(TimedConnection):
         """The time of the event loop since which the connection is idle."""
         return self._waiting_since
 
+    @property
+    def made_at(self) -> float:
+        """The time of the event loop at which the connection was made."""
+        return self._made_at
+
     def reject(self) -> None:
         """Answer that the server has too many connections, and close this one."""
         self._refuse(TOO_MANY_CONNECTIONS)
         self.transport.close()
+
+    def _replaces_stranger(self) -> bool:
+        """Close the oldest connection that has sent no valid key, to take its place; return whether one exists."""
+        strangers = [one for one in cast("set[LimitedConnection]", self.connections) if one.is_stranger]
+        if not strangers:
+            return False
+        min(strangers, key=lambda stranger: stranger.made_at).reject()
+        return True
 
     def _longest_idle(self) -> "LimitedConnection":
         # A probe sends its request at once, so a longer idle connection is no probe.

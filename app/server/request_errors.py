@@ -6,7 +6,8 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.api.http.problems import PARSE_ERROR_CODES, make_problem
-from app.domain.refusals import Overloaded
+from app.domain.refusals import MessageTooLarge, Overloaded
+from app.server.chunk_overhead import MAX_SMALL_CHUNKS, MIN_BYTES_PER_CHUNK
 
 MAX_URL_BYTES = 16 << 10
 """Bytes of a request's target: a filter of 1 KiB and a cursor need a quarter of it, however they are escaped."""
@@ -21,7 +22,7 @@ besides its own bytes, so the size of a head does not bound its memory."""
 RequestError = tuple[int, str]
 """Status and detail of a problem."""
 
-CODES = {**PARSE_ERROR_CODES, 503: Overloaded.code}
+CODES = {**PARSE_ERROR_CODES, 413: MessageTooLarge.code, 503: Overloaded.code}
 
 MALFORMED: RequestError = (400, "This is not HTTP/1.1 as RFC 9112 defines it, or its method is unknown.")
 NO_HOST: RequestError = (400, "A request of HTTP/1.1 has exactly one Host header.")
@@ -29,6 +30,9 @@ UNKNOWN_TRANSFER_CODING: RequestError = (501, "This server knows no transfer cod
 URL_TOO_LONG: RequestError = (414, f"The target of a request has at most {MAX_URL_BYTES} bytes.")
 HEAD_TOO_LARGE: RequestError = (
     431, f"The target, header fields, trailer fields and chunk extensions of a request have about {MAX_HEAD_BYTES} bytes at most."
+)  # fmt: skip
+TOO_MANY_CHUNKS: RequestError = (
+    413, f"A chunked body has at most {MAX_SMALL_CHUNKS} chunks, and one more for every {MIN_BYTES_PER_CHUNK} bytes. Send larger chunks."
 )  # fmt: skip
 TOO_MANY_FIELDS: RequestError = (431, f"A request has at most {MAX_FIELDS} header fields.")
 

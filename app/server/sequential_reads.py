@@ -1,7 +1,10 @@
 """Reads one request at a time: requests sent ahead stay bytes until the requests before them are answered.
 
-uvicorn makes objects of every request in a read. For the smallest requests they take a hundred times the bytes.
+uvicorn makes objects of every request in a read. For the smallest requests they take a hundred times the bytes. Bodies in
+many small chunks stay bytes too, until the other connections have had their turn.
 """
+
+import asyncio
 
 from app.server.buffered_transport import BufferedWrites
 
@@ -12,16 +15,27 @@ MAX_LINE_ENDS = 64
 """Maximum line ends in a larger piece. A request has at least two, so a large body with few is read in few pieces."""
 
 
+MAX_CHUNKS_IN_TURN = 128
+"""Chunks that a connection reads before other connections have their turn. One read may have forty thousand, and each
+costs as much as a KiB of content."""
+
+
 class SequentialReads(BufferedWrites):
-    """A connection that stops reading, and keeps the rest of its last read, while a request waits for an earlier one."""
+    """A connection that stops reading, and keeps the rest of its last read, while a request waits for an earlier one.
+
+    The same happens after `MAX_CHUNKS_IN_TURN`, until the next iteration of the event loop.
+    """
 
     _unread = b""
+    _chunks_in_turn = 0
+    _next_turn: asyncio.Handle | None = None
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
         if self._unread or self.pipeline or not _is_one_piece(data):
             self._unread += data
-            self._feed_unread()
+            if self._next_turn is None:
+                self._feed_unread()
         else:
             self.feed(data)
 
@@ -29,28 +43,42 @@ class SequentialReads(BufferedWrites):
         """Read a piece of the client's bytes."""
         raise NotImplementedError
 
+    def on_chunk_header(self) -> None:
+        """A chunk of a body begins."""
+        self._chunks_in_turn += 1
+
     def on_response_complete(self) -> None:
         """An answer has ended; read the next request."""
         super().on_response_complete()
-        if self._unread and not self.transport.is_closing():
+        if self._unread and self._next_turn is None and not self.transport.is_closing():
             self._feed_unread()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._unread = b""
+        if self._next_turn is not None:
+            self._next_turn.cancel()
         super().connection_lost(exc)
 
     def _feed_unread(self) -> None:
         data, start = self._unread, 0
-        while start < len(data) and not self.pipeline:
+        self._chunks_in_turn = 0
+        while start < len(data) and not self.pipeline and self._chunks_in_turn < MAX_CHUNKS_IN_TURN:
             end = _end_of_read(data, start)
             self.feed(data[start:end])
             start = end
         self._unread = data[start:]
         if self._unread:
             self._buffered_transport.hold_reading()
+            if not self.pipeline:
+                self._next_turn = self.loop.call_soon(self._take_turn)
         else:
             self._buffered_transport.release_reading()
+
+    def _take_turn(self) -> None:
+        self._next_turn = None
+        if not self.transport.is_closing():
+            self._feed_unread()
 
 
 def _is_one_piece(data: bytes) -> bool:

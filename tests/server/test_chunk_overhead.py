@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.server.chunk_overhead import BYTES_PER_CHUNK
+from app.server.chunk_overhead import BYTES_PER_CHUNK, MAX_SMALL_CHUNKS, MIN_BYTES_PER_CHUNK
 from app.server.connection import LINGER_SECONDS, MAX_DISCARD_BYTES, Connection
 from app.server.request_errors import MAX_HEAD_BYTES
 from tests.server.connections import GET, Client, EchoApplication, open_client
@@ -100,9 +100,20 @@ async def test_chunks_with_more_framing_than_content_are_refused(client: Client,
 
 
 async def test_many_small_chunks_are_accepted(client: Client) -> None:
-    count = MAX_HEAD_BYTES
-    client.send(ECHO + b"00000001;a=b\r\nx\r\n" * count + b"0\r\n\r\n")
-    assert (await client.read_response())[2] == b"x" * count
+    client.send(ECHO + b"00000001;a=b\r\nx\r\n" * MAX_SMALL_CHUNKS + b"0\r\n\r\n")
+    assert (await client.read_response())[2] == b"x" * MAX_SMALL_CHUNKS
+
+
+async def test_a_large_body_may_have_more_chunks(client: Client) -> None:
+    count = 2 * MAX_SMALL_CHUNKS
+    chunk = b"%x\r\n%b\r\n" % (MIN_BYTES_PER_CHUNK, b"x" * MIN_BYTES_PER_CHUNK)
+    client.send(ECHO + chunk * count + b"0\r\n\r\n")
+    assert len((await client.read_response())[2]) == MIN_BYTES_PER_CHUNK * count
+
+
+async def test_endless_chunks_of_one_byte_are_refused(client: Client) -> None:
+    client.send(ECHO + b"1\r\nx\r\n" * 2 * MAX_SMALL_CHUNKS)
+    assert await client.problem() == (413, "message-too-large")
 
 
 async def test_the_rest_of_an_answered_body_is_read_up_to_a_limit(client: Client) -> None:

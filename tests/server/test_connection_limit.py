@@ -1,4 +1,7 @@
-"""A process serves a limited number of connections. Above it requests are refused, and probes are answered."""
+"""A process serves a limited number of connections. Above it requests are refused, and probes are answered.
+
+A connection that has sent no valid key gives its place to a new one.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from app.api.http.asgi import Receive, Scope, Send
+from app.api.http.authorize import IS_KNOWN
 from app.server.connection_limit import SPARE_CONNECTIONS, SPARE_SECONDS, LimitedConnection
 from tests.server.connections import CHUNKED, GET, Client, EchoApplication, ReceivedBytes, open_server
 from tests.virtual_clock import VirtualClock
@@ -37,6 +41,14 @@ class ClientGroup:
     async def clients(self, count: int) -> list[Client]:
         return [await self.client() for _ in range(count)]
 
+    async def known_clients(self, count: int) -> list[Client]:
+        """Open connections that have sent a valid key."""
+        clients = await self.clients(count)
+        for client in clients:
+            client.send(GET)
+            assert (await client.read_response())[0] == 200
+        return clients
+
 
 @pytest.fixture
 def clock() -> VirtualClock:
@@ -45,11 +57,13 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 async def client_group(clock: VirtualClock) -> AsyncIterator[ClientGroup]:
-    """The server answers every request at once, unless a test clears `may_answer`."""
+    """The server answers every request at once, unless a test clears `may_answer`. Only probes and `/docs` need no key."""
     echo, may_answer = EchoApplication(), asyncio.Event()
     may_answer.set()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/":
+            scope["state"][IS_KNOWN] = True
         await may_answer.wait()
         await echo(scope, receive, send)
 
@@ -61,7 +75,7 @@ async def client_group(clock: VirtualClock) -> AsyncIterator[ClientGroup]:
 
 
 async def test_connections_up_to_the_limit_are_served_while_others_exceed_it(client_group: ClientGroup) -> None:
-    clients = await client_group.clients(LIMIT)
+    clients = await client_group.known_clients(LIMIT)
     await client_group.clients(2)
     for client in clients * 2:
         client.send(GET)
@@ -72,7 +86,7 @@ async def test_connections_up_to_the_limit_are_served_while_others_exceed_it(cli
 async def test_a_request_above_the_limit_is_refused_with_retry_after(
     client_group: ClientGroup, request_: bytes
 ) -> None:
-    await client_group.clients(LIMIT)
+    await client_group.known_clients(LIMIT)
     client = await client_group.client()
     client.send(request_)
     status, headers, body = await client.read_response()
@@ -82,7 +96,7 @@ async def test_a_request_above_the_limit_is_refused_with_retry_after(
 
 
 async def test_a_probe_above_the_limit_is_answered_once(client_group: ClientGroup) -> None:
-    await client_group.clients(LIMIT)
+    await client_group.known_clients(LIMIT)
     client = await client_group.client()
     client.send(LIVEZ + GET)
     status, headers, body = await client.read_response()
@@ -91,7 +105,7 @@ async def test_a_probe_above_the_limit_is_answered_once(client_group: ClientGrou
 
 
 async def test_a_closed_connection_frees_its_place(client_group: ClientGroup) -> None:
-    first, *_ = await client_group.clients(LIMIT)
+    first, *_ = await client_group.known_clients(LIMIT)
     first.send(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
     assert (await first.read_response())[0] == 200
     assert await first.is_closed()
@@ -103,7 +117,7 @@ async def test_a_closed_connection_frees_its_place(client_group: ClientGroup) ->
 async def test_far_above_the_limit_a_probe_replaces_the_longest_idle_connection(
     client_group: ClientGroup, clock: VirtualClock
 ) -> None:
-    await client_group.clients(LIMIT)
+    await client_group.known_clients(LIMIT)
     oldest = await client_group.client()
     await clock.advance(SPARE_SECONDS / 2)
     others = await client_group.clients(SPARE_CONNECTIONS - 1)
@@ -115,14 +129,14 @@ async def test_far_above_the_limit_a_probe_replaces_the_longest_idle_connection(
 
 
 async def test_every_probe_on_a_spare_connection_is_answered(client_group: ClientGroup) -> None:
-    await client_group.clients(LIMIT)
+    await client_group.known_clients(LIMIT)
     for client in await client_group.clients(SPARE_CONNECTIONS):
         client.send(LIVEZ)
         assert (await client.read_response())[2] == b"/livez"
 
 
 async def test_far_above_the_limit_a_probe_that_waits_for_its_answer_is_not_replaced(client_group: ClientGroup) -> None:
-    await client_group.clients(LIMIT)
+    await client_group.known_clients(LIMIT)
     client_group.may_answer.clear()
     probes = await client_group.clients(SPARE_CONNECTIONS)
     for probe in probes:
@@ -136,7 +150,7 @@ async def test_far_above_the_limit_a_probe_that_waits_for_its_answer_is_not_repl
 async def test_far_above_the_limit_a_begun_request_is_not_replaced(
     client_group: ClientGroup,
 ) -> None:
-    await client_group.clients(LIMIT)
+    await client_group.known_clients(LIMIT)
     for asking in await client_group.clients(SPARE_CONNECTIONS):
         await asking.send_and_wait(LIVEZ[:-2])
     client = await client_group.client()
@@ -146,9 +160,66 @@ async def test_far_above_the_limit_a_begun_request_is_not_replaced(
 async def test_an_idle_connection_above_the_limit_is_soon_closed(
     client_group: ClientGroup, clock: VirtualClock
 ) -> None:
-    quiet = (await client_group.clients(LIMIT))[0]
+    quiet = (await client_group.known_clients(LIMIT))[0]
     client = await client_group.client()
     await clock.advance(SPARE_SECONDS)
     assert await client.is_closed()
     quiet.send(GET)
     assert (await quiet.read_response())[0] == 200
+
+
+async def test_many_idle_connections_without_a_key_keep_out_no_other(client_group: ClientGroup) -> None:
+    strangers = await client_group.clients(LIMIT + 2 * SPARE_CONNECTIONS)
+    client = await client_group.client()
+    for _ in range(2):
+        client.send(GET)
+        assert (await client.read_response())[0] == 200
+    assert await strangers[0].problem() == (503, "overloaded")
+
+
+@pytest.mark.parametrize("sent", [b"", GET[:-2], LIVEZ[:9]], ids=["nothing", "a head", "a target"])
+async def test_the_oldest_connection_without_a_key_gives_its_place(
+    client_group: ClientGroup, clock: VirtualClock, sent: bytes
+) -> None:
+    """Also in the middle of a head."""
+    stranger = await client_group.client()
+    await stranger.send_and_wait(sent)
+    await clock.advance(1)
+    others = await client_group.clients(LIMIT - 1)
+    for client in [*others, await client_group.client()]:
+        client.send(GET)
+        assert (await client.read_response())[0] == 200
+    assert await stranger.problem() == (503, "overloaded")
+
+
+async def test_a_probe_is_no_key(client_group: ClientGroup, clock: VirtualClock) -> None:
+    prober = await client_group.client()
+    prober.send(LIVEZ)
+    assert (await prober.read_response())[0] == 200
+    await clock.advance(1)
+    await client_group.known_clients(LIMIT)
+    assert await prober.problem() == (503, "overloaded")
+
+
+async def test_a_known_client_keeps_its_place(client_group: ClientGroup) -> None:
+    """Also while it sends a request that needs no key."""
+    clients = await client_group.known_clients(LIMIT)
+    await clients[0].send_and_wait(LIVEZ[:9])
+    late = await client_group.client()
+    late.send(GET)
+    assert await late.problem() == (503, "overloaded")
+    clients[0].send(LIVEZ[9:])
+    assert (await clients[0].read_response())[0] == 200
+
+
+async def test_a_request_that_is_being_answered_keeps_its_place(client_group: ClientGroup) -> None:
+    """Its key may still be looked up."""
+    clients = await client_group.clients(LIMIT)
+    client_group.may_answer.clear()
+    for client in clients:
+        await client.send_and_wait(LIVEZ)
+    late = await client_group.client()
+    late.send(GET)
+    assert await late.problem() == (503, "overloaded")
+    client_group.may_answer.set()
+    assert [(await client.read_response())[0] for client in clients] == [200] * LIMIT

@@ -9,9 +9,10 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from app.server.chunk_overhead import MAX_SMALL_CHUNKS
 from app.server.connection import Connection
 from app.server.request_errors import MAX_FIELDS
-from app.server.sequential_reads import MIN_READ_BYTES
+from app.server.sequential_reads import MAX_CHUNKS_IN_TURN, MIN_READ_BYTES
 from tests.server.connections import Client, EchoApplication, open_client
 
 READ = 250_000
@@ -110,6 +111,23 @@ async def test_bytes_sent_ahead_in_many_reads_are_bounded_by_one_read(service: E
         connection.flow.resume_reading()  # as a request does that waits for its client to leave
     assert not wire.is_read
     assert len(connection.pipeline) <= MIN_READ_BYTES // len(get("/next"))
+    service.may_read.set()
+    connection.connection_lost(ConnectionError())
+
+
+async def test_other_connections_have_their_turn_between_small_chunks(service: EchoApplication) -> None:
+    """One read has forty thousand chunks, which take a tenth of a second."""
+    connection, wire = await open_connection(service)
+    connection.data_received(b"POST /late HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+    most = MAX_CHUNKS_IN_TURN + MIN_READ_BYTES // len(b"1\r\nx\r\n")
+    read, turns = 0, 0
+    connection.data_received(b"1\r\nx\r\n" * MAX_SMALL_CHUNKS)
+    while not wire.is_read:
+        assert len(connection.cycle.body) - read <= most
+        read, turns = len(connection.cycle.body), turns + 1
+        await asyncio.sleep(0)
+    assert len(connection.cycle.body) == MAX_SMALL_CHUNKS
+    assert turns >= MAX_SMALL_CHUNKS // most
     service.may_read.set()
     connection.connection_lost(ConnectionError())
 

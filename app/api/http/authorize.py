@@ -12,6 +12,9 @@ BEARER_PREFIX = b"bearer "
 DEFAULT_RIGHT = Right.MANAGE
 """The right on all queues that a route needs if it is no operation."""
 
+IS_KNOWN = "is_known_client"
+"""The entry of a request's state that says that its client has a valid key, or needs none. The server keeps its connection."""
+
 NOT_LISTABLE = (
     "This API key cannot list what it may browse: a list needs patterns that are names, or end with their only wildcard "
     "as in `orders.*`."
