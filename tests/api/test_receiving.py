@@ -463,6 +463,34 @@ class TestClientDisconnects:
         assert await api.counts() == {}
         assert api.broker.counters["messages_lost"] == 1
 
+    @pytest.mark.behaviour("S3.12")
+    @pytest.mark.parametrize("lost", [False, True])
+    @pytest.mark.parametrize("size", [1, 200_000])
+    @pytest.mark.parametrize("path", ["receive", "receive/raw?mode=receive_and_delete"])
+    async def test_messages_of_a_transfer_that_breaks_off_are_counted(
+        self, api: ApiServer, path: str, size: int, lost: bool
+    ) -> None:
+        """The client has taken the head and a part of the body."""
+        await api.send(body="x" * size)
+        path, _, query = f"/v1/queues/orders/messages/{path}".partition("?")
+        requests = [{"type": "http.request", "body": b"" if query else b'{"mode": "receive_and_delete"}'}]
+        answers: list[Any] = []
+
+        async def receive() -> Any:
+            if requests:
+                return requests.pop()
+            if not (lost and len(answers) >= 2):
+                await asyncio.Event().wait()
+            return {"type": "http.disconnect"}
+
+        async def send(event: Any) -> None:
+            answers.append(event)
+
+        where = {"path": path, "raw_path": path.encode(), "query_string": query.encode()}
+        await api.middleware({"type": "http", "method": "POST", **where, "headers": []}, receive, send)
+        assert answers[0]["status"] == 200
+        assert api.broker.counters["messages_lost"] == lost
+
     async def test_a_repeated_attempt_gets_the_locked_messages(self, api: ApiServer) -> None:
         await api.send()
         assert await self.receive_and_disconnect(api, key="r-1") == 0

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.api.endpoints.messages import body_response
 from app.api.endpoints.raw_send import EXTENDED_PREFIX
-from app.api.endpoints.receiving import receive_request, receive_unless_disconnected
+from app.api.endpoints.receiving import loss_counter, receive_request, receive_unless_disconnected
 from app.api.http.asgi import Headers
 from app.api.http.operation import operation
 from app.api.http.request import Request
@@ -70,7 +70,9 @@ async def receive_raw(request: Request[Any]) -> Response:
     if not messages:
         return Response(status=204, headers=headers)
     (message,) = messages
-    return body_response(message, (*message_headers(message, request), *headers))
+    response = body_response(message, (*message_headers(message, request), *headers))
+    response.on_lost = loss_counter(receiving, messages)
+    return response
 
 
 def message_headers(message: Message, request: Request[Any]) -> Headers:

@@ -1,7 +1,7 @@
 """Receiving over HTTP: carry out the settlements, then wait for the next messages."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -55,7 +55,14 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     messages, headers = await receive_unless_disconnected(request, queue, wanted, attempt)
     views = message_views(messages, request.broker.clock.monotonic)
     settled = results_of(request, entries, results) if entries else None
-    return Response(ReceivedMessages(views, settled), headers=headers)
+    return Response(ReceivedMessages(views, settled), headers=headers, on_lost=loss_counter(request, messages))
+
+
+def loss_counter(request: Request[ReceiveMessages], messages: Sequence[Message]) -> Callable[[], None] | None:
+    """Return what counts these messages as lost if they do not arrive; None if they are locked, because they come back."""
+    if request.body.mode != "receive_and_delete" or not messages:
+        return None
+    return lambda: request.broker.counters.count("messages_lost", len(messages))
 
 
 async def receive_unless_disconnected(
@@ -88,8 +95,8 @@ async def _release(
     request: Request[ReceiveMessages], queue: Queue, attempt: Attempt | None, messages: Sequence[Message]
 ) -> None:
     """Release messages of a client that has disconnected. Those of `receive_and_delete` are lost and counted."""
-    if request.body.mode == "receive_and_delete":
-        request.broker.counters.count("messages_lost", len(messages))
+    if count_lost := loss_counter(request, messages):
+        count_lost()
     elif attempt is None:
         await release_undelivered(request.broker.settling, queue, messages)
 

@@ -77,23 +77,29 @@ class OperationHandler:
             log.exception("unexpected error", operation=self.operation.name, request_id=request_id, error=repr(error))
             response = _internal_error(request_id)
             outcome = "internal-error"
-        await self._respond(send, response)
+        await self._respond(receive, send, response)
         self._metrics.observe(outcome, started_at)
 
-    async def _respond(self, send: Send, response: Response) -> None:
-        """Send a response. A large one counts in the response budget until the client has taken all but its last bytes."""
+    async def _respond(self, receive: Receive, send: Send, response: Response) -> None:
+        """Send a response. A large one counts in the response budget until the client has taken all but its last bytes.
+
+        So does one whose loss matters.
+        """
         content = response_content(response)
-        if len(content) <= UNCOUNTED_BYTES or response.is_shared:
+        if response.on_lost is None and (len(content) <= UNCOUNTED_BYTES or response.is_shared):
             await send_response(send, response, content)
             return
         # Free the messages: only their encoded bytes are needed.
         response.body = None
         responses = self._context.response_budget
         responses.acquire_unchecked(len(content))
+        is_taken = False
         try:
-            await send_until_taken(send, response, content)
+            is_taken = await send_until_taken(receive, send, response, content)
         finally:
             responses.release(len(content))
+            if response.on_lost is not None and not is_taken:
+                response.on_lost()
 
     async def _handle(self, scope: Scope, receive: Receive) -> Response:
         headers: Headers = scope["headers"]

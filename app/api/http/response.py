@@ -1,10 +1,11 @@
 """What an endpoint answers, and how it is sent as ASGI events."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from app.api.http.asgi import Event, Headers, Send
+from app.api.http.asgi import Event, Headers, Receive, Send, is_disconnected
 from app.api.http.problems import make_problem, problem_of
 from app.domain.refusals import BackendUnavailable, Refusal
 
@@ -31,7 +32,8 @@ encode = msgspec.json.Encoder().encode
 class Response(msgspec.Struct):
     """The answer of an endpoint: a struct to encode, bytes to send as they are, or no body.
 
-    `is_shared` means that the server keeps these bytes for every client, so an answer takes no memory of its own.
+    `is_shared` means that the server keeps these bytes for every client, so an answer takes no memory of its own. `on_lost`
+    is called if the client has gone before it took the answer. The last bytes that the operating system holds are not known.
     """
 
     body: Any = None
@@ -40,6 +42,7 @@ class Response(msgspec.Struct):
     content_type: bytes = JSON
     headers: Headers = ()
     is_shared: bool = False
+    on_lost: Callable[[], object] | None = None
 
 
 async def respond(send: Send, response: Response) -> None:
@@ -60,11 +63,18 @@ async def send_response(send: Send, response: Response, content: bytes) -> None:
     await send({"type": "http.response.body", "body": content})
 
 
-async def send_until_taken(send: Send, response: Response, content: bytes) -> None:
-    """Send a response, and return when the client has taken it: the server accepts a second event once the first is sent."""
+async def send_until_taken(receive: Receive, send: Send, response: Response, content: bytes) -> bool:
+    """Send a response, and return when the client has taken it or has gone: whether it was still connected then.
+
+    The server accepts an event once the one before it is sent. After the last event it no longer tells whether the client
+    is connected.
+    """
     await send(_head(response, content))
-    await send({"type": "http.response.body", "body": content, "more_body": True})
+    for body in (content, b""):
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+    is_taken = not is_disconnected(receive)
     await send({"type": "http.response.body", "body": b""})
+    return is_taken
 
 
 def _head(response: Response, content: bytes) -> Event:
