@@ -74,7 +74,7 @@ class ReceiverNotifier:
                 (-draft.priority, receipt.enqueued_at, receipt.sequence_number),
             )
             for draft, receipt in zip(drafts, receipts, strict=True)
-            if not receipt.duplicate
+            if not receipt.duplicate and receipt.state is not None
         )
 
     def notify_moved(self, moves: Sequence[Move], effective: Sequence[bool]) -> None:

@@ -83,7 +83,9 @@ async def _restore_step(ports: RestorePorts, step: Sequence[SelectedMessage], qu
         raise queue_full(queue)
     async with ports.limits.budget.reserve(sum(message.weight for message in fitting)):
         receipts = await ports.messages.restore(queue, [message.sequence_number for message in fitting])
-    ports.receivers.notify(StateChange(queue.id, receipt.sequence_number, receipt.state) for receipt in receipts)
+    ports.receivers.notify(
+        StateChange(queue.id, receipt.sequence_number, receipt.state) for receipt in receipts if receipt.state
+    )
     return len(receipts)
 
 

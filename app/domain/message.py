@@ -109,12 +109,15 @@ class Draft(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The result of storing one draft; for a duplicate it describes the message that is already stored."""
+    """The result of storing one draft; for a duplicate it describes the message that is already stored.
+
+    `state` is None if that message has ended since.
+    """
 
     sequence_number: int
     message_id: str
     enqueued_at: Instant
-    state: MessageState
+    state: MessageState | None
     duplicate: bool = False
 
 

@@ -140,9 +140,9 @@ Properties: TypeAlias = Annotated[
 
 StateName: TypeAlias = Literal["available", "scheduled", "locked", "deferred", "dead_lettered", "blocked"]
 SentState: TypeAlias = Literal[
-    "available", "scheduled", "locked", "deferred", "dead_lettered", "blocked", "uncommitted"
+    "available", "scheduled", "locked", "deferred", "dead_lettered", "blocked", "uncommitted", "ended"
 ]
-"""The state of a message that was sent; `uncommitted` until its transaction is committed."""
+"""The state of a message that was sent; `uncommitted` until its transaction is committed. A duplicate may have `ended`."""
 ViewedState: TypeAlias = Literal[StateName, "ended"]
 """The state of a message, or `ended` if it has left its queue."""
 STATE_NAMES: Final[Mapping[MessageState, StateName]] = {

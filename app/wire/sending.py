@@ -244,6 +244,6 @@ def _sent(form: type[Sent], receipt: Receipt) -> Sent:
         receipt.sequence_number,
         receipt.message_id,
         to_wire(receipt.enqueued_at),
-        STATE_NAMES[receipt.state],
+        "ended" if receipt.state is None else STATE_NAMES[receipt.state],
         receipt.duplicate,
     )

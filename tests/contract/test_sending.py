@@ -6,9 +6,9 @@ import pytest
 
 from app.broker.ports import Store
 from app.domain.instant import DAY, HOUR, MINUTE
-from app.domain.message import BodyKind, Draft, Envelope, MessageState
+from app.domain.message import BodyKind, Draft, Envelope, MessageState, Receipt
 from app.domain.queue import Queue
-from tests.contract.store_fixture import StoreFixture, bodies, draft, numbers
+from tests.contract.store_fixture import StoreFixture, bodies, completion, draft, numbers
 from tests.virtual_clock import run_advancing
 
 FULL = Envelope(
@@ -184,10 +184,26 @@ async def test_a_repeated_id_within_the_window_gets_the_first_receipt(
     (second,) = await store_fixture.store.send([draft(queue, b"two", "id", duplicate_window=WINDOW)])
     assert (first.duplicate, second.duplicate) == (False, True)
     assert (second.sequence_number, second.message_id) == (first.sequence_number, "id")
-    assert second.state is first.state is MessageState.SCHEDULED
+    assert second.state is first.state is MessageState.SCHEDULED, "it is not due yet"
     stored = await store_fixture.store.browse(queue.id, list(MessageState), 0, 10)
     assert bodies(stored) == [b"one"]
     assert second.enqueued_at == stored[0].enqueued_at
+
+
+async def test_a_duplicate_gets_the_state_of_the_first_message_now(store_fixture: StoreFixture, queue: Queue) -> None:
+    async def repeated() -> Receipt:
+        (receipt,) = await store_fixture.store.send([draft(queue, message_id="id", duplicate_window=WINDOW)])
+        return receipt
+
+    await store_fixture.store.send([draft(queue, message_id="id", delay=60, duplicate_window=WINDOW)])
+    await store_fixture.advance_time(61)
+    await store_fixture.store.promote(10)
+    assert (await repeated()).state is MessageState.AVAILABLE
+    (message,) = await store_fixture.claim(queue)
+    assert (await repeated()).state is MessageState.LOCKED
+    await store_fixture.store.remove([completion(queue, message)])
+    ended = await repeated()
+    assert (ended.state, ended.duplicate, ended.sequence_number) == (None, True, message.sequence_number)
 
 
 @pytest.mark.fence("time")

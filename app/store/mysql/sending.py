@@ -137,7 +137,7 @@ async def _first_receipts(session: MysqlSession, drafts: Sequence[Draft]) -> dic
     except LockWaitTimeout as error:
         raise MessageIdInUse from error
     return {
-        (queue_id, message_id.decode()): Receipt(number, message_id.decode(), enqueued_at, STATES[state])
+        (queue_id, message_id.decode()): Receipt(number, message_id.decode(), enqueued_at, STATES.get(state))
         for queue_id, message_id, number, enqueued_at, state in first_receipts.rows
     }
 
@@ -149,7 +149,7 @@ def _receipt_rows(drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> list[
             "message_id": draft.envelope.message_id,
             "sequence_number": receipt.sequence_number,
             "enqueued_at": receipt.enqueued_at,
-            "state": receipt.state.value,
+            "state": receipt.state,
             "duplicate_window": draft.duplicate_window,
         }
         for draft, receipt in zip(drafts, receipts, strict=True)

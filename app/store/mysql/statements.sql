@@ -74,8 +74,8 @@ INSERT INTO recent_id (queue_id, message_id, sequence_number, state, enqueued_at
 VALUES (:queue_id, :message_id, 0, 0, 0, 0)
 ON DUPLICATE KEY UPDATE queue_id = recent_id.queue_id;
 
--- first_receipts: the first receipts for these message ids, within the window of each
-SELECT recent.queue_id, recent.message_id, recent.sequence_number, recent.enqueued_at, recent.state
+-- first_receipts: the first receipts for these message ids within the window of each, with the states of the messages now
+SELECT recent.queue_id, recent.message_id, recent.sequence_number, recent.enqueued_at, m.state
 FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     queue_id INT PATH '$.queue_id',
     message_id VARCHAR(128) CHARACTER SET utf8mb4 PATH '$.message_id'
@@ -83,6 +83,7 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
 STRAIGHT_JOIN recent_id AS recent FORCE INDEX (PRIMARY)
     ON recent.queue_id = entry.queue_id
     AND recent.message_id = CAST(entry.message_id AS BINARY)
+LEFT JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = recent.sequence_number
 WHERE recent.remove_at > @now;
 
 -- save_receipts: save the receipts of these message ids

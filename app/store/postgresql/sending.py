@@ -111,7 +111,7 @@ async def _first_receipts(session: SqlSession, repeated: dict[MessageIdKey, int]
         message_id=[message_id for _, message_id in repeated],
     )
     return {
-        repeated[queue_id, message_id]: Receipt(number, message_id, enqueued_at, rows.STATES[state], duplicate=True)
+        repeated[queue_id, message_id]: Receipt(number, message_id, enqueued_at, rows.STATES.get(state), duplicate=True)
         for queue_id, message_id, number, enqueued_at, state in known
     }
 

@@ -220,8 +220,8 @@ recorded AS (
 -- add_shared_bodies: store bodies that messages of this transaction share
 INSERT INTO shared_body (id, body) SELECT * FROM unnest(:ids::text[], :bodies::bytea[]);
 
--- first_receipts: the first receipts for these message ids
-SELECT recent.queue_id, recent.message_id, recent.sequence_number, recent.enqueued_at, recent.state
+-- first_receipts: the first receipts for these message ids, with the states of the messages now, null for one that has ended
+SELECT recent.queue_id, recent.message_id, recent.sequence_number, recent.enqueued_at, m.state
 FROM unnest(:queue_id::int[], :message_id::text[]) AS entry (queue_id, message_id)
 CROSS JOIN LATERAL (
     SELECT * FROM recent_id
@@ -229,6 +229,9 @@ CROSS JOIN LATERAL (
       AND message_id = entry.message_id
     LIMIT 1
 ) AS recent
+LEFT JOIN LATERAL (
+    SELECT state FROM message WHERE sequence_number = recent.sequence_number LIMIT 1
+) AS m ON TRUE
 WHERE @replicated;
 
 -- correct_receipts: note that messages with these ids, whose groups had a free place, are available

@@ -70,6 +70,9 @@ def write_properties_change(properties: bytes | None) -> str | None:
 
 # ---- answers of attempts ---------------------------------------------------------------------------------------------
 
+HAS_ENDED = 0
+"""The state in a stored receipt of a message that had ended: the answer to a duplicate of it."""
+
 StoredReceipt: TypeAlias = tuple[int, str, Instant, int, bool]
 _decode_receipts = msgspec.json.Decoder(list[StoredReceipt]).decode
 _decode_ids = msgspec.json.Decoder(list[str]).decode
@@ -88,14 +91,20 @@ def read_receipts(answer: str) -> list[Receipt]:
 
 def _stored_receipts(receipts: Iterable[Receipt]) -> list[StoredReceipt]:
     return [
-        (receipt.sequence_number, receipt.message_id, receipt.enqueued_at, receipt.state.value, receipt.duplicate)
+        (
+            receipt.sequence_number,
+            receipt.message_id,
+            receipt.enqueued_at,
+            receipt.state or HAS_ENDED,
+            receipt.duplicate,
+        )
         for receipt in receipts
     ]
 
 
 def _receipts(stored: Iterable[StoredReceipt]) -> list[Receipt]:
     return [
-        Receipt(number, message_id, enqueued_at, MessageState(state), duplicate)
+        Receipt(number, message_id, enqueued_at, MessageState(state) if state else None, duplicate)
         for number, message_id, enqueued_at, state, duplicate in stored
     ]
 

@@ -72,7 +72,7 @@ def _first_receipt(transaction: Transaction, draft: Draft) -> Receipt | None:
     """Return the first receipt for this message id if it was sent within the window."""
     message_id = draft.envelope.message_id
     for number, enqueued_at, state in transaction.rows("first_receipt", queue_id=draft.queue_id, message_id=message_id):
-        return Receipt(number, message_id, enqueued_at, rows.STATES[state], duplicate=True)
+        return Receipt(number, message_id, enqueued_at, rows.STATES.get(state), duplicate=True)
     return None
 
 

@@ -33,8 +33,9 @@ FROM queue
 WHERE id = :queue_id
 ON CONFLICT (first_number, queue_id, day) DO UPDATE SET accepted = accepted_count.accepted + excluded.accepted;
 
--- first_receipt: the first receipt for a message id, within the window that the queue then had
-SELECT sequence_number, enqueued_at, state
+-- first_receipt: the first receipt for a message id, within the window that the queue then had, with the state of the message now
+SELECT sequence_number, enqueued_at,
+    (SELECT m.state FROM message AS m WHERE m.sequence_number = recent_id.sequence_number)
 FROM recent_id
 WHERE queue_id = :queue_id
   AND message_id = :message_id
