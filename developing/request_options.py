@@ -18,14 +18,14 @@ from app.api.openapi.field_descriptions import FieldDescriptions
 from app.cli.field_options import FieldOption, Kind
 from app.wire.queues import QueueSettingsBody
 from app.wire.sending import SendMessage
-from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, RenewLock
+from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, ReleaseLock, RenewLock
 from app.wire.topics import PublishMessage, SubscriptionSettingsBody, TopicSettingsBody
 from app.wire.type_lookup import choices, members
 from developing.paths import BIN, ROOT
 
 FILE = ROOT / "app/cli/request_options.py"
 REQUESTS: Sequence[type[msgspec.Struct]] = (
-    SendMessage, PublishMessage, CompleteLock, AbandonLock, DeferLock, DeadLetterLock, RenewLock,
+    SendMessage, PublishMessage, CompleteLock, AbandonLock, DeferLock, ReleaseLock, DeadLetterLock, RenewLock,
     QueueSettingsBody, TopicSettingsBody, SubscriptionSettingsBody,
 )  # fmt: skip
 """The requests whose fields are options of a command."""

@@ -2,7 +2,7 @@
 
 Crash windows: before the claim's commit nothing has happened. After it the messages are locked; if no receiver gets
 them, they come back when their locks expire. If the receiver disconnects before its response begins, they are released
-at once, uncounted. A waiting receive holds no transaction and no row.
+at once. A waiting receive holds no transaction and no row.
 """
 
 import asyncio

@@ -38,15 +38,17 @@ class RecoverPorts:
     clock: Clock
 
 
-async def recover(ports: RecoverPorts, queue: Queue, receiver_id: str, max_messages: int) -> list[Message]:
+async def recover(
+    ports: RecoverPorts, queue: Queue, receiver_id: str, max_messages: int, *, counted: bool = True
+) -> list[Message]:
     """Lock the messages of this receiver under new tokens, and return them in order of delivery.
 
-    A recovery counts a delivery and no failure. Messages whose lock has ended are left out. Refuses
+    A recovery counts a delivery, unless the receiver never got the one before, and no failure. Messages whose lock has ended are left out. Refuses
     with `ReceiveDisabled` or `Overloaded`.
     """
     check_receive_enabled(queue)
     recovery = Recovery(
-        queue.id, receiver_id, max_messages, lock_duration_of(queue.settings, None), ports.limits.max_bytes
+        queue.id, receiver_id, max_messages, lock_duration_of(queue.settings, None), counted, ports.limits.max_bytes
     )
     async with ports.limits.budget.reserve(ports.limits.max_bytes):
         read_started_at = ports.clock.monotonic()

@@ -10,7 +10,7 @@ from app.domain.settlement import undelivered_release
 
 
 async def release_undelivered(ports: SettlePorts, queue: Queue, messages: Sequence[Message]) -> None:
-    """Release these messages, uncounted and in their old positions, and wake waiting receivers.
+    """Release these messages to their old positions, take their deliveries back, and wake waiting receivers.
 
     A message that another request holds is tried again, as in every settlement. A message that the store cannot
     release, or whose process dies, comes back when its lock expires.

@@ -74,6 +74,7 @@ COMMANDS: Commands = {
     "complete": "settling:complete",
     "abandon": "settling:abandon",
     "defer": "settling:defer",
+    "release": "settling:release",
     "renew": "settling:renew",
     "commit": "commit:commit",
     "recover": "receiving:recover",

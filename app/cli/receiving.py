@@ -28,6 +28,7 @@ class SettlementAction(StrEnum):
     ABANDON = "abandon"
     DEAD_LETTER = "dead-letter"
     DEFER = "defer"
+    RELEASE = "release"
     NONE = "none"
 
 
@@ -100,10 +101,13 @@ def recover(
         int | None,
         typer.Option("--max-messages", "--max", min=1, max=1000, help="Maximum number of messages. 1000 by default."),
     ] = None,
+    count: Annotated[
+        bool, typer.Option(help="Whether this counts as another delivery. No if the messages never arrived.")
+    ] = True,
     raw: Raw = False,
 ) -> None:
     """Receive again the messages that a receiver has locked, under new lock tokens, and print them. They stay locked."""
-    request_body = {"receiver_id": receiver, "max_messages": max_messages or 1000}
+    request_body = {"receiver_id": receiver, "max_messages": max_messages or 1000, "count": count}
     messages = _messages(client, queue_path(name, "recover"), request_body)
     if client.printer.output is Output.TABLE or not messages:
         client.printer.rows(messages, COLUMNS, f"message of receiver {receiver}")
@@ -167,7 +171,11 @@ def _refuse_missing(numbers: list[int], messages: list[dict[str, Any]]) -> None:
 
 def _settlement(
     action: Literal[
-        SettlementAction.COMPLETE, SettlementAction.ABANDON, SettlementAction.DEAD_LETTER, SettlementAction.DEFER
+        SettlementAction.COMPLETE,
+        SettlementAction.ABANDON,
+        SettlementAction.DEAD_LETTER,
+        SettlementAction.DEFER,
+        SettlementAction.RELEASE,
     ],
     lock_token: str,
     reason: str | None,
@@ -177,7 +185,7 @@ def _settlement(
     match action:
         case SettlementAction.ABANDON | SettlementAction.DEAD_LETTER:
             return {**settlement, "reason": reason} if reason else settlement
-        case SettlementAction.COMPLETE | SettlementAction.DEFER:
+        case SettlementAction.COMPLETE | SettlementAction.DEFER | SettlementAction.RELEASE:
             return settlement
         case _:
             assert_never(action)

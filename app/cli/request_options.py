@@ -130,6 +130,9 @@ DEFER_LOCK = (
     FieldOption(("properties",), "json", "Changes to the properties: they are merged, and null removes one."),
     FieldOption(("transaction_id",), "text", "An open transaction: this takes effect with its commit, or not at all."),
 )
+RELEASE_LOCK = (
+    FieldOption(("transaction_id",), "text", "An open transaction: this takes effect with its commit, or not at all."),
+)
 DEAD_LETTER_LOCK = (
     FieldOption(("reason",), "text", "A short machine-readable word, kept with the message."),
     FieldOption(("description",), "text", "A human-readable sentence, kept with the message."),

@@ -1,4 +1,4 @@
-"""`complete`, `abandon`, `defer`, `dead-letter add`, `renew`: act on a message that `receive --then none` has locked."""
+"""`complete`, `abandon`, `defer`, `release`, `dead-letter add`, `renew`: act on a message that `receive --then none` has locked."""
 
 from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote
@@ -8,7 +8,7 @@ import typer
 from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path
 from app.cli.field_options import FieldGroup
 from app.cli.option_groups import with_options
-from app.cli.request_options import ABANDON_LOCK, COMPLETE_LOCK, DEAD_LETTER_LOCK, DEFER_LOCK, RENEW_LOCK
+from app.cli.request_options import ABANDON_LOCK, COMPLETE_LOCK, DEAD_LETTER_LOCK, DEFER_LOCK, RELEASE_LOCK, RENEW_LOCK
 
 LockToken: TypeAlias = Annotated[
     str, typer.Argument(metavar="TOKEN", help="Lock token, as `receive --then none` prints it.")
@@ -31,6 +31,12 @@ def abandon(name: QueueName, lock_token: LockToken, client: ApiClient, fields: d
 def defer(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
     """Set a message aside, to be received later with `receive --number`."""
     _settle(client, name, lock_token, "defer", fields)
+
+
+@with_options(fields=FieldGroup(RELEASE_LOCK), client=CONNECTION)
+def release(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
+    """Return a message that was not processed, as if it had not been delivered."""
+    _settle(client, name, lock_token, "release", fields)
 
 
 @with_options(fields=FieldGroup(DEAD_LETTER_LOCK), client=CONNECTION)

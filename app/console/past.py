@@ -16,6 +16,8 @@ SERIES: Mapping[Event, str] = {
 }
 FAILURES = (Outcome.ABANDONED, Outcome.DEAD_LETTERED)
 """Settlements that count as failed."""
+NO_FAILURES = (Outcome.RELEASED, Outcome.ENTITY_CHANGED)
+"""Ends of deliveries without a settlement that count no failure."""
 
 
 def past_plot(counts: Sequence[EventCount], now: Instant) -> dict[str, Any] | None:
@@ -37,4 +39,4 @@ def series_of(count: EventCount) -> str | None:
     """Return the name of the series that counts an event, None for one that is not shown."""
     if count.event is Event.SETTLED and count.outcome in FAILURES:
         return SERIES[Event.RELEASED]
-    return SERIES.get(count.event)
+    return None if count.outcome in NO_FAILURES else SERIES.get(count.event)

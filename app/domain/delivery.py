@@ -31,13 +31,15 @@ class Claim(msgspec.Struct, frozen=True):
 class Recovery(msgspec.Struct, frozen=True):
     """A request for at most `max_messages` that a receiver holds in a queue, to lock them again for `lock_duration`.
 
-    Together they weigh at most `max_bytes`, unless it is a single message.
+    Together they weigh at most `max_bytes`, unless it is a single message. `counted` is false for a receiver that never got
+    its earlier deliveries: the new ones take their place in the counts.
     """
 
     queue_id: int
     receiver_id: str
     max_messages: int
     lock_duration: Duration
+    counted: bool = True
     max_bytes: int = MAX_RESPONSE_BYTES
 
 

@@ -19,7 +19,7 @@ class Event(StrEnum):
     - `delivered`: a receiver got it under lock.
     - `renewed`: the lock was extended in the database. Renewals in the lock store are not recorded.
     - `settled`: its receiver ended the delivery. `outcome` says how.
-    - `released`: the delivery ended without a settlement. `outcome` says why.
+    - `released`: the delivery ended without a result. `outcome` says why.
     - `edited`: its due time, priority or properties were changed.
     - `redriven`: it became available again after it was dead-lettered.
     - `expired`: its time to live ended.

@@ -102,7 +102,8 @@ def refusal_of(state: OfferState) -> Refusal:
     """Return the answer to the sender of a message that was not completed."""
     if state.outcome not in UNANSWERED:
         return NotAccepted(f"The message was not accepted: {state.outcome}. Nothing is stored.")
-    return NoAnswer() if state.was_delivered else NoReceiver()
+    is_answer_open = state.was_delivered and state.outcome is not Outcome.RELEASED
+    return NoAnswer() if is_answer_open else NoReceiver()
 
 
 def fence_holds(fence: Fence, generation: int, *, is_live: bool) -> bool:

@@ -40,7 +40,7 @@ class Outcome(StrEnum):
     RECEIVED = "received"
     """Delivered by receive-and-delete."""
     RELEASED = "released"
-    """Returned uncounted, because its receiver disconnected before the response began."""
+    """Returned undelivered: by its receiver, or because that disconnected before the response began."""
     RECOVERED = "recovered"
     """Delivered again to the same receiver, at its request, under another token."""
     LOCK_EXPIRED = "lock_expired"
@@ -59,7 +59,7 @@ RESTORABLE_OUTCOMES = frozenset({Outcome.PURGED, Outcome.CANCELLED})
 def loss_cause(outcome: Outcome) -> LossCause | None:
     """Return why the holder of a delivery with this outcome has lost its lock; None if the message was settled."""
     match outcome:
-        case Outcome.LOCK_EXPIRED | Outcome.RELEASED:
+        case Outcome.LOCK_EXPIRED:
             return LossCause.EXPIRED
         case Outcome.RECOVERED:
             return LossCause.RECOVERED
@@ -75,6 +75,7 @@ def loss_cause(outcome: Outcome) -> LossCause | None:
             | Outcome.DEAD_LETTERED
             | Outcome.DEFERRED
             | Outcome.RECEIVED
+            | Outcome.RELEASED
             | Outcome.EXPIRED
         ):
             return None
@@ -176,9 +177,9 @@ class Move(msgspec.Struct, frozen=True):
     """A settlement that keeps the message in the queue: its new state and the fields to set.
 
     With `delay` None the message keeps its position; otherwise it is due after that delay. `failures` is added to the
-    failure count. `properties` None leaves them unchanged. `is_in_group` and `keeps_history` are as in
-    `Removal`; a message that stays available needs no `is_in_group`. With `is_offered` the message leaves its queue
-    instead, and of this only the outcome remains.
+    failure count. `delivery_count` None leaves it unchanged, and 0 also clears the times of deliveries. `properties` None
+    leaves them unchanged. `is_in_group` and `keeps_history` are as in `Removal`; a message that stays available needs no
+    `is_in_group`. With `is_offered` the message leaves its queue instead, and of this only the outcome remains.
     """
 
     token: LockToken
@@ -187,6 +188,7 @@ class Move(msgspec.Struct, frozen=True):
     state: MessageState
     delay: Duration | None = None
     failures: int = 0
+    delivery_count: int | None = None
     last_failure: str | None = None
     dead_letter_reason: str | None = None
     dead_letter_description: str | None = None
@@ -281,7 +283,29 @@ def token_of(message: Message | SelectedMessage) -> LockToken:
     return LockToken(message.sequence_number, message.lock_token)
 
 
+def release_unprocessed(row: LockedMessage) -> Move:
+    """Return the move of a message that its receiver has not begun to process (S2.21).
+
+    It returns to its state and position. The delivery is taken back, and counts no failure.
+    """
+    return Move(
+        row.token,
+        row.queue_id,
+        Outcome.RELEASED,
+        row.home_state,
+        delivery_count=row.delivery_count - 1,
+        is_in_group=row.is_in_group,
+        is_offered=row.is_offered,
+    )
+
+
 def undelivered_release(message: Message, *, keeps_history: bool = False) -> Move:
-    """Return the release of a message that never reached its receiver: uncounted, in its old position."""
-    token = token_of(message)
-    return Move(token, message.queue_id, Outcome.RELEASED, message.home_state, keeps_history=keeps_history)
+    """Return the same move of a message that never reached its receiver."""
+    return Move(
+        token_of(message),
+        message.queue_id,
+        Outcome.RELEASED,
+        message.home_state,
+        delivery_count=message.delivery_count - 1,
+        keeps_history=keeps_history,
+    )

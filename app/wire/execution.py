@@ -12,6 +12,7 @@ from app.wire.settlements import (
     CompleteSettlement,
     DeadLetterSettlement,
     DeferSettlement,
+    ReleaseSettlement,
     SettlementDone,
 )
 from app.wire.state_values import StateBody
@@ -60,7 +61,13 @@ class DeferEntry(DeferSettlement, kw_only=True):
     queue: QueueName
 
 
-SettleEntry: TypeAlias = CompleteEntry | AbandonEntry | DeadLetterEntry | DeferEntry
+class ReleaseEntry(ReleaseSettlement, kw_only=True):
+    """Release one delivery of this queue."""
+
+    queue: QueueName
+
+
+SettleEntry: TypeAlias = CompleteEntry | AbandonEntry | DeadLetterEntry | DeferEntry | ReleaseEntry
 
 
 class Execute(msgspec.Struct, forbid_unknown_fields=True):

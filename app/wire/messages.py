@@ -115,6 +115,7 @@ class RecoverMessages(msgspec.Struct, forbid_unknown_fields=True):
 
     receiver_id: Id
     max_messages: ReceiveCount = MAX_RECEIVE_COUNT
+    count: bool = True
 
 
 class RecoveredMessages(msgspec.Struct):

@@ -55,6 +55,10 @@ class DeferAction(msgspec.Struct, forbid_unknown_fields=True):
     properties: RawProperties | msgspec.UnsetType = msgspec.UNSET
 
 
+class ReleaseAction(msgspec.Struct, forbid_unknown_fields=True):
+    """Return the message unprocessed, as if it had not been delivered."""
+
+
 class CompleteLock(CompleteAction, kw_only=True):
     """Complete, at once or with a transaction."""
 
@@ -79,7 +83,13 @@ class DeferLock(DeferAction, kw_only=True):
     transaction_id: TransactionId | None = None
 
 
-SettleLock: TypeAlias = CompleteLock | AbandonLock | DeadLetterLock | DeferLock
+class ReleaseLock(ReleaseAction, kw_only=True):
+    """Release, at once or with a transaction."""
+
+    transaction_id: TransactionId | None = None
+
+
+SettleLock: TypeAlias = CompleteLock | AbandonLock | DeadLetterLock | DeferLock | ReleaseLock
 """A settlement of one lock, in a request of its own."""
 
 
@@ -89,7 +99,7 @@ class RenewLock(msgspec.Struct, forbid_unknown_fields=True):
     lock_seconds: LockSeconds | None = None
 
 
-SettleAction: TypeAlias = CompleteAction | AbandonAction | DeadLetterAction | DeferAction
+SettleAction: TypeAlias = CompleteAction | AbandonAction | DeadLetterAction | DeferAction | ReleaseAction
 """What the holder of a lock asks for to end its delivery."""
 
 
@@ -117,6 +127,12 @@ class DeferSettlement(DeferAction, tag_field="action", tag="defer", kw_only=True
     lock_token: LockTokenText
 
 
+class ReleaseSettlement(ReleaseAction, tag_field="action", tag="release", kw_only=True):
+    """Release one delivery."""
+
+    lock_token: LockTokenText
+
+
 class RenewSettlement(RenewLock, tag_field="action", tag="renew", kw_only=True):
     """Renew one lock."""
 
@@ -124,7 +140,12 @@ class RenewSettlement(RenewLock, tag_field="action", tag="renew", kw_only=True):
 
 
 Settlement: TypeAlias = (
-    CompleteSettlement | AbandonSettlement | DeadLetterSettlement | DeferSettlement | RenewSettlement
+    CompleteSettlement
+    | AbandonSettlement
+    | DeadLetterSettlement
+    | DeferSettlement
+    | ReleaseSettlement
+    | RenewSettlement
 )
 
 
@@ -144,7 +165,7 @@ class SettleMessages(msgspec.Struct, forbid_unknown_fields=True):
     transaction_id: TransactionId | None = None
 
 
-SettledOutcome: TypeAlias = Literal["completed", "abandoned", "dead_lettered", "deferred"]
+SettledOutcome: TypeAlias = Literal["completed", "abandoned", "dead_lettered", "deferred", "released"]
 
 
 class SettlementDone(msgspec.Struct, omit_defaults=True):
@@ -215,9 +236,10 @@ def outcome_name(outcome: Outcome) -> SettledOutcome:
             return "dead_lettered"
         case Outcome.DEFERRED:
             return "deferred"
+        case Outcome.RELEASED:
+            return "released"
         case (
             Outcome.RECEIVED
-            | Outcome.RELEASED
             | Outcome.RECOVERED
             | Outcome.LOCK_EXPIRED
             | Outcome.ENTITY_CHANGED

@@ -129,6 +129,10 @@ class BlockingReceive(Generic[BodyType]):
         """Set the message aside. It can only be received by its sequence number."""
         self._call(self._context.defer, properties, transaction)
 
+    def release(self, transaction: JoinableTransaction | None = None) -> None:
+        """Return the message unprocessed: it takes its old place, and the delivery does not count."""
+        self._call(self._context.release, transaction)
+
     def renew(self, lock_seconds: float | None = None) -> None:
         """Prolong the lock."""
         self._call(self._context.renew, lock_seconds)

@@ -2,7 +2,7 @@
 
     Received ── complete, commit ──▶ Completing ──▶ Completed
        │
-       └─── abandon, dead_letter, defer ──▶ Abandoning ──▶ Abandoned
+       └─── abandon, dead_letter, defer, release ──▶ Abandoning ──▶ Abandoned
 
 From each of these states, `fault` leads to Faulted. A settlement that joins a transaction stays in the middle state until the
 commit. Completing and Abandoning lead back to Received if the server certainly has not settled the message: its transaction is
@@ -40,6 +40,7 @@ Settlement = (
     | requests.AbandonSettlement
     | requests.DeadLetterSettlement
     | requests.DeferSettlement
+    | requests.ReleaseSettlement
     | requests.RenewSettlement
 )
 Callback = Callable[[], Awaitable[None] | None]
@@ -95,7 +96,7 @@ class ReceiveContext(Generic[BodyType]):
 
     With `async with`, the message is completed at the end of the block, or abandoned if the block raises. `lock_duration` is
     the length of the lock in seconds, as it was granted or last renewed. `error` is the error that faulted the receive.
-    `outcome` is the outcome on the server: `completed`, `abandoned`, `dead_lettered` or `deferred`.
+    `outcome` is the outcome on the server: `completed`, `abandoned`, `dead_lettered`, `deferred` or `released`.
     """
 
     def __init__(self, message: Message[BodyType], lock_token: str, lock_seconds: float, settler: Settler) -> None:
@@ -223,6 +224,11 @@ class ReceiveContext(Generic[BodyType]):
     ) -> None:
         """Set the message aside. It can only be received by its sequence number (S3.25). Raises as `abandon` does."""
         await self._give_back(requests.DeferSettlement(self.lock_token, _dict(properties)), transaction)
+
+    async def release(self, transaction: JoinableTransaction | None = None) -> None:
+        """Return the message unprocessed: it takes its old place, and the delivery does not count (S2.21). Raises as `abandon`
+        does."""
+        await self._give_back(requests.ReleaseSettlement(self.lock_token), transaction)
 
     async def renew(self, lock_seconds: float | None = None) -> None:
         """Prolong the lock: it lasts `lock_seconds` from now (S3.15). Raises `WrongState` except in Received, and `LockLost`."""

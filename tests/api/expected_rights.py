@@ -24,6 +24,7 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/queues/{queue}/locks/{lock_token}/renew"): "listen",
     ("POST", "/v1/queues/{queue}/locks/{lock_token}/dead-letter"): "listen",
     ("POST", "/v1/queues/{queue}/locks/{lock_token}/defer"): "listen",
+    ("POST", "/v1/queues/{queue}/locks/{lock_token}/release"): "listen",
     ("POST", "/v1/queues/{queue}/locks/{lock_token}/commit"): "listen",
     ("GET", "/v1/states/{key}"): "listen",
     ("GET", "/v1/states/{key}/history"): "browse",

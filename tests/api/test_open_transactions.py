@@ -72,7 +72,13 @@ async def test_after_a_rollback_nothing_has_happened(api: ApiServer) -> None:
 @pytest.mark.behaviour("S1.14")
 @pytest.mark.parametrize(
     ("verb", "outcome"),
-    [("complete", "completed"), ("abandon", "abandoned"), ("dead-letter", "dead_lettered"), ("defer", "deferred")],
+    [
+        ("complete", "completed"),
+        ("abandon", "abandoned"),
+        ("dead-letter", "dead_lettered"),
+        ("defer", "deferred"),
+        ("release", "released"),
+    ],
 )
 async def test_every_settlement_joins(api: ApiServer, verb: str, outcome: str) -> None:
     message = await locked(api)

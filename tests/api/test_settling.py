@@ -17,6 +17,7 @@ SETTLEMENTS = {
     "abandon": {"outcome": "abandoned", "state": "available"},
     "dead-letter": {"outcome": "dead_lettered", "state": "dead_lettered"},
     "defer": {"outcome": "deferred", "state": "deferred"},
+    "release": {"outcome": "released", "state": "available"},
 }
 DIFFERENT_SETTLEMENTS = [
     (first, second) for first in SETTLEMENTS for second in (*SETTLEMENTS, "renew") if first != second
@@ -125,6 +126,35 @@ async def test_an_uncounted_abandon_is_no_failure(api: ApiServer) -> None:
     message = await locked(api)
     await api.settle(message, "abandon", count=False)
     assert (await api.request_json("GET", "/queues/orders/messages/1"))["failure_count"] == 0
+
+
+@pytest.mark.behaviour("S2.21", "S2.29")
+async def test_a_released_message_returns_as_if_it_had_not_been_delivered(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders", {"max_delivery_count": 1, "history": True})
+    await api.send(body="first")
+    await api.send(body="second")
+    for _ in range(3):
+        (message,) = await api.receive(receiver_id="anna")
+        assert (message["body"], message["delivery_count"], message["failure_count"]) == ("first", 1, 0)
+        assert not message["redelivered"]
+        await api.settle(message, "release")
+    stored = await api.request_json("GET", "/queues/orders/messages/1")
+    assert (stored["state"], stored["delivery_count"], stored["redelivered"]) == ("available", 0, False)
+    events = (await api.request_json("GET", "/queues/orders/messages/1/history"))["items"]
+    assert [event["event"] for event in events[-2:]] == ["delivered", "released"]
+    ended = events[-1]
+    assert (ended["outcome"], ended["state"], ended["receiver_id"], ended["delivery_count"]) == (
+        "released", "available", "anna", 1,
+    )  # fmt: skip
+
+
+@pytest.mark.behaviour("S2.21")
+async def test_a_released_dead_letter_stays_one(api: ApiServer) -> None:
+    await api.settle(await locked(api), "dead-letter", reason="bad")
+    (dead,) = await api.receive(source="dead_letter")
+    assert (await api.settle(dead, "release")).json()["state"] == "dead_lettered"
+    (again,) = await api.receive(source="dead_letter")
+    assert (again["delivery_count"], again["dead_letter_reason"]) == (2, "bad")
 
 
 @pytest.mark.behaviour("S3.18", "S2.8")

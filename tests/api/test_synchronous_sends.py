@@ -79,6 +79,14 @@ async def test_a_refusal_of_the_receiver_ends_the_message(api: ApiServer, verb: 
     await assert_nothing_is_stored(api)
 
 
+async def test_a_receiver_that_releases_the_message_has_not_taken_it(api: ApiServer) -> None:
+    async with sending(api) as sender:
+        (message,) = await api.receive()
+        assert (await api.settle(message, "release")).json()["outcome"] == "released"
+        problem(await sender.answer(), 409, "no-receiver")
+    await assert_nothing_is_stored(api)
+
+
 @pytest.mark.behaviour("S1.78")
 async def test_a_receiver_that_does_not_settle_in_time_loses_the_message(api: ApiServer) -> None:
     async with sending(api) as sender:

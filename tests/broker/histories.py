@@ -18,6 +18,7 @@ from app.broker.purge import purge
 from app.broker.queues import delete_queue, put_queue
 from app.broker.receive import ReceiveRequest, receive, receive_and_delete, receive_once
 from app.broker.redrive import redrive
+from app.broker.release import release
 from app.broker.renew import renew
 from app.broker.select_messages import MessageSelection
 from app.broker.send import send, send_each, send_once
@@ -261,6 +262,10 @@ class VerbHistories(RuleBasedStateMachine):
     @rule(token=tokens)
     def defer(self, token: str) -> None:
         self._settle(defer(self.queue, LockToken.parse(token)), self.model.defer(token))
+
+    @rule(token=tokens)
+    def release(self, token: str) -> None:
+        self._settle(release(self.queue, LockToken.parse(token)), self.model.release(token))
 
     @rule(token=tokens, delay=st.sampled_from([0, 0, 10]), counted=st.sampled_from([True, True, False]))
     def abandon(self, token: str, delay: int, counted: bool) -> None:

@@ -162,6 +162,9 @@ class Model:
     def defer(self, token: str) -> str:
         return self._end(token, "deferred", lambda message: self._release(message, MessageState.DEFERRED))
 
+    def release(self, token: str) -> str:
+        return self._end(token, "released", self._take_back)
+
     def abandon(self, token: str, delay: Duration, counted: bool) -> str:
         return self._end(token, "abandoned", lambda message: self._fail(message, delay, counted))
 
@@ -313,6 +316,10 @@ class Model:
                 self._fail(message, 0, counted=True)
                 self._admit()
                 return
+
+    def _take_back(self, message: ModelMessage) -> None:
+        message.delivery_count -= 1
+        self._release(message, message.home_state)
 
     def _fail(self, message: ModelMessage, delay: Duration, counted: bool) -> None:
         if message.home_state is MessageState.DEAD_LETTERED:

@@ -12,6 +12,7 @@ from app.broker.abandon import Abandonment, abandon
 from app.broker.ports import Attempt
 from app.broker.queues import change_queue, reload_queue
 from app.broker.receive import ReceiveRequest, receive, receive_once
+from app.broker.release import release
 from app.broker.release_undelivered import release_undelivered
 from app.broker.send import send
 from app.broker.settle import settle_one
@@ -68,6 +69,11 @@ async def abandon_uncounted(broker: OpenBroker, queue: Queue, message: Message) 
     await settle_one(broker.settling, queue, abandon(queue, token_of(message), Abandonment(counted=False)))
 
 
+async def release_unprocessed(broker: OpenBroker, queue: Queue, message: Message) -> None:
+    """A stopping receiver releases the message."""
+    await settle_one(broker.settling, queue, release(queue, token_of(message)))
+
+
 async def disconnect(broker: OpenBroker, queue: Queue, message: Message) -> None:
     """The receiver disconnects before its response begins."""
     await release_undelivered(broker.settling, queue, [message])
@@ -84,7 +90,7 @@ EndDelivery: TypeAlias = Callable[[OpenBroker, Queue, Message], Awaitable[None]]
 
 
 @pytest.mark.behaviour("S2.21")
-@pytest.mark.parametrize("ending", [abandon_uncounted, disconnect, change_settings])
+@pytest.mark.parametrize("ending", [abandon_uncounted, change_settings])
 @pytest.mark.parametrize("receive_one", [one_by_one, one_by_key])
 async def test_deliveries_that_end_uncounted_never_lead_to_the_dead_letter_queue(
     broker: OpenBroker, queue: Queue, receive_one: ReceiveMessage, ending: EndDelivery
@@ -93,6 +99,19 @@ async def test_deliveries_that_end_uncounted_never_lead_to_the_dead_letter_queue
     for delivery in range(1, DELIVERIES + 1):
         message = await receive_one(broker, queue)
         assert (message.sequence_number, message.delivery_count, message.failure_count) == (number, delivery, 0)
+        await ending(broker, queue, message)
+
+
+@pytest.mark.behaviour("S2.21", "S2.29")
+@pytest.mark.parametrize("ending", [release_unprocessed, disconnect])
+@pytest.mark.parametrize("receive_one", [one_by_one, one_by_key])
+async def test_deliveries_that_are_released_do_not_count(
+    broker: OpenBroker, queue: Queue, receive_one: ReceiveMessage, ending: EndDelivery
+) -> None:
+    (number,) = await sent(broker, queue)
+    for _ in range(DELIVERIES):
+        message = await receive_one(broker, queue)
+        assert (message.sequence_number, message.delivery_count, message.failure_count) == (number, 1, 0)
         await ending(broker, queue, message)
 
 

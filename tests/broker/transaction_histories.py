@@ -10,6 +10,7 @@ from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
 from app.broker.join import join_sends, join_settlements
+from app.broker.release import release
 from app.broker.transactions import commit, open_transaction, roll_back
 from app.domain.message import Envelope
 from app.domain.refusals import Refusal
@@ -31,7 +32,7 @@ DELAY_IN_GROUPS = 40
 LAST = 1
 """A pick of the last transaction."""
 
-outcomes = st.sampled_from(["completed", "completed", "abandoned", "dead_lettered", "deferred"])
+outcomes = st.sampled_from(["completed", "completed", "abandoned", "dead_lettered", "deferred", "released"])
 
 
 class TransactionHistories(RecoveryHistories):
@@ -191,5 +192,7 @@ class TransactionHistories(RecoveryHistories):
                 return dead_letter(self.queue, parsed, "bad", None)
             case "deferred":
                 return defer(self.queue, parsed)
+            case "released":
+                return release(self.queue, parsed)
             case _:
                 return abandon(self.queue, parsed, Abandonment())

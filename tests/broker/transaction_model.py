@@ -120,6 +120,8 @@ class TransactionModel(RecoveryModel):
                 return self.dead_letter(token)
             case "deferred":
                 return self.defer(token)
+            case "released":
+                return self.release(token)
             case _:
                 return self.abandon(token, 0, counted=True)
 

@@ -12,7 +12,7 @@ import pytest
 from app.cli.lazy_commands import COMMANDS, LazyCommands
 from app.wire.queues import QueueSettingsBody
 from app.wire.sending import SendMessage
-from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, RenewLock
+from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, ReleaseLock, RenewLock
 from app.wire.topics import PublishMessage, SubscriptionSettingsBody, TopicSettingsBody
 from developing import request_options
 from tests.cli.command_names import typed_words
@@ -33,6 +33,7 @@ STRUCTS = {
     ("complete",): (CompleteLock, {}),
     ("abandon",): (AbandonLock, {}),
     ("defer",): (DeferLock, {}),
+    ("release",): (ReleaseLock, {}),
     ("dead-letter", "add"): (DeadLetterLock, {}),
     ("renew",): (RenewLock, {}),
 }

@@ -1,4 +1,4 @@
-"""`peeklock complete | abandon | defer | renew | dead-letter add` by lock token, at a real server."""
+"""`peeklock complete | abandon | defer | release | renew | dead-letter add` by lock token, at a real server."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def locked(command_line: CommandLine, queue: str) -> str:
         (("complete",), "completed"),
         (("abandon",), "abandoned"),
         (("defer",), "deferred"),
+        (("release",), "released"),
         (("dead-letter", "add"), "dead_lettered"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,

@@ -255,9 +255,10 @@ def test_a_stop_gives_back_uncounted_what_a_lost_answer_carried() -> None:
     broker = Broker(stored=0, missed=[message(7)])
     report = work(broker, 0, 1)
     [(_, recovered), *_] = broker.of_kind("recover")
+    assert recovered["count"] is False
     assert {body["receiver_id"] for _, body in broker.of_kind("receive")} == {recovered["receiver_id"]}
     given_back = [one for _, body in broker.of_kind("settle") for one in body["settlements"]]
-    assert [(one["lock_token"], one["action"], one["count"]) for one in given_back] == [("7.t", "abandon", False)]
+    assert [(one["lock_token"], one["action"]) for one in given_back] == [("7.t", "release")]
     assert report.handed_back == 1
 
 
@@ -369,7 +370,7 @@ def test_what_a_stop_asks_for_counts_as_received_and_handed_back() -> None:
     broker = Broker(stored=0, missed=[message(1), message(2)])
     report = work(broker, 0, 1)
     assert (report.received, report.handed_back) == (2, 2)
-    assert broker.settled == [("1.t", "abandon"), ("2.t", "abandon")]
+    assert broker.settled == [("1.t", "release"), ("2.t", "release")]
 
 
 @pytest.mark.behaviour("S2.21", "S2.22")

@@ -70,7 +70,7 @@ def test_the_messages_of_a_lost_answer_are_returned_before_the_next_receive() ->
     report = run_virtually(scenario())
     assert (report.received, report.handed_back, lost.held) == (1, 1, {})
     given_back = [one for _, body in lost.broker.of_kind("settle") for one in body["settlements"]]
-    assert [(one["lock_token"], one["action"], one["count"]) for one in given_back] == [("101.t", "abandon", False)]
+    assert [(one["lock_token"], one["action"]) for one in given_back] == [("101.t", "release")]
     kinds = [kind for _, kind, _ in lost.broker.requests]
     assert kinds[:5] == ["receive", "receive", "recover", "settle", "recover"]
 

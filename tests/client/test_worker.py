@@ -448,8 +448,8 @@ async def test_a_stop_finishes_what_runs_and_gives_back_the_rest(any_client: Cli
     assert (report.received, report.completed, report.handed_back) == (1000, 2, 998)
     counts = (await any_queue.status()).counts
     assert (counts.available, counts.locked) == (998, 0)
-    [received] = await any_queue.receive()
-    assert received.message.failure_count == 0
+    received = await any_queue.receive(1000)
+    assert {(one.message.delivery_count, one.message.failure_count) for one in received} == {(1, 0)}
 
 
 async def test_a_stop_cancels_what_takes_too_long(client: Client, queue: Queue) -> None:
@@ -467,6 +467,32 @@ async def test_a_stop_cancels_what_takes_too_long(client: Client, queue: Queue) 
     assert (report.handed_back, report.completed) == (30, 0)
     received = await queue.receive(30)
     assert [one.message.failure_count for one in received] == [0] * 30
+    # The deliveries of the two whose handlers had begun count.
+    assert sorted(one.message.delivery_count for one in received) == [1] * 28 + [2] * 2
+
+
+@pytest.mark.behaviour("S2.21", "S2.27", "S2.29")
+async def test_a_stop_uses_up_no_delivery_of_messages_that_wait(client: Client, queue: Queue) -> None:
+    processed: list[int] = []
+
+    async def run_until(done: int) -> None:
+        worker, is_done = Worker(client), asyncio.Event()
+
+        @worker.on(queue.name, max_workers=1, fetch_batch_size=10, max_deliveries=1)
+        async def handle(body: int) -> None:
+            processed.append(body)
+            if len(processed) == done:
+                is_done.set()
+
+        await worker.start()
+        await is_done.wait()
+        await worker.stop()
+
+    await queue.send_batch([*range(10)])
+    for done in (1, 5, 10):
+        await run_until(max(done, len(processed) + 1))
+    assert processed == [*range(10)]
+    assert (await queue.status()).counts.dead_lettered == 0
 
 
 async def test_a_thread_that_does_not_return_does_not_hold_up_a_stop(client: Client, queue: Queue) -> None:

@@ -17,7 +17,13 @@ from tests.client.virtual_loop import run_virtually
 
 LATENCY = 0.005
 LOCK_SECONDS = 30
-OUTCOMES = {"complete": "completed", "abandon": "abandoned", "dead_letter": "dead_lettered", "defer": "deferred"}
+OUTCOMES = {
+    "complete": "completed",
+    "abandon": "abandoned",
+    "dead_letter": "dead_lettered",
+    "defer": "deferred",
+    "release": "released",
+}
 
 
 @dataclass

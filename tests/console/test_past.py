@@ -50,6 +50,8 @@ def test_minutes_without_events_are_zeros_and_old_ones_are_left_out() -> None:
         EventCount(START, Event.RELEASED, Outcome.LOCK_EXPIRED, 2),
         EventCount(START, Event.SETTLED, Outcome.DEAD_LETTERED, 3),
         EventCount(START, Event.RENEWED, None, 4),
+        EventCount(START, Event.RELEASED, Outcome.RELEASED, 5),
+        EventCount(START, Event.RELEASED, Outcome.ENTITY_CHANGED, 6),
         EventCount(START + MINUTE, Event.SENT, None, 9),
     ]
     plot = past_plot(counts, START + MINUTE - 1)

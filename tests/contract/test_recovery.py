@@ -10,7 +10,7 @@ from app.domain.delivery import Recovery, is_redelivered, lock_end
 from app.domain.instant import DAY, HOUR, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import HELD_LOCK_DURATION, Queue
-from app.domain.settlement import NO_EXPIRED_GENERATION, Outcome
+from app.domain.settlement import NO_EXPIRED_GENERATION, Outcome, undelivered_release
 from tests.contract.store_fixture import (
     LOCK_DURATION,
     StoreFixture,
@@ -59,6 +59,18 @@ async def test_a_receiver_gets_its_messages_again_in_order(store_fixture: StoreF
         assert is_redelivered(message)
         check_lock_end(message, LOCK_DURATION)
     assert not {message.lock_token for message in first} & {message.lock_token for message in again}
+
+
+@pytest.mark.behaviour("S2.21")
+async def test_a_recovery_of_messages_that_never_arrived_counts_no_delivery(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    await held(store_fixture, queue, b"one")
+    (message,) = await recover(store_fixture, queue, counted=False)
+    assert (message.delivery_count, is_redelivered(message)) == (1, False)
+    assert await store_fixture.store.move([undelivered_release(message)]) == [True]
+    (again,) = await store_fixture.claim(queue)
+    assert again.delivery_count == 1
 
 
 async def test_an_old_token_settles_nothing_and_its_tombstone_says_why(

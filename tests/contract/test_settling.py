@@ -9,7 +9,7 @@ from app.broker.ports import Store
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
-from app.domain.settlement import MAX_DELIVERY_COUNT_REASON, LockToken, Outcome, Tombstone
+from app.domain.settlement import MAX_DELIVERY_COUNT_REASON, LockToken, Outcome, Tombstone, undelivered_release
 from app.store.records.message_rows import ARCHIVED_COLUMNS
 from tests.bounds import bounded
 from tests.contract.store_fixture import (
@@ -112,13 +112,27 @@ async def test_an_abandoned_message_is_available_with_only_its_counts_changed(
     )
 
 
-async def test_an_uncounted_release_keeps_failures_and_their_reason(store_fixture: StoreFixture, queue: Queue) -> None:
+@pytest.mark.behaviour("S2.21")
+async def test_a_release_leaves_a_message_as_it_was_before_the_delivery(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    await store_fixture.send(queue, b"body")
+    (before,) = await store_fixture.store.browse(queue.id, [MessageState.AVAILABLE], 0, 1)
+    (message,) = await store_fixture.claim(queue, receiver_id="worker")
+    assert await store_fixture.store.move([undelivered_release(message)]) == [True]
+    after = await store_fixture.store.read(queue.id, message.sequence_number)
+    assert after == replace(before, read_at=after.read_at if after else 0)
+    assert await store_fixture.store.move([undelivered_release(message)]) == [False]
+
+
+@pytest.mark.behaviour("S2.21")
+async def test_a_release_keeps_earlier_deliveries_and_their_failures(store_fixture: StoreFixture, queue: Queue) -> None:
     message = await store_fixture.locked(queue)
     await store_fixture.store.move([abandonment(message, last_failure="it broke")])
     (again,) = await store_fixture.claim(queue)
-    await store_fixture.store.move([abandonment(again, outcome=Outcome.RELEASED, failures=0)])
+    await store_fixture.store.move([undelivered_release(again)])
     (third,) = await store_fixture.claim(queue)
-    assert (third.delivery_count, third.failure_count, third.last_failure) == (3, 1, "it broke")
+    assert (third.delivery_count, third.failure_count, third.last_failure) == (2, 1, "it broke")
 
 
 @pytest.mark.behaviour("S2.7", "S2.9")

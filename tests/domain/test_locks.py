@@ -5,7 +5,16 @@ from msgspec.structs import replace
 
 from app.domain.instant import SECOND, from_seconds, remaining, to_milliseconds, to_seconds
 from app.domain.message import MessageState
-from app.domain.settlement import Fence, LockToken, Move, Outcome, fence_above, token_of, undelivered_release
+from app.domain.settlement import (
+    Fence,
+    LockToken,
+    Move,
+    Outcome,
+    fence_above,
+    release_unprocessed,
+    token_of,
+    undelivered_release,
+)
 from tests.domain.messages import message
 from tests.domain.test_release import HELD
 
@@ -37,9 +46,18 @@ def test_only_a_locked_message_has_a_token() -> None:
         token_of(message())
 
 
-def test_an_undelivered_release_is_uncounted_and_keeps_its_position() -> None:
-    expected = Move(LockToken(7, SECRET), 3, Outcome.RELEASED, MessageState.AVAILABLE, delay=None, failures=0)
-    assert undelivered_release(LOCKED) == expected
+@pytest.mark.behaviour("S2.21")
+def test_a_release_takes_its_delivery_back_and_keeps_the_position() -> None:
+    expected = Move(LockToken(7, SECRET), 3, Outcome.RELEASED, MessageState.AVAILABLE, delivery_count=0)
+    assert undelivered_release(replace(LOCKED, delivery_count=1)) == expected
+
+
+@pytest.mark.behaviour("S2.21")
+@pytest.mark.parametrize("home", [MessageState.AVAILABLE, MessageState.DEFERRED, MessageState.DEAD_LETTERED])
+def test_a_release_by_the_receiver_does_the_same(home: MessageState) -> None:
+    held = replace(HELD, home_state=home, delivery_count=3, failure_count=2, is_in_group=True)
+    expected = Move(HELD.token, HELD.queue_id, Outcome.RELEASED, home, delivery_count=2, is_in_group=True)
+    assert release_unprocessed(held) == expected
 
 
 def test_the_fence_matches_every_generation_above_the_expired_one() -> None:

@@ -1,7 +1,7 @@
 """The requests of the service as atomic steps: one SQL statement or one script of the lock store each.
 
 Anything may happen between two steps. Dead-letter and defer behave as complete: they end the lock under the same fence
-and leave a tombstone. A batch is its entries. A receive-and-delete is a claim that ends in DONE.
+and leave a tombstone. A release behaves as an abandon. A batch is its entries. A receive-and-delete is a claim that ends in DONE.
 """
 
 from __future__ import annotations

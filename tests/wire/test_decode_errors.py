@@ -67,7 +67,7 @@ def test_the_fields_of_an_object_are_named(shape: Any, body: str, pointer: str, 
         (
             Settlement,
             '{"action": "finish"}',
-            "`action` must be `complete`, `abandon`, `dead_letter`, `defer` or `renew`, not 'finish'.",
+            "`action` must be `complete`, `abandon`, `dead_letter`, `defer`, `release` or `renew`, not 'finish'.",
         ),
         (
             QueueSettingsBody,

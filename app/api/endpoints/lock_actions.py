@@ -8,13 +8,22 @@ from app.broker.abandon import Abandonment, abandon
 from app.broker.complete import complete
 from app.broker.dead_letter import dead_letter
 from app.broker.defer import defer
+from app.broker.release import release
 from app.broker.settle import SettlementRequest
 from app.domain.instant import Duration, from_seconds
 from app.domain.queue import Queue
 from app.domain.settlement import LockToken
 from app.wire.field_types import PropertyValue
 from app.wire.properties import decode_properties
-from app.wire.settlements import AbandonAction, CompleteAction, DeadLetterAction, DeferAction, RenewLock, SettleAction
+from app.wire.settlements import (
+    AbandonAction,
+    CompleteAction,
+    DeadLetterAction,
+    DeferAction,
+    ReleaseAction,
+    RenewLock,
+    SettleAction,
+)
 
 
 def settlement_request(queue: Queue, token: LockToken, body: SettleAction) -> SettlementRequest:
@@ -29,6 +38,8 @@ def settlement_request(queue: Queue, token: LockToken, body: SettleAction) -> Se
             return dead_letter(queue, token, body.reason, body.description, _property_changes(body))
         case DeferAction():
             return defer(queue, token, _property_changes(body))
+        case ReleaseAction():
+            return release(queue, token)
         case _:
             assert_never(body)
 

@@ -17,11 +17,12 @@ from app.wire.messages import RecoveredMessages, RecoverMessages, message_views
 async def recover_messages(request: Request[RecoverMessages]) -> Response:
     """Get the messages again that were received with this `receiver_id` and are still locked.
 
-    Each has a new lock token and is marked `redelivered`; its old token is lost, with the cause `recovered`. A receiver
+    Each has a new lock token and, with `count`, is marked `redelivered`; its old token is lost, with the cause `recovered`. A receiver
     can ask after it was disconnected, and in every queue. In a queue with redelivery on request it is the only way to
     get them again. An answer may have fewer messages than the receiver holds, because its size is limited: settle these
     and ask again. Messages that have arrived since are not included; receive them.
     """
     queue = await request.queue()
-    messages = await recover(request.broker.recovering, queue, request.body.receiver_id, request.body.max_messages)
+    body = request.body
+    messages = await recover(request.broker.recovering, queue, body.receiver_id, body.max_messages, counted=body.count)
     return Response(RecoveredMessages(message_views(messages, request.broker.clock.monotonic)))

@@ -32,6 +32,7 @@ OPERATIONS: tuple[Operation, ...] = (
     settling.renew_lock,
     settling.dead_letter_lock,
     settling.defer_lock,
+    settling.release_lock,
     settling.settle_messages,
     execution.execute_unit,
     transactions.start_transaction,

@@ -33,6 +33,7 @@ from app.wire.settlements import (
     DeferLock,
     LockRenewed,
     RefusedResult,
+    ReleaseLock,
     RenewedResult,
     RenewLock,
     SettledResult,
@@ -91,6 +92,15 @@ async def dead_letter_lock(request: Request[DeadLetterLock]) -> Response:
 )  # fmt: skip
 async def defer_lock(request: Request[DeferLock]) -> Response:
     """Defer: the message is set aside, to be received by its sequence number."""
+    return await _settle_lock(request, request.body)
+
+
+@operation(
+    "POST", LOCK + "/release", right=Right.LISTEN, tag="locks",
+    body=ReleaseLock, empty_body=EmptyBody.USUAL, responses={200: SettlementDone}, refusals=LOCK_REFUSALS,
+)  # fmt: skip
+async def release_lock(request: Request[ReleaseLock]) -> Response:
+    """Release: the message returns unprocessed, as if it had not been delivered."""
     return await _settle_lock(request, request.body)
 
 

@@ -142,7 +142,7 @@ class ClaimStore(NumberedClaimStore, Protocol):
 
         Skips rows that other statements hold. Sets the token, `locked_until` = now + duration, generation 0,
         `home_state` = the previous state, and the first and last delivery times. If the caller was cancelled meanwhile,
-        the store releases its messages (outcome released, uncounted).
+        the store releases its messages (outcome released).
         """
         ...
 

@@ -809,7 +809,7 @@ ended AS MATERIALIZED (
     FROM clock
     CROSS JOIN @entries(
         sequence_number bigint, lock_token bytea, queue_id int, outcome text, state smallint,
-        delay bigint, failures int, last_failure text, dead_letter_reason text,
+        delay bigint, failures int, delivery_count int, last_failure text, dead_letter_reason text,
         dead_letter_description text, properties text, generation_above int, max_generation int
     ) AS entry
     CROSS JOIN LATERAL (
@@ -836,7 +836,7 @@ ended AS MATERIALIZED (
     FROM clock
     CROSS JOIN @entries(
         sequence_number bigint, lock_token bytea, queue_id int, outcome text, state smallint,
-        delay bigint, failures int, last_failure text, dead_letter_reason text,
+        delay bigint, failures int, delivery_count int, last_failure text, dead_letter_reason text,
         dead_letter_description text, properties text, generation_above int
     ) AS entry
     CROSS JOIN LATERAL (
@@ -863,6 +863,9 @@ moved AS (
         in_group = CASE WHEN ended.state = 1 THEN m.in_group END,
         available_at = coalesce(ended.now + ended.delay, m.available_at),
         failure_count = m.failure_count + ended.failures,
+        delivery_count = coalesce(ended.delivery_count, m.delivery_count),
+        first_delivered_at = CASE WHEN ended.delivery_count = 0 THEN NULL ELSE m.first_delivered_at END,
+        last_delivered_at = CASE WHEN ended.delivery_count = 0 THEN NULL ELSE m.last_delivered_at END,
         last_failure = coalesce(ended.last_failure, m.last_failure),
         dead_letter_reason = coalesce(ended.dead_letter_reason, m.dead_letter_reason),
         dead_letter_description = coalesce(ended.dead_letter_description, m.dead_letter_description),

@@ -302,7 +302,7 @@ UPDATE message
 SET lock_token = :lock_token,
     locked_until = :locked_until,
     lock_generation = 0,
-    delivery_count = delivery_count + 1,
+    delivery_count = delivery_count + :deliveries,
     last_delivered_at = :locked_at
 WHERE sequence_number = :sequence_number;
 

@@ -40,6 +40,7 @@ async def recover(session: SqlSession, recovery: Recovery) -> Recovered:
             "lock_again",
             sequence_number=number,
             lock_token=token_bytes(SECRET_BYTES),
+            deliveries=int(recovery.counted),
             locked_at=now,
             locked_until=lock_end(now, recovery.lock_duration, expires_at, rows.HOME_STATES[home_state]),
         )

@@ -15,6 +15,7 @@ def move_params(move: Move) -> dict[str, Any]:
         "dead_lettering": int(move.state is MessageState.DEAD_LETTERED),
         "delay": move.delay,
         "failures": move.failures,
+        "delivery_count": move.delivery_count,
         "last_failure": move.last_failure,
         "dead_letter_reason": move.dead_letter_reason,
         "dead_letter_description": move.dead_letter_description,

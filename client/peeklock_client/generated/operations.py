@@ -129,6 +129,15 @@ class Operations(ABC):
             body=body,
         )
 
+    async def release_lock(self, queue: str, lock_token: str, body: requests.ReleaseLock) -> answers.SettlementDone:
+        """Release: the message returns unprocessed, as if it had not been delivered."""
+        return await self.call(
+            "POST",
+            f"/v1/queues/{quote(str(queue), safe='')}/locks/{quote(str(lock_token), safe='')}/release",
+            {200: answers.SettlementDone},
+            body=body,
+        )
+
     async def settle_messages(self, queue: str, body: requests.SettleMessages) -> answers.SettlementResults:
         """Settle many deliveries in one request. Each has its own result, in order."""
         return await self.call(

@@ -216,6 +216,7 @@ class RecoverMessages(Struct):
 
     receiver_id: str
     max_messages: int | UnsetType = UNSET
+    count: bool | UnsetType = UNSET
 
 
 class RedriveDeadLetters(Struct):
@@ -228,6 +229,31 @@ class RedriveDeadLetters(Struct):
     limit: int | None | UnsetType = UNSET
     rate_per_second: float | None | UnsetType = UNSET
     dry_run: bool | UnsetType = UNSET
+
+
+class ReleaseEntry(Struct, tag_field="action", tag="release"):
+    """
+    Release one delivery of this queue.
+    """
+
+    lock_token: str
+    queue: str
+
+
+class ReleaseLock(Struct):
+    """
+    Release, at once or with a transaction.
+    """
+
+    transaction_id: str | None | UnsetType = UNSET
+
+
+class ReleaseSettlement(Struct, tag_field="action", tag="release"):
+    """
+    Release one delivery.
+    """
+
+    lock_token: str
 
 
 class RenewLock(Struct):
@@ -670,7 +696,7 @@ class Execute(Struct):
     What takes effect together: first the settlements, then the states, the sends in their order, and the publishes.
     """
 
-    settlements: list[CompleteEntry | AbandonEntry | DeadLetterEntry | DeferEntry] | UnsetType = UNSET
+    settlements: list[CompleteEntry | AbandonEntry | DeadLetterEntry | DeferEntry | ReleaseEntry] | UnsetType = UNSET
     sends: list[SendEntry] | UnsetType = UNSET
     publishes: list[PublishEntry] | UnsetType = UNSET
     states: list[StateBody] | UnsetType = UNSET
@@ -691,7 +717,14 @@ class ReceiveMessages(Struct):
     filter: str | None | UnsetType = UNSET
     group_id: str | None | UnsetType = UNSET
     settlements: (
-        list[CompleteSettlement | AbandonSettlement | DeadLetterSettlement | DeferSettlement | RenewSettlement]
+        list[
+            CompleteSettlement
+            | AbandonSettlement
+            | DeadLetterSettlement
+            | DeferSettlement
+            | ReleaseSettlement
+            | RenewSettlement
+        ]
         | None
         | UnsetType
     ) = UNSET
@@ -704,5 +737,12 @@ class SettleMessages(Struct):
     In a transaction, renewals take effect at once, and all others with the commit.
     """
 
-    settlements: list[CompleteSettlement | AbandonSettlement | DeadLetterSettlement | DeferSettlement | RenewSettlement]
+    settlements: list[
+        CompleteSettlement
+        | AbandonSettlement
+        | DeadLetterSettlement
+        | DeferSettlement
+        | ReleaseSettlement
+        | RenewSettlement
+    ]
     transaction_id: str | None | UnsetType = UNSET

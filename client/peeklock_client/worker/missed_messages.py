@@ -1,4 +1,4 @@
-"""Recovers messages that a receive may have locked for a worker, but whose answer was lost, and returns them to the queue."""
+"""Recovers messages that a receive may have locked for a worker, but whose answer was lost, and releases them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MissedMessages:
             self._number += 1
 
     async def hand_back(self) -> None:
-        """Return the messages of lost answers to the queue, without counting failures.
+        """Return the messages of lost answers to the queue. Their deliveries do not count.
 
         Ids are kept until their receives must have ended. If the recovery fails, it is logged, and the next call tries again.
         """
@@ -76,13 +76,14 @@ class MissedMessages:
             del self._doubtful[receiver_id]
 
     async def _return_some(self, receiver_id: str) -> bool:
-        """Recover and abandon messages of this receiver, as many as one answer has. Return whether there were any."""
-        recovered = await self._api.recover_messages(self._queue, requests.RecoverMessages(receiver_id))
+        """Recover and release messages of this receiver, as many as one answer has. Return whether there were any."""
+        recovery = requests.RecoverMessages(receiver_id, count=False)
+        recovered = await self._api.recover_messages(self._queue, recovery)
         tokens = [view.lock_token for view in recovered.messages if isinstance(view.lock_token, str)]
         if not tokens:
             return False
         self._report.received += len(tokens)
-        settlements = [requests.AbandonSettlement(token, count=False) for token in tokens]
+        settlements = [requests.ReleaseSettlement(token) for token in tokens]
         try:
             settled = await self._api.settle_messages(self._queue, requests.SettleMessages([*settlements]))
         except BaseException:

@@ -108,6 +108,8 @@ class Processing:
                 self._report.deferred += 1
             case "abandoned":
                 self._report.abandoned += 1
+            case "released":
+                self._report.handed_back += 1
             case _ if isinstance(context.error, SettlementRefused | MessageNotFound):
                 self._report.lock_lost += 1
             case _ if isinstance(context.error, Refusal):

@@ -12,7 +12,8 @@ class WorkerReport:
     `completed`, `abandoned`, `dead_lettered` and `deferred` count settlements. `lock_lost` messages lost their lock before.
     `refused` messages stay locked until their locks end, because the server refused their settlement for another reason.
     `in_doubt` messages may be settled: the answers to their settlements were lost. `handed_back` messages were returned to
-    their queue without counting a failure: by a stop, or after the answer to their receive was lost. `failed` counts
+    their queue without counting a failure: by a stop, by a handler that released them, or after the answer to their receive
+    was lost. `failed` counts
     exceptions of handlers.
     """
 

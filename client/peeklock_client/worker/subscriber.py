@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -95,8 +96,8 @@ class Subscriber:
         self._is_stopping = True
 
     async def stop(self, grace_seconds: float) -> WorkerReport:
-        """Stop receiving, return messages that no handler has started, wait for the handlers, and settle their messages (S2.21,
-        S2.22). After `grace_seconds`, cancel the handlers that still run, and return their messages.
+        """Stop receiving, release messages that no handler has started, wait for the handlers, and settle their messages (S2.21,
+        S2.22). After `grace_seconds`, cancel the handlers that still run, and abandon their messages, uncounted.
         """
         fetch, flush, locks = self._loops[:1], self._loops[1:2], self._loops[2:]
         self.start_no_more()
@@ -116,15 +117,15 @@ class Subscriber:
         self._waiting.clear()
         self._lanes.clear()
         for context in waiting:
-            self._hand_back(context)
+            self._hand_back(context, context.release)
 
-    def _hand_back(self, context: ReceiveContext[Any]) -> None:
+    def _hand_back(self, context: ReceiveContext[Any], give_back: Callable[[], Awaitable[None]]) -> None:
         self._settling.add(context)
-        self._run(context, self._give_back(context))
+        self._run(context, self._give_back(context, give_back))
 
-    async def _give_back(self, context: ReceiveContext[Any]) -> None:
+    async def _give_back(self, context: ReceiveContext[Any], give_back: Callable[[], Awaitable[None]]) -> None:
         try:
-            await context.abandon(count=False)
+            await give_back()
             self.report.handed_back += 1
         except PeeklockError as error:
             log.warning(
@@ -154,7 +155,8 @@ class Subscriber:
                     "the handler of message %d did not end after it was cancelled", context.message.sequence_number
                 )
             if context.is_active:
-                self._hand_back(context)
+                # Its handler has begun, so the delivery counts, and a message that hangs its handlers has a limit.
+                self._hand_back(context, partial(context.abandon, count=False))
             elif not task.done():
                 del self._running[context]
                 self._processing.count(context)
