@@ -8,8 +8,9 @@ Crash windows: before the commit nothing has changed, and the message is deliver
 same lock token gets the first result.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -22,7 +23,7 @@ from app.domain.message import MAX_ID_LENGTH
 from app.domain.queue import Queue
 from app.domain.refusals import AlreadySettled, KeyReused, Refusal
 from app.domain.settlement import LockToken, Outcome
-from app.domain.state import NamedSend, NextState, derived_id, state_change
+from app.domain.state import NamedSend, NextState, derived_id, output_id, state_change
 from app.domain.work_unit import WorkUnitResult
 
 Entry = TypeVar("Entry", UnitSend, UnitPublish)
@@ -51,16 +52,17 @@ async def commit(
 ) -> AttemptResult[WorkUnitResult]:
     """Complete the message, send, publish and add the version, or do nothing. A repeat with the token gets the first result.
 
-    Sends and publishes without an id get one that follows from the id of the processed message. Refuses as `execute`
+    Sends and publishes without an id get one that follows from the queue and the id of the processed message. Refuses as `execute`
     does, with `VersionConflict` or `ResultDiffers`, and with `AlreadySettled` if another commit was made under this token.
     """
     # Without an id the delivery has ended. Then the unit fails, or is a repeat.
     message_id = ports.delivered_ids.take(queue.id, token)
     if message_id is None:
         message_id = await ports.messages.locked_message_id(queue.id, token)
-    sends = _with_ids(request.sends, message_id, 0)
-    publishes = _with_ids(request.publishes, message_id, len(sends))
-    states = () if request.state is None else (state_change(request.state, message_id, _named(sends, publishes)),)
+    states = () if request.state is None else (state_change(request.state, message_id, _named(request, message_id)),)
+    name = None if message_id is None else partial(output_id, queue.name, message_id, max_length=MAX_ID_LENGTH)
+    sends = _with_ids(request.sends, name, 0)
+    publishes = _with_ids(request.publishes, name, len(sends))
     publishes = identified(publishes, ports.executing.publishing.sending.new_id)
     unit = UnitRequest([UnitSettlement(queue, complete(queue, token))], sends, publishes, states)
     try:
@@ -75,20 +77,24 @@ async def commit(
         raise
 
 
-def _named(sends: Sequence[UnitSend], publishes: Sequence[UnitPublish]) -> list[NamedSend]:
-    """Return each message with the name of its target. `topic ` marks a topic, because no queue has a space in its name."""
+def _named(request: CommitRequest, message_id: str | None) -> list[NamedSend]:
+    """Return each message with the name of its target, to compare results.
+
+    `topic ` marks a topic, because no queue has a space in its name. A message without an id gets one that does not name
+    the queue of its origin. Otherwise a duplicate would differ from a first processing by an older server.
+    """
+    name = None if message_id is None else partial(derived_id, message_id, max_length=MAX_ID_LENGTH)
+    sends = _with_ids(request.sends, name, 0)
     named = [(entry.queue, entry.new_message) for entry in sends]
+    publishes = _with_ids(request.publishes, name, len(sends))
     return named + [(f"topic {entry.topic}", entry.new_message) for entry in publishes]
 
 
-def _with_ids(entries: Sequence[Entry], message_id: str | None, first_index: int) -> list[Entry]:
-    """Return the entries with an id for each that has none (S4.14)."""
-    if message_id is None:
+def _with_ids(entries: Sequence[Entry], name: Callable[[int], str] | None, first_index: int) -> list[Entry]:
+    """Return the entries with an id for each that has none, by its index (S4.14)."""
+    if name is None:
         return list(entries)
-    return [
-        _with_id(entry, derived_id(message_id, index, MAX_ID_LENGTH))
-        for index, entry in enumerate(entries, first_index)
-    ]
+    return [_with_id(entry, name(index)) for index, entry in enumerate(entries, first_index)]
 
 
 def _with_id(entry: Entry, default_id: str) -> Entry:

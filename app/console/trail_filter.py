@@ -24,12 +24,10 @@ class Relation(StrEnum):
 class TrailFilter:
     """Selects the messages of a trail. `trace` is the id of a trace if the id that is wanted is, or has, one.
 
-    `ids` has that id as it was given, and without spaces at its ends, which people copy with it. `beginnings` are those of
-    the ids of messages that were made from it.
+    `ids` has that id as it was given, and without spaces at its ends, which people copy with it.
     """
 
     ids: tuple[str, ...]
-    beginnings: tuple[str, ...]
     trace: str | None
 
     async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
@@ -40,7 +38,7 @@ class TrailFilter:
         """Return what a message has to do with the id, None if it has nothing."""
         if envelope.message_id in self.ids:
             return Relation.IS_IT
-        if envelope.message_id.startswith(self.beginnings):
+        if any(_is_made_from(one, envelope.message_id) for one in self.ids):
             return Relation.MADE_FROM_IT
         if envelope.correlation_id in self.ids:
             return Relation.CORRELATED
@@ -52,4 +50,9 @@ def trail_filter(wanted: str) -> TrailFilter:
     """Return the filter for messages with this id, those that were made from it, their answers, and those of the trace."""
     ids = tuple({wanted, wanted.strip()})
     trace = TRACE_ID.fullmatch(wanted.strip())
-    return TrailFilter(ids, tuple(f"{one}/" for one in ids), trace[1] if trace else None)
+    return TrailFilter(ids, trace[1] if trace else None)
+
+
+def _is_made_from(origin: str, message_id: str) -> bool:
+    """Return whether a commit made this id from another one: `queue/origin/0`, or `origin/0` by an older server."""
+    return message_id.startswith(f"{origin}/") or f"/{origin}/" in message_id

@@ -172,10 +172,16 @@ def _comparable(target: str, message: NewMessage) -> tuple[object, ...]:
     return target, msgspec.structs.replace(message, envelope=envelope)
 
 
-def derived_id(message_id: str, index: int, max_length: int) -> str:
-    """Return the id of a message that the processing of this message sends; `index` counts its sends from 0 (S4.14).
+def output_id(queue: str, message_id: str, index: int, max_length: int) -> str:
+    """Return the id of a message that the processing of a message of this queue sends; `index` counts its sends from 0 (S4.14).
 
-    If the result is too long, the SHA-256 of the message id replaces it.
+    The queue is the one that the message was received from, because the copies of a published message have one id. A
+    queue name has no slash, so different origins have different ids.
     """
-    readable = f"{message_id}/{index}"
-    return readable if len(readable) <= max_length else f"{sha256(message_id.encode()).hexdigest()}/{index}"
+    return derived_id(f"{queue}/{message_id}", index, max_length)
+
+
+def derived_id(origin: str, index: int, max_length: int) -> str:
+    """Return `origin/index`. If that is too long, the SHA-256 of the origin replaces the origin."""
+    readable = f"{origin}/{index}"
+    return readable if len(readable) <= max_length else f"{sha256(origin.encode()).hexdigest()}/{index}"

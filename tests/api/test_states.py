@@ -76,7 +76,37 @@ async def test_ids_of_sends_follow_from_the_id_of_the_message(api: ApiServer) ->
     message = await locked(api, message_id="order-17")
     sends = [{"queue": "letters"}, {"queue": "letters", "message_id": "own"}, {"queue": "invoices"}]
     answer = (await commit(api, message, sends=sends)).json()
-    assert [sent["message_id"] for sent in answer["sends"]] == ["order-17/0", "own", "order-17/2"]
+    assert [sent["message_id"] for sent in answer["sends"]] == ["orders/order-17/0", "own", "orders/order-17/2"]
+
+
+@pytest.mark.behaviour("S4.14")
+async def test_the_results_of_two_copies_of_a_message_have_different_ids(api: ApiServer) -> None:
+    """Each copy is processed with a state of its own, and both results are sent to a queue that detects duplicates."""
+    await api.request_json("PUT", "/queues/letters", {"duplicate_detection_window_seconds": 600})
+    await api.request_json("PUT", "/topics/orders", {})
+    for name in ("mail", "bill"):
+        await subscribe(api, name, "orders")
+    await api.request_json("POST", "/topics/orders/messages", {"message_id": "A"})
+    for name in ("mail", "bill"):
+        (message,) = await api.receive(f"orders.{name}")
+        answer = await commit(
+            api, message, f"orders.{name}", sends=[{"queue": "letters"}], state=state(0, key=f"state.{name}")
+        )
+        (sent,) = answer.json()["sends"]
+        assert (sent["message_id"], sent["duplicate"]) == (f"orders.{name}/A/0", False)
+    assert await api.counts("letters") == {"available": 2}
+
+
+@pytest.mark.behaviour("S4.14", "S4.2")
+async def test_a_duplicate_has_the_result_of_a_processing_by_an_older_server(api: ApiServer) -> None:
+    """An older server has compared results by the ids `A/0` that it gave to sends."""
+    older = {"queue": "letters", "message_id": "A/0"}
+    await commit(api, await locked(api, message_id="A"), sends=[older], state=state(0, 1))
+    again = await commit(
+        api, await locked(api, message_id="A"), sends=[{"queue": "letters"}], state=state(0, 1, verify=True)
+    )
+    assert (again.status_code, again.json()["duplicate"]) == (200, True)
+    assert again.json()["sends"][0]["message_id"] == "A/0"
 
 
 async def test_a_derived_id_of_a_long_id_is_short_and_stable(api: ApiServer) -> None:
@@ -243,7 +273,10 @@ async def test_the_shooting_range_gives_a_repeated_shot_its_first_result(api: Ap
     assert values[0] == {"target_position": 42, "number_of_attempts": 1}
     assert values[1]["number_of_attempts"] == 0
     results = await api.receive("results", max_messages=10)
-    assert [(one["subject"], one["message_id"]) for one in results[:2]] == [("Hit", "A/0"), ("Missed", "D/0")]
+    assert [(one["subject"], one["message_id"]) for one in results[:2]] == [
+        ("Hit", "orders/A/0"),
+        ("Missed", "orders/D/0"),
+    ]
     again = await process(api, 7, "D")
     assert (again["version"], again["duplicate"]) == (2, True)
     sent = first["D"]["sends"][0]
@@ -387,13 +420,16 @@ async def test_results_are_published_once_for_a_message_and_its_duplicate(api: A
         "state": state(0, 1),
     }
     first = (await commit(api, await locked(api, message_id="A"), **results)).json()
-    assert [sent["message_id"] for sent in first["sends"]] == ["A/0", "A/1", "A/1", "A/2"]
+    assert [sent["message_id"] for sent in first["sends"]] == ["orders/A/0", "orders/A/1", "orders/A/1", "orders/A/2"]
     assert (first["version"], first["duplicate"]) == (1, False)
     assert (await api.counts("events.all"), await api.counts("events.urgent")) == ({"available": 2}, {"available": 1})
     second = (await commit(api, await locked(api, message_id="A"), **results)).json()
     assert second == {**first, "sends": [{**sent, "duplicate": True} for sent in first["sends"]], "duplicate": True}
     assert (await api.counts("events.all"), await api.counts("events.urgent")) == ({"available": 2}, {"available": 1})
-    assert [message["message_id"] for message in await api.receive("events.all", max_messages=9)] == ["A/1", "A/2"]
+    assert [message["message_id"] for message in await api.receive("events.all", max_messages=9)] == [
+        "orders/A/1",
+        "orders/A/2",
+    ]
 
 
 async def test_a_publish_that_is_refused_leaves_the_message_locked(api: ApiServer) -> None:
@@ -416,7 +452,7 @@ async def test_a_publish_that_is_refused_leaves_the_message_locked(api: ApiServe
     [
         ([{"topic": "events", "durability": "volatile"}], "/publishes/0/durability"),
         ([{"topic": "events", "message_id": "a"}] * 2, "/publishes/1/message_id"),
-        ([{"topic": "events", "message_id": "A/1"}, {"topic": "events"}], "/publishes/1/message_id"),
+        ([{"topic": "events", "message_id": "orders/A/1"}, {"topic": "events"}], "/publishes/1/message_id"),
         ([{"topic": "events"}] * 101, "/publishes"),
     ],
 )

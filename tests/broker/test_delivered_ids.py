@@ -59,16 +59,16 @@ async def scene(broker: OpenBroker, queue: Queue) -> Scene:
 
 async def test_only_the_first_commit_of_a_queue_reads_the_id_from_the_store(scene: Scene) -> None:
     first = await scene.receive()
-    assert await scene.commit(first) == "order-17/0"
-    assert await scene.commit(await scene.receive()) == "order-17/0"
+    assert await scene.commit(first) == "orders/order-17/0"
+    assert await scene.commit(await scene.receive()) == "orders/order-17/0"
     assert scene.reads == [token_of(first)]
 
 
 async def test_a_repeated_commit_gets_the_first_result(scene: Scene) -> None:
     await scene.commit(await scene.receive())
     received = await scene.receive()
-    assert await scene.commit(received) == "order-17/0"
-    assert await scene.commit(received) == "order-17/0"
+    assert await scene.commit(received) == "orders/order-17/0"
+    assert await scene.commit(received) == "orders/order-17/0"
     assert token_of(received) in scene.reads
 
 
@@ -76,7 +76,7 @@ async def test_a_delivery_of_another_process_is_read_from_the_store(scene: Scene
     await scene.commit(await scene.receive())
     received = await scene.receive()
     scene.broker.delivered_ids.take(scene.queue.id, token_of(received))
-    assert await scene.commit(received) == "order-17/0"
+    assert await scene.commit(received) == "orders/order-17/0"
     assert token_of(received) in scene.reads
 
 

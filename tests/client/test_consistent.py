@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
-from uuid import uuid4
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
 import msgspec
 import pytest
@@ -93,7 +93,7 @@ async def test_a_duplicate_gives_the_same_results_and_changes_nothing(
         report = await ended(any_queue, 4, worker)
     after = await any_client.api.get_state(game)
     assert [(message_id, subject) for message_id, subject, _ in first_results] == [
-        ("A/0", "Hit"), ("D/0", "Missed"), ("B/0", "Missed"),
+        (f"{any_queue.name}/A/0", "Hit"), (f"{any_queue.name}/D/0", "Missed"), (f"{any_queue.name}/B/0", "Missed"),
     ]  # fmt: skip
     assert report.completed == 4
     assert (
@@ -197,33 +197,48 @@ def read_all(context: HandlerContext) -> list[Any]:
 
 @pytest.mark.behaviour("S4.15", "S4.16", "S4.21")
 def test_a_duplicate_reads_what_the_first_processing_read() -> None:
-    first = HandlerContext("A", "1", None)
+    first = HandlerContext("orders", "A", "1", None)
     read = read_all(first)
     captured = msgspec.json.decode(msgspec.json.encode(first.captured), type=Captured)
-    duplicate = HandlerContext("A", "2", captured)
+    duplicate = HandlerContext("orders", "A", "2", captured)
     assert read_all(duplicate) == read
     assert (first.is_duplicate, duplicate.is_duplicate, duplicate.logic) == (False, True, "1")
 
 
 @pytest.mark.behaviour("S4.14")
 def test_identifiers_follow_from_the_message() -> None:
-    ids = [HandlerContext(message_id, "", None).new_id() for message_id in ("A", "A", "B")]
+    ids = [HandlerContext("orders", message_id, "", None).new_id() for message_id in ("A", "A", "B")]
     assert ids[0] == ids[1] != ids[2]
 
 
 @pytest.mark.behaviour("S4.14")
+def test_identifiers_of_the_copies_of_a_message_differ() -> None:
+    assert len({HandlerContext(queue, "A", "", None).new_id() for queue in ("orders.mail", "orders.bill")}) == 2
+
+
+@pytest.mark.behaviour("S4.14")
+def test_a_duplicate_makes_the_identifiers_of_the_first_processing() -> None:
+    first = HandlerContext("orders.mail", "A", "", None)
+    assert HandlerContext("orders.bill", "A", "", first.captured).new_id() == first.new_id()
+    # An older client has captured no queue: uuid5 of the id of the message and the number of the call.
+    of_older_client = msgspec.json.decode(b'{"logic":"1","read":[]}', type=Captured)
+    again = HandlerContext("orders.mail", "A", "1", of_older_client)
+    assert again.new_id() == str(uuid5(NAMESPACE_OID, "A/1"))
+
+
+@pytest.mark.behaviour("S4.14")
 def test_each_identifier_of_a_message_is_another_one() -> None:
-    context = HandlerContext("A", "", None)
+    context = HandlerContext("orders", "A", "", None)
     assert len({context.new_id() for _ in range(3)}) == 3
 
 
 @pytest.mark.behaviour("S4.21")
 @pytest.mark.parametrize("read", [lambda context: context.random(), lambda context: [context.now(), context.now()]])
 def test_a_duplicate_that_reads_other_values_raises(read: Callable[[HandlerContext], Any]) -> None:
-    first = HandlerContext("A", "1", None)
+    first = HandlerContext("orders", "A", "1", None)
     first.now()
     with pytest.raises(ReplayDiffers):
-        read(HandlerContext("A", "1", first.captured))
+        read(HandlerContext("orders", "A", "1", first.captured))
 
 
 async def test_a_function_with_other_parameters_is_refused_before_it_receives(client: Client, queue: Queue) -> None:

@@ -47,9 +47,16 @@ async def test_messages_that_belong_together_are_found_in_all_queues(console: Co
     await console.api.send("a", body=2, message_id="order-1/0")
     await console.api.clock.advance(1)
     await console.api.send("m", body=3, correlation_id="order-1")
-    await console.api.send("m", body=4, message_id="order-10")
+    await console.api.clock.advance(1)
+    await console.api.send("b", body=4, message_id="z/order-1/0")
+    await console.api.send("m", body=5, message_id="order-10")
     page = await console.page("/trail?id=order-1")
-    assert steps(page) == [("z", "has this id"), ("a", "was made from it"), ("m", "names it as its correlation")]
+    assert steps(page) == [
+        ("z", "has this id"),
+        ("a", "was made from it"),
+        ("m", "names it as its correlation"),
+        ("b", "was made from it"),
+    ]
 
 
 @pytest.mark.parametrize("wanted", [TRACE, TRACEPARENT])
@@ -120,7 +127,7 @@ async def test_an_id_is_a_text_and_no_filter(console: ConsoleServer) -> None:
 
 @pytest.mark.parametrize("message_id", [" order-1", "order-1 ", "\u00a0order-1"])
 async def test_an_id_that_begins_or_ends_with_a_space_is_followed(console: ConsoleServer, message_id: str) -> None:
-    for made in (message_id, f"{message_id}/0"):
+    for made in (message_id, f"orders/{message_id}/0"):
         await console.api.send("orders", body=1, message_id=made)
     message = await console.page("/queues/orders/messages/1")
     (link,) = re.findall(r'href="/console(/trail\?id=[^"]+)"', message)

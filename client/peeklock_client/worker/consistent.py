@@ -46,6 +46,7 @@ class ConsistentHandler:
         self,
         function: Callable[..., Any],
         api: Connection,
+        queue: str,
         *,
         key: Callable[[Any], str],
         state: type[Any],
@@ -56,6 +57,7 @@ class ConsistentHandler:
         self._function = function
         self._is_async = is_async(function)
         self._api = api
+        self._queue = queue
         self._key = key
         self._state = state
         self._logic = logic
@@ -90,7 +92,7 @@ class ConsistentHandler:
         self, loaded: answers.StateView, body: Any, message_id: str, threads: Executor
     ) -> requests.CommitLock:
         captured = msgspec.convert(loaded.captured, Captured) if loaded.duplicate else None
-        context = HandlerContext(message_id, self._logic, captured)
+        context = HandlerContext(self._queue, message_id, self._logic, captured)
         state = self._convert_state(loaded.value) if loaded.version else self._state()
         messages = returned(await self._call(threads, state, body, context))
         value = msgspec.Raw(encoded(state, order="deterministic"))

@@ -21,9 +21,13 @@ class ReplayDiffers(PeeklockError):
 
 
 class Captured(msgspec.Struct):
-    """The metadata of a version: the version of its code, and the values that it read, in order."""
+    """The metadata of a version: the version of its code, the queue of its message, and the values that it read, in order.
+
+    A version that an older client has stored names no queue, and its identifiers do not follow from one.
+    """
 
     logic: str = ""
+    queue: str = ""
     read: list[Entry] = msgspec.field(default_factory=list[Entry])
 
 
@@ -34,18 +38,19 @@ class HandlerContext:
     before.
     """
 
-    def __init__(self, message_id: str, logic: str, captured: Captured | None) -> None:
+    def __init__(self, queue: str, message_id: str, logic: str, captured: Captured | None) -> None:
         self.message_id = message_id
         self.is_duplicate = captured is not None
-        self.captured = captured or Captured(logic)
+        self.captured = captured or Captured(logic, queue)
         self.logic = self.captured.logic
         self._ids = 0
         self._replayed = 0
 
     def new_id(self) -> str:
-        """Return a new identifier, derived from the id of the message (S4.14)."""
+        """Return a new identifier. It follows from the queue, the id of the message and the number of the call (S4.14)."""
         self._ids += 1
-        return str(uuid5(NAMESPACE_OID, f"{self.message_id}/{self._ids}"))
+        origin = f"{self.captured.queue}/{self.message_id}" if self.captured.queue else self.message_id
+        return str(uuid5(NAMESPACE_OID, f"{origin}/{self._ids}"))
 
     def now(self) -> datetime:
         """Return the time in UTC."""

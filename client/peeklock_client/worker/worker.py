@@ -16,7 +16,7 @@ from peeklock_client.worker.report import WorkerReport
 from peeklock_client.worker.subscriber import Subscriber
 
 GRACE_SECONDS = 30.0
-MakeHandler = Callable[[Connection], CallsHandler]
+MakeHandler = Callable[[Connection, str], CallsHandler]
 
 
 class Worker:
@@ -50,7 +50,7 @@ class Worker:
 
         def declare(function: Function) -> Function:
             handler = Handler(function)
-            self._handlers.extend((queue, lambda _: handler, chosen) for queue in queues)
+            self._handlers.extend((queue, lambda *_: handler, chosen) for queue in queues)
             return function
 
         return declare
@@ -75,8 +75,8 @@ class Worker:
         chosen = options or SubscriberOptions(**fields)
 
         def declare(function: StateFunction[State, Body, Result]) -> StateFunction[State, Body, Result]:
-            def make(api: Connection) -> CallsHandler:
-                return ConsistentHandler(function, api, key=key, state=state, logic=logic, verify=verify)
+            def make(api: Connection, queue: str) -> CallsHandler:
+                return ConsistentHandler(function, api, queue, key=key, state=state, logic=logic, verify=verify)
 
             self._handlers.extend((queue, make, chosen) for queue in queues)
             return function
@@ -98,7 +98,7 @@ class Worker:
             client = self._owned = Client()
         try:
             for queue, make, options in self._handlers:
-                subscriber = Subscriber(client.api, queue, make(client.api), options)
+                subscriber = Subscriber(client.api, queue, make(client.api, queue), options)
                 self._subscribers.append(subscriber)
                 await subscriber.start()
         except BaseException:
