@@ -91,6 +91,10 @@ class Settler(Protocol):
         ...
 
 
+DecideRetry = Callable[[requests.AbandonSettlement, BaseException | None], Settlement]
+"""Decides about an abandon that has no delay of its own and counts as a failure: the settlement to send instead."""
+
+
 class ReceiveContext(Generic[BodyType]):
     """A message under lock, and the steps that end its receive.
 
@@ -110,6 +114,7 @@ class ReceiveContext(Generic[BodyType]):
         self._lock_ends = asyncio.get_running_loop().time() + lock_seconds
         self._step: type[Settlement] | None = None
         self._joined: tuple[ReceiveState, str] | None = None
+        self._decide_retry: DecideRetry | None = None
         self._callbacks: dict[ReceiveState, list[Callback]] = {}
 
     @property
@@ -156,6 +161,10 @@ class ReceiveContext(Generic[BodyType]):
         """Call `callback` once, when the receive is faulted. What it raises is logged."""
         self._callbacks.setdefault(ReceiveState.FAULTED, []).append(callback)
 
+    def decide_retries_by(self, decide: DecideRetry | None) -> None:
+        """Let a worker decide about abandons that count and have no delay of their own, while its handler runs."""
+        self._decide_retry = decide
+
     # ---- steps -------------------------------------------------------------------------------------------------------
 
     async def complete(self, reply: Any = UNSET, transaction: JoinableTransaction | None = None) -> None:
@@ -195,16 +204,15 @@ class ReceiveContext(Generic[BodyType]):
     ) -> None:
         """Return the message to its queue, to be received again at once or after `delay_seconds` (S0.14).
 
-        With `count=False`, this does not count as a failure of the message. A second call has no effect (S0.13). Raises
-        `WrongState` if the receive is completing, completed, faulted (S0.12) or ended by another step, and otherwise as
-        `complete` does.
+        In a worker with a retry strategy, that decides about an abandon without `delay_seconds`: after which delay the message
+        is received again, or that it is dead-lettered (S2.7, S2.8). With `count=False`, this does not count as a failure of
+        the message, and the strategy is not asked. A second call has no effect (S0.13). Raises `WrongState` if the receive is
+        completing, completed, faulted (S0.12) or ended by another step, and otherwise as `complete` does.
         """
-        await self._give_back(
-            requests.AbandonSettlement(
-                self.lock_token, _or_unset(delay_seconds), count, _or_unset(reason), _dict(properties)
-            ),
-            transaction,
+        settlement = requests.AbandonSettlement(
+            self.lock_token, _or_unset(delay_seconds), count, _or_unset(reason), _dict(properties)
         )
+        await self._give_back(self._retry_of(settlement, None), transaction)
 
     async def dead_letter(
         self,
@@ -287,9 +295,15 @@ class ReceiveContext(Generic[BodyType]):
         elif isinstance(error, asyncio.CancelledError):
             self.fault(error)
         else:
-            await self.abandon(reason=reason_of(error))
+            settlement = requests.AbandonSettlement(self.lock_token, reason=reason_of(error))
+            await self._give_back(self._retry_of(settlement, error), None)
 
     # ---- how a receive ends ------------------------------------------------------------------------------------------
+
+    def _retry_of(self, settlement: requests.AbandonSettlement, error: BaseException | None) -> Settlement:
+        """Return what a worker makes of an abandon, for the error that has caused it."""
+        has_decided = settlement.delay_seconds is not UNSET or settlement.count is False
+        return settlement if self._decide_retry is None or has_decided else self._decide_retry(settlement, error)
 
     async def _give_back(self, settlement: Settlement, transaction: JoinableTransaction | None) -> None:
         if self._state in (ReceiveState.ABANDONING, ReceiveState.ABANDONED) and type(settlement) is self._step:

@@ -274,8 +274,8 @@ async def test_the_shooting_range_gives_a_repeated_shot_its_first_result(api: Ap
     assert values[1]["number_of_attempts"] == 0
     results = await api.receive("results", max_messages=10)
     assert [(one["subject"], one["message_id"]) for one in results[:2]] == [
-        ("Hit", "orders/A/0"),
-        ("Missed", "orders/D/0"),
+        ("Hit", "shots/A/0"),
+        ("Missed", "shots/D/0"),
     ]
     again = await process(api, 7, "D")
     assert (again["version"], again["duplicate"]) == (2, True)

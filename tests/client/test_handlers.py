@@ -116,6 +116,23 @@ def test_a_parameter_that_no_value_is_found_for_is_refused_at_once() -> None:
             Handler(handler)
 
 
+async def yields(body: str) -> Any:
+    yield body
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [
+        (lambda: None, "completed unread"),
+        (lambda body, other: None, "2 parameters for the body"),
+        (yields, "is a generator"),
+    ],
+)
+def test_a_function_that_would_miss_its_message_is_refused_at_once(function: Any, problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        Handler(function)
+
+
 async def test_a_constraint_of_an_annotation_holds(threads: Executor) -> None:
     async def handle(body: Annotated[str, msgspec.Meta(max_length=3)]) -> None: ...
 

@@ -426,6 +426,94 @@ async def test_a_handler_whose_lock_is_lost_is_cancelled(client: Client, queue: 
     assert (report.lock_lost, report.completed, report.failed) == (1, 0, 0)
 
 
+@pytest.mark.behaviour("S2.17", "S2.31")
+async def test_the_queues_of_a_declaration_share_their_handlers(client: Client, queue: Queue) -> None:
+    other = await new_queue(client)
+    worker, running_now, most, seen = Worker(client), 0, 0, set[str]()
+
+    @worker.on(queue.name, other.name, max_workers=3)
+    async def handle(body: str) -> None:
+        nonlocal running_now, most
+        running_now += 1
+        most = max(most, running_now)
+        seen.add(body)
+        await asyncio.sleep(0.01)
+        running_now -= 1
+
+    await queue.send_batch(["one"] * 20)
+    await other.send_batch(["other"] * 20)
+    async with running(worker):
+        report = await ended(queue, 40, worker)
+    assert (most, report.completed, seen) == (3, 40, {"one", "other"})
+
+
+@pytest.mark.behaviour("S2.5", "S2.7", "S2.8")
+@pytest.mark.parametrize("retry", [NoRetry(), {ValueError: ConstantRetry(0), Exception: NoRetry()}])
+async def test_an_abandon_of_the_handler_asks_the_retry_strategy(client: Client, queue: Queue, retry: Any) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name, retry=retry)
+    async def handle(context: ReceiveContext[Any]) -> None:
+        await context.abandon(reason="too_busy", properties={"tried": True})
+
+    await queue.send(1)
+    async with running(worker):
+        report = await ended(queue, 1, worker)
+    assert (report.dead_lettered, report.abandoned) == (1, 0)
+    [dead] = await queue.receive(source="dead_letter")
+    assert (dead.message.dead_letter_reason, dead.message.properties) == ("too_busy", {"tried": True})
+
+
+@pytest.mark.behaviour("S2.7")
+@pytest.mark.parametrize("abandon", [{}, {"delay_seconds": 60.0}])
+async def test_a_delay_of_the_handler_goes_before_that_of_the_strategy(
+    client: Client, queue: Queue, abandon: dict[str, Any]
+) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name, retry=ConstantRetry(3600))
+    async def handle(context: ReceiveContext[Any]) -> None:
+        await context.abandon(**abandon)
+
+    await queue.send(1)
+    async with running(worker):
+        await ended(queue, 1, worker)
+    [message] = [message async for message in queue.browse()]
+    assert message.state == "scheduled"
+    waits = (message.available_at - message.enqueued_at).total_seconds()
+    assert (waits > 1800) is (not abandon)
+
+
+@pytest.mark.behaviour("S2.8")
+async def test_a_block_that_raises_in_a_handler_is_retried_by_its_exception(client: Client, queue: Queue) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name, retry={ValueError: NoRetry(), Exception: ConstantRetry(3600)})
+    async def handle(context: ReceiveContext[Any]) -> None:
+        async with context:
+            raise ValueError
+
+    await queue.send(1)
+    async with running(worker):
+        report = await ended(queue, 1, worker)
+    assert report.dead_lettered == 1
+
+
+@pytest.mark.parametrize(("attempts", "warnings"), [(15, 1), (10, 0), (None, 0)])
+async def test_a_strategy_with_more_attempts_than_the_queue_allows_is_named_at_the_start(
+    client: Client, queue: Queue, caplog: pytest.LogCaptureFixture, attempts: int | None, warnings: int
+) -> None:
+    worker = Worker(client)
+
+    @worker.on(queue.name, retry={OSError: NoRetry(), Exception: ConstantRetry(1, max_attempts=attempts)})
+    async def handle(body: int) -> None: ...
+
+    async with running(worker):
+        found = [record.getMessage() for record in caplog.records if "max_delivery_count" in record.getMessage()]
+    assert len(found) == warnings
+    assert all("failure number 10" in text and "15 attempts" in text for text in found)
+
+
 # ---- stop ------------------------------------------------------------------------------------------------------------
 
 

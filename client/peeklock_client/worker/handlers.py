@@ -49,10 +49,12 @@ class Handler:
 
     A parameter of type `ReceiveContext` gets the receive, `Message` the message, and `CloudEvent` the event. Any other parameter
     gets the body, converted to its type. A coroutine function runs in the event loop, any other function in a thread.
-    Raises `TypeError` for a parameter that the worker cannot pass.
+    Raises `TypeError` for a parameter that the worker cannot pass, for a function that would not see its message, for one that
+    gets the body twice, and for a generator, which would never run.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        check_signature(function)
         self.name = name_of(function)
         self._function = function
         self._is_async = is_async(function)
@@ -114,6 +116,25 @@ def parameter_types(function: Callable[..., Any]) -> list[Any]:
         elif parameter.kind is not parameter.KEYWORD_ONLY or parameter.default is parameter.empty:
             raise TypeError(f"{name_of(function)} has the parameter {parameter}, which a worker cannot pass.")
     return types
+
+
+def check_signature(function: Callable[..., Any]) -> None:
+    """Raise `TypeError` for a function that would complete messages unread, or get the body in two parameters."""
+    types, name = parameter_types(function), name_of(function)
+    if not types:
+        raise TypeError(
+            f"{name} takes no parameter, so its messages would be completed unread. Let it take the body, or a Message."
+        )
+    bodies = sum((get_origin(kind) or kind) not in (ReceiveContext, Message, CloudEvent) for kind in types)
+    if bodies > 1:
+        raise TypeError(
+            f"{name} has {bodies} parameters for the body. Annotate others with ReceiveContext, Message or CloudEvent."
+        )
+    definition = _definition(function)
+    if inspect.isgeneratorfunction(definition) or inspect.isasyncgenfunction(definition):
+        raise TypeError(
+            f"{name} is a generator, which a worker does not run. Return messages instead of yielding them."
+        )
 
 
 def reader(annotation: Any) -> Read:

@@ -33,7 +33,7 @@ class AckPolicy(Enum):
 class SubscriberOptions:
     """The options of one handler.
 
-    At most `max_workers` handlers run at a time. A handler that returns messages counts until they are stored. One request
+    At most `max_workers` handlers run at a time, for all queues of a declaration together. A handler that returns messages counts until they are stored. One request
     receives at most `fetch_batch_size` messages, and at most `overfetch_factor` times as many wait in this process. While
     the bodies of the messages in hand have `max_bytes` or more, none is received. One answer may exceed `max_bytes`, by no
     more than `PEEKLOCK_MAX_ANSWER_BYTES` of the server, or by a single message that is larger.

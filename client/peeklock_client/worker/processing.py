@@ -6,14 +6,16 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from peeklock_client.errors import InDoubt, MessageNotFound, PeeklockError, Refusal, SettlementRefused
 from peeklock_client.generated import requests
 from peeklock_client.messages import NewMessage, entry
-from peeklock_client.receive_context import ReceiveContext, reason_of
+from peeklock_client.receive_context import ReceiveContext, Settlement, reason_of
 from peeklock_client.tracing import processing
 from peeklock_client.worker.handlers import CallsHandler, InvalidBody
 from peeklock_client.worker.options import AckPolicy, SubscriberOptions
@@ -25,6 +27,11 @@ log = logging.getLogger("peeklock.worker")
 MAX_DESCRIPTION = 4096
 TOO_MANY_DELIVERIES = "max_deliveries_exceeded"
 INVALID_BODY = "invalid_body"
+ABANDONED = "abandoned"
+
+
+class Abandoned(PeeklockError):
+    """A handler abandoned its message: what a retry strategy that has a strategy for each type of exception is asked with."""
 
 
 class TooManyDeliveries(PeeklockError):
@@ -59,6 +66,7 @@ class Processing:
             with processing(self._queue, context.message):
                 if self._options.ack_policy is AckPolicy.ACK_FIRST:
                     await context.complete()
+                context.decide_retries_by(partial(self._retry_of_handler, context))
                 results = await self._handler.call(context, self._threads)
                 if results and (not context.is_active or self._options.ack_policy is AckPolicy.MANUAL):
                     raise ResultsNotStored(
@@ -73,6 +81,8 @@ class Processing:
             return error
         except BaseException as error:  # noqa: BLE001 - every exception of a handler, even SystemExit, decides about its message
             return error
+        finally:
+            context.decide_retries_by(None)
 
     async def settle(self, context: ReceiveContext[Any], result: BaseException | list[NewMessage]) -> None:
         """Settle a message after its handler, unless the handler has. Failures are counted and logged, never raised."""
@@ -150,6 +160,19 @@ class Processing:
             await context.dead_letter(reason_of(error), description_of(error))
         else:
             await context.abandon(delay_seconds=delay, reason=reason_of(error))
+
+    def _retry_of_handler(
+        self, context: ReceiveContext[Any], abandon: requests.AbandonSettlement, error: BaseException | None
+    ) -> Settlement:
+        """Return what the retry strategy makes of an abandon by the handler."""
+        strategy = strategy_for(self._options.retry, Abandoned() if error is None else error)
+        if strategy is None:
+            return abandon
+        delay = strategy.delay_seconds(context.message.failure_count + 1)
+        if delay is not None:
+            return msgspec.structs.replace(abandon, delay_seconds=delay)
+        reason = ABANDONED if abandon.reason is UNSET else abandon.reason
+        return requests.DeadLetterSettlement(abandon.lock_token, reason, properties=abandon.properties)
 
     def _note_failure(self, context: ReceiveContext[Any], error: BaseException) -> None:
         if isinstance(error, TooManyDeliveries):

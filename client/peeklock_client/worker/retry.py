@@ -83,5 +83,12 @@ def strategy_for(retry: Retry | None, error: BaseException) -> RetryStrategy | N
     return next((retry[kind] for kind in type(error).__mro__ if kind in retry), None)
 
 
+def max_attempts_of(retry: Retry | None) -> int | None:
+    """Return the largest number of attempts that a strategy allows, None if none has a limit."""
+    strategies = retry.values() if isinstance(retry, Mapping) else [retry]
+    limits = [getattr(strategy, "max_attempts", None) for strategy in strategies]
+    return max((limit for limit in limits if isinstance(limit, int)), default=None)
+
+
 def _is_last(failures: int, max_attempts: int | None) -> bool:
     return max_attempts is not None and failures >= max_attempts

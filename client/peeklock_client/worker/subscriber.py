@@ -22,16 +22,20 @@ from peeklock_client.client import receive_context
 from peeklock_client.connection import Connection
 from peeklock_client.errors import InDoubt, PeeklockError, QueueNotFound, Refusal
 from peeklock_client.generated import answers, requests
+from peeklock_client.messages import NewMessage
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.settling import DirectSettler
-from peeklock_client.worker.handlers import CallsHandler
+from peeklock_client.worker.handlers import CallsHandler, InvalidBody
 from peeklock_client.worker.lock_keeper import LockKeeper
+from peeklock_client.worker.misfits import Misfits
 from peeklock_client.worker.missed_messages import MissedMessages
 from peeklock_client.worker.options import SubscriberOptions
 from peeklock_client.worker.processing import Processing
 from peeklock_client.worker.report import WorkerReport
+from peeklock_client.worker.retry import max_attempts_of
 from peeklock_client.worker.room import Room
 from peeklock_client.worker.settlement_buffer import MAX_SETTLEMENTS, SettlementBuffer, entries_of
+from peeklock_client.worker.slots import HandlerSlots
 
 log = logging.getLogger("peeklock.worker")
 
@@ -55,7 +59,9 @@ CANCEL_SECONDS = 5.0
 class Subscriber:
     """Receives the messages of one queue, and calls one handler with each."""
 
-    def __init__(self, api: Connection, queue: str, handler: CallsHandler, options: SubscriberOptions) -> None:
+    def __init__(
+        self, api: Connection, queue: str, handler: CallsHandler, options: SubscriberOptions, slots: HandlerSlots
+    ) -> None:
         self.queue = queue
         self.report = WorkerReport()
         self._api = api
@@ -70,7 +76,9 @@ class Subscriber:
         self._running: dict[ReceiveContext[Any], asyncio.Task[None]] = {}
         self._room = Room(options)
         self._settling: set[ReceiveContext[Any]] = set()
-        self._free = options.max_workers
+        self._misfits = Misfits()
+        self._slots = slots
+        slots.offer_to(self._start_waiting)
         self._changed = asyncio.Event()
         self._queue_exists = True
         self._is_stopping = False
@@ -86,10 +94,29 @@ class Subscriber:
             await self._fetch(self._options.fetch_batch_size, wait_seconds=0.0)
         except QueueNotFound:
             self._note_queue(exists=False)
+        else:
+            await self._check_attempts()
         self._loops = [
             asyncio.create_task(self._keep_on(loop), name=f"peeklock {self.queue} {loop.__name__}")
             for loop in (self._fetch_loop, self._flush_loop, self._locks.renew_loop, self._locks.expiry_loop)
         ]
+
+    async def _check_attempts(self) -> None:
+        """Warn about a retry strategy with more attempts than the queue allows failures."""
+        attempts = max_attempts_of(self._options.retry)
+        if attempts is None:
+            return
+        try:
+            limit = (await self._api.get_queue(self.queue)).max_delivery_count
+        except PeeklockError as error:  # such as a key that may only receive
+            log.debug("queue %s: the limit of failures is unknown: %s", self.queue, error)
+            return
+        if attempts > limit:
+            log.warning(
+                "queue %s dead-letters a message at its failure number %d (max_delivery_count), "
+                "so the retry strategy never gets to its %d attempts",
+                self.queue, limit, attempts,
+            )  # fmt: skip
 
     def start_no_more(self) -> None:
         """Start no further handlers, because the worker stops."""
@@ -315,8 +342,11 @@ class Subscriber:
         self._locks.wake()
 
     def _start_waiting(self) -> None:
-        """Start handlers for waiting messages, up to `max_workers`."""
-        while self._free and self._waiting and not self._is_stopping:
+        """Start handlers for waiting messages, while there are free slots and the worker does not pause."""
+        self._changed.set()
+        if self._misfits.seconds_left(asyncio.get_running_loop().time()):
+            return
+        while self._slots.has_free and self._waiting and not self._is_stopping:
             context = self._waiting.popleft()
             if not context.is_active or context.lock_seconds <= 0:
                 context.fault(InDoubt("The lock ended before the message was processed."))
@@ -325,9 +355,8 @@ class Subscriber:
             if (lane := self._lane(context)) is not None:
                 lane.append(context)
                 continue
-            self._free -= 1
+            self._slots.take()
             self._run(context, self._process(context))
-        self._changed.set()
 
     def _lane(self, context: ReceiveContext[Any]) -> deque[ReceiveContext[Any]] | None:
         """Return the messages that wait for another of their group; None if none is processed, and then this one is next."""
@@ -364,6 +393,7 @@ class Subscriber:
         the next message waits until they are stored. Otherwise handlers could run ahead of the server and lose the locks of
         their messages, and the results of a group could be stored in any order.
         """
+        returned: ReceiveContext[Any] | None = None
         try:
             if context.has_ended:
                 self._processing.count(context)
@@ -371,6 +401,9 @@ class Subscriber:
             result = await self._processing.handle(context)
             if self._running.get(context) is not asyncio.current_task():
                 return  # a stop has given up waiting for this handler
+            if self._must_wait(context, result):
+                returned = context
+                return
             self._settling.add(context)
             if isinstance(result, list) and result:
                 await self._processing.settle(context, result)
@@ -381,10 +414,36 @@ class Subscriber:
             self._processing.count(context)
             return
         finally:
-            self._free += 1
             self._leave_lane(context)
-            self._start_waiting()
+            if returned is not None:
+                self._keep_waiting(returned)
+            self._slots.give_back()
         await self._processing.settle(context, result)
+
+    def _keep_waiting(self, context: ReceiveContext[Any]) -> None:
+        """Let a message that its handler has not seen wait again, or release it if the worker stops."""
+        del self._running[context]
+        if self._is_stopping:
+            self._hand_back(context, context.release)
+        else:
+            self._waiting.appendleft(context)
+
+    def _must_wait(self, context: ReceiveContext[Any], result: BaseException | list[NewMessage]) -> bool:
+        """Return whether a message waits for the end of a pause, because its body does not fit and another one has begun it."""
+        if not isinstance(result, InvalidBody):
+            self._misfits.note_fit()
+            return False
+        loop = asyncio.get_running_loop()
+        if not self._misfits.is_first(loop.time()):
+            return context.is_active
+        pause = self._misfits.seconds_left(loop.time())
+        log.warning(
+            "queue %s: message %d is dead-lettered, and no other handler starts for %g s. If the queue holds messages of "
+            "several kinds, use a filter or a wider type. %s",
+            self.queue, context.message.sequence_number, pause, result,
+        )  # fmt: skip
+        loop.call_later(pause, self._start_waiting)
+        return False
 
 
 async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:

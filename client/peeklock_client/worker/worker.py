@@ -13,6 +13,7 @@ from peeklock_client.worker.consistent import Body, ConsistentHandler, Result, S
 from peeklock_client.worker.handlers import CallsHandler, Function, Handler
 from peeklock_client.worker.options import SubscriberFields, SubscriberOptions
 from peeklock_client.worker.report import WorkerReport
+from peeklock_client.worker.slots import HandlerSlots
 from peeklock_client.worker.subscriber import Subscriber
 
 GRACE_SECONDS = 30.0
@@ -29,7 +30,7 @@ class Worker:
     def __init__(self, client: Client | None = None, *, grace_seconds: float = GRACE_SECONDS) -> None:
         self._client = client
         self._grace_seconds = grace_seconds
-        self._handlers: list[tuple[str, MakeHandler, SubscriberOptions]] = []
+        self._handlers: list[tuple[tuple[str, ...], MakeHandler, SubscriberOptions]] = []
         self._subscribers: list[Subscriber] = []
         self._owned: Client | None = None
         self._is_started = False
@@ -50,7 +51,7 @@ class Worker:
 
         def declare(function: Function) -> Function:
             handler = Handler(function)
-            self._handlers.extend((queue, lambda *_: handler, chosen) for queue in queues)
+            self._handlers.append((queues, lambda _api, _queue: handler, chosen))
             return function
 
         return declare
@@ -78,7 +79,7 @@ class Worker:
             def make(api: Connection, queue: str) -> CallsHandler:
                 return ConsistentHandler(function, api, queue, key=key, state=state, logic=logic, verify=verify)
 
-            self._handlers.extend((queue, make, chosen) for queue in queues)
+            self._handlers.append((queues, make, chosen))
             return function
 
         return declare
@@ -97,10 +98,12 @@ class Worker:
         if client is None:
             client = self._owned = Client()
         try:
-            for queue, make, options in self._handlers:
-                subscriber = Subscriber(client.api, queue, make(client.api, queue), options)
-                self._subscribers.append(subscriber)
-                await subscriber.start()
+            for queues, make, options in self._handlers:
+                slots = HandlerSlots(options.max_workers)
+                for queue in queues:
+                    subscriber = Subscriber(client.api, queue, make(client.api, queue), options, slots)
+                    self._subscribers.append(subscriber)
+                    await subscriber.start()
         except BaseException:
             await self._end(self._grace_seconds)
             raise

@@ -1,0 +1,34 @@
+"""The pause of a worker after a body that does not have the type of its handler (S2.6).
+
+One such message may be the fault of its sender. Many are that of the handler, or of a queue that holds messages of several
+kinds. So the worker dead-letters one at a time, and waits longer after each that follows without a body that fits.
+"""
+
+from __future__ import annotations
+
+FIRST_PAUSE_SECONDS = 1.0
+MAX_PAUSE_SECONDS = 60.0
+
+
+class Misfits:
+    """Counts bodies that did not fit in a row, and says until when no further handler starts."""
+
+    def __init__(self) -> None:
+        self._in_a_row = 0
+        self._until = 0.0
+
+    def note_fit(self) -> None:
+        """Record a body that had the type of its handler. A pause goes on."""
+        self._in_a_row = 0
+
+    def is_first(self, now: float) -> bool:
+        """Record a body that did not fit. Return whether it is the one that begins a pause, instead of arriving in one."""
+        if now < self._until:
+            return False
+        self._until = now + min(FIRST_PAUSE_SECONDS * 2.0**self._in_a_row, MAX_PAUSE_SECONDS)
+        self._in_a_row = min(self._in_a_row + 1, 16)
+        return True
+
+    def seconds_left(self, now: float) -> float:
+        """Return how long no handler starts, 0 if one may."""
+        return max(0.0, self._until - now)

@@ -1,0 +1,69 @@
+"""Bodies that do not have the type of their handler: the worker dead-letters one, warns, and pauses."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from peeklock_client import Client, Worker
+from peeklock_client.worker.report import WorkerReport
+
+from tests.client.test_stops import worker_of
+from tests.client.virtual_broker import Broker
+from tests.client.virtual_loop import run_virtually
+
+
+def report_after(seconds: float, broker: Broker, wanted: type[object]) -> WorkerReport:
+    """Let a worker whose handler takes this type run, and stop it. Bodies are the numbers of the messages."""
+
+    async def handle(body: object) -> None: ...
+
+    async def scenario() -> WorkerReport:
+        handle.__annotations__["body"] = wanted
+        worker = worker_of(broker, handle)
+        await worker.start()
+        await asyncio.sleep(seconds)
+        return await worker.stop()
+
+    return run_virtually(scenario())
+
+
+@pytest.mark.parametrize(("seconds", "lost"), [(0.5, 1), (1.5, 2), (3.5, 3), (7.5, 4)])
+def test_a_wrong_type_loses_one_message_for_each_pause(seconds: float, lost: int) -> None:
+    report = report_after(seconds, Broker(stored=54), str)
+    assert (report.dead_lettered, report.completed) == (lost, 0)
+    assert report.handed_back == report.received - lost
+
+
+def test_a_body_that_fits_shortens_the_next_pause() -> None:
+    assert report_after(0.5, Broker(stored=54), int).completed == 54
+
+
+def test_the_warning_names_the_message_and_the_pause(caplog: pytest.LogCaptureFixture) -> None:
+    report_after(0.5, Broker(stored=54), str)
+    (warning,) = [record.getMessage() for record in caplog.records if "no other handler starts" in record.getMessage()]
+    assert "message 1 is dead-lettered, and no other handler starts for 1 s" in warning
+
+
+def test_what_waits_for_the_end_of_a_pause_is_released_by_a_stop() -> None:
+    broker = Broker(stored=54)
+    report_after(0.5, broker, str)
+    actions = [action for _, action in broker.settled]
+    assert (actions.count("dead_letter"), set(actions)) == (1, {"dead_letter", "release"})
+
+
+async def test_messages_of_the_right_type_are_processed_between_pauses(client: Client, queue: object) -> None:
+    """A real server, and a mixed queue: the valid message is processed although two others do not fit."""
+    worker, seen = Worker(client), asyncio.Event()
+    target = client.queue("mixed-bodies")
+    await target.create()
+    await target.send_batch(["one", "two", 3])
+
+    @worker.on("mixed-bodies", max_workers=3)
+    async def handle(body: int) -> None:
+        assert body == 3
+        seen.set()
+
+    async with asyncio.timeout(30), worker.lifespan():
+        await seen.wait()
+    assert (worker.report.completed, worker.report.dead_lettered) == (1, 1)
