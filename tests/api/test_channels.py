@@ -219,3 +219,16 @@ async def test_a_delivery_that_ends_without_a_failure_raises_one_count_alone(api
         (stands,) = await browsed_messages(api)
         counted.append((stands["delivery_count"], stands["failure_count"], stands["state"]))
     assert counted == [(1, 0, "available"), (2, 0, "available"), (3, 1, "available"), (4, 1, "available")]
+
+
+@pytest.mark.behaviour("S2.34")
+async def test_a_lock_that_ends_by_time_raises_both_counts(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders", {"lock_duration_seconds": 10})
+    await api.send()
+    await api.receive()
+    (locked,) = await browsed_messages(api)
+    await api.advance_time(11)
+    (returned,) = await browsed_messages(api)
+    assert (locked["delivery_count"], locked["failure_count"]) == (1, 0)
+    assert (returned["delivery_count"], returned["failure_count"], returned["state"]) == (1, 1, "available")
+    assert returned["last_failure"] == "lock_expired"

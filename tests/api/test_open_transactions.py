@@ -252,7 +252,6 @@ async def test_a_message_that_expires_rolls_its_transaction_back_without_a_commi
     assert (await shown(api, other))["state"] == "open"
 
 
-@pytest.mark.behaviour("S0.25")
 async def test_a_lock_that_an_administrator_takes_rolls_its_transaction_back(api: ApiServer) -> None:
     message = await locked(api)
     transaction = await open_transaction(api)

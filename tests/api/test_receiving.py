@@ -397,10 +397,19 @@ class TestClientDisconnects:
         return len(answers)
 
     @pytest.mark.behaviour("S3.28")
-    async def test_its_messages_are_released_without_a_delivery_count(self, api: ApiServer) -> None:
+    async def test_its_messages_were_claimed_and_are_released_without_a_failure(self, api: ApiServer) -> None:
+        claim = api.broker.store.claim
+        claimed: list[int] = []
+
+        async def recorded_claim(wanted: Claim) -> list[Message]:
+            messages = await claim(wanted)
+            claimed.extend(message.sequence_number for message in messages)
+            return messages
+
         for _ in range(3):
             await api.send()
-        assert await self.receive_and_disconnect(api, max_messages=2) == 0
+        assert await self.receive_and_disconnect(api.with_store(claim=recorded_claim), max_messages=2) == 0
+        assert claimed == [1, 2]
         assert await api.counts() == {"available": 3}
         again = await api.receive(max_messages=3)
         assert [message["sequence_number"] for message in again] == [1, 2, 3]

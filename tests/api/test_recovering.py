@@ -43,6 +43,20 @@ async def test_a_held_message_is_delivered_to_no_other_receiver_however_late(on_
     assert shown["sequence_number"] == held["sequence_number"]
 
 
+@pytest.mark.behaviour("S1.58")
+async def test_a_delivery_locks_a_waiting_message_and_leaves_a_delivered_one_locked(on_request: ApiServer) -> None:
+    await on_request.send()
+    assert await on_request.counts() == {"available": 1}
+    (first,) = await on_request.receive(receiver_id="worker")
+    assert await on_request.counts() == {"locked": 1}
+    (again,) = await recover(on_request)
+    assert (first["delivery_count"], again["delivery_count"]) == (1, 2)
+    assert await on_request.counts() == {"locked": 1}
+    assert await on_request.receive(receiver_id="other") == []
+    assert (await on_request.settle(again, "complete")).json()["outcome"] == "completed"
+    assert await on_request.counts() == {}
+
+
 @pytest.mark.behaviour("S1.48", "S1.49", "S1.59")
 async def test_a_late_acknowledgment_of_the_holder_removes_the_message(on_request: ApiServer) -> None:
     await on_request.send()

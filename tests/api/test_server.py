@@ -172,6 +172,22 @@ async def test_a_malformed_path_is_answered(server: PeeklockServer, line: str) -
 
 
 @pytest.mark.behaviour("S3.28")
+async def test_a_lock_that_was_answered_outlives_its_connection(
+    server: PeeklockServer, http: httpx.AsyncClient
+) -> None:
+    await http.put("/queues/kept", json={"lock_duration_seconds": 3600})
+    await http.post("/queues/kept/messages", json={})
+    receiver = await Socket.open(server)
+    await receiver.send("POST /v1/queues/kept/messages/receive HTTP/1.1", "Content-Length: 2", body=b"{}")
+    status, headers = await receiver.read_response()
+    (message,) = (await receiver.body(headers))["messages"]
+    await receiver.close()
+    assert (status, await counts(http, "kept")) == (200, {"locked": 1})
+    completed = await http.post(f"/queues/kept/locks/{message['lock_token']}/complete")
+    assert (completed.json()["outcome"], await counts(http, "kept")) == ("completed", {})
+
+
+@pytest.mark.behaviour("S3.28")
 async def test_a_receiver_that_disconnects_while_it_waits_locks_nothing(
     server: PeeklockServer, http: httpx.AsyncClient
 ) -> None:

@@ -203,16 +203,6 @@ async def test_a_refusal_is_noted_unless_the_delivery_was_accepted_before(api: A
     assert await api.counts() == {}
 
 
-@pytest.mark.behaviour("S1.58")
-async def test_a_delivery_locks_a_waiting_message_and_leaves_a_delivered_one(api: ApiServer) -> None:
-    await api.send(body="order")
-    (delivered,) = await api.receive()
-    assert await api.counts() == {"locked": 1}
-    assert await api.receive() == []
-    assert await api.counts() == {"locked": 1}
-    assert (await api.settle(delivered, "complete")).is_success
-
-
 @pytest.mark.behaviour("S1.77")
 async def test_taking_and_then_refusing_can_count_as_nothing(api: ApiServer) -> None:
     await api.send(body="order")

@@ -98,6 +98,17 @@ async def test_a_send_is_repeated_under_the_same_key(first: Answer) -> None:
     assert (len(server.requests), len(keys)) == (2, 1)
 
 
+@pytest.mark.behaviour("S3.35")
+@pytest.mark.parametrize(("answers", "requested"), [([], 1), ([LOST], 2), ([BUSY, LOST], 3)], ids=repr)
+async def test_a_settlement_is_repeated_until_the_server_says_that_its_lock_is_lost(
+    answers: list[Answer], requested: int
+) -> None:
+    server = Server(*answers, problem(410, "lock-lost"))
+    with pytest.raises(LockLost):
+        await server.client().api.complete_lock("orders", "1.token", requests.CompleteLock())
+    assert len(server.requests) == requested
+
+
 async def test_two_sends_have_two_keys() -> None:
     server = Server(SENT_ANSWER, SENT_ANSWER)
     queue = server.client().queue("orders")

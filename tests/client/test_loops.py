@@ -187,7 +187,6 @@ def test_locks_that_are_renewed_for_less_time_are_renewed_no_more_often_than_nee
     assert len(broker.of_kind("settle")) <= most
 
 
-@pytest.mark.behaviour("S2.9")
 @pytest.mark.parametrize("fault", ["failing", "silent"])
 def test_a_handler_is_cancelled_when_its_lock_ends_while_no_server_answers(fault: str) -> None:
     broker, ended = Broker(stored=1), list[tuple[float, str]]()

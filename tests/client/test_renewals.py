@@ -67,7 +67,6 @@ BUSY = [
 ]
 
 
-@pytest.mark.behaviour("S2.9")
 @pytest.mark.parametrize("refuse", BUSY)
 def test_a_renewal_that_is_refused_for_now_is_tried_again_while_the_lock_holds(refuse: Refuse) -> None:
     server = RefusingBroker(refuse, until=LOCK_SECONDS - 5)

@@ -14,7 +14,6 @@ def delays(strategy: RetryStrategy, failures: int = 5) -> list[float | None]:
     return [strategy.delay_seconds(number) for number in range(1, failures + 1)]
 
 
-@pytest.mark.behaviour("S2.8")
 @pytest.mark.parametrize(
     ("strategy", "expected"),
     [
@@ -34,7 +33,6 @@ def test_the_delay_follows_from_the_number_of_failures(strategy: RetryStrategy, 
     assert delays(strategy) == expected
 
 
-@pytest.mark.behaviour("S2.8")
 def test_jitter_only_makes_a_delay_shorter_by_at_most_its_share() -> None:
     strategy = ExponentialRetry(100, max_seconds=100, jitter=0.3)
     found = [strategy.delay_seconds(9) or 0 for _ in range(SAMPLES)]

@@ -107,7 +107,7 @@ async def test_one_worker_reads_several_queues(client: Client) -> None:
     assert seen == {"first", "second"}
 
 
-@pytest.mark.behaviour("S2.5")
+@pytest.mark.behaviour("S2.5", "S2.8")
 @pytest.mark.parametrize(
     ("policy", "retry", "counts"),
     [

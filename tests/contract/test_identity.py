@@ -27,6 +27,7 @@ async def test_separately_created_databases_have_different_identities() -> None:
 ENGINES = {"sqlite": "sqlite", "memory": "sqlite", "postgresql": "postgresql", "postgresql-shared": "postgresql"}
 
 
+@pytest.mark.behaviour("S1.23")
 @pytest.mark.parametrize(
     ("store_fixture", "engine"), [(store, ENGINES.get(store, "mysql")) for store in STORES], indirect=["store_fixture"]
 )
