@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from benchmarks.jdbc_driver import jdbc_driver
 from benchmarks.options import option_parser
 from developing.checks import CHECKS, run_check
 from developing.environment import make_venv, prepare, prepare_azurite, prepare_brokers, prepare_node, prepare_sdk
@@ -49,7 +50,7 @@ REQUIREMENT_SETS = (
 PACKAGES = {"client": CLIENT, "pipeline": PIPELINE}
 """The packages besides the server, each with the file that names its dependencies."""
 
-JDBC, JDBC_PACKAGE = Path("/usr/share/java/postgresql.jar"), "libpostgresql-jdbc-java"
+JDBC_PACKAGE = "libpostgresql-jdbc-java"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -129,7 +130,7 @@ def bench(arguments: argparse.Namespace) -> int:
         return status(PYTHON, "-m", "benchmarks", *arguments.rest)
     prepare("run", "test", "pipeline")
     install_java()
-    if not JDBC.exists():
+    if jdbc_driver() is None:
         apt_install(JDBC_PACKAGE)
     return status(PYTHON, "-m", "benchmarks", "--pipeline", *arguments.rest)
 

@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from app.store.migrate import migrate
 from benchmarks.bench import Bench
+from benchmarks.jdbc_driver import JARS, jdbc_driver
 from benchmarks.machine import TreeCpu, cpu_seconds
 from benchmarks.systems import empty_database
 
@@ -33,7 +34,6 @@ QUEUES = 4
 BATCH_ROWS = 10_000
 TIMEOUT_SECONDS = 1800.0
 
-JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 JDBC_FETCH_ROWS = 10_000
 JDBC_TASKS = 2 * CORES
 JDBC_COMPRESSION = {"compression": COMPRESSION, "parquet.compression.codec.zstd.level": "1"}
@@ -129,7 +129,9 @@ def sealed_archive(bench: Bench, name: str, rows: int, *, queues: int = QUEUES, 
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
     """The session that `peeklock-pipeline` opens on one machine, with `CORES` cores and the JDBC driver."""
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-class-path {JDBC_DRIVER} pyspark-shell"
+    if (driver := jdbc_driver()) is None:
+        raise SystemExit(f"PostgreSQL's driver for Java is not in {JARS}: apt-get install libpostgresql-jdbc-java.")
+    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-class-path {driver} pyspark-shell"
     spark = open_session(f"local[{CORES},4]", "peeklock-bench")
     try:
         yield spark

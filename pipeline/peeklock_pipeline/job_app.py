@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from peeklock_pipeline.causes import cause_of
 from peeklock_pipeline.job_options import Job, err
 from peeklock_pipeline.refusals import Refusal
 from peeklock_pipeline.run_metrics import RunMetrics, current_run, measure, push, write_file
@@ -45,6 +46,7 @@ PushGateway = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+Debug = Annotated[bool, typer.Option("--debug", help="Print the traceback of an error on standard error.")]
 OPTIONS = {"metrics_directory": MetricsDirectory, "push_gateway": PushGateway}
 
 
@@ -58,7 +60,7 @@ class JobApp(typer.Typer):
     def run(self, words: Sequence[str] | None = None) -> None:
         """Run a job from these words or the command line, and end the process.
 
-        A refusal prints one sentence and ends with 2. Any other exception prints its traceback and ends with 70.
+        A refusal prints one sentence and ends with 2, any other exception one with its cause and ends with 70.
         """
         try:
             self(words)
@@ -66,7 +68,7 @@ class JobApp(typer.Typer):
             err.print(str(refusal), markup=False, soft_wrap=True)
             raise SystemExit(REFUSED) from None
         except Exception as error:
-            traceback.print_exc()
+            err.print(f"{_crash(error)} Run it again with --debug for the traceback.", markup=False, soft_wrap=True)
             raise SystemExit(CRASHED) from error
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[Any], Any]:
@@ -82,6 +84,12 @@ class JobApp(typer.Typer):
             return function
 
         return decorate
+
+
+def _crash(error: Exception) -> str:
+    """Return a sentence about a crash: its kind and text in one line, without credentials."""
+    found = error.__cause__ if isinstance(error, Crash) and error.__cause__ else error
+    return f"This job crashed: {cause_of(f'{type(found).__name__}: {found}')}."
 
 
 def _with_job(function: Callable[..., None]) -> Callable[..., None]:
@@ -101,11 +109,11 @@ def _with_job(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _measured(command: str, function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function with the options for metrics, which publishes them however the run ends."""
+    """Return a function with the options for metrics, which publishes them however the run ends, and `--debug`."""
 
     @wraps(function)
     def job(**values: Any) -> None:
-        directory, gateway = values.pop("metrics_directory"), values.pop("push_gateway")
+        directory, gateway, debug = (values.pop(name) for name in (*OPTIONS, "debug"))
         started, succeeded = time.monotonic(), False
         with current_run(command, values.get("lake")) as run:
 
@@ -114,7 +122,7 @@ def _measured(command: str, function: Callable[..., None]) -> Callable[..., None
                 _publish(run, directory, gateway)
 
             try:
-                with _ended_by_sigterm(end):
+                with _ended_by_sigterm(end), _traced(debug):
                     function(**values)
                 succeeded = True
             except typer.Exit:  # with findings
@@ -127,7 +135,19 @@ def _measured(command: str, function: Callable[..., None]) -> Callable[..., None
                 end()
 
     added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in OPTIONS.items()]
+    added.append(Parameter("debug", Parameter.KEYWORD_ONLY, default=False, annotation=Debug))
     return _signed(job, [*signature(function).parameters.values(), *added])
+
+
+@contextmanager
+def _traced(wanted: bool) -> Iterator[None]:
+    """Print the traceback of an error if it is wanted, before the sentence about it."""
+    try:
+        yield
+    except Exception as error:
+        if wanted and not isinstance(error, typer.Exit):
+            traceback.print_exc()
+        raise
 
 
 def _signed(function: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:

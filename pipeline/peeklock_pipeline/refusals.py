@@ -17,6 +17,10 @@ class BadArchive(Refusal):
     """The archive differs from what was sealed."""
 
 
+class SparkUnavailable(Refusal):
+    """Spark does not start, or Java is missing."""
+
+
 class TasksFailed(Refusal):
     """Spark's tasks crashed, and so did their retries."""
 

@@ -2,12 +2,18 @@
 
 import os
 import re
+import shutil
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
 
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+
+from peeklock_pipeline.causes import cause_of
+from peeklock_pipeline.refusals import SparkUnavailable
 
 PACKAGE = Path(__file__).parent
 
@@ -32,6 +38,9 @@ LOCAL = {
 }
 
 
+QUERY_LOGGER = "SQLQueryContextLogger"
+"""The logger with which Spark's Python client prints an error of a query, with its traceback, before it raises it."""
+
 ATTEMPTS = 4
 """Attempts of a task that crashes; the same as the default of a cluster."""
 
@@ -42,8 +51,9 @@ def open_session(master: str = "local[*]", name: str = "peeklock-pipeline") -> S
     """Return a session on this machine, or on the cluster that `master` names. Ships this package to executors.
 
     Tasks are retried locally as on a cluster, unless `local[cores,attempts]` sets another number. The executors' Python
-    needs the packages of pyproject.toml; `PYSPARK_PYTHON` selects that Python.
+    needs the packages of pyproject.toml; `PYSPARK_PYTHON` selects that Python. Refuses with `SparkUnavailable`.
     """
+    _require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     is_local = master.startswith("local")
@@ -52,11 +62,22 @@ def open_session(master: str = "local[*]", name: str = "peeklock-pipeline") -> S
     builder = SparkSession.builder.master(_with_retries(master)).appName(name)
     for key, value in (SETTINGS | (LOCAL if is_local else {})).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except PySparkException as error:
+        raise SparkUnavailable(f"Spark does not start: {cause_of(str(error))}") from error
     spark.sparkContext.setLogLevel("ERROR")
+    PySparkLogger.getLogger(QUERY_LOGGER).disabled = True
     if not is_local:
         spark.sparkContext.addPyFile(str(_packaged_source()))
     return spark
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which(str(Path(home, "bin/java")) if home else "java") is None:
+        place = f"JAVA_HOME is {home}, which has no bin/java" if home else "no `java` is in the PATH"
+        raise SparkUnavailable(f"Spark needs Java 17, and {place}: apt-get install openjdk-17-jre-headless.")
 
 
 def _with_retries(master: str) -> str:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -12,7 +13,7 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 from peeklock_pipeline.files import DataFile, require_uncommitted
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
 from peeklock_pipeline.logged_files import paths_of
-from peeklock_pipeline.refusals import BadLake
+from peeklock_pipeline.refusals import BadLake, LakeUnavailable
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
 
@@ -123,6 +124,8 @@ def commit(
     try:
         with storage.refusals():
             if table is None:
+                if storage.is_local:  # else deltalake prints an error of its own
+                    Path(str(storage)).mkdir(parents=True, exist_ok=True)
                 create_table_with_add_actions(
                     str(storage), schema, adds, "error", partitions, description=f"{DESCRIPTION_PREFIX}{FORMAT}",
                     configuration=dict(_settings(spec)), storage_options=storage.storage_options(), commit_properties=properties,
@@ -135,10 +138,10 @@ def commit(
                 )
     except CommitFailedError:
         return _is_committed(storage, change, transactions)
-    except DeltaError:
+    except DeltaError as error:
         if table is None and open_table(storage) is not None:  # another commit created it meanwhile
             return _is_committed(storage, change, transactions)
-        raise
+        raise LakeUnavailable(f"{storage} cannot be written: {_first_line(error)}") from error
     return True
 
 

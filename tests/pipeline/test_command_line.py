@@ -167,17 +167,29 @@ def test_what_a_crash_left_half_written_is_no_hindrance(
     assert not any(uri.endswith(left.path) for uri in lake.archive_table().file_uris())
 
 
-def test_a_job_that_crashes_ends_with_70_a_traceback_and_metrics(
+def test_without_java_a_job_is_refused_with_a_sentence_and_metrics(
     small_archive: Archive, lake: Lake, tmp_path: Path
 ) -> None:
     begun(small_archive, lake)
     command = [COMMAND, "compact", "--lake", str(lake.root), "--metrics-directory", str(tmp_path)]
-    nowhere = {**os.environ, "JAVA_HOME": str(tmp_path)}  # so Spark cannot start
+    nowhere = {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = subprocess.run(command, env=nowhere, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (70, "")
-    assert "Traceback (most recent call last)" in done.stderr
+    sentence = f"Spark needs Java 17, and JAVA_HOME is {tmp_path}, which has no bin/java: apt-get install openjdk-17-jre-headless.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)
     [metrics] = tmp_path.glob("peeklock_pipeline_compact_*.prom")
     assert re.search(r"^peeklock_pipeline_success\{.*\} 0.0$", metrics.read_text(), re.MULTILINE)
+    done = subprocess.run([*command, "--debug"], env=nowhere, capture_output=True, text=True, check=False)
+    assert done.stderr.startswith("Traceback (most recent call last)")
+    assert (done.returncode, done.stderr.endswith(sentence)) == (2, True)
+
+
+def test_a_filter_with_an_unknown_column_is_refused_in_one_line(
+    run_refused: RunRefused, small_archive: Archive, lake: Lake
+) -> None:
+    begun(small_archive, lake)
+    assert "`qeue` cannot be resolved" in run_refused(
+        "replay", "--lake", lake.root, "--to", "again", "--where", "qeue = 'a'", "--plan"
+    )
 
 
 class NoRole(BaseHTTPRequestHandler):

@@ -142,3 +142,9 @@ def tasks_of(spark: SparkSession, job: int) -> int:
     found = tracker.getJobInfo(job)
     stages = [tracker.getStageInfo(stage) for stage in found.stageIds] if found else []
     return sum(stage.numTasks for stage in stages if stage)
+
+
+def test_a_first_commit_to_a_place_that_cannot_be_written_is_refused() -> None:
+    """Jobs write a first file before most commits. A table without rows has none."""
+    with pytest.raises(LakeUnavailable, match=r"^/proc/peeklock-lake/missed cannot be read or written: .*No such file"):
+        Lake("/proc/peeklock-lake").replace(MISSED, [])

@@ -316,11 +316,15 @@ def test_no_exception_of_a_job_ends_it_as_findings_do(
     def breaks_off() -> None:
         raise end
 
-    with pytest.raises(SystemExit) as ended:
-        app.run(["--metrics-directory", str(directory)])
-    captured = capfd.readouterr()
-    assert (ended.value.code, captured.out) == (70, "")
-    assert f"{type(end).__name__}: {end}\n" in captured.err
+    sentence = f"This job crashed: {type(end).__name__}: {end}. Run it again with --debug for the traceback.\n"
+    for options in ([], ["--debug"]):
+        with pytest.raises(SystemExit) as ended:
+            app.run(["--metrics-directory", str(directory), *options])
+        captured = capfd.readouterr()
+        assert (ended.value.code, captured.out) == (70, "")
+        traceback, _, _ = captured.err.rpartition(sentence)
+        assert traceback.startswith("Traceback (most recent call last)" if options else "")
+        assert (traceback == "") == (not options)
     assert written(directory, "breaks_off")["success"] == 0
 
 

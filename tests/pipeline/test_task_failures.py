@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from peeklock_pipeline.causes import MAX_LETTERS, cause_of
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import Lake
@@ -14,7 +15,6 @@ from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.ranges import write_ranges
 from peeklock_pipeline.refusals import TasksFailed
 from peeklock_pipeline.table_specs import ARCHIVE, MISSED
-from peeklock_pipeline.task_refusals import MAX_LETTERS, cause_of
 from pyspark.sql import SparkSession
 
 from tests.pipeline.archive import Archive, archived
