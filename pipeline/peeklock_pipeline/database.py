@@ -290,16 +290,17 @@ class Database:
         day = "enqueued_at {} 86400000000".format("DIV" if self.engine is Engine.MYSQL else "/")
         name = "COALESCE(q.name, (SELECT MAX(a.queue) FROM accepted_count a WHERE a.queue_id = m.queue_id), '')"
         parts = (
-            "SELECT queue, day, accepted + moved - unarchived AS accepted, 0 AS held FROM accepted_count",
-            f"SELECT queue, {day}, 0, 1 FROM archive a LEFT JOIN {SEAL} WHERE content_digest IS NOT NULL "
+            "SELECT queue, day, accepted + moved AS accepted, unarchived, 0 AS held FROM accepted_count",
+            f"SELECT queue, {day}, 0, 0, 1 FROM archive a LEFT JOIN {SEAL} WHERE content_digest IS NOT NULL "
             f"AND COALESCE({BATCH_NUMBER}, {int(exported)} + 1) > {int(exported)}",
-            f"SELECT {name}, {day}, 0, 1 FROM message m LEFT JOIN queue q ON q.id = m.queue_id "
+            f"SELECT {name}, {day}, 0, 0, 1 FROM message m LEFT JOIN queue q ON q.id = m.queue_id "
             "WHERE m.content_digest IS NOT NULL",
         )
         integer = "SIGNED" if self.engine is Engine.MYSQL else "BIGINT"
-        sums = ", ".join(f"CAST(SUM({name}) AS {integer}) AS {name}" for name in ("accepted", "held"))
+        sums_of = ("accepted", "unarchived", "held")
+        sums = ", ".join(f"CAST(SUM({name}) AS {integer}) AS {name}" for name in sums_of)
         counted = f"SELECT queue, day, {sums} FROM ({' UNION ALL '.join(parts)}) AS parts GROUP BY queue, day"
-        columns = {"queue": TEXT, "day": NUMBER, "accepted": NUMBER, "held": NUMBER}
+        columns: dict[str, str] = {"queue": TEXT, "day": NUMBER, **dict.fromkeys(sums_of, NUMBER)}
         answer = self._query(columns, f"FROM ({counted}) AS accounts")
         return (_accounts(chunk) for chunk in answer)
 

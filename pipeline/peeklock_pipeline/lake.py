@@ -301,6 +301,6 @@ class Lake:
 
 def _gone(accounts: pa.Table) -> pa.Table:
     """Return how many messages of each queue and day the database does not hold, where this is not 0."""
-    messages = pc.subtract(accounts["accepted"], accounts["held"])
+    messages = pc.subtract(pc.subtract(accounts["accepted"], accounts["unarchived"]), accounts["held"])
     gone = accounts.select(["queue", "date"]).append_column("messages", messages).cast(OPENING.schema)
     return gone.filter(pc.field("messages") != 0)

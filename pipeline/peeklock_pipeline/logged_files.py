@@ -1,7 +1,8 @@
-"""The files of a table, as its log has them: which of them may have some rows, and which are missing."""
+"""The files of a table, as its log has them: which of them may have some rows, and which are missing or replaced."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, overload
@@ -107,23 +108,46 @@ def paths_of(table: DeltaTable, paths: Set[str]) -> set[str]:
     return set(present.filter(pc.is_in(present, value_set=pa.array(paths, pa.string()))).to_pylist())
 
 
-def missing_files(files: Iterable[DataFile], storage: Storage) -> list[DataFile]:
-    """Return the files that do not exist or have no readable footer. Their rows are lost."""
-    filesystem, left, gone = storage.filesystem(), iter(files), list[DataFile]()
+@dataclass(frozen=True, slots=True)
+class DamagedFile:
+    """A file that is not what the log has. `rows` and `size` are those found; None if it has no readable footer."""
+
+    file: DataFile
+    rows: int | None = None
+    size: int | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the file is missing or cannot be read, so that its rows are lost."""
+        return self.rows is None
+
+    def __str__(self) -> str:
+        held = messages(self.file.rows)
+        if self.is_gone:
+            return f"is missing from the lake or cannot be read; it held {held}"
+        return (
+            f"was replaced: it has {messages(self.rows or 0)} in {self.size} bytes, "
+            f"and the log of its table has {held} in {self.file.size} bytes"
+        )
+
+
+def damaged_files(files: Iterable[DataFile], storage: Storage) -> list[DamagedFile]:
+    """Return the files that do not exist, have no readable footer, or have another number of bytes or rows than logged.
+
+    A log may lack the number of rows of a file.
+    """
+    filesystem, left, found = storage.filesystem(), iter(files), list[DamagedFile]()
     with ThreadPoolExecutor(FOOTER_READERS) as readers:
         while portion := [*islice(left, PORTION_FILES)]:
-            readable = readers.map(lambda file: _is_readable(file.path, filesystem), portion)
-            gone += [file for file, is_readable in zip(portion, readable, strict=True) if not is_readable]
-    return gone
+            looked_at = readers.map(lambda file: _damage(file, filesystem), portion)
+            found += [damaged for damaged in looked_at if damaged]
+    return found
 
 
 def require_files(files: Iterable[DataFile], storage: Storage) -> None:
-    """Refuse with `BadLake` if one of the files does not exist or has no readable footer."""
-    if gone := missing_files(files, storage):
-        raise BadLake(
-            f"{storage}/{gone[0].path} is missing or cannot be read, and holds {messages(gone[0].rows)} "
-            "of the lake; `peeklock-pipeline audit` names what is lost."
-        )
+    """Refuse with `BadLake` if one of the files is not what the log has, as `damaged_files` finds it."""
+    if found := damaged_files(files, storage):
+        raise BadLake(f"{storage}/{found[0].file.path} {found[0]}. `peeklock-pipeline audit` names what is lost.")
 
 
 def _data_files(columns: pa.Table) -> list[DataFile]:
@@ -145,10 +169,11 @@ def _bounds(name: str, log: pa.Table) -> tuple[str, str] | tuple[None, None]:
     return None, None
 
 
-def _is_readable(path: str, filesystem: FileSystem) -> bool:
+def _damage(file: DataFile, filesystem: FileSystem) -> DamagedFile | None:
     try:
-        with filesystem.open_input_file(path) as stream:
-            pq.read_metadata(stream)
+        with filesystem.open_input_file(file.path) as stream:
+            rows, size = pq.read_metadata(stream).num_rows, stream.size()
     except (OSError, pa.ArrowInvalid):
-        return False
-    return True
+        return DamagedFile(file)
+    is_as_logged = size == file.size and rows == (file.rows or rows)
+    return None if is_as_logged else DamagedFile(file, rows, size)

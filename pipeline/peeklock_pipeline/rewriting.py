@@ -8,7 +8,6 @@ from pyspark.sql import SparkSession
 from peeklock_pipeline.files import DataFile, read
 from peeklock_pipeline.logged_files import LoggedFiles, require_files
 from peeklock_pipeline.ranges import write_ranges
-from peeklock_pipeline.refusals import LakeUnavailable, TasksFailed
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
 
@@ -58,18 +57,15 @@ def rewrite(
     """Write the rows of each group, as far as they stay, into few new files, which belong to no table yet.
 
     The groups are in `place`, or in the same directory. A task holds at most about `TASK_BYTES` of rows. Refuses as `write_ranges` does,
-    and with `BadLake` if a file is missing.
+    and with `BadLake` if a file is missing or was replaced.
     """
 
     def rows_of_group(index: int, _: int) -> Iterator[pa.Table]:
+        require_files(groups[index], place or storage)  # the new file would hide that an old one was replaced
         batches = (batch for file in groups[index] for batch in read(file, place or storage, spec.schema))
         return (kept for rows in _in_pieces(batches) if (kept := keep(rows)).num_rows)
 
-    try:
-        return write_ranges(spark, [(index, index) for index in range(len(groups))], rows_of_group, storage, spec)
-    except (LakeUnavailable, TasksFailed):
-        require_files([file for group in groups for file in group], place or storage)
-        raise
+    return write_ranges(spark, [(index, index) for index in range(len(groups))], rows_of_group, storage, spec)
 
 
 def _in_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

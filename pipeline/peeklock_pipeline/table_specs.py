@@ -233,12 +233,13 @@ ACCOUNTS = TableSpec(
             pa.field("queue", pa.string(), nullable=False),
             pa.field("date", pa.date32(), nullable=False),
             pa.field("accepted", pa.int64(), nullable=False),
+            pa.field("unarchived", pa.int64(), nullable=False),
             pa.field("held", pa.int64(), nullable=False),
         ]
     ),
 )
-"""How many messages a queue accepted on a day and archives, and how many of them the database holds. Only messages with
-a digest of their content count. These rows are in no lake."""
+"""How many messages a queue accepted on a day, how many of them left without a row because their queue keeps no archive, and
+how many the database holds. Only messages with a digest of their content count. These rows are in no lake."""
 
 OPENING = TableSpec(
     "opening",

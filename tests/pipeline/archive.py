@@ -190,6 +190,14 @@ class Archive:
         if counts:
             self.fill("accepted_count", counts)
 
+    def end_without_a_row(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Let accepted messages end in a new queue that keeps no archive, as the statements do that remove them."""
+        self.count_accepted(rows)
+        execute(
+            self.url, "UPDATE accepted_count SET unarchived = accepted WHERE queue_id = :queue_id",
+            queue_id=rows[0]["queue_id"],
+        )  # fmt: skip
+
     def remove(self, numbers: int | Iterable[int], removal: str) -> None:
         """Let batches expire or be trimmed, as the server does it."""
         named = str(numbers) if isinstance(numbers, int) else ", ".join(map(str, numbers))

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from datetime import date
 
 import pyarrow as pa
+import pytest
 from peeklock_pipeline.jobs import findings
-from peeklock_pipeline.jobs.ledger_lines import Ledger, LedgerLine
+from peeklock_pipeline.jobs.ledger_lines import Ledger, LedgerLine, LedgerSums
+from peeklock_pipeline.jobs.server_count import ServerCount
 from peeklock_pipeline.table_specs import ACCOUNTS, OPENING, TableSpec
 from peeklock_pipeline.transforms import audit as ask
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +19,7 @@ MONDAY, TUESDAY = date(2026, 9, 21), date(2026, 9, 22)
 ORDERS, LATER, BILLING = ("orders", MONDAY), ("orders", TUESDAY), ("billing", MONDAY)
 QueueDay = tuple[str, date]
 LEDGER = TableSpec("ledger", pa.schema([("queue", pa.string()), ("date", pa.date32())])).schema
-for name in ("found", *ask.STANDINGS, "surplus", "covered"):
+for name in ("found", *ask.STANDINGS, "surplus", "covered", "uncounted"):
     LEDGER = LEDGER.append(pa.field(name, pa.int64()))
 
 
@@ -33,10 +35,10 @@ def ledger(
     removed: Mapping[QueueDay, int] | None = None,
 ) -> Ledger:
     """A ledger of messages that were all completed and exported, as far as they are in the lake."""
-    accounts = frame(spark, [(*day, count + 1, 1) for day, count in accepted.items()], ACCOUNTS.schema)
+    accounts = frame(spark, [(*day, count + 3, 2, 1) for day, count in accepted.items()], ACCOUNTS.schema)
     completed = ask.STANDINGS.index("completed")
     parts = [tuple(count if index == completed else 0 for index in range(8)) for count in in_lake.values()]
-    found = [(*day, count, *part, count) for (day, count), part in zip(in_lake.items(), parts, strict=True)]
+    found = [(*day, count, *part, count, 0) for (day, count), part in zip(in_lake.items(), parts, strict=True)]
     gone = spark.createDataFrame(
         [(*day, count) for day, count in (removed or {}).items()], "queue string, accepted_on date, covered bigint"
     )
@@ -90,12 +92,36 @@ def test_what_the_archive_removed_before_an_export_is_named_by_its_batch_alone(s
     ]
 
 
+SUMS = {
+    "accepted": 2937, "live": 2, "dead_lettered": 0, "completed": 2934, "received": 0, "expired": 0, "purged": 0,
+    "cancelled": 0, "surplus": 0, "missing": 1, "uncounted": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("server", "uncounted", "terms"),
+    [
+        (ServerCount(2937, 0, 0, 0, 0), 0, []),
+        (ServerCount(2963, 26, 0, 0, 0), 0, ["+ 26 of queues without an archive"]),
+        (ServerCount(3937, 0, 1000, 1000, 0), 0, ["+ 1000 removed by the lake's retention"]),
+        (ServerCount(2940, 0, 0, 0, 3), 0, ["+ 3 gone before the lake began to count"]),
+        (ServerCount(0, 0, 0, 0, -2937), 0, ["- 2937 held then, but never counted"]),
+        (ServerCount(2930, 0, 0, 5, 0), 7, ["- 7 that no server counted"]),
+        (ServerCount(2965, 26, 0, 0, 0), 0, ["+ 26 of queues without an archive", "+ 2 accepted or ended during the audit"]),
+    ],
+)  # fmt: skip
+def test_what_lies_between_the_servers_count_and_the_messages_found_has_its_reason(
+    server: ServerCount, uncounted: int, terms: list[str]
+) -> None:
+    assert server.terms(LedgerSums(**SUMS | {"uncounted": uncounted})) == terms
+
+
 def test_of_many_queues_a_bounded_number_of_lines_and_findings_reaches_the_driver(spark: SparkSession) -> None:
     many = {(f"queue-{number:05}", MONDAY): 1 for number in range(findings.MAX_NAMED + 5)}
     found = ledger(spark, many, {ORDERS: 1}, {})
     first = found.first(3)
     assert [line.queue for line in first] == ["orders", "queue-00000", "queue-00001"]
-    assert first[0] == LedgerLine(0, *(int(name == "completed") for name in ask.STANDINGS), 0, -1, *ORDERS)
+    assert first[0] == LedgerLine(0, *(int(name == "completed") for name in ask.STANDINGS), 0, -1, 0, *ORDERS)
     listed, others = found.unbalanced(0)
     assert (found.count, len(listed), others) == (len(many) + 1, findings.MAX_NAMED, 6)
     assert found.sums.missing == len(many) - 1

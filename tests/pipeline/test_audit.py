@@ -12,18 +12,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import Transaction
-from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import write
+from deltalake import DeltaTable, Transaction
+from peeklock_pipeline.database import Batch, Database
+from peeklock_pipeline.files import DataFile, write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY, FirstBatch
 from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.audit import FROM_SCRATCH, audit, is_wrong
+from peeklock_pipeline.jobs.batch_comparison import BatchComparison, BatchContents
 from peeklock_pipeline.jobs.batch_portions import HIGHEST, LOWEST
+from peeklock_pipeline.jobs.copy import copy
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.located_rows import located
+from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.ranges import rows_of
 from peeklock_pipeline.refusals import BadLake, BadOption, LakeUnavailable
 from peeklock_pipeline.table_specs import ARCHIVE, LOCATED_ROWS
@@ -224,6 +227,18 @@ def test_only_a_batch_that_the_lake_can_never_have_leaves_an_audit_sound() -> No
     assert not is_wrong([([Finding("has other messages", 4)], 0)], exported=3)
 
 
+def test_a_batch_that_both_have_and_the_database_has_forgotten_is_one_finding() -> None:
+    lake, archive = BatchContents(20, "1", "a"), BatchContents(19, "2", "b")
+    sealed = {3: Batch(3, 1, "c", 0, None, 2)}
+    places = {("lake", 2): lake, ("archive", 2): archive, ("lake", 3): BatchContents(1, "3", "c")}
+    contents = {**places, ("archive", 3): places["lake", 3], ("lake", 1): lake, ("archive", 4): archive}
+    compared = BatchComparison([*sealed.values()], sealed, 1, 1, 3, contents, {}, {})
+    what = "has no record in the database; the lake has 20 messages of it, the archive 19 messages"
+    assert list(compared.without_record()) == [Finding(what, 2)]
+    assert [finding.batch for finding in compared.wrong_in_lake()] == [1]  # which the lake alone has
+    assert [finding.batch for finding in compared.wrong_in_archive()] == [4]  # which was not exported
+
+
 def test_a_replaced_message_is_found_by_the_digest(spark: SparkSession, small_archive: Archive, lake: Lake) -> None:
     database = history(small_archive)
     export(spark, database, lake)
@@ -239,6 +254,34 @@ def test_messages_removed_by_the_lakes_retention_are_not_lost(
     assert retention(spark, lake, date(2026, 9, 22)).messages == 20
     done = audit(spark, database, lake)
     assert (done.findings, done.messages) == ([], 23)
+    assert done.sentences().endswith(" + 20 removed by the lake's retention; 23 were found.")
+    assert "43 accepted = 2 live + 1 dead-lettered" in done.sentences()
+
+
+CLICKS = [archived(n, queue="clicks", queue_id=7) for n in range(100, 126)]
+
+
+def test_messages_of_a_queue_without_an_archive_are_counted_and_not_called_lost(
+    spark: SparkSession, small_archive: Archive, lake: Lake, tmp_path: Path
+) -> None:
+    database, log = history(small_archive), tmp_path / "sent.jsonl"
+    export(spark, database, lake)
+    small_archive.end_without_a_row(CLICKS)
+    ids = [f"id-{number}" for number in (*range(1, 44), *range(100, 126))]
+    log.write_text("".join(json.dumps(name) + "\n" for name in ids))
+    done = audit(spark, database, lake, log)
+    assert (done.findings, done.messages, done.expected, done.unknown) == ([], 43, 69, 26)
+    unknown, _, equation = done.sentences().rpartition("\n")
+    assert unknown == (
+        "26 messages of the log are in no place, and whether they are lost is unknown: of as many, only the number is known."
+    )
+    assert equation.startswith("No message is lost or duplicated: 69 accepted = 2 live + 1 dead-lettered + ")
+    assert equation.endswith(" + 26 of queues without an archive; 43 were found.")
+    log.write_text(log.read_text() + '"lost"\n')
+    done = audit(spark, database, lake, log)
+    what = "was sent, but is missing, unless it is one of 26 of which only the number is known"
+    assert Finding(what, message_id="lost") in done.findings
+    assert (len(done.findings), done.unknown) == (27, 0)
 
 
 def test_a_sent_message_that_is_missing_is_named(
@@ -329,8 +372,53 @@ def test_a_file_that_is_missing_or_cannot_be_read_is_named_with_its_messages(
         (number, "has 0 messages in the lake, but was sealed with 20") for number in (1, 2)
     ]
     assert [finding.sequence_number for finding in done.findings[4:] if finding.day is None] == list(range(1, 41))
-    with pytest.raises(BadLake, match="is missing or cannot be read, and holds 20 messages"):
+    with pytest.raises(BadLake, match="is missing from the lake or cannot be read; it held 20 messages"):
         lake.read(spark)
+
+
+def test_a_file_that_was_replaced_by_one_of_another_size_is_named_with_its_message(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = history(small_archive)
+    export(spark, database, lake)
+    [first, _] = files_of(lake.archive_table())
+    size = replace_file(lake, first, lambda row: row | {"priority": 9} if row["sequence_number"] == 7 else row)
+    what = f"was replaced: it has 20 messages in {size} bytes, and the log of its table has 20 messages in {first.size} bytes"
+    assert audit(spark, database, lake).findings == [
+        Finding(what, file=first.path),
+        Finding("has 20 messages in the lake other than those sealed", 1),
+        Finding("is not in the lake as it was sealed: lake and archive differ in priority", 1, "orders", 7, "id-7"),
+    ]
+    with pytest.raises(BadLake, match=f"{first.path} was replaced"):
+        copy(spark, lake, Lake(f"{lake.root}-copy"))
+
+
+def test_the_same_edit_in_lake_and_archive_names_the_message_if_its_content_changed(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = history(small_archive)
+    export(spark, database, lake)
+    edits: dict[int, Row] = {7: {"body": b"other"}, 30: {"priority": 9}}
+    rewrite(lake, lambda _: True, lambda row: row | edits.get(row["sequence_number"], {}))
+    execute(small_archive.url, "UPDATE archive SET body = x'6f74686572' WHERE sequence_number = 7")
+    execute(small_archive.url, "UPDATE archive SET priority = 9 WHERE sequence_number = 30")
+    done = audit(spark, database, lake)
+    assert [(finding.batch, finding.message_id, finding.what) for finding in done.findings] == [
+        *((1, "id-7", f"does not have the content that was accepted, in the {place}") for place in ("archive", "lake")),
+        *(
+            (n, None, f"has 20 messages in the {place} other than those sealed")
+            for place in ("lake", "archive")
+            for n in (1, 2)
+        ),
+    ]
+
+
+def replace_file(lake: Lake, file: DataFile, change: Callable[[Row], Row]) -> int:
+    """Write other rows into a file of the lake, as no job does, and return its size; the table's log stays unchanged."""
+    place = Path(f"{lake.directory(ARCHIVE)}/{file.path}")
+    table = pq.ParquetFile(place).read()
+    pq.write_table(pa.Table.from_pylist([change(row) for row in table.to_pylist()], schema=table.schema), place)
+    return place.stat().st_size
 
 
 def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
@@ -370,8 +458,29 @@ def test_messages_that_only_the_lake_or_only_the_archive_has_are_named(
 
 
 def rewrite(lake: Lake, keep: Callable[[Row], bool], change: Callable[[Row], Row] = lambda row: row) -> None:
-    """Rewrite rows of the lake's files, as no job does; the table's log stays unchanged."""
-    for file in lake.archive_table().file_uris():
-        table = pq.ParquetFile(file).read()
-        rows = [change(row) for row in table.to_pylist() if keep(row)]
-        pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), file)
+    """Commit other rows of the lake's files, as no job does."""
+    table = lake.archive_table()
+    rows = [change(row) for row in read_rows(table) if keep(row)]
+    files = list(write(pa.Table.from_pylist(rows, schema=ARCHIVE.schema), lake.directory(ARCHIVE), ARCHIVE))
+    assert commit(lake.directory(ARCHIVE), table, ARCHIVE, Change(files, mode="overwrite"))
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_a_batch_without_a_record_is_one_finding(
+    spark: SparkSession, small_archive: Archive, lake: Lake, gone: int
+) -> None:
+    database = history(small_archive)
+    small_archive.seal(3, [archived(50)])
+    export(spark, database, lake)
+    execute(small_archive.url, "DELETE FROM export_batch WHERE number = :gone", gone=gone)
+    what = "has no record in the database; the lake has 20 messages of it, the archive 20 messages"
+    assert audit(spark, database, lake).findings == [Finding(what, gone)]
+    small_archive.delete_message(gone * 20)
+    differing = Finding(
+        "is in the lake, but not in the archive", gone, ("orders", "billing")[gone - 1], gone * 20, f"id-{gone * 20}"
+    )
+    assert audit(spark, database, lake).findings == [Finding(what.replace("archive 20", "archive 19"), gone), differing]
+
+
+def read_rows(table: DeltaTable) -> list[Row]:
+    return pa.table(table.to_pyarrow_dataset().to_table()).select(ARCHIVE.schema.names).to_pylist()

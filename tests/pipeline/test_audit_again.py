@@ -218,19 +218,47 @@ def test_a_missing_file_of_audited_messages_is_named(spark: SparkSession, small_
     assert not done.notes.recorded
 
 
+def changed_file(file: str) -> tuple[pa.Table, int]:
+    """The rows of a file with another id of a message, and the bytes of the file."""
+    table = pq.ParquetFile(file).read()
+    changed = pc.if_else(pc.equal(table["sequence_number"], 103), "other", table["message_id"])
+    place = table.column_names.index("message_id")
+    return table.set_column(place, table.schema.field(place), changed), Path(file).stat().st_size
+
+
+def test_an_audited_file_that_was_replaced_by_one_of_another_size_is_named(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = audited(spark, small_archive, lake, [1, 2])
+    file, _ = sorted(lake.archive_table().file_uris())
+    table, size = changed_file(file)
+    pq.write_table(table, file)
+    done = audit(spark, database, lake)
+    [finding] = done.findings
+    assert (finding.file, finding.batch) == (str(Path(file).relative_to(str(lake.directory(ARCHIVE)))), None)
+    assert finding.what.endswith(f"and the log of its table has 5 messages in {size} bytes")
+    assert not done.notes.recorded
+
+
 @pytest.mark.nightly
 def test_messages_changed_in_audited_batches_are_found_from_scratch_alone(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
     database = audited(spark, small_archive, lake, [1])
     [file] = lake.archive_table().file_uris()
-    table = pq.ParquetFile(file).read()
-    changed = pc.if_else(pc.equal(table["sequence_number"], 103), "other", table["message_id"])
-    place = table.column_names.index("message_id")
-    pq.write_table(table.set_column(place, table.schema.field(place), changed), file)
+    table, size = changed_file(file)
+    write_with_size(table, Path(file), size)
     execute(small_archive.url, "UPDATE archive SET body = 'other' WHERE sequence_number = 102")
     assert audit(spark, database, lake).findings == []
     assert {102, 103} <= {finding.sequence_number for finding in from_scratch(spark, database, lake).findings}
+
+
+def write_with_size(table: pa.Table, file: Path, size: int) -> None:
+    """Write rows to a file of this size. Without statistics it is smaller; octets that no reader visits fill it up."""
+    pq.write_table(table, file, compression="zstd", write_statistics=False)
+    written, footer = file.read_bytes(), pq.read_metadata(file).serialized_size + 8
+    file.write_bytes(written[:-footer] + bytes(size - len(written)) + written[-footer:])
+    assert file.stat().st_size == size
 
 
 @pytest.mark.nightly

@@ -260,6 +260,8 @@ def test_a_copy_whose_source_was_compacted_and_vacuumed_tells_what_to_do(
             compact(spark, lake)
             lake.archive_table().vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
 
-    with pytest.raises(BadLake, match=r"parquet is missing or cannot be read.* copy into a new directory"):
+    with pytest.raises(
+        BadLake, match=r"parquet is missing from the lake or cannot be read.* copy into a new directory"
+    ):
         copy(spark, lake, Lake(tmp_path / "copy"), progress)
     assert copy(spark, lake, Lake(tmp_path / "new")).messages == 16

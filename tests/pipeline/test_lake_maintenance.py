@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from peeklock_pipeline.ages import parse_age
@@ -306,7 +307,19 @@ def test_a_file_that_is_missing_or_damaged_is_named(
     if left:
         path.write_bytes(left)
     for job in (lambda: retention(spark, lake, FIRST_DAY + timedelta(days=2)), lambda: compact(spark, lake)):
-        with pytest.raises(BadLake, match=f"{lost.path} is missing or cannot be read"):
+        with pytest.raises(BadLake, match=f"{lost.path} is missing from the lake or cannot be read"):
+            job()
+
+
+def test_a_file_that_was_replaced_is_neither_merged_nor_removed(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    exported(spark, small_archive, lake)
+    [replaced, *_] = files_of(lake.archive_table())
+    path = Path(f"{lake.directory(ARCHIVE)}/{replaced.path}")
+    pq.write_table(pq.ParquetFile(path).read().slice(1), path)
+    for job in (lambda: retention(spark, lake, FIRST_DAY + timedelta(days=2)), lambda: compact(spark, lake)):
+        with pytest.raises(BadLake, match=f"{replaced.path} was replaced: it has {replaced.rows - 1} messages"):
             job()
 
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from datetime import date
 
 import pyarrow as pa
 import pytest
 from peeklock_pipeline.files import DataFile, write
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.logged_files import PORTION_FILES, LoggedFiles, files_of, missing_files, paths_of
+from peeklock_pipeline.logged_files import (
+    PORTION_FILES,
+    DamagedFile,
+    LoggedFiles,
+    damaged_files,
+    files_of,
+    paths_of,
+    require_files,
+)
+from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.table_specs import MISSED
 
 MANY = 2 * PORTION_FILES + 1
@@ -71,4 +81,20 @@ def test_a_list_of_many_files_is_small_for_tasks(many: LoggedFiles) -> None:
 
 
 def test_missing_files_are_found_in_every_portion(many: LoggedFiles, lake: Lake) -> None:
-    assert missing_files(many, lake.root) == [*many]
+    assert damaged_files(many, lake.root) == [DamagedFile(file) for file in many]
+
+
+def test_a_file_with_other_bytes_or_other_rows_than_logged_is_damaged(lake: Lake) -> None:
+    rows = pa.table([pa.array([1]), pa.array([3])], schema=MISSED.schema)
+    place = lake.directory(MISSED)
+    [file] = write(rows, place, MISSED)
+    assert damaged_files([file, replace(file, rows=0)], place) == []  # a log may lack the number of rows
+    others = [replace(file, size=file.size - 1), replace(file, rows=2)]
+    found = [DamagedFile(other, 1, file.size) for other in others]
+    assert damaged_files([others[0], file, others[1]], place) == found
+    assert str(found[0]) == (
+        f"was replaced: it has 1 message in {file.size} bytes, "
+        f"and the log of its table has 1 message in {file.size - 1} bytes"
+    )
+    with pytest.raises(BadLake, match=rf"{file.path} was replaced: .* names what is lost"):
+        require_files(others, place)

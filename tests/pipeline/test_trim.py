@@ -71,7 +71,7 @@ def test_a_trim_needs_the_files_of_its_batches_alone(
     [young] = files_of(lake.archive_table(), {"export_batch": (2, 2)})
     Path(f"{lake.directory(ARCHIVE)}/{young.path}").unlink()
     assert trim(spark, server, lake, timedelta(hours=44)).batches == [TrimmedBatch(1, 2, "trimmed")]
-    with pytest.raises(BadLake, match="is missing or cannot be read, and holds 2 messages"):
+    with pytest.raises(BadLake, match="is missing from the lake or cannot be read; it held 2 messages"):
         trim(spark, server, lake, timedelta(hours=1))
 
 

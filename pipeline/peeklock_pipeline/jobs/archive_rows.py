@@ -9,12 +9,11 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.histories import without_history
 from peeklock_pipeline.jobs.batch_portions import LOWEST
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.located_rows import events_in_lake, located_events, located_in_lake
-from peeklock_pipeline.logged_files import LoggedFiles, files_of, missing_files, require_files
+from peeklock_pipeline.logged_files import DamagedFile, LoggedFiles, damaged_files, files_of, require_files
 from peeklock_pipeline.ranges import Conversion
 from peeklock_pipeline.table_specs import ARCHIVE, EVENT_DIGESTS, HISTORY, HISTORY_FIELDS, LOCATED_ROWS, TableSpec
 
@@ -33,7 +32,7 @@ HISTORIES = replace(
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRows:
-    """The messages of a lake's archive. `gone` are its files that are missing or cannot be read.
+    """The messages of a lake's archive. `damaged` are its files that are missing or replaced.
 
     `rows` are as many as the log of the table has; None if it does not have the number for each file.
     """
@@ -41,14 +40,14 @@ class ArchiveRows:
     spark: SparkSession
     lake: Lake
     table: DeltaTable
-    gone: Sequence[DataFile]
+    damaged: Sequence[DamagedFile]
     rows: int | None
 
     @classmethod
     def of(cls, spark: SparkSession, lake: Lake, table: DeltaTable) -> "ArchiveRows":
         """Look at every file. Refuses with `LakeUnavailable`."""
         files = files_of(table)
-        return cls(spark, lake, table, missing_files(files, lake.directory(ARCHIVE)), files.rows)
+        return cls(spark, lake, table, damaged_files(files, lake.directory(ARCHIVE)), files.rows)
 
     @classmethod
     def unchecked(cls, spark: SparkSession, lake: Lake, table: DeltaTable) -> "ArchiveRows":
@@ -56,7 +55,7 @@ class ArchiveRows:
         return cls(spark, lake, table, [], None)
 
     def require_files(self, low: int, high: int) -> None:
-        """Refuse with `BadLake` if a file that may have messages of these batches is missing or cannot be read."""
+        """Refuse with `BadLake` if a file that may have messages of these batches is missing or was replaced."""
         require_files(self._files_between(low, high), self.lake.directory(ARCHIVE))
 
     def between(self, low: int, high: int, spec: TableSpec = ARCHIVE) -> DataFrame:
@@ -91,7 +90,8 @@ class ArchiveRows:
         )
 
     def _files_between(self, low: int, high: int) -> LoggedFiles:
-        return files_of(self.table, {"export_batch": (low + 1, high)}).without([file.path for file in self.gone])
+        gone = [damaged.file.path for damaged in self.damaged if damaged.is_gone]
+        return files_of(self.table, {"export_batch": (low + 1, high)}).without(gone)
 
 
 def _located_events(rows: pa.Table) -> pa.Table:

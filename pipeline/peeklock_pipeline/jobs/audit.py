@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from peeklock_pipeline.database import Database
-from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.first_batch import FirstBatch, first_batch_of
 from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.audited import Audited
@@ -26,12 +25,14 @@ from peeklock_pipeline.jobs.batch_work import BatchWork
 from peeklock_pipeline.jobs.export import require_same_database
 from peeklock_pipeline.jobs.findings import Finding, LimitedFindings, limit_findings, limit_rows
 from peeklock_pipeline.jobs.ledger_lines import Ledger, LedgerLine, LedgerSums
+from peeklock_pipeline.jobs.senders_log import absent_from, sent_ids
+from peeklock_pipeline.jobs.server_count import ServerCount
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.located_rows import located
+from peeklock_pipeline.logged_files import DamagedFile
 from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.ranges import even_ranges, rows_of
-from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.table_specs import ACCOUNTS, ARCHIVE, AUDITED, LOCATED_ROWS, OPENING
 from peeklock_pipeline.tables import export_position_of
 from peeklock_pipeline.task_refusals import task_refusals
@@ -89,14 +90,18 @@ class AuditNotes:
 class AuditResult:
     """What was compared, and the findings; `unnamed` more findings are not listed. `batches` are those read.
 
-    `ledger` has the first lines of the ledger; `unlisted_lines` follow them. `sums` are of all.
+    `ledger` has the first lines of the ledger; `unlisted_lines` follow them. `sums` are of all. `server` is what the server
+    counted; None if the lake is not compared with it. Of the `expected` messages of the senders' log, `unknown` ones are in
+    no place and may be among those of which only the number is known.
     """
 
     ledger: list[LedgerLine]
     unlisted_lines: int
     sums: LedgerSums
+    server: ServerCount | None
     batches: int
     expected: int
+    unknown: int
     findings: list[Finding]
     unnamed: int
     notes: AuditNotes
@@ -108,16 +113,29 @@ class AuditResult:
 
     def sentences(self) -> str:
         """Return the findings, and the sums of the ledger."""
-        parts = [f"{getattr(self.sums, name)} {name.replace('_', '-')}" for name in ask.STANDINGS]
         more = [f"{self.unnamed} more findings are not listed."] if self.unnamed else []
         if not self.findings and not self.notes.recorded:
             more.append("This result could not be recorded in the lake: the next audit reads the same batches again.")
+        if self.unknown:
+            more.append(
+                f"{messages(self.unknown)} of the log are in no place, and whether they are lost is unknown: "
+                "of as many, only the number is known."
+            )
         found = f"{len(self.findings) + self.unnamed} findings" if self.findings else "No message is lost or duplicated"
-        sums = f"{self.messages} accepted = {' + '.join(parts)}"
-        for name, sign, words in (("surplus", "-", "counted twice"), ("missing", "+", "missing")):
-            if count := getattr(self.sums, name):
-                sums += f" {sign} {count} {words}"
-        return "\n".join([*map(str, self.findings), *more, *self.notes.sentences(), f"{found}: {sums}."])
+        return "\n".join([*map(str, self.findings), *more, *self.notes.sentences(), f"{found}: {self._equation()}."])
+
+    def _equation(self) -> str:
+        """Return how the accepted messages add up, and how many of them were found, if not all."""
+        sums, found = self.sums, self.sums.accepted - self.sums.missing
+        terms = [f"+ {getattr(sums, name)} {name.replace('_', '-')}" for name in ask.STANDINGS]
+        terms += [f"- {sums.surplus} counted twice"] if sums.surplus else []
+        terms += [f"+ {sums.missing} missing"] if sums.missing > 0 else []
+        terms += [f"- {-sums.missing} more found than accepted"] if sums.missing < 0 else []
+        if self.server is None:
+            return f"{found} found = {' '.join(terms).removeprefix('+ ')}"
+        between = self.server.terms(sums)
+        equation = f"{self.server.accepted} accepted = {' '.join([*terms, *between]).removeprefix('+ ')}"
+        return f"{equation}; {found} were found" if between else equation
 
 
 def audit(
@@ -139,14 +157,14 @@ def audit(
     require_same_database(database, mark)
     # What Spark keeps is released also if a task fails: it would give it to the next audit of the session.
     with task_refusals(), ExitStack() as kept:
-        log = None if expect is None else _kept(_expected(spark, expect), kept)
+        log = None if expect is None else _kept(sent_ids(spark, expect), kept)
         audited = Audited.of(spark, lake, record, table, from_scratch=options.from_scratch)
         kept.callback(audited.left.unpersist)
         known = KnownBatches.of(database, audited.last_batch, options.portion_batches)
         archive = ArchiveRows.of(spark, lake, table)
         read = _Messages.of(database, archive, audited, mark.number, kept)
         progress(0, STEPS)
-        due = _expected_in_lake(spark, database, lake, table)
+        server, due = _server_count(spark, database, lake, table, kept)
         found = ask.with_earlier(ask.ledger(read.standings, read.repeated), audited.left)
         ledger = Ledger.of(_kept(ask.ledger_lines(found, due), kept))
         progress(1, STEPS)
@@ -157,19 +175,23 @@ def audit(
         compared = work.compared(known, begun.number, mark.number, options.portion_batches)
         counts, lines = ledger.unbalanced(compared.unexported), ledger.first()
         progress(3, STEPS)
-        unknown, sent = _unknown(log, read, archive, audited.last_batch)
+        absent = absent_from(
+            log, read.ids(audited), server.without_ids(compared.unexported) if server else compared.unexported
+        )
         is_sound = not any(named for named, _ in in_lake) and not is_wrong([changed, compared.found], mark.number)
         recorded = is_sound and audited.add(read.placed)
         progress(STEPS, STEPS)
     notes = AuditNotes(begun, due is not None, audited.last_batch, recorded)
-    findings = _collect([*in_lake, changed, compared.found, counts, unknown])
-    return AuditResult(lines, ledger.count - len(lines), ledger.sums, compared.batches, sent, *findings, notes)
+    findings = _collect([*in_lake, changed, compared.found, counts, absent.lost])
+    sums = (lines, ledger.count - len(lines), ledger.sums, server)
+    return AuditResult(*sums, compared.batches, absent.expected, absent.unknown, *findings, notes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
     """The messages that an audit reads (`LOCATED_ROWS`): `standings` without copies, `repeated` those that occur again."""
 
+    archive: ArchiveRows
     placed: DataFrame
     standings: DataFrame
     repeated: DataFrame
@@ -182,7 +204,11 @@ class _Messages:
         new = archive.located(audited.last_batch or LOWEST, HIGHEST)
         placed = _kept(new.unionByName(_stored(archive.spark, database, audited.last_batch)), kept)
         standings = ask.unique_messages(placed, exported)
-        return cls(placed, standings, _kept(ask.duplicates(standings), kept))
+        return cls(archive, placed, standings, _kept(ask.duplicates(standings), kept))
+
+    def ids(self, audited: Audited) -> DataFrame:
+        """Return the ids of all messages, also of those in audited batches."""
+        return self.placed.select("message_id").union(self.archive.ids_up_to(audited.last_batch))
 
 
 def _kept(rows: DataFrame, kept: ExitStack) -> DataFrame:
@@ -196,26 +222,16 @@ def _collect(found: Sequence[LimitedFindings]) -> tuple[list[Finding], int]:
 
 
 def _findings_in_lake(audited: Audited, archive: ArchiveRows, read: _Messages) -> list[LimitedFindings]:
-    """Return missing files, another number of audited messages than was recorded, and duplicates."""
+    """Return missing and replaced files, another number of audited messages than was recorded, and duplicates."""
     differences = list[Finding]()
-    if audited.last_batch and archive.rows is not None and not archive.gone:
+    if audited.last_batch and archive.rows is not None and not archive.damaged:
         new = read.placed.where(F.col("place") == "lake").count()
         differences = [finding for finding in [audited.difference(archive.rows - new)] if finding]
     return [
-        limit_findings([_missing_file_finding(file) for file in archive.gone]),
+        limit_findings([_file_finding(damaged) for damaged in archive.damaged]),
         limit_findings(differences),
         limit_rows(ask.message_locations(read.repeated), _duplicate_finding),
     ]
-
-
-def _unknown(
-    expected: DataFrame | None, read: _Messages, archive: ArchiveRows, audited: int
-) -> tuple[LimitedFindings, int]:
-    """Return the messages of a senders' log that are nowhere, and how many the log has."""
-    if expected is None:
-        return ([], 0), 0
-    ids = read.placed.select("message_id").union(archive.ids_up_to(audited))
-    return limit_rows(ask.missing(expected, ids, "message_id"), _unknown_finding), expected.count()
 
 
 def is_wrong(found: Sequence[LimitedFindings], exported: int) -> bool:
@@ -229,21 +245,23 @@ def is_wrong(found: Sequence[LimitedFindings], exported: int) -> bool:
     )
 
 
-def _expected_in_lake(spark: SparkSession, database: Database, lake: Lake, table: DeltaTable) -> DataFrame | None:
-    """Return how many messages the lake has to hold; None if it has not begun to count. One task reads the accounts."""
+def _server_count(
+    spark: SparkSession, database: Database, lake: Lake, table: DeltaTable, kept: ExitStack
+) -> tuple[ServerCount, DataFrame] | tuple[None, None]:
+    """Return what the server counted, and how many messages the lake has to hold; None if it has not begun to count.
+
+    One task reads the accounts.
+    """
     if lake.table(OPENING) is None:
-        return None
+        return None, None
     exported = export_position_of(table).number
     accounts = rows_of(spark, [(exported, exported)], lambda number, _: database.accounts(number), ACCOUNTS)
-    return ask.expected_in_lake(accounts, lake.removed(spark, table), lake.read(spark, OPENING))
+    accounts, removed, opening = _kept(accounts, kept), lake.removed(spark, table), lake.read(spark, OPENING)
+    return ServerCount.of(accounts, removed, opening), ask.expected_in_lake(accounts, removed, opening)
 
 
 def _duplicate_finding(row: Row) -> Finding:
     return Finding(f"occurs {row.times} times: {row.standing}", None, row.queue, row.sequence_number, row.message_id)
-
-
-def _unknown_finding(row: Row) -> Finding:
-    return Finding("was sent, but is missing", message_id=row.message_id)
 
 
 def _changed_finding(row: Row) -> Finding:
@@ -251,9 +269,8 @@ def _changed_finding(row: Row) -> Finding:
     return Finding(what, row.export_batch, row.queue, row.sequence_number, row.message_id)
 
 
-def _missing_file_finding(file: DataFile) -> Finding:
-    what = f"is missing from the lake or cannot be read; it held {messages(file.rows)}"
-    return Finding(what, queue=file.partition.get("queue"), file=file.path)
+def _file_finding(damaged: DamagedFile) -> Finding:
+    return Finding(str(damaged), queue=damaged.file.partition.get("queue"), file=damaged.file.path)
 
 
 def _stored(spark: SparkSession, database: Database, after: int) -> DataFrame:
@@ -265,15 +282,3 @@ def _stored(spark: SparkSession, database: Database, after: int) -> DataFrame:
 
 def _located(database: Database, after: int, first: int, last: int) -> Iterator[pa.Table]:
     return map(located, database.rows(first, last, after=after))
-
-
-def _expected(spark: SparkSession, log: Path) -> DataFrame:
-    """Return the message ids of a senders' log."""
-    if not log.is_file():
-        raise BadOption(f"No file {log} with the ids of sent messages exists.")
-    lines = spark.read.text(str(log.absolute())).where("trim(value) <> ''")
-    text = F.when(F.col("value").startswith('"'), F.get_json_object(F.concat(F.lit("["), "value", F.lit("]")), "$[0]"))
-    ids = lines.select(F.coalesce(text, F.get_json_object("value", "$.message_id")).alias("message_id"), "value")
-    if wrong := ids.where("message_id IS NULL").first():
-        raise BadOption(f"{log} has a line that names no message: {wrong.value[:100]}")
-    return ids.select("message_id").distinct()

@@ -54,6 +54,21 @@ class BatchComparison:
     removed: Mapping[int, int]
     missed: Mapping[int, int]
 
+    def unrecorded(self) -> list[int]:
+        """Return the batches of which lake and archive have messages, and the database no record, in order.
+
+        They were exported, so the database had recorded them.
+        """
+        known = {batch.number for batch in self.known} | self.later.keys()
+        both = self._numbers("lake") & self._numbers("archive") - known
+        return sorted(number for number in both if self.first_batch <= number <= self.exported)
+
+    def without_record(self) -> Iterator[Finding]:
+        """Yield the batches of which the database has no record, in order."""
+        for number in self.unrecorded():
+            lake, archive = (messages(self.contents[place, number].messages) for place in ("lake", "archive"))
+            yield Finding(f"has no record in the database; the lake has {lake} of it, the archive {archive}", number)
+
     def wrong_in_lake(self) -> Iterator[Finding]:
         """Yield the batches that differ in the lake from what was sealed, in order."""
         sealed = {batch.number: batch for batch in self.known}
@@ -64,7 +79,7 @@ class BatchComparison:
             for number in self._numbers("lake")
             if number < self.first_batch or number > self.exported or number >= self.oldest
         }
-        for number in sorted(wanted | unexpected | set(self.missed)):
+        for number in sorted((wanted | unexpected | set(self.missed)).difference(self.unrecorded())):
             contents = self.contents.get(("lake", number), NO_CONTENTS)
             if number >= self.first_batch and number in self.missed and not contents.messages:
                 yield _unexported_finding(number, self.missed[number])
@@ -122,7 +137,7 @@ class BatchComparison:
                 yield Finding(
                     _difference(f"has {messages(contents.messages)} in the archive", contents, batch), batch.number
                 )
-        for number in sorted(self._numbers("archive") - self.later.keys()):
+        for number in sorted(self._numbers("archive") - self.later.keys() - {*self.unrecorded()}):
             contents = self.contents["archive", number]
             yield Finding(f"has {messages(contents.messages)} in the archive, but was never sealed", number)
 
@@ -155,17 +170,20 @@ def batch_findings(
     `pairs` reads batches again, and returns the messages that differ between lake and archive.
     """
     wrong = {"lake": list(contents.wrong_in_lake()), "archive": list(contents.wrong_in_archive())}
-    batches, unnamed = limit_findings([*wrong["lake"], *wrong["archive"]])
+    without_record = list(contents.without_record())
+    batches, unnamed = limit_findings([*without_record, *wrong["lake"], *wrong["archive"]])
     if not batches:
         return [], 0
     numbers = {
-        place: {finding.batch for finding in found if finding.batch is not None} for place, found in wrong.items()
+        place: {finding.batch for finding in [*without_record, *found] if finding.batch is not None}
+        for place, found in wrong.items()
     }
-    both = sorted(number for number in numbers["lake"] | numbers["archive"] if contents.is_comparable(number))[
-        :MAX_NAMED
-    ]
+    unrecorded = {*contents.unrecorded()}
+    wrong_somewhere = sorted(numbers["lake"] | numbers["archive"])
+    both = [number for number in wrong_somewhere if number in unrecorded or contents.is_comparable(number)][:MAX_NAMED]
     unexpected = {
-        place: [number for number in found if contents.is_unexpected(number, place)] for place, found in numbers.items()
+        place: [number for number in found - unrecorded if contents.is_unexpected(number, place)]
+        for place, found in numbers.items()
     }
     alone, more = limit_rows(ask.in_one_place_only(placed, both, unexpected), _row_namer(numbers))
     changed, others = limit_rows(pairs(both), _batch_namer(numbers)) if both else ([], 0)

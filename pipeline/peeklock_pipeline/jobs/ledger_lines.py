@@ -15,7 +15,7 @@ from peeklock_pipeline.transforms import audit as ask
 MAX_LINES = 10_000
 """Lines of a ledger that a result lists; the others are counted."""
 
-SUMS = ("accepted", *ask.STANDINGS, "surplus", "missing")
+SUMS = ("accepted", *ask.STANDINGS, "surplus", "missing", "uncounted")
 """The counts of a line."""
 
 
@@ -23,7 +23,8 @@ SUMS = ("accepted", *ask.STANDINGS, "surplus", "missing")
 class LedgerSums:
     """Messages of all lines of a ledger, or of one.
 
-    `missing` messages were accepted but not found. Below zero, more were found than accepted.
+    `accepted` messages of queues with an archive were found, or are `missing`. If that is below zero, more were found than
+    accepted. `uncounted` ones are from servers that did not count what they accepted.
     """
 
     accepted: int
@@ -36,6 +37,7 @@ class LedgerSums:
     cancelled: int
     surplus: int
     missing: int
+    uncounted: int
 
 
 @dataclass(frozen=True, slots=True)

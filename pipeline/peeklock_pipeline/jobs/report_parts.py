@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 
 from peeklock_pipeline.files import Value
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.logged_files import files_of, missing_files
+from peeklock_pipeline.logged_files import damaged_files, files_of
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.results import write_files
 from peeklock_pipeline.table_specs import ARCHIVE, MESSAGES, REMOVED
@@ -98,7 +98,7 @@ def open_tables(lake: Lake, from_scratch: bool = False) -> OpenedTables:
     parts = lake.table(ask.PARTS)  # first, so that the archive is never the older one
     archive = lake.table(ARCHIVE)
     opened = OpenedTables(archive, parts, 0, export_position_of(archive).number, 0)
-    if parts is None or from_scratch or missing_files(files_of(parts), lake.directory(ask.PARTS)):
+    if parts is None or from_scratch or damaged_files(files_of(parts), lake.directory(ask.PARTS)):
         return opened
     batch = parts.transaction_version(opened.key) or 0
     if batch > opened.last_batch:

@@ -1,7 +1,7 @@
 """The queries of an audit: is each message in its place, once, and nothing else?
 
 A ledger counts by queue and day of sending: accepted = live + dead-lettered + completed + received + expired + purged +
-cancelled. The server counts what it accepts, so a lost message is missing from the sum. The sequence number identifies
+cancelled, without those of queues that keep no archive. The server counts what it accepts, so a lost message is missing from the sum. The sequence number identifies
 a message, because the database assigns each number once.
 """
 
@@ -58,16 +58,18 @@ def duplicates(standings: DataFrame) -> DataFrame:
 
 
 def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
-    """Count messages by queue and day of sending: `found`, each standing, `surplus` (counted twice) and `covered`.
+    """Count messages by queue and day of sending: `found`, each standing, `surplus` (counted twice), `covered`, `uncounted`.
 
-    `covered` counts the distinct messages in the lake that have a digest of their content. `repeated` is the result of
-    `duplicates` for the same rows.
+    `covered` counts the distinct messages in the lake that have a digest of their content. `uncounted` ones have none, in
+    any place: servers that computed no digests did not count what they accepted. `repeated` is the result of `duplicates`
+    for the same rows.
     """
     day = F.to_date("enqueued_at").alias("date")
     parts = [F.count_if(F.col("standing") == name).alias(name) for name in STANDINGS]
     in_lake = F.col("is_covered") & (F.col("place") == "lake")
     rows, covered_rows = F.count("*").alias("rows"), F.count_if(in_lake).alias("covered_rows")
-    counted = standings.groupBy("queue", day).agg(*parts, rows, covered_rows)
+    uncounted = F.count_if(~F.col("is_covered")).alias("uncounted")
+    counted = standings.groupBy("queue", day).agg(*parts, rows, covered_rows, uncounted)
     # Only repeated messages are told apart by their numbers: to do so with all would shuffle every row once more.
     more = F.count("*") - F.count_distinct("sequence_number")
     more_covered = F.count_if(in_lake) - F.count_distinct(F.when(in_lake, F.col("sequence_number")))
@@ -75,7 +77,7 @@ def ledger(standings: DataFrame, repeated: DataFrame) -> DataFrame:
     lines = counted.join(surplus, ["queue", "date"], "left").fillna(0, ["surplus", "covered_surplus"])
     found = (F.col("rows") - F.col("surplus")).alias("found")
     covered = (F.col("covered_rows") - F.col("covered_surplus")).alias("covered")
-    return lines.select("queue", "date", found, *STANDINGS, "surplus", covered)
+    return lines.select("queue", "date", found, *STANDINGS, "surplus", covered, "uncounted")
 
 
 def counts(placed: DataFrame, exported: int) -> DataFrame:
@@ -102,7 +104,14 @@ def left_of(counts: DataFrame, removed: DataFrame) -> DataFrame:
 def with_earlier(ledger: DataFrame, counts: DataFrame) -> DataFrame:
     """Return a ledger that has the messages of these counts as well, in lines of their own."""
     parts = [F.sum(F.when(F.col("outcome") == name, F.col("messages")).otherwise(0)).alias(name) for name in STANDINGS]
-    sums = (F.sum("messages").alias("found"), *parts, F.lit(0).alias("surplus"), F.sum("covered").alias("covered"))
+    uncounted = (F.sum("messages") - F.sum("covered")).alias("uncounted")
+    sums = (
+        F.sum("messages").alias("found"),
+        *parts,
+        F.lit(0).alias("surplus"),
+        F.sum("covered").alias("covered"),
+        uncounted,
+    )
     return ledger.unionByName(counts.groupBy("queue", "date").agg(*sums))
 
 
@@ -113,7 +122,7 @@ def expected_in_lake(accounts: DataFrame, removed: DataFrame, opening: DataFrame
     and what was gone before the lake began to count.
     """
     gone = removed.where("covered > 0").select("queue", F.col("accepted_on").alias("date"), -F.col("covered"))
-    left = accounts.select("queue", "date", (F.col("accepted") - F.col("held")).alias("messages"))
+    left = accounts.select("queue", "date", (F.col("accepted") - F.col("unarchived") - F.col("held")).alias("messages"))
     return left.union(gone).union(opening.select("queue", "date", -F.col("messages")))
 
 
@@ -123,7 +132,7 @@ def ledger_lines(ledger: DataFrame, expected: DataFrame | None) -> DataFrame:
     `expected` is the result of `expected_in_lake`; None if it is not known, and nothing is missing then. Below zero, more
     was found than accepted.
     """
-    names = ("found", *STANDINGS, "surplus")
+    names = ("found", *STANDINGS, "surplus", "uncounted")
     nothing = [F.lit(0).alias(name) for name in names]
     parts = ledger.select(
         "queue", "date", *names, (F.lit(0) if expected is None else -F.col("covered")).alias("missing")
@@ -133,7 +142,7 @@ def ledger_lines(ledger: DataFrame, expected: DataFrame | None) -> DataFrame:
     sums = parts.groupBy("queue", "date").agg(*(F.sum(name).alias(name) for name in (*names, "missing")))
     accepted = (F.col("found") + F.col("missing")).alias("accepted")
     lines = sums.where("found <> 0 OR surplus <> 0 OR missing <> 0")
-    return lines.select("queue", "date", accepted, *STANDINGS, "surplus", "missing")
+    return lines.select("queue", "date", accepted, *STANDINGS, "surplus", "missing", "uncounted")
 
 
 def message_locations(repeated: DataFrame) -> DataFrame:
