@@ -143,6 +143,7 @@ async def test_a_page_stays_live_beyond_the_limits_of_the_proxy(published: Publi
         page = await screen.open()
         await page.fill("#api_key", published.key)
         await page.click("button.primary")
+        await page.wait_for_url(f"{published.url}/console")
         requests: list[str] = []
         page.on("request", lambda request: requests.append(request.url))
         await page.reload()
