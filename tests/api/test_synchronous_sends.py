@@ -204,13 +204,14 @@ async def test_a_refusal_is_noted_unless_the_delivery_was_accepted_before(api: A
 
 
 @pytest.mark.behaviour("S1.77")
-async def test_taking_and_then_refusing_can_count_as_nothing(api: ApiServer) -> None:
-    await api.send(body="order")
-    (message,) = await api.receive()
-    await api.settle(message, "abandon", count=False)
-    assert await api.counts() == {"available": 1}
+async def test_taking_and_then_refusing_counts_as_nothing(api: ApiServer) -> None:
+    await api.send(body="order", subject="total")
+    (before,) = (await api.request_json("GET", PATH))["items"]
+    (message,) = await api.receive(filter="message.subject == 'total'")
+    await api.settle(message, "release")
+    assert (await api.request_json("GET", PATH))["items"] == [before]
     (again,) = await api.receive()
-    assert again["failure_count"] == 0
+    assert (again["delivery_count"], again["failure_count"], again["redelivered"]) == (1, 0, False)
 
 
 # ---- administrators --------------------------------------------------------------------------------------------------
