@@ -104,6 +104,20 @@ LIVE_HISTORY = TableSpec(
 """The events of messages that are in their queues. Those of ended messages are in `archive`."""
 
 
+UNARCHIVED = TableSpec(
+    "unarchived",
+    pa.schema(
+        [
+            pa.field("queue", pa.string(), nullable=False),
+            pa.field("day", TIMESTAMP, nullable=False),
+            pa.field("messages", pa.int64(), nullable=False),
+            TAKEN_AT,
+        ]
+    ),
+)
+"""How many messages, accepted on a day, left a queue that keeps no archive, in one or several rows for each day."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerTable:
     """How a table of the lake is read from the database, in the SQL of every engine.
@@ -206,6 +220,13 @@ BROKER_TABLES = (
         "JOIN queue q ON q.id = m.queue_id",
         counted="SELECT sequence_number AS number FROM message",
         key="e.sequence_number",
+    ),
+    BrokerTable(
+        UNARCHIVED,
+        {"queue": "a.queue", "day": "a.day * 86400000000", "messages": "a.unarchived"},
+        source="(SELECT queue, day, unarchived FROM accepted_count WHERE unarchived > 0) a",
+        counted="SELECT day AS number FROM accepted_count WHERE unarchived > 0",
+        key="a.day",
     ),
 )
 """All of these tables, as a snapshot reads them."""

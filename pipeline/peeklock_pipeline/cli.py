@@ -121,6 +121,8 @@ def report(
     sentence = f"{messages(done.messages)} of {queues(done.queues)}: see {done.page}."
     if done.tables:
         sentence += f" The lake has the tables {', '.join(done.tables)}."
+    if done.unarchived:
+        sentence += f" How {messages(done.unarchived)} of queues without an archive ended is unknown."
     job.print_result(done, sentence)
 
 

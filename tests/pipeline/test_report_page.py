@@ -5,7 +5,10 @@ from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from peeklock_pipeline.broker_tables import UNARCHIVED
+from peeklock_pipeline.files import write
 from peeklock_pipeline.jobs.report import ReportRequest, ReportResult
 from peeklock_pipeline.jobs.report import report as make
 from peeklock_pipeline.jobs.report_page import MAX_GROUPS, MAX_QUEUES, MAX_REASONS, compare, summarise, width_for
@@ -120,6 +123,25 @@ def test_each_queue_group_and_reason_has_a_view_and_each_link_a_target(report_ru
     assert page.links <= set(page.ids)
     assert {name for name in page.ids if "=" in name and "-" not in name.split("=")[0]} <= page.links
     assert len(set(page.ids)) == len(page.ids)
+
+
+def test_the_page_says_that_the_end_of_messages_without_an_archive_is_unknown(
+    spark: SparkSession, lake: Lake, tmp_path: Path
+) -> None:
+    dead = {"queue": "clicks", "outcome": "purged", "dead_letter_reason": "poison"}
+    fill(lake, [ended(n, n, n, n, n + 1, **dead) for n in range(14)])
+    day, taken = NOON.replace(hour=0), {"queue": "clicks", "taken_at": NOON}
+    left = [{"day": day, "messages": 20}, {"day": day, "messages": 6}, {"day": day - timedelta(days=9), "messages": 5}]
+    rows = pa.Table.from_pylist([taken | row for row in left], schema=UNARCHIVED.schema)
+    lake.replace(UNARCHIVED, list(write(rows, lake.directory(UNARCHIVED), UNARCHIVED)))
+    request = ReportRequest(period=Period(day, day + timedelta(days=1)), now=NOON)
+    done = make(spark, lake, tmp_path / "report.html", request)
+    assert (done.messages, done.unarchived) == (14, 26)
+    words = LoadedResources((tmp_path / "report.html").read_text()).words
+    assert "Sent 40 messages" in words
+    assert "Completed 0 % to 65.0 % 0 of 14 that ended; of 26 messages unknown" in words
+    assert "Dead-lettered 35.0 % to 100 % 14 of 14 that ended; of 26 messages unknown" in words
+    assert words.count("26 messages left without a row in the archive, because their queue keeps none") == 2
 
 
 def test_every_plot_says_whether_its_axis_is_logarithmic(report_run: ReportRun) -> None:

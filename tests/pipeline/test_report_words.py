@@ -2,14 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from peeklock_pipeline.page import changes, formatting
+from peeklock_pipeline.jobs.report_page import NOTHING
+from peeklock_pipeline.page import changes, formatting, render
 from peeklock_pipeline.page.plots import FIRST, SECOND, THIRD, Curve, Plot, draw, spread_labels
 from peeklock_pipeline.page.scales import ValueKind, scale_of
+from peeklock_pipeline.page.summary import Comparison, Summary, View, ViewKey
 from peeklock_pipeline.period import Period, parse_period
 from peeklock_pipeline.refusals import BadOption
 
@@ -213,3 +216,23 @@ def tokens(style_sheet: str) -> dict[str, str]:
     """The custom properties of the root, by name."""
     (root,) = re.findall(r"^:root \{(.*?)^\}", style_sheet, re.DOTALL | re.MULTILINE)
     return dict(re.findall(r"(--[a-z0-9-]+): ([^;]*);", root))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text"),
+    [((0, 1), "unknown"), ((0.35, 1), "35.0 % to 100 %"), ((0, 0), "0 %"), ((0.97, 0.9701), "97.0 %")],
+)
+def test_a_share_of_which_a_part_is_unknown_has_two_ends(bounds: tuple[float, float], text: str) -> None:
+    assert formatting.share_between(*bounds) == text
+
+
+def test_a_page_says_that_the_end_of_messages_without_a_row_is_unknown() -> None:
+    measures = NOTHING | {"sent": 14, "dead_lettered": 14}
+    views = [View(ViewKey(kind, name), measures, None, ()) for kind, name in (("all", None), ("queue", "clicks"))]
+    empty = Summary(NOW, None, None, Comparison(None), None, None, 3600, None, (), 0, (), (), (), {"clicks": 26})
+    some = replace(empty, first=NOW, last=NOW, overview=views[0], queues=views[1:], queues_in_all=1)
+    words = [" ".join(re.sub(r"<[^>]+>", " ", render(summary)).split()) for summary in (empty, some)]
+    sentence = "26 messages left without a row in the archive, because their queue keeps none: how and when they ended is unknown"
+    assert [page.count(sentence) for page in words] == [1, 2]
+    assert "Sent 40 messages Completed 0 % to 65.0 % 0 of 14 that ended; of 26 messages unknown" in words[1]
+    assert "Dead-lettered 35.0 % to 100 % 14 of 14 that ended; of 26 messages unknown" in words[1]

@@ -18,7 +18,7 @@ from peeklock_pipeline.table_specs import MESSAGES, TableSpec
 from peeklock_pipeline.transforms.groups import GROUPS
 from pyspark.sql import SparkSession
 
-from tests.pipeline.archive import DEAD_LETTERED, NOON, Archive, archived, happened, live
+from tests.pipeline.archive import DAY, DEAD_LETTERED, NOON, Archive, archived, happened, live
 
 TAKEN_AT = datetime(2026, 9, 21, tzinfo=UTC)
 CHANGES = {"version": 3, "created_at": NOON, "updated_at": NOON + 1}
@@ -86,6 +86,7 @@ def fill(archive: Archive) -> None:
             version | {"id": 2, "number": 2, "message_id": "id-\u00fc", "value": '{"n": "\u00fc"}'.encode(), "created_at": NOON},
         ],
     )  # fmt: skip
+    archive.end_without_a_row([live(number, queue_id=8, queue="clicks") for number in (20, 21)])
     archive.fill("message_event", [happened(11, 1, "sent", state=1), happened(12, 5, "sent", state=1)])
 
 
@@ -104,7 +105,7 @@ def test_a_snapshot_has_a_table_of_everything_that_the_broker_holds(
 
     assert done.tables == {
         "messages": 4, "queues": 1, "topics": 1, "subscriptions": 2, "transactions": 2, "states": 1, "history": 1,
-        "groups": 2,
+        "unarchived": 1, "groups": 2,
     }  # fmt: skip
     assert rows(spark, lake, "queues") == [{"queue": "orders", "settings": "{}", **CHANGED} | {
         "version": 1, "created_at": moment(0), "updated_at": moment(0),
@@ -131,6 +132,9 @@ def test_a_snapshot_has_a_table_of_everything_that_the_broker_holds(
             "updated_at": moment(NOON + 2), "taken_at": TAKEN_AT,
         }
     ]  # fmt: skip
+    assert rows(spark, lake, "unarchived") == [
+        {"queue": "clicks", "day": moment(NOON - NOON % DAY), "messages": 2, "taken_at": TAKEN_AT}
+    ]
     [event] = rows(spark, lake, "history")
     assert (event["sequence_number"], event["queue"], event["number"]) == (1, "orders", 11)
     assert (event["event"], event["state"], event["at"]) == ("sent", "available", moment(NOON + 11))

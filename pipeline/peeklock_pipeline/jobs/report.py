@@ -42,7 +42,10 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReportResult:
-    """The result of a report: its number of messages, and the path of the page; `totals` are the measures of all."""
+    """The result of a report: its number of messages, and the path of the page; `totals` are the measures of all.
+
+    Of `unarchived` further messages only the number is known: their queues keep no archive.
+    """
 
     messages: int
     queues: int
@@ -50,6 +53,7 @@ class ReportResult:
     page: str
     tables: tuple[str, ...]
     totals: dict[str, Any]
+    unarchived: int
 
 
 @task_refusals()
@@ -77,7 +81,8 @@ def report(
     write_output(page, render(summary))
     progress(STEPS, STEPS)
     hours = tables.get(ask.HOURS.name, 0)
-    return ReportResult(summary.messages, summary.queues_in_all, hours, str(page), tuple(tables), dict(summary.totals))
+    unarchived, totals = sum(summary.unarchived.values()), dict(summary.totals)
+    return ReportResult(summary.messages, summary.queues_in_all, hours, str(page), tuple(tables), totals, unarchived)
 
 
 def begin(lake: Lake) -> None:

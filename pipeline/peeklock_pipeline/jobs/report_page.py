@@ -38,8 +38,9 @@ def summarise(sources: ReportSources, queue: str | None, period: Period | None, 
     assert known is not None  # an aggregate without groups always has one row
     first, last = (known[name] and known[name].astimezone(UTC) for name in ("first", "last"))
     comparison = compare(period, first, sources.last_removed_day)
+    unarchived = _unarchived(sources.unarchived, period)
     if first is None or known["queues"] == 0:
-        return Summary(now, queue, period, comparison, first, last, PART_SECONDS, None, (), 0, (), (), ())
+        return Summary(now, queue, period, comparison, first, last, PART_SECONDS, None, (), 0, (), (), (), unarchived)
     in_period = sources.parts.where(_in(period))
     chosen, groups = _choose(in_period)
     width = width_for(period.seconds if period else (last - first).total_seconds())
@@ -59,6 +60,7 @@ def summarise(sources: ReportSources, queue: str | None, period: Period | None, 
         reasons=rows(report_views.reasons_of_queues(in_period, chosen)),
         groups=groups,
         views=[view for view in views if view.key.kind in ("group", "reason")],
+        unarchived=unarchived,
     )
 
 
@@ -89,6 +91,16 @@ def _in(period: Period | None) -> Column:
     if period is None:
         return fn.lit(True)
     return (fn.col("hour") >= fn.lit(period.begin)) & (fn.col("hour") < fn.lit(period.end))
+
+
+def _unarchived(counted: DataFrame, period: Period | None) -> dict[str, int]:
+    """Return the messages of each queue that left it without a row, of the days that the period touches."""
+    if period is not None:
+        ends = fn.col("day") + fn.expr("INTERVAL 1 DAY")
+        counted = counted.where((fn.col("day") < fn.lit(period.end)) & (ends > fn.lit(period.begin)))
+    return {
+        row.queue: row.messages for row in counted.groupBy("queue").agg(fn.sum("messages").alias("messages")).collect()
+    }
 
 
 def _choose(in_period: DataFrame) -> tuple[Chosen, list[dict[str, Any]]]:

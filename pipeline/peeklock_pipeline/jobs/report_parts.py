@@ -13,6 +13,7 @@ from deltalake import DeltaTable, Transaction
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from peeklock_pipeline.broker_tables import UNARCHIVED
 from peeklock_pipeline.files import Value
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.logged_files import damaged_files, files_of
@@ -45,11 +46,13 @@ LAST_BATCH = 2**63 - 1
 class ReportSources:
     """What a report reads: the parts of all messages, of one queue or of all, and the histories since a day.
 
+    `unarchived` counts the messages that left a queue without an archive by the last snapshot (`UNARCHIVED`).
     `last_removed_day` is the last day of which the lake's retention has removed messages.
     """
 
     parts: DataFrame
     histories_since: Callable[[date], DataFrame]
+    unarchived: DataFrame
     last_removed_day: date | None
 
 
@@ -134,7 +137,7 @@ def report_sources(
         parts = of_queue(_stored(spark, lake, opened, removed))
         if fresh is not None:
             parts = parts.unionByName(_cached(cached, ask.parts(of_queue(fresh))))
-        yield ReportSources(parts, histories_since, removed.last_day)
+        yield ReportSources(parts, histories_since, of_queue(lake.read(spark, UNARCHIVED)), removed.last_day)
 
 
 def _cached(cached: ExitStack, found: DataFrame) -> DataFrame:

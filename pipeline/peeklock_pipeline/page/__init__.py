@@ -9,7 +9,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from peeklock_pipeline.page import changes, formatting, links
-from peeklock_pipeline.page.sections import sections
+from peeklock_pipeline.page.sections import sections, unknown_ends
 from peeklock_pipeline.page.summary import Summary
 
 
@@ -36,5 +36,9 @@ def _template() -> Environment:
         "moment": formatting.moment,
         "shortened": links.shortened,
     }
-    environment.globals |= {"between": formatting.between, "completed": changes.completed}
+    environment.globals |= {
+        "between": formatting.between,
+        "completed": changes.completed,
+        "unknown_ends": unknown_ends,
+    }
     return environment

@@ -75,3 +75,10 @@ def tick(at: datetime, step: int) -> str:
 def between(low: float, high: float) -> str:
     """Return a range of counts: 12–40."""
     return count(low) if low == high else f"{count(low)}–{count(high)}"
+
+
+def share_between(low: float, high: float) -> str:
+    """Return a range of shares: 35.0 % to 40.0 %; `unknown` if it is any share."""
+    if (low, high) == (0, 1):
+        return "unknown"
+    return share(low) if share(low) == share(high) else f"{share(low)} to {share(high)}"

@@ -58,7 +58,10 @@ class QueuePlot:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A view as it is written; `parent` is the fragment of the view of its queue, if there is one."""
+    """A view as it is written; `parent` is the fragment of the view of its queue, if there is one.
+
+    `unknown` is a sentence about messages of which only the number is known; empty if there is none.
+    """
 
     view: View
     fragment: str
@@ -70,6 +73,7 @@ class Section:
     bars: Sequence[Bars]
     changes: Sequence[Change]
     queues: Sequence[QueuePlot] = ()
+    unknown: str = ""
 
 
 def sections(summary: Summary) -> list[Section]:
@@ -99,12 +103,13 @@ class Links:
             fragment=fragment(key),
             title=self._title(key),
             parent=self.link(ViewKey("queue", key.queue)) if key.kind == "group" else "",
-            tiles=tiles(view),
+            tiles=tiles(view, self._summary.unarchived_of(view)),
             figures=figures,
             numbers=drawn.numbers(figures),
             bars=self._bars(view),
             changes=changes.all_changes(view),
             queues=[self._small(one) for one in self._summary.queues] if self._shows_queues(key) else (),
+            unknown=unknown_ends(self._summary.unarchived_of(view)),
         )
 
     def link(self, key: ViewKey) -> str:
@@ -166,8 +171,21 @@ class Links:
         return Bars(title, "Group", "within which 95 % of a group were completed, end to end", rows, none)
 
 
-def tiles(view: View) -> list[Tile]:
-    """Return the headline numbers of a view: of the dead-lettered messages of a reason, the completed ones of a group."""
+def unknown_ends(unarchived: int) -> str:
+    """Return the sentence about messages that left no row in the archive; empty without any."""
+    if not unarchived:
+        return ""
+    return (
+        f"{_messages(unarchived)} left without a row in the archive, because their queue keeps none: how and when they ended "
+        "is unknown. They count as sent, and no time, plot or table contains them."
+    )
+
+
+def tiles(view: View, unarchived: int) -> list[Tile]:
+    """Return the headline numbers of a view: of the dead-lettered messages of a reason, the completed ones of a group.
+
+    Of `unarchived` messages it is known that they were sent and ended, and nothing else.
+    """
     now, old = view.totals, view.before
     match view.key.kind:
         case "reason":
@@ -177,9 +195,9 @@ def tiles(view: View) -> list[Tile]:
             return [done, _time_tile(now, old), _again_tile(now, old)]
         case _:
             return [
-                _count_tile("Sent", now["sent"], old["sent"] if old else None),
-                _part_tile("Completed", changes.completed, now, old),
-                _part_tile("Dead-lettered", lambda of: of["dead_lettered"], now, old),
+                _count_tile("Sent", now["sent"] + unarchived, old["sent"] if old and not unarchived else None),
+                _part_tile("Completed", changes.completed, now, old, unarchived),
+                _part_tile("Dead-lettered", lambda of: of["dead_lettered"], now, old, unarchived),
                 _time_tile(now, old),
                 _again_tile(now, old),
                 _loss_tile(now, old),
@@ -212,11 +230,17 @@ def _count_tile(label: str, now: int, old: int | None) -> Tile:
     return Tile(label, formatting.count(now), "messages", "" if old is None else changes.count_change(now, old))
 
 
-def _part_tile(label: str, count: Callable[[Measures], int], now: Measures, old: Measures | None) -> Tile:
+def _part_tile(
+    label: str, count: Callable[[Measures], int], now: Measures, old: Measures | None, unarchived: int
+) -> Tile:
     """Return a count as a share of the messages that ended: more may end in a period than were sent in it."""
+    detail = f"{formatting.count(count(now))} of {formatting.count(changes.ended(now))} that ended"
+    if unarchived:
+        all_ended = changes.ended(now) + unarchived
+        bounds = count(now) / all_ended, (count(now) + unarchived) / all_ended
+        return Tile(label, formatting.share_between(*bounds), f"{detail}; of {_messages(unarchived)} unknown", "")
     part = changes.part_of_ended(now, count(now))
     change = changes.ratio_change(part, changes.part_of_ended(old, count(old)), formatting.share) if old else ""
-    detail = f"{formatting.count(count(now))} of {formatting.count(changes.ended(now))} that ended"
     return Tile(label, formatting.share(part), detail, change)
 
 

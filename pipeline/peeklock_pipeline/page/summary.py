@@ -55,7 +55,8 @@ class Summary:
 
     Each interval is `width` seconds long. The last of `queues` may be the sum of the queues without a view. `reasons`
     has the number of messages of each queue and reason; None sums up the rest. `first` and `last` are the first and
-    last moment in the lake, None if no message is known.
+    last moment in the lake, None if no message is known. `unarchived` has the number of messages of each queue that left it
+    without a row, because it keeps no archive: no other number contains them.
     """
 
     made_at: datetime
@@ -71,6 +72,17 @@ class Summary:
     reasons: Sequence[Measures]
     groups: Sequence[Measures]
     views: Sequence[View]
+    unarchived: Mapping[str, int]
+
+    def unarchived_of(self, view: View) -> int:
+        """Return how many messages of a view left without a row; those of a group, a reason or other queues are unknown."""
+        match view.key.kind:
+            case "all":
+                return sum(self.unarchived.values())
+            case "queue":
+                return self.unarchived.get(view.key.queue or "", 0)
+            case _:
+                return 0
 
     @property
     def messages(self) -> int:

@@ -6,8 +6,8 @@ What the archive shows and what it does not:
   number belongs to the hour in which its message ended, except `sent`, which belongs to the hour of sending.
 - A redrive resets a message's counts and clears its reason, so deliveries before it are not counted. The end-to-end
   time still begins with the sending. A message counts for the queue in which it ended.
-- Messages that are still in their queues are known only from a snapshot, if one exists. Messages of queues that keep no
-  archive are not known.
+- Messages that are still in their queues are known only from a snapshot, if one exists. Of messages of queues that keep no
+  archive only the number is known, from a snapshot.
 - Only the last failure of a message is known by its kind, so the number of lock losses lies between two bounds.
 """
 
