@@ -110,7 +110,7 @@ async def open_services(
         stack.push_async_callback(locks.close)
         await locks.start()
         sharing = SeenSharing(store, locks.record, clock, _report)
-        await sharing.share()
+        await sharing.catch_up()
         components = _components(settings, store, locks, wait_queue, counters, clock)
         stack.push_async_callback(components.topic_cache.close)
         stack.push_async_callback(components.queue_cache.close)

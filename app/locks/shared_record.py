@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 
 from app.locks.lua_scripts import RAISE
-from app.locks.prefix_ownership import OWNERSHIP_SECONDS
 from app.locks.redis_connection import RedisConnection, ScriptCall
 from app.locks.redis_keys import RedisKeys
+
+SEEN_SECONDS = 30 * 86_400
+"""How long Redis remembers it after the last process: longer than the loss and the restore of a database take."""
 
 
 class MemorySharedRecord:
@@ -17,7 +19,7 @@ class MemorySharedRecord:
 
 
 class RedisSharedRecord:
-    """Implements `SharedRecord`. It lasts as long as the prefix belongs to the broker."""
+    """Implements `SharedRecord`."""
 
     def __init__(self, connection: RedisConnection, keys: RedisKeys) -> None:
         self._connection = connection
@@ -26,7 +28,7 @@ class RedisSharedRecord:
     async def raise_to(self, seen: Mapping[str, int]) -> Mapping[str, int]:
         """See `SharedRecord`."""
         fields = [text for name, value in seen.items() for text in (name, value)]
-        (reply,) = await self._connection.run([ScriptCall(RAISE, [self._key], [OWNERSHIP_SECONDS, *fields])])
+        (reply,) = await self._connection.run([ScriptCall(RAISE, [self._key], [SEEN_SECONDS, *fields])])
         if not isinstance(reply, bytes):
             return {}
         words = reply.decode().split()

@@ -1,26 +1,40 @@
 """Lets each process of a broker know what the others have seen of the database."""
 
+from typing import Protocol
+
+import structlog
+
 from app.broker.ports import ObservedStore, SharedRecord
+from app.broker.restored import RestorableStore, catch_up, share_number
 from app.runtime.background_loop import BackgroundLoop, ErrorReporter, LoopDelays
 from app.runtime.clock import Clock
 
 SHARE_SECONDS = 5.0
 """How long a process may use a former primary after another one has used the new one."""
 
+log = structlog.get_logger("peeklock.store")
+
+
+class SeenStore(ObservedStore, RestorableStore, Protocol):
+    """A store whose timeline and numbers are shared."""
+
 
 class SeenSharing:
     """Shares what this process has seen with the others, at the start and repeatedly."""
 
-    def __init__(self, store: ObservedStore, record: SharedRecord, clock: Clock, report: ErrorReporter) -> None:
+    def __init__(self, store: SeenStore, record: SharedRecord, clock: Clock, report: ErrorReporter) -> None:
         self._store = store
         self._record = record
         self._loop = BackgroundLoop(
             "seen", self._pass, clock, report=report, delays=LoopDelays(idle_seconds=SHARE_SECONDS)
         )
 
-    async def share(self) -> None:
-        """Hand over what this process has seen, and learn of what the others have."""
-        self._store.learn(await self._record.raise_to(self._store.seen()))
+    async def catch_up(self) -> None:
+        """Learn of what other processes have seen, before this one serves. A database that is behind catches up."""
+        await self._share_timelines()
+        first = await catch_up(self._store, self._record)
+        if first is not None:
+            log.warning("the database has gone back, as after a restore: numbers are left out", next_number=first)
 
     def start(self) -> None:
         """Share repeatedly from now on."""
@@ -30,6 +44,10 @@ class SeenSharing:
         """Stop sharing."""
         await self._loop.stop()
 
+    async def _share_timelines(self) -> None:
+        self._store.learn(await self._record.raise_to(self._store.seen()))
+
     async def _pass(self) -> float:
-        await self.share()
+        await self._share_timelines()
+        await share_number(self._store, self._record)
         return SHARE_SECONDS

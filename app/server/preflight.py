@@ -32,9 +32,9 @@ async def prepare(settings: Settings) -> bool:
     _check_processes(settings)
     await _check_redis_url(settings)
     async with open_database(settings) as store:
-        await (store.acquire_exclusive() if settings.redis_url is None else store.acquire_shared())
         await _claim_redis_prefix(settings, store)
-        await start_lock_version(store.queues)
+        await _start_lock_version(settings, store)
+        await (store.acquire_exclusive() if settings.redis_url is None else store.acquire_shared())
         await _adopt_bootstrap_key(settings, store)
         await _check_access(settings, store)
         return not settings.insecure_no_auth and bool(await store.keys.list_all())
@@ -110,6 +110,16 @@ async def _claim_redis_prefix(settings: Settings, store: Store) -> None:
         await acquire_prefix(shared, SystemClock(), _ignore_error)
     except PrefixInUse as error:
         raise RefusedToStart(str(error)) from None
+
+
+async def _start_lock_version(settings: Settings, store: Store) -> None:
+    """Let Redis's records of earlier processes count no more, because the database may have been restored since.
+
+    Not while another process serves it. A process that registers on the database has done this before, so of several
+    that start at once, none relies on another one that has not.
+    """
+    if settings.redis_url is not None and not await store.is_served():
+        await start_lock_version(store.queues)
 
 
 def _ignore_error(_name: str, _error: BaseException) -> None:

@@ -1,12 +1,41 @@
 """A restored database: earlier lock records count for no queue, and numbers are left out."""
 
+import asyncio
+from collections.abc import Mapping
+
 import pytest
 
-from app.broker.restored import MAX_LOCK_VERSION, prepare_restored, start_lock_version
+from app.broker.ports import Store
+from app.broker.restored import (
+    MAX_LOCK_VERSION,
+    UNSHARED_NUMBERS,
+    catch_up,
+    prepare_restored,
+    share_number,
+    start_lock_version,
+)
 from app.domain.queue import Queue
 from tests.contract.store_fixture import StoreFixture
 
 SKIPPED = 1000
+
+
+class Record:
+    """Implements `SharedRecord` for the processes of one test."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, int] = {}
+
+    async def raise_to(self, seen: Mapping[str, int]) -> Mapping[str, int]:
+        """See `SharedRecord`."""
+        self.seen |= {name: max(value, self.seen.get(name, 0)) for name, value in seen.items()}
+        return dict(self.seen)
+
+    async def as_of_a_lost_time(self, store_fixture: StoreFixture, lost: int) -> int:
+        """Let processes have seen this many numbers more than the database has. Return the highest of them."""
+        highest = await store_fixture.store.highest_number() + lost
+        self.seen[f"highest_number:{await store_fixture.store.database_id()}"] = highest
+        return highest
 
 
 async def test_a_lock_version_is_new_and_changes_nothing_else(store_fixture: StoreFixture, queue: Queue) -> None:
@@ -36,3 +65,74 @@ async def test_numbers_that_clients_may_have_seen_are_left_out(
     (next_number,) = await store_fixture.send(queue, b"after")
     assert next_number >= first > last + SKIPPED
     assert (await store_fixture.queue()).id > queue.id + SKIPPED
+
+
+async def test_numbers_are_left_out_where_none_was_given_out_yet(store_fixture: StoreFixture) -> None:
+    first = await prepare_restored(store_fixture.store.queues, store_fixture.store, SKIPPED)
+    queue = await store_fixture.queue()
+    (number,) = await store_fixture.send(queue, b"first")
+    assert number >= first > SKIPPED
+
+
+async def test_a_database_that_is_behind_catches_up(store_fixture: StoreFixture, queue: Queue) -> None:
+    store, record = store_fixture.store, Record()
+    await store_fixture.send(queue, b"before")
+    seen = await record.as_of_a_lost_time(store_fixture, lost=1)
+    first = await catch_up(store, record)
+    (number,) = await store_fixture.send(queue, b"after")
+    after = await store.queues.by_name(queue.name)
+    assert first is not None
+    assert number >= first > seen + UNSHARED_NUMBERS
+    assert after is not None
+    assert after.lock_version != queue.lock_version
+    assert await catch_up(store, record) is None
+
+
+async def test_processes_that_start_together_leave_out_the_same_numbers(
+    store_fixture: StoreFixture, stores: list[Store], queue: Queue
+) -> None:
+    seen = await Record().as_of_a_lost_time(store_fixture, lost=SKIPPED)
+    caught_up = await asyncio.gather(*(store.continue_after(seen, UNSHARED_NUMBERS) for store in stores))
+    assert {*caught_up} - {None} == {seen + UNSHARED_NUMBERS + 1}
+    numbers = await store_fixture.send(queue, b"one")
+    assert await stores[0].continue_after(seen, UNSHARED_NUMBERS) is None
+    assert await store_fixture.send(queue, b"another") > numbers
+
+
+async def test_an_empty_database_is_not_behind_itself(store_fixture: StoreFixture) -> None:
+    record = Record()
+    for _ in range(2):
+        assert await catch_up(store_fixture.store, record) is None
+
+
+async def test_a_database_is_not_behind_another_one(store_fixture: StoreFixture) -> None:
+    record = Record()
+    record.seen["highest_number:of another database"] = SKIPPED
+    assert await catch_up(store_fixture.store, record) is None
+
+
+async def test_a_database_whose_messages_are_gone_is_not_behind(store_fixture: StoreFixture, queue: Queue) -> None:
+    store, record = store_fixture.store, Record()
+    (number,) = await store_fixture.send(queue, b"gone")
+    assert await share_number(store, record) >= number
+    await store_fixture.delete_all_rows()
+    assert await catch_up(store, record) is None
+
+
+async def test_a_process_that_started_earlier_does_not_make_the_database_look_behind(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    store, record = store_fixture.store, Record()
+    assert await catch_up(store, record) is None
+    await store_fixture.send(queue, b"by the earlier one")
+    await share_number(store, record)
+    await store_fixture.send(queue, b"not shared yet")
+    assert await catch_up(store, record) is None
+
+
+async def test_a_process_that_has_registered_is_seen_by_others(stores: list[Store]) -> None:
+    store, other = stores
+    before = await store.is_served()
+    await other.acquire_shared()
+    assert not before
+    assert await store.is_served() == (store.engine != "sqlite")  # a file has one process

@@ -17,7 +17,7 @@ class ObservedStore(Protocol):
 
 
 class SharedRecord(Protocol):
-    """The highest values that any process of the broker has seen. It outlives the processes for a day."""
+    """The highest values that any process of the broker has seen. It outlives them for a month."""
 
     async def raise_to(self, seen: Mapping[str, int]) -> Mapping[str, int]:
         """Raise the values of these names, and return the highest of each name; nothing if no answer comes."""

@@ -51,6 +51,15 @@ class StoreDescription(Protocol):
 class SequenceNumbers(Protocol):
     """The numbers that a store gives out."""
 
+    async def highest_number(self) -> int:
+        """Return the highest sequence number that was given out, also to messages that are gone or were never stored."""
+        ...
+
+    async def continue_after(self, number: int, count: int) -> int | None:
+        """If `number` was not given out yet, give no number out until it and `count` more are left out, and leave out ids
+        of queues too. Return the next number, or None if nothing had to be left out. Several callers leave out the same."""
+        ...
+
     async def skip_numbers(self, count: int) -> int:
         """Give no sequence number out until `count` are left out, and leave out ids of queues too. Return the next."""
         ...
@@ -125,6 +134,10 @@ class Store(
 
     async def database_id(self) -> str:
         """Return an id that is unique to this database, except for copies of it."""
+        ...
+
+    async def is_served(self) -> bool:
+        """Return whether a process has registered on the database. A pooler may hide it."""
         ...
 
     async def acquire_exclusive(self) -> list[str]:

@@ -567,12 +567,39 @@ SELECT EXISTS (
     LIMIT 1
 );
 
+-- is_served: whether a process has registered on this database
+WITH RECURSIVE named_lock (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM named_lock WHERE number < 256)
+SELECT EXISTS (
+    SELECT 1 FROM named_lock
+    WHERE IS_USED_LOCK(CONCAT('peeklock seat ', number, ' ', MD5(DATABASE()))) IS NOT NULL
+);
+
 -- unsafe_settings: settings by which the server can lose an acknowledged commit
 SELECT 'innodb_flush_log_at_trx_commit' FROM DUAL WHERE @@innodb_flush_log_at_trx_commit NOT IN (1, 3)
 UNION ALL
 SELECT 'sync_binlog' FROM DUAL WHERE @@log_bin = 1 AND @@sync_binlog <> 1
 UNION ALL
 SELECT 'innodb_doublewrite' FROM DUAL WHERE CAST(@@innodb_doublewrite AS CHAR) IN ('0', 'OFF');
+
+-- highest_number: the last sequence number that was given out. MySQL may show its counter as it was a day ago, so rows count too
+SELECT GREATEST(
+    COALESCE((
+        SELECT AUTO_INCREMENT - 1 FROM information_schema.TABLES
+        WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'message'
+    ), 0),
+    COALESCE((SELECT MAX(sequence_number) FROM message), 0),
+    COALESCE((SELECT MAX(sequence_number) FROM archive), 0),
+    COALESCE((SELECT MAX(sequence_number) FROM settlement), 0)
+);
+
+-- highest_queue_id: the last id of a queue that was given out
+SELECT GREATEST(
+    COALESCE((
+        SELECT AUTO_INCREMENT - 1 FROM information_schema.TABLES
+        WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'queue'
+    ), 0),
+    COALESCE((SELECT MAX(id) FROM queue), 0)
+);
 
 -- continue_numbers_at: give out no lower sequence number
 ALTER TABLE message AUTO_INCREMENT = :first;

@@ -1359,6 +1359,16 @@ SELECT pg_try_advisory_lock(8102650225890321253);
 -- acquire_shared: lock the database together with other shared locks; returns false if it is locked exclusively
 SELECT pg_try_advisory_lock_shared(8102650225890321253);
 
+-- is_served: whether a process has registered on this database
+SELECT EXISTS (
+    SELECT FROM pg_locks
+    WHERE locktype = 'advisory'
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND (classid::bigint << 32) | objid::bigint = 8102650225890321253
+      AND objsubid = 1
+      AND granted
+);
+
 -- unsafe_settings: settings by which an acknowledged commit can be lost
 SELECT name
 FROM pg_settings

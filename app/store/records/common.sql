@@ -1261,19 +1261,6 @@ WHERE id = :id
 -- start_lock_version: let no earlier lock record count for any queue
 UPDATE queue SET lock_purges = :version;
 
--- highest_number: the highest sequence number that the tables know; null where there is none
-SELECT MAX(known.number)
-FROM (
-    SELECT MAX(sequence_number) AS number FROM message
-    UNION ALL
-    SELECT MAX(sequence_number) FROM archive
-    UNION ALL
-    SELECT MAX(sequence_number) FROM settlement
-) AS known;
-
--- highest_queue_id: the highest id of a queue; null where there is none
-SELECT MAX(id) FROM queue;
-
 -- count_lock_purge: count a purge that revoked locks of a queue
 UPDATE queue SET lock_purges = lock_purges + 1 WHERE id = :id;
 

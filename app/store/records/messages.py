@@ -247,12 +247,24 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords)
 
     async def skip_numbers(self, count: int) -> int:
         """See `SequenceNumbers`."""
-        ((number,),) = await self._database.fetch("highest_number")
-        ((queue_id,),) = await self._database.fetch("highest_queue_id")
-        first = (number or 0) + count + 1
-        await self._database.change("continue_numbers_at", first=first)
-        await self._database.change("continue_queue_ids_at", first=(queue_id or 0) + SKIPPED_QUEUE_IDS)
+        first = await self.highest_number() + count + 1
+        await _continue_at(self._database, first)
         return first
+
+    async def continue_after(self, number: int, count: int) -> int | None:
+        """See `SequenceNumbers`. MariaDB commits before it changes a counter, so a second caller may repeat the change. There,
+        no counter is set to a number that a stored message has."""
+        first = number + count + 1
+
+        async def work(session: SqlSession) -> int | None:
+            await session.fetch("serialize_queue_creation")
+            ((highest,),) = await session.fetch("highest_number")
+            if highest >= number:
+                return None
+            await _continue_at(session, first)
+            return first
+
+        return await self._database.transaction(work)
 
     async def delete_expired(self, limit: int) -> int:
         """See `MaintenanceStore`. Deletes at most `limit` rows of each kind."""
@@ -291,3 +303,10 @@ def _no_admission_listener(_admitted: Sequence[Admitted]) -> None:
 
 def _no_listener(_moves: Sequence[Move], _effective: Sequence[bool]) -> None:
     """Do nothing: no listener is set."""
+
+
+async def _continue_at(session: SqlSession, first: int) -> None:
+    """Give out no lower sequence number, and leave out ids of queues."""
+    ((queue_id,),) = await session.fetch("highest_queue_id")
+    await session.change("continue_numbers_at", first=first)
+    await session.change("continue_queue_ids_at", first=int(queue_id) + SKIPPED_QUEUE_IDS)

@@ -280,17 +280,22 @@ DELETE FROM accepted_count WHERE first_number > 0;
 
 -- ---- statements in SQLite's syntax -----------------------------------------------------------------------------------
 
--- highest_number: the last sequence number that was given out; null where there is none
-SELECT MAX(seq) FROM sqlite_sequence WHERE name = 'message';
+-- highest_number: the last sequence number that was given out; 0 where there is none
+SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'message';
 
--- highest_queue_id: the last id of a queue that was given out; null where there is none
-SELECT MAX(seq) FROM sqlite_sequence WHERE name = 'queue';
+-- highest_queue_id: the last id of a queue that was given out; 0 where there is none
+SELECT COALESCE(MAX(seq), 0) FROM sqlite_sequence WHERE name = 'queue';
 
--- continue_numbers_at: give out no lower sequence number
-UPDATE sqlite_sequence SET seq = :first - 1 WHERE name = 'message';
+-- continue_numbers_at: give out no lower sequence number; a table without a message has no row yet
+INSERT OR REPLACE INTO sqlite_sequence (rowid, name, seq)
+VALUES ((SELECT rowid FROM sqlite_sequence WHERE name = 'message'), 'message', :first - 1);
 
--- continue_queue_ids_at: give out no lower id of a queue
-UPDATE sqlite_sequence SET seq = :first - 1 WHERE name = 'queue';
+-- continue_queue_ids_at: give out no lower id of a queue; a table without a queue has no row yet
+INSERT OR REPLACE INTO sqlite_sequence (rowid, name, seq)
+VALUES ((SELECT rowid FROM sqlite_sequence WHERE name = 'queue'), 'queue', :first - 1);
+
+-- is_served: whether a process has registered on the database; only one can open the file
+SELECT 0;
 
 -- serialize_key_creation: nothing to lock: only one thread writes
 SELECT 1;

@@ -1,0 +1,45 @@
+"""`peeklock restored` prepares the database of the settings, and refuses one that is served."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import redis
+
+from tests.peeklock_process import PeeklockProcess, run_peeklock
+
+SENTENCE = "Lock records from before count no more. The next message has the sequence number {} or a higher one."
+
+
+def test_numbers_are_left_out_of_a_database_that_no_server_uses(
+    serve: Callable[..., PeeklockProcess], tmp_path: Path
+) -> None:
+    done = run_peeklock("restored", "--skip", "41", directory=tmp_path)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (0, SENTENCE.format(42))
+    service = serve(auto_create_queues=1)
+    sent = run_peeklock("send", "orders", "text", "--json", directory=tmp_path, url=service.url)
+    assert json.loads(sent.stdout)["sequence_number"] == 42
+
+
+def test_a_database_that_a_server_uses_is_refused(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
+    serve()
+    done = run_peeklock("restored", directory=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is in use by process" in done.stderr
+
+
+def test_a_server_whose_database_has_gone_back_leaves_numbers_out_and_says_so(
+    serve: Callable[..., PeeklockProcess], tmp_path: Path, redis_url: str
+) -> None:
+    run_peeklock("migrate", directory=tmp_path)
+    with sqlite3.connect(tmp_path / "data/peeklock.db") as database:
+        ((identity,),) = database.execute("SELECT id FROM broker")
+    with redis.Redis.from_url(redis_url) as seen:
+        seen.hset("peeklock:seen", f"highest_number:{identity}", "41")
+    service = serve(redis_url=redis_url, auto_create_queues=1)
+    (line,) = [line for line in service.lines() if "next_number" in line]
+    sent = run_peeklock("send", "orders", "text", "--json", directory=tmp_path, url=service.url)
+    assert json.loads(sent.stdout)["sequence_number"] == line["next_number"] > 41
