@@ -70,6 +70,11 @@ class BufferedTransport(asyncio.Transport):
         self.end_response()
         self._transport.close()
 
+    def abort(self) -> None:
+        """Close the connection at once, and drop what the client has not taken."""
+        self._head = b""
+        self._transport.abort()
+
     def write_and_end(self, final_bytes: bytes) -> None:
         """Write these bytes after the kept head, end the writing side, and continue to read."""
         self.end_response()

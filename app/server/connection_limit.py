@@ -9,7 +9,7 @@ from typing import cast
 
 from app.api.endpoints.health import check_live, check_ready
 from app.api.http.authorize import IS_KNOWN
-from app.server.connection import Stage
+from app.server.connection import LINGER_SECONDS, Stage
 from app.server.read_timeout import TimedConnection
 from app.server.request_errors import RequestError
 
@@ -40,6 +40,7 @@ class LimitedConnection(TimedConnection):
     _is_known = False
     """Whether a request before the newest one had a valid key."""
     _made_at = 0.0
+    _is_rejected = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
@@ -66,9 +67,9 @@ class LimitedConnection(TimedConnection):
 
     @property
     def is_stranger(self) -> bool:
-        """Whether the connection has sent no valid key, and waits for no answer. Those above the limit are none."""
+        """Whether the connection has sent no valid key, and waits for its client. Those above the limit are none."""
         is_known = self._is_known or self._has_sent_key
-        return not (is_known or self._is_above_limit or self._is_answering() or self._is_discarding)
+        return not (is_known or self._is_above_limit or self._is_rejected) and self._waits_for_client()
 
     @property
     def _has_sent_key(self) -> bool:
@@ -93,9 +94,15 @@ class LimitedConnection(TimedConnection):
         return self._made_at
 
     def reject(self) -> None:
-        """Answer that the server has too many connections, and close this one."""
+        """Answer that the server has too many connections, and close this one. A client that takes no answer gets none."""
+        self._is_rejected = True
+        if self.flow.write_paused:
+            self._buffered_transport.abort()
+            return
         self._refuse(TOO_MANY_CONNECTIONS)
         self.transport.close()
+        # Closing waits until the client has taken what was written.
+        self.loop.call_later(LINGER_SECONDS, self._buffered_transport.abort)
 
     def _replaces_stranger(self) -> bool:
         """Close the oldest connection that has sent no valid key, to take its place; return whether one exists."""
@@ -104,6 +111,12 @@ class LimitedConnection(TimedConnection):
             return False
         min(strangers, key=lambda stranger: stranger.made_at).reject()
         return True
+
+    def _waits_for_client(self) -> bool:
+        """Whether the client has to take an answer, to send the rest of a body, or to begin a request."""
+        if self.flow.write_paused:
+            return True
+        return not (self._is_discarding or (self._is_answering() and self._stage is not Stage.BODY))
 
     def _longest_idle(self) -> "LimitedConnection":
         # A probe sends its request at once, so a longer idle connection is no probe.

@@ -59,11 +59,22 @@ class EchoApplication:
 
 
 class ReceivedBytes:
-    """The connections and bytes that the server has received; each change sets `changed`."""
+    """The connections and bytes that the server has received; each change sets `changed`.
+
+    `paused` are the pauses of connections whose clients do not take their answers, `lost` the connections that have ended.
+    """
 
     def __init__(self) -> None:
-        self.bytes = 0
+        self.bytes = self.paused = self.lost = 0
+        self.transports: list[asyncio.Transport] = []
         self.changed = asyncio.Event()
+
+    async def until(self, is_reached: Callable[[], bool]) -> None:
+        """Return when a change has made this true."""
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while not is_reached():
+                self.changed.clear()
+                await self.changed.wait()
 
 
 class VirtualTimeLoop:
@@ -99,10 +110,7 @@ class Client:
     async def send_and_wait(self, content: bytes) -> None:
         """Send these bytes, and return when the server has received them."""
         self.send(content)
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            while self._received.bytes < self._sent:
-                self._received.changed.clear()
-                await self._received.changed.wait()
+        await self._received.until(lambda: self._received.bytes >= self._sent)
 
     async def read_response(self) -> tuple[int, dict[str, str], bytes]:
         """Return the next answer."""
@@ -188,10 +196,17 @@ async def open_server(
     class Observed(kind):
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            received.transports.append(transport)
+            received.changed.set()
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            received.paused += 1
             received.changed.set()
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
+            received.lost += 1
             received.changed.set()
 
         def data_received(self, data: bytes) -> None:

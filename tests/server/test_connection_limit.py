@@ -13,12 +13,16 @@ import pytest
 
 from app.api.http.asgi import Receive, Scope, Send
 from app.api.http.authorize import IS_KNOWN
+from app.server.connection import LINGER_SECONDS
 from app.server.connection_limit import SPARE_CONNECTIONS, SPARE_SECONDS, LimitedConnection
 from tests.server.connections import CHUNKED, GET, Client, EchoApplication, ReceivedBytes, open_server
 from tests.virtual_clock import VirtualClock
 
 LIMIT = 3
 LIVEZ = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+LARGE = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n"
+LARGE_BYTES = 16 << 20
+"""More than the buffers of a connection hold."""
 
 
 class ClientGroup:
@@ -26,16 +30,16 @@ class ClientGroup:
 
     def __init__(self, port: int, arrived: ReceivedBytes, closing: AsyncExitStack, may_answer: asyncio.Event) -> None:
         self.may_answer = may_answer
+        self.arrived = arrived
         self._port = port
-        self._arrived = arrived
         self._closing = closing
 
     async def client(self) -> Client:
         """Open one more connection, which the server has accepted."""
-        self._arrived.changed.clear()
-        client = Client(*await asyncio.open_connection("127.0.0.1", self._port), self._arrived)
+        self.arrived.changed.clear()
+        client = Client(*await asyncio.open_connection("127.0.0.1", self._port), self.arrived)
         self._closing.push_async_callback(client.close)
-        await self._arrived.changed.wait()
+        await self.arrived.changed.wait()
         return client
 
     async def clients(self, count: int) -> list[Client]:
@@ -64,6 +68,9 @@ async def client_group(clock: VirtualClock) -> AsyncIterator[ClientGroup]:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/":
             scope["state"][IS_KNOWN] = True
+        if scope["path"] == "/large":
+            await send_large(send)
+            return
         await may_answer.wait()
         await echo(scope, receive, send)
 
@@ -72,6 +79,12 @@ async def client_group(clock: VirtualClock) -> AsyncIterator[ClientGroup]:
         AsyncExitStack() as closing,
     ):
         yield ClientGroup(port, arrived, closing, may_answer)
+
+
+async def send_large(send: Send) -> None:
+    """Answer with more than a client takes that does not read."""
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % LARGE_BYTES)]})
+    await send({"type": "http.response.body", "body": bytes(LARGE_BYTES)})
 
 
 async def test_connections_up_to_the_limit_are_served_while_others_exceed_it(client_group: ClientGroup) -> None:
@@ -190,6 +203,45 @@ async def test_the_oldest_connection_without_a_key_gives_its_place(
         client.send(GET)
         assert (await client.read_response())[0] == 200
     assert await stranger.problem() == (503, "overloaded")
+
+
+@pytest.mark.parametrize("path", [b"/echo", b"/early"], ids=["unanswered", "answered"])
+async def test_a_body_without_a_key_that_does_not_arrive_gives_its_place(
+    client_group: ClientGroup, clock: VirtualClock, path: bytes
+) -> None:
+    """The form of a sign-in needs no key."""
+    strangers = await client_group.clients(LIMIT)
+    for stranger in strangers:
+        await stranger.send_and_wait(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf" % path)
+    if path == b"/early":
+        assert [(await stranger.read_response())[0] for stranger in strangers] == [200] * LIMIT
+    await clock.advance(1)
+    await client_group.known_clients(LIMIT)
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+async def test_an_answer_without_a_key_that_is_not_taken_gives_its_place(
+    client_group: ClientGroup, clock: VirtualClock, requests: int
+) -> None:
+    """A connection would stay open until its client has taken what was written."""
+    for stranger in await client_group.clients(LIMIT):
+        stranger.send(LARGE * requests)
+    await client_group.arrived.until(lambda: client_group.arrived.paused == LIMIT)
+    await clock.advance(1)
+    await client_group.known_clients(LIMIT)
+    await client_group.arrived.until(lambda: client_group.arrived.lost == LIMIT)
+
+
+async def test_a_rejected_connection_ends_although_its_client_takes_nothing(
+    client_group: ClientGroup, clock: VirtualClock
+) -> None:
+    stranger = await client_group.client()
+    client_group.arrived.transports[0].set_write_buffer_limits(high=2 * LARGE_BYTES)
+    await stranger.send_and_wait(LARGE)
+    await clock.advance(1)
+    await client_group.known_clients(LIMIT)
+    await clock.advance(LINGER_SECONDS)
+    await client_group.arrived.until(lambda: client_group.arrived.lost == 1)
 
 
 async def test_a_probe_is_no_key(client_group: ClientGroup, clock: VirtualClock) -> None:
