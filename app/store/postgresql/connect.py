@@ -17,7 +17,7 @@ from app.store.url import BadStoreUrl, read_connect_timeout
 CONNECT_SECONDS = 5
 """How long each host may take to accept a connection, unless the URL has a `connect_timeout`."""
 
-MAX_PREPARED = 250
+MAX_PREPARED = 400
 """More than there are statements, so that a connection prepares each of them once."""
 
 SETTINGS = {
