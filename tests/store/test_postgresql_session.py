@@ -3,9 +3,10 @@
 import asyncpg
 import pytest
 
+from app.domain.refusals import StoreUnavailable
 from app.store.postgresql.connect import MAX_PREPARED, connect, parse_address
 from app.store.postgresql.dialect import DIALECT
-from app.store.postgresql.session import translate_errors
+from app.store.postgresql.session import PostgresqlSession, translate_errors
 from app.store.records.database import LockWaitTimeout
 from app.store.server.pool import TransactionConflict
 from app.store.url import BadStoreUrl, read_url
@@ -76,6 +77,14 @@ def test_hosts_and_ports_of_different_numbers_are_refused() -> None:
 def test_a_server_error_becomes_an_error_of_the_store(error: Exception, expected_error: type[Exception]) -> None:
     with pytest.raises(expected_error), translate_errors():
         raise error
+
+
+async def test_a_commit_on_a_connection_that_was_closed_before_it_is_unavailable(postgres_url: str) -> None:
+    session = PostgresqlSession(await connect(parse_address(postgres_url)), {})
+    await session.begin()
+    session.terminate()
+    with pytest.raises(StoreUnavailable, match="cannot be reached"):
+        await session.commit()
 
 
 async def test_an_invalid_option_of_the_url_is_refused() -> None:

@@ -126,8 +126,8 @@ class PostgresqlSession:
         await self._await_answer(self._connection.execute("BEGIN"))
 
     async def commit(self) -> None:
-        """Commit the transaction, unless it has ended."""
-        if self._connection.is_in_transaction():
+        """Commit the transaction, unless it has ended. A connection that was closed meanwhile cannot tell, and refuses."""
+        if self._connection.is_closed() or self._connection.is_in_transaction():
             await self._await_answer(self._connection.execute("COMMIT"))
 
     async def rollback(self) -> None:
