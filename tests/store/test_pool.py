@@ -244,3 +244,21 @@ async def test_an_error_that_means_no_writes_closes_the_idle_connections_and_is_
     assert [str(error) for error in reported] == ["read-only"]
     assert await pool.fetch("d") == "of a new connection"
     assert [connection.is_open for connection in server.connections][:2] == [False, False]
+
+
+async def test_a_connection_that_is_lent_meanwhile_is_closed_when_it_is_returned() -> None:
+    server = Server(NotWritable("read-only"), "read by the other one", "of a new connection")
+    pool, refused = server.pool(), asyncio.Event()
+
+    async def read_late(connection: Connection) -> Any:
+        await refused.wait()
+        return await connection.fetch("b")
+
+    reader = asyncio.create_task(pool.run(read_late))
+    await asyncio.sleep(0)
+    with pytest.raises(NotWritable):
+        await pool.fetch("a")
+    refused.set()
+    assert await reader == "read by the other one"
+    assert await pool.fetch("c") == "of a new connection"
+    assert [connection.is_open for connection in server.connections] == [False, False, True]

@@ -107,6 +107,7 @@ class Pool(Generic[AnySession]):
         self._slots = asyncio.Semaphore(max_connections)
         self._idle: list[AnySession] = []
         self._lent: set[AnySession] = set()
+        self._discarded: set[AnySession] = set()
         self._is_closed = False
         self.on_refused: Callable[[database.NotWritable], None] = _ignore
         """Receives each error that says that the database accepts no writes."""
@@ -163,7 +164,9 @@ class Pool(Generic[AnySession]):
             session.terminate()
 
     def discard(self) -> None:
-        """Close the connections that no caller uses: their server accepts no writes any more, and another host may."""
+        """Close all connections, those that are lent once they are returned: their server accepts no writes any more, and
+        another host may."""
+        self._discarded |= self._lent
         while self._idle:
             self._idle.pop().terminate()
 
@@ -188,9 +191,10 @@ class Pool(Generic[AnySession]):
     def _release(self, session: AnySession) -> None:
         self._slots.release()
         self._lent.discard(session)
-        if session.is_usable:
+        if session.is_usable and session not in self._discarded:
             self._idle.append(session)
         else:
+            self._discarded.discard(session)
             session.terminate()
 
     async def _usable_session(self) -> AnySession:
