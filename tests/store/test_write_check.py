@@ -1,6 +1,6 @@
 """The check of whether a database accepts writes: what it proves, and what it logs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -18,12 +18,14 @@ class Database:
         self.error: NotWritable | None = None
         self.changed: list[str] = []
         self.written: list[int] = []
+        self.meanwhile: Callable[[], None] = lambda: None
 
     async def fetch(self, _name: str, /, **_values: Any) -> Sequence[Sequence[Any]]:
         raise NotImplementedError
 
     async def change(self, name: str, /, **values: Any) -> int:
         self.changed.append(name)
+        self.meanwhile()
         if self.error is not None:
             raise self.error
         self.written += [len(values["content"])] if "content" in values else []
@@ -56,6 +58,17 @@ async def test_after_a_refused_write_it_writes_again(database: Database, check: 
     await check.run()
     await check.run()
     assert database.changed == ["add_trial", "delete_trial", "delete_trial"]
+
+
+async def test_a_write_that_is_refused_during_a_check_needs_another_proof(
+    database: Database, check: WriteCheck
+) -> None:
+    database.meanwhile = lambda: check.on_refused(NotWritable("The disk of the database is full."))
+    await check.run()
+    database.meanwhile = lambda: None
+    database.changed.clear()
+    await check.run()
+    assert database.changed == ["add_trial", "delete_trial"]
 
 
 async def test_a_refused_check_says_why(database: Database, check: WriteCheck) -> None:

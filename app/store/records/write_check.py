@@ -26,19 +26,23 @@ class WriteCheck:
         self._database = database
         self._is_proved = False
         self._was_refused = False
+        self._refusals = 0
 
     def on_refused(self, error: NotWritable) -> None:
         """Require a proof from now on. Only the first of several failures is logged."""
         if not self._was_refused:
             log.error("the database accepts no writes", reason=str(error), cause=str(error.__cause__))
         self._is_proved, self._was_refused = False, True
+        self._refusals += 1
 
     async def run(self) -> None:
-        """Raise `StoreUnavailable` if the database accepts no writes."""
-        key = os.urandom(KEY_BYTES)
+        """Raise `StoreUnavailable` if the database accepts no writes. A failure during the check needs another proof."""
+        key, refusals = os.urandom(KEY_BYTES), self._refusals
         if not self._is_proved:
             await self._database.change("add_trial", key=key, content=os.urandom(TRIAL_BYTES // 2).hex())
         await self._database.change("delete_trial", key=key)
+        if refusals != self._refusals:
+            return
         self._is_proved = True
         if self._was_refused:
             log.info("the database accepts writes again")
