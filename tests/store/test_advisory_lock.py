@@ -195,3 +195,43 @@ async def test_no_connection_of_the_pool_is_used_while_another_process_has_the_l
     server.is_taken = False
     await pool.fetch("send")
     assert server.fetched[-2:] == ["acquire_exclusive", "send"]
+
+
+async def test_callers_share_a_failed_try_instead_of_waiting_for_one_each(
+    server: Server, advisory_lock: AdvisoryLock
+) -> None:
+    await advisory_lock.acquire("acquire_shared")
+    server.connections[0].is_usable = False
+    server.is_away = True
+    outcomes = await asyncio.gather(*(advisory_lock.ensure_held() for _ in range(20)), return_exceptions=True)
+    assert {str(outcome) for outcome in outcomes} == {"The server is away."}
+    assert len(server.connections) == 2
+    server.is_away = False
+    await advisory_lock.ensure_held()
+    assert server.connections[2].is_open
+
+
+async def test_a_cancelled_caller_does_not_give_up_the_lock(
+    server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
+) -> None:
+    await advisory_lock.acquire("acquire_exclusive")
+    await clock.advance(PROOF_SECONDS)
+    callers = [asyncio.create_task(advisory_lock.ensure_held()) for _ in range(2)]
+    await asyncio.sleep(0)
+    callers[0].cancel()
+    await asyncio.wait(callers)
+    assert callers[0].cancelled()
+    assert callers[1].exception() is None
+    assert server.fetched == ["acquire_exclusive", "now"]
+
+
+async def test_a_release_ends_a_proof_that_is_under_way(
+    server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
+) -> None:
+    await advisory_lock.acquire("acquire_exclusive")
+    await clock.advance(PROOF_SECONDS)
+    caller = asyncio.create_task(advisory_lock.ensure_held())
+    await asyncio.sleep(0)
+    await advisory_lock.release()
+    await asyncio.wait([caller])
+    assert [connection.is_open for connection in server.connections] == [False]

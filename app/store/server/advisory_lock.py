@@ -29,7 +29,8 @@ class AdvisoryLock:
     again. If another process has taken it first, the store refuses every request until that process ends.
 
     A connection may be lost without a sign, as when its server's machine is gone. So the server is asked on it again after
-    `PROOF_SECONDS`.
+    `PROOF_SECONDS`. Requests that need the answer at the same time share it, a failure too. Otherwise each of them would wait
+    for a server that is away, one after the other.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[PooledSession]], clock: Clock) -> None:
@@ -38,28 +39,31 @@ class AdvisoryLock:
         self._proven_at = -inf
         self._statement: str | None = None
         self._session: PooledSession | None = None
-        self._mutex = asyncio.Lock()
+        self._proof: asyncio.Task[None] | None = None
 
     async def acquire(self, statement: str) -> None:
         """Take the lock with the statement of this name and hold it. Refuses with `DatabaseInUse`."""
-        async with self._mutex:
-            await self._acquire(statement)
+        await self._acquire(statement)
         self._statement = statement
 
     async def ensure_held(self) -> None:
         """Make sure that the lock is still held. Raises `StoreUnavailable` if another process has it now.
 
-        The pool awaits this before each use of a connection.
+        The pool awaits this before each use of a connection. A caller that is cancelled cancels it for no other one.
         """
         if self._statement is None or self._is_proven:
             return
-        async with self._mutex:
-            if not self._is_proven:
-                await self._prove(self._statement)
+        if self._proof is None:
+            self._proof = asyncio.create_task(self._prove(self._statement), name="proof of the database's lock")
+            self._proof.add_done_callback(self._end_proof)
+        await asyncio.shield(self._proof)
 
     async def release(self) -> None:
         """Release the lock."""
         self._statement = None
+        if self._proof is not None:
+            self._proof.cancel()
+            await asyncio.wait({self._proof})
         session, self._session = self._session, None
         if session is not None:
             await close(session)
@@ -75,6 +79,12 @@ class AdvisoryLock:
         """Whether the server has answered on the lock's connection lately, which is still open."""
         is_open = self._session is not None and self._session.is_usable
         return is_open and self._clock.monotonic() < self._proven_at + PROOF_SECONDS
+
+    def _end_proof(self, proof: asyncio.Task[None]) -> None:
+        self._proof = None
+        if not proof.cancelled():
+            # Seen, also if all callers have gone.
+            proof.exception()
 
     async def _prove(self, statement: str) -> None:
         """Ask the server on the lock's connection. If that is lost, take the lock again."""
