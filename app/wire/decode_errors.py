@@ -11,7 +11,7 @@ from msgspec import inspect
 from app.domain.refusals import InvalidRequest, invalid_at
 from app.domain.suggestions import did_you_mean
 from app.wire.field_types import END_OF_TEXT
-from app.wire.type_lookup import choices, field_names, types_at
+from app.wire.type_lookup import choices, field_names, tag_fields, types_at
 from app.wire.values import pointer_segment
 
 PATH_MARKER = " - at `"
@@ -43,6 +43,7 @@ FIXED = {
     "Invalid RFC3339 encoded datetime": "must be a time as in RFC 3339, such as 2030-01-01T00:00:00Z",
     "Expected `datetime` with a timezone component": "must be a time with an offset, such as 2030-01-01T00:00:00Z",
     "Number out of range": "is out of range",
+    "Expected `str`": "must be a string",
 }
 """What is wrong with a field, for sentences of the decoder without a part that varies."""
 
@@ -102,7 +103,9 @@ def _described(place: Place, sentence: str) -> str:
 
 
 def _unknown_field(place: Place, name: str) -> str:
-    names = field_names(place.types)
+    names, tags = field_names(place.types), tag_fields(place.types)
+    if tags and name in names:
+        return f"{place.subject} has no field `{name}`. It belongs to another {_joined(tags, 'or')}."
     return f"{place.subject} has no field `{shortened(name)}`.{did_you_mean(name, names) or _listed_fields(names)}"
 
 

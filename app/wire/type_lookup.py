@@ -21,8 +21,12 @@ def types_at(path: str, shape: Any) -> list[inspect.Type]:
 
 def field_names(types: Iterable[inspect.Type]) -> list[str]:
     """Return the names of the fields of all structs among these types."""
-    structs = [info for info in members(types) if isinstance(info, inspect.StructType)]
-    return list(dict.fromkeys(field.encode_name for struct in structs for field in struct.fields))
+    return list(dict.fromkeys(field.encode_name for struct in _structs(types) for field in struct.fields))
+
+
+def tag_fields(types: Iterable[inspect.Type]) -> list[str]:
+    """Return the names of the fields that say which of these types an object is."""
+    return list(dict.fromkeys(struct.tag_field for struct in _structs(types) if struct.tag_field is not None))
 
 
 def choices(types: Iterable[inspect.Type]) -> list[str]:
@@ -39,6 +43,10 @@ def choices(types: Iterable[inspect.Type]) -> list[str]:
 @cache
 def _type_info(shape: Any) -> inspect.Type:
     return inspect.type_info(shape)
+
+
+def _structs(types: Iterable[inspect.Type]) -> list[inspect.StructType]:
+    return [info for info in members(types) if isinstance(info, inspect.StructType)]
 
 
 def _inner_types(info: inspect.Type, name: str | None) -> list[inspect.Type]:
