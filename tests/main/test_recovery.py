@@ -186,3 +186,21 @@ def test_sends_that_wait_for_each_other_are_delivered_in_order(replicas: list[Pe
             thread.submit(request_json, service, "POST", SEND, {"body": body}).result()
     taken = [receive(service)[0]["body"] for service, _ in zip(cycle(replicas), range(20), strict=False)]
     assert taken == list(range(20))
+
+
+def test_a_server_whose_file_was_removed_says_so_and_acknowledges_nothing(serve: Serve) -> None:
+    service = serve()
+    request_json(service, "PUT", QUEUE, LONG_LOCK)
+    (service.directory / "data" / "peeklock.db").unlink()
+    for method, path, body in (
+        ("GET", "/readyz", None),
+        ("POST", SEND, {"body": 1}),
+        ("POST", RECEIVE, {"wait_seconds": 3600}),
+        ("GET", SEND, None),
+    ):
+        refused = send_request(service, method, path, body)
+        assert (refused.status_code, refused.json()["code"]) == (503, "store-unavailable")
+        assert "was moved, replaced or removed while it was served" in refused.json()["detail"]
+    service.terminate()
+    assert service.wait() == 0
+    assert [line["message"] for line in service.lines()].count("the database accepts no writes") == 1

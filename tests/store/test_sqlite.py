@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -142,8 +142,95 @@ def test_a_file_system_without_locks_is_reported(path: Path, monkeypatch: pytest
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(OSError, match="No locks available"):
+    with pytest.raises(StoreUnavailable, match="cannot be locked: No locks available"):
         FileLock(path)
+
+
+def test_a_lock_file_that_cannot_be_made_is_reported(path: Path) -> None:
+    path.with_name(f"{path.name}.lock").mkdir()
+    with pytest.raises(StoreUnavailable, match=r"\.lock cannot be opened: Is a directory"):
+        FileLock(path)
+
+
+async def test_a_file_with_a_second_name_is_refused_under_both(path: Path) -> None:
+    link = path.with_name("link.sqlite3")
+    link.hardlink_to(path)
+    for name in (path, link):
+        with pytest.raises(StoreUnavailable, match=r"has 2 names \(hard links\)"):
+            await open_sqlite(name, VirtualClock(), lambda *_: None, create_tables)
+        with pytest.raises(StoreUnavailable, match=r"has 2 names \(hard links\)"):
+            migrate(f"sqlite:///{name}")
+    link.unlink()
+    await (await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)).close()
+
+
+def move_away(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+
+
+def replace(path: Path) -> None:
+    shutil.copy(path, path.with_name("copy"))
+    path.with_name("copy").rename(path)
+
+
+def remove_lock_file(path: Path) -> None:
+    path.with_name(f"{path.name}.lock").unlink()
+
+
+def move_directory(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("moved"))
+
+
+LOSSES = [Path.unlink, move_away, replace, remove_lock_file, move_directory]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_a_file_that_is_not_at_its_path_any_more_serves_nothing(
+    store: SqliteStore, queue: Queue, path: Path, lose: Callable[[Path], object]
+) -> None:
+    await store.read(queue.id, 1)
+    lose(path)
+    for refused in (
+        store.send([draft(queue)]),
+        store.claim(claim(queue)),
+        store.read(queue.id, 1),
+        store.now(),
+        store.check_writable(),
+    ):
+        with pytest.raises(StoreUnavailable, match="moved, replaced or removed while it was served"):
+            await refused
+
+
+async def test_a_file_that_was_away_is_served_only_after_a_restart(
+    store: SqliteStore, queue: Queue, path: Path
+) -> None:
+    move_away(path)
+    with pytest.raises(StoreUnavailable, match="restart the server"):
+        await store.send([draft(queue)])
+    path.with_name("elsewhere").rename(path)
+    with pytest.raises(StoreUnavailable, match="restart the server"):
+        await store.send([draft(queue)])
+    await store.close()
+    again = await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
+    await again.send([draft(queue)])
+    await again.close()
+
+
+async def test_a_symbolic_link_that_leads_elsewhere_serves_nothing(path: Path, run_resources: RunResources) -> None:
+    link = path.with_name("link.sqlite3")
+    link.symlink_to(path)
+    store = await open_sqlite(link, VirtualClock(), lambda *_: None, create_tables)
+    other = shutil.copy(run_resources.sqlite_template(), path.with_name("other.sqlite3"))
+    link.unlink()
+    link.symlink_to(other)
+    with pytest.raises(StoreUnavailable, match="moved, replaced or removed"):
+        await store.now()
+    await store.close()
+
+
+async def test_a_commit_into_a_file_that_was_removed_meanwhile_is_not_confirmed(store: SqliteStore, path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match="moved, replaced or removed"):
+        await store.database.write(Step(lambda _transaction: path.unlink()))
 
 
 def test_another_process_is_refused_until_the_first_ends(path: Path) -> None:

@@ -31,7 +31,7 @@ class WriteCheck:
     def on_refused(self, error: NotWritable) -> None:
         """Require a proof from now on. Only the first of several failures is logged."""
         if not self._was_refused:
-            log.error("the database accepts no writes", reason=str(error), cause=str(error.__cause__))
+            log.error("the database accepts no writes", reason=str(error), cause=str(error.__cause__ or ""))
         self._is_proved, self._was_refused = False, True
         self._refusals += 1
 

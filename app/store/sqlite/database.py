@@ -2,9 +2,9 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -163,7 +163,7 @@ class SqliteDatabase:
         """Call the function with the writing connection, outside any transaction of this class."""
 
         def call() -> Result:
-            with translate_errors():
+            with self._access():
                 return function(self._open_writer())
 
         return await self._run_in(self._writing_thread, call)
@@ -202,7 +202,7 @@ class SqliteDatabase:
 
     def _commit(self, steps: Sequence[Step[Any]]) -> tuple[list[Any], list[Admitted]]:
         """Run all steps in one transaction. An error undoes them all. Then the coalescer tries each alone."""
-        with translate_errors():
+        with self._access():
             writer = self._open_writer()
             try:
                 writer.execute("BEGIN IMMEDIATE")
@@ -270,7 +270,7 @@ class SqliteDatabase:
         return await self._run_in(self._reading_threads, lambda: self._read_committed(name, values))
 
     def _read_committed(self, name: str, values: dict[str, Any]) -> list[Row]:
-        with translate_errors():
+        with self._access():
             reader = self._idle_readers.pop() if self._idle_readers else connect(self._path)
             try:
                 found_rows = self._read_with(reader, name, values)
@@ -282,6 +282,19 @@ class SqliteDatabase:
 
     def _read_with(self, connection: sqlite3.Connection, name: str, values: dict[str, Any]) -> list[Row]:
         return Transaction(connection, self._statements, self._clock).rows(name, **values)
+
+    @contextmanager
+    def _access(self) -> Generator[None]:
+        """Allow work on the file while it is served by this process alone, and let out no result after that.
+
+        A file that is replaced during a commit has nothing of it.
+        """
+        with translate_errors():
+            if self._lock:
+                self._lock.ensure_held()
+            yield
+            if self._lock:
+                self._lock.ensure_held()
 
     async def _run_in(self, threads: ThreadPoolExecutor, function: Callable[[], Result]) -> Result:
         if self._closed:

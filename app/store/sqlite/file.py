@@ -58,34 +58,89 @@ NOT_WRITABLE = frozenset({
 })  # fmt: skip
 """Those that say that the file cannot be written."""
 
+LOST = (
+    "The database file, or the lock file beside it, was moved, replaced or removed while it was served. "
+    "Put it back and restart the server."
+)
+
 # On SQLite the parameter of `@in(:numbers)` is the text of a JSON array.
 sqlite3.register_adapter(list, json.dumps)
 
 
 class FileLock:
-    """The sole right of this process to serve a file. Taken on creation; it ends with the process at the latest."""
+    """The sole right of this process to serve a file. Taken on creation; it ends with the process at the latest.
+
+    Refuses with `FileInUse` if another process serves the file, and with `StoreUnavailable` if the file cannot be locked
+    or has a second name. The right is lost, for good, when the path leads to another file or to none: what is written
+    then is in a file that nobody finds, and another process may serve the one at the path.
+    """
 
     def __init__(self, path: Path) -> None:
         # A symbolic link and its target are one file.
         file = path.resolve()
         lock_path = file.with_name(f"{file.name}.lock")
-        self._file = os.fdopen(os.open(lock_path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE_MODE), "a+")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file = os.fdopen(os.open(lock_path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE_MODE), "a+")
         except OSError as error:
-            self._file.seek(0)
-            owner = self._file.read(20).strip()
+            raise StoreUnavailable(f"{lock_path} cannot be opened: {error.strerror}.") from None
+        try:
+            self._acquire(path)
+            make_private(path)
+            refuse_second_name(path)
+        except BaseException:
             self._file.close()
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise FileInUse(path, owner) from error
             raise
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+        locked = os.fstat(self._file.fileno())
+        self._identities = {path: _identity(path), lock_path: (locked.st_dev, locked.st_ino)}
+        self._is_lost = False
+
+    def ensure_held(self) -> None:
+        """Raise `NotWritable` once the file at the path is not the one that was locked."""
+        if not self._is_lost:
+            self._is_lost = any(_identity(path) != locked for path, locked in self._identities.items())
+        if self._is_lost:
+            raise NotWritable(LOST)
 
     def release(self) -> None:
         """Release the file for other processes. The lock file stays, or two processes could lock different ones."""
         self._file.close()
+
+    def _acquire(self, path: Path) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                self._file.seek(0)
+                raise FileInUse(path, self._file.read(20).strip()) from None
+            raise StoreUnavailable(f"{path} cannot be locked: {error.strerror}.") from None
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return the device and the inode of a file; nothing if none is there."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise NotWritable(ERROR_MESSAGES[sqlite3.SQLITE_IOERR]) from error
+    return found.st_dev, found.st_ino
+
+
+def refuse_second_name(path: Path) -> None:
+    """Refuse a file with hard links. Each name has a lock and a write-ahead log of its own, so that two processes would
+    write to one file without seeing each other. Raises `StoreUnavailable`."""
+    try:
+        names = path.stat().st_nlink if path.exists() else 0  # SQLite reports why the file could not be made
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be opened: {error.strerror}.") from None
+    if names > 1:
+        raise StoreUnavailable(
+            f"{path} has {names} names (hard links). Another process could serve it under the other name without "
+            "noticing. Remove that name, or make a copy of the file."
+        )
 
 
 def make_private(path: Path) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, StaticPool
 
-from app.store.sqlite.file import make_private
+from app.store.sqlite.file import make_private, refuse_second_name
 from app.store.url import StoreUrl
 
 BUSY_SECONDS = 120
@@ -22,6 +22,7 @@ def run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
     """Run the work on a connection to the file, as its only writer. What the work does not commit is undone."""
     if url.path:
         make_private(url.path)
+        refuse_second_name(url.path)
     address = URL.create("sqlite", database=str(url.path) if url.path else None)
     return _run(create_engine(address, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS}), work)
 
