@@ -35,7 +35,10 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
         ({"data_dir": "/dev/null/data"}, "PEEKLOCK_DATA_DIR: /dev/null/data cannot be made: Not a directory."),
         ({"data_dir": "/proc"}, "The database refuses a migration: unable to open database file."),
         ({"database_url": "sqlite:///:memory:"}, "would end with the server"),
-        ({"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none"}, "cannot be reached. ([Errno 111]"),
+        (
+            {"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none"},
+            "cannot be reached. (127.0.0.1:1: [Errno 111]",
+        ),
         (
             {"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none?sslmode=perhaps"},
             "an unknown option",
@@ -46,7 +49,7 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
             "PEEKLOCK_REDIS_URL: This names no Redis; write a URL like redis://",
         ),
         ({"redis_url": "redis://user:hunter2/x@host"}, "PEEKLOCK_REDIS_URL: This names no Redis"),
-        ({"redis_url": "redis://:hunter2@host?patience=1"}, "PEEKLOCK_REDIS_URL: This names no Redis"),
+        ({"redis_url": "redis://:hunter2@host?patience=1"}, "PEEKLOCK_REDIS_URL: It has an option that is not known"),
         ({"redis_url": "redis+sentinel://:hunter2@host"}, "names its service"),
     ],
 )
