@@ -18,7 +18,7 @@ SUBSCRIPTION_COLUMNS = ("name", "target_queue", "filter", "set_properties", "rem
 @with_options(client=CONNECTION)
 def list_topics(client: ApiClient) -> None:
     """List every topic."""
-    client.printer.rows(client.pages("/v1/topics", {}), ("name", "description"), "topics")
+    client.printer.rows(client.pages("/v1/topics", {}), ("name", "description", "undeliverable"), "topics")
 
 
 @with_options(client=CONNECTION)

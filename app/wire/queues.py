@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -158,6 +158,7 @@ class QueueView(QueueSettingsBody, forbid_unknown_fields=False, kw_only=True):
     name: str
     created_at: Timestamp
     updated_at: Timestamp
+    undeliverable: Literal["stored"]
 
 
 class QueueStatusView(QueueView, forbid_unknown_fields=False, kw_only=True):
@@ -288,4 +289,5 @@ def _identity(queue: Queue) -> dict[str, Any]:
         "name": queue.name,
         "created_at": to_wire(queue.created_at),
         "updated_at": to_wire(queue.updated_at),
+        "undeliverable": "stored",
     }

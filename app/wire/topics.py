@@ -1,7 +1,7 @@
 """Topics, subscriptions and publishes in requests and responses."""
 
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -63,6 +63,7 @@ class TopicView(msgspec.Struct, kw_only=True):
     description: str
     created_at: Timestamp
     updated_at: Timestamp
+    undeliverable: Literal["discarded"]
 
 
 class TopicPage(msgspec.Struct):
@@ -203,6 +204,7 @@ def topic_view(topic: Topic) -> TopicView:
         description=topic.settings.description,
         created_at=to_wire(topic.created_at),
         updated_at=to_wire(topic.updated_at),
+        undeliverable="discarded",
     )
 
 

@@ -42,7 +42,23 @@ async def test_a_message_is_copied_to_every_subscription_that_matches(api: ApiSe
     assert await api.counts("orders.urgent") == {}
 
 
-@pytest.mark.behaviour("S1.41", "S1.42")
+@pytest.mark.behaviour("S1.42")
+async def test_a_queue_and_a_topic_say_what_becomes_of_undeliverable_messages(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/waiting")
+    for path, answer in {"queues/waiting": "stored", "topics/orders": "discarded"}.items():
+        described = [
+            await api.request_json("PUT", f"/{path}", {}),
+            await api.request_json("PATCH", f"/{path}", {"description": "Changed."}),
+            await api.request_json("GET", f"/{path}"),
+            *(await api.request_json("GET", f"/{path.partition('/')[0]}"))["items"],
+        ]
+        assert [entity["undeliverable"] for entity in described] == [answer] * len(described)
+    await api.send("waiting")
+    assert await api.counts("waiting") == {"available": 1}
+    assert (await api.request("POST", "/topics/orders/messages", {"body": 1})).json()["stored"] is False
+
+
+@pytest.mark.behaviour("S1.41")
 async def test_a_message_without_a_match_is_accepted_and_not_stored(api: ApiServer) -> None:
     await subscribe(api, "none", filter="false")
     answer = await api.request("POST", "/topics/orders/messages", {"message_id": "m"})

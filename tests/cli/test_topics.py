@@ -10,7 +10,9 @@ def test_a_topic_is_created_changed_listed_and_deleted(command_line: CommandLine
     assert (made["name"], made["description"]) == ("news", "first")
     assert "second" in command_line.run_ok("topic", "update", "news", "--set", "description=second")
     assert "news" in [item["name"] for item in command_line.read_json("topic", "list")]
-    assert "second" in command_line.run_ok("topic", "list")
+    assert command_line.run_ok("topic", "list").split()[-3:] == ["news", "second", "discarded"]
+    command_line.run_ok("queue", "create", "waiting")
+    assert "stored" in command_line.run_ok("queue", "show", "waiting")
     assert command_line.read_json("topic", "delete", "news", "--yes") == [{"deleted": "news"}]
     assert command_line.run_refused("topic", "delete", "news", "--yes").startswith("topic-not-found: ")
 

@@ -263,6 +263,7 @@ class TopicView(Struct):
     description: str
     created_at: datetime
     updated_at: datetime
+    undeliverable: str
 
 
 class TransactionMember(Struct):
@@ -629,6 +630,7 @@ class QueueStatusView(Struct):
     name: str
     created_at: datetime
     updated_at: datetime
+    undeliverable: str
     counts: MessageCounts
     oldest_available_seconds: float | None
 
@@ -662,6 +664,7 @@ class QueueView(Struct):
     name: str
     created_at: datetime
     updated_at: datetime
+    undeliverable: str
 
 
 class RecoveredMessages(Struct):
