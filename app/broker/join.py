@@ -33,6 +33,7 @@ from app.domain.sending import NewMessage
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockedMessage, LockToken, Settlement
 from app.domain.topic import Published
 from app.domain.transaction import Intent, JoinedIntent, TransactionKey
+from app.domain.transaction_refusals import RollbackCause
 
 NamedDraft: TypeAlias = tuple[str, Draft]
 """A draft, and the name of its queue."""
@@ -106,13 +107,21 @@ async def _join(
 ) -> AttemptResult[list[str]]:
     """Create sends and add them. A repeat of an attempt gets the ids of the first try, even if it would be refused now."""
     try:
-        (await ports.transactions.find(key)).check_joinable()
+        await _check_joinable(ports, key)
         return await ports.transactions.join_sends(key, await create_sends(), attempt)
     except Refusal:
         earlier = None if attempt is None else await ports.transactions.find_join_result(attempt)
         if earlier is None:
             raise
         return AttemptResult(earlier, replayed=True)
+
+
+async def _check_joinable(ports: JoinPorts, key: TransactionKey) -> None:
+    """Refuse as `Transaction.check_joinable` does. An overdue transaction is rolled back first, so its cause is known."""
+    transaction = await ports.transactions.find(key)
+    if transaction.is_overdue:
+        transaction = await ports.transactions.roll_back(key, RollbackCause.TIMEOUT)
+    transaction.check_joinable()
 
 
 async def join_settlements(
@@ -122,7 +131,7 @@ async def join_settlements(
 
     Refuses as `join_sends` does. The result of a delivery that has ended is that of a late settlement.
     """
-    (await ports.transactions.find(key)).check_joinable()
+    await _check_joinable(ports, key)
     built = await build_settlements(ports.settling, queue, requests)
     results: dict[int, JoinedSettlement] = {}
     waiting: dict[int, Settlement] = {}

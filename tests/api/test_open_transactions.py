@@ -252,6 +252,20 @@ async def test_a_message_that_expires_rolls_its_transaction_back_without_a_commi
     assert (await shown(api, other))["state"] == "open"
 
 
+async def test_a_join_after_a_member_expired_names_it(api: ApiServer) -> None:
+    message = await locked(api)
+    sent, settled = [await open_transaction(api) for _ in range(2)]
+    for transaction in (sent, settled):
+        await api.send(transaction_id=transaction, ttl_seconds=5, message_id="mortal")
+    await api.clock.advance(6)
+    for answer in (
+        await send(api, transaction_id=sent),
+        await api.settle(message, "complete", transaction_id=settled),
+    ):
+        refused = problem(answer, 409, "transaction-rolled-back")
+        assert (refused["cause"], refused["member"]["message_id"]) == ("message_expired", "mortal")
+
+
 async def test_a_lock_that_an_administrator_takes_rolls_its_transaction_back(api: ApiServer) -> None:
     message = await locked(api)
     transaction = await open_transaction(api)
