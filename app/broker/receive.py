@@ -21,7 +21,7 @@ from app.broker.renew import RenewPorts, renew
 from app.broker.response_limits import ResponseLimits
 from app.broker.settle import SettlePorts, settle
 from app.broker.wait import CheckAccess, WaitPorts, always_allowed, wait_for_wake_up
-from app.domain.delivery import Claim, wait_key_of
+from app.domain.delivery import START_POSITION, Claim, wait_key_of
 from app.domain.instant import Duration
 from app.domain.message import MAX_RECEIVE_COUNT, Message, MessageState
 from app.domain.queue import Queue, check_receive_enabled, check_receiver, lock_duration_of
@@ -115,6 +115,17 @@ async def receive_once(
             _pass_on_wake_up(waiter, request, once.result, _spare_bytes(ports.limits, queue))
             if once.result or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline, request.check_access):
                 return once
+
+
+async def has_more(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> bool:
+    """Return whether a message that this receive could get is available now (S1.64).
+
+    For a receive without a filter and numbers. Reads at most one message, without its body, and changes nothing. Another
+    receiver may lock it before this one asks again.
+    """
+    if request.group_id is not None:
+        return bool(await ports.messages.available_in_group(queue.id, request.group_id, 1))
+    return bool(await ports.searching.messages.candidates(queue.id, request.source, START_POSITION, 1))
 
 
 def _count_delivered(counters: Counters, queue: Queue, messages: Sequence[Message]) -> None:

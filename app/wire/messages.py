@@ -55,6 +55,7 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
     filter: Filter | None = None
     group_id: Annotated[Id, msgspec.Meta(description="Receive messages of this group alone.")] | None = None
     settlements: Annotated[list[RawSettlement], msgspec.Meta(max_length=MAX_BATCH_COUNT)] | None = None
+    check_more: bool = False
 
 
 class ReceiveRaw(msgspec.Struct, forbid_unknown_fields=True):
@@ -104,10 +105,14 @@ class MessageView(msgspec.Struct, omit_defaults=True):
 
 
 class ReceivedMessages(msgspec.Struct, omit_defaults=True):
-    """Received messages, in order; `settled` has the results of the settlements in the same request."""
+    """Received messages, in order; `settled` has the results of the settlements in the same request.
+
+    `has_more` answers `check_more`.
+    """
 
     messages: list[MessageView]
     settled: list[SettlementResult] | None = None
+    has_more: bool | None = None
 
 
 class RecoverMessages(msgspec.Struct, forbid_unknown_fields=True):

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.api_server import ApiServer
+from app.domain.refusals import StoreUnavailable
+from tests.api.api_server import ApiServer, pointers, problem
 from tests.bounds import bounded
 
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered")
@@ -26,17 +27,101 @@ async def send_volatile(api: ApiServer, body: Any) -> None:
     assert answer.status_code == 202
 
 
+async def receive_round(api: ApiServer, queue: str = "orders", **wanted: Any) -> tuple[list[Any], bool]:
+    """Return the bodies that a receive gets, and whether messages are left."""
+    path = f"/queues/{queue}/messages/receive"
+    answer = await api.request_json("POST", path, {"max_messages": 20, "check_more": True, **wanted})
+    return [message["body"] for message in answer["messages"]], answer["has_more"]
+
+
+@pytest.mark.behaviour("S1.63")
+async def test_a_round_delivers_all_that_waits(api: ApiServer) -> None:
+    for body in range(20):
+        await api.send(body=body)
+    assert await receive_round(api) == ([*range(20)], False)
+    assert await api.counts() == {"locked": 20}
+
+
 @pytest.mark.behaviour("S1.63", "S1.64")
-async def test_a_round_delivers_all_that_waits_and_the_count_says_what_is_left(api: ApiServer) -> None:
+async def test_a_round_says_whether_messages_are_left(api: ApiServer) -> None:
     for body in range(25):
         await api.send(body=body)
-    first = await api.receive(max_messages=20)
-    assert await api.counts() == {"locked": 20, "available": 5}
-    second = await api.receive(max_messages=20)
-    assert [message["body"] for message in (*first, *second)] == list(range(25))
-    assert await api.counts() == {"locked": 25}
-    assert await api.receive(max_messages=20) == []
-    assert await api.counts() == {"locked": 25}
+    await api.send(body="later", delay_seconds=60)
+    assert await receive_round(api) == ([*range(20)], True)
+    assert await receive_round(api) == ([*range(20, 25)], False)
+    assert await receive_round(api) == ([], False)
+    await api.advance_time(20)
+    await api.send(body="short", ttl_seconds=5)
+    assert await receive_round(api, max_messages=1, source="dead_letter") == ([], False)
+    await api.clock.advance(5)
+    assert await receive_round(api) == ([], False)
+
+
+@pytest.mark.behaviour("S1.64")
+async def test_a_round_of_dead_letters_looks_at_dead_letters(api: ApiServer) -> None:
+    for body in range(3):
+        await api.send(body=body)
+    for message in await api.receive(max_messages=2):
+        await api.settle(message, "dead-letter")
+    assert await receive_round(api, source="dead_letter", max_messages=1) == ([0], True)
+    assert await receive_round(api, source="dead_letter", max_messages=1) == ([1], False)
+    assert await receive_round(api) == ([2], False)
+
+
+@pytest.mark.behaviour("S1.64")
+async def test_a_round_of_one_group_looks_at_the_group(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders", {"group_in_flight": 2})
+    for body in range(3):
+        await api.send(body=body, group_id="a")
+    await api.send(body="other", group_id="b")
+    assert await receive_round(api, group_id="a", max_messages=1) == ([0], True)
+    # The third message of the group is blocked until one of the others has ended.
+    assert await receive_round(api, group_id="a", max_messages=1) == ([1], False)
+    assert await receive_round(api) == (["other"], False)
+
+
+@pytest.mark.behaviour("S1.64")
+async def test_a_round_that_waits_and_one_that_is_repeated_look_at_their_ends(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders")
+    waiting = asyncio.create_task(receive_round(api, max_messages=1, wait_seconds=20))
+    await api.clock.advance(1)
+    await api.request_json("POST", "/queues/orders/messages/batch", {"messages": [{"body": 0}, {"body": 1}]})
+    assert await waiting == ([0], True)
+    repeated: dict[str, Any] = {"body": {"check_more": True}, "headers": {"Idempotency-Key": "k"}}
+    first = await api.request_json("POST", "/queues/orders/messages/receive", **repeated)
+    await api.send(body=2)
+    again = await api.request_json("POST", "/queues/orders/messages/receive", **repeated)
+    assert [answer["messages"][0]["body"] for answer in (first, again)] == [1, 1]
+    assert [answer["has_more"] for answer in (first, again)] == [False, True]
+
+
+async def test_a_receive_that_does_not_ask_looks_for_nothing(api: ApiServer) -> None:
+    await api.send()
+    unasked = api.with_store(candidates=None)
+    assert "has_more" not in await unasked.request_json("POST", "/queues/orders/messages/receive", {})
+
+
+@pytest.mark.parametrize(
+    "other", [{"filter": "message.priority > 1"}, {"sequence_numbers": [1]}, {"mode": "receive_and_delete"}], ids=str
+)
+async def test_what_is_left_is_not_answered_to_a_receive_that_cannot_tell(api: ApiServer, other: Any) -> None:
+    await api.send()
+    refused = await api.request("POST", "/queues/orders/messages/receive", {"check_more": True, **other})
+    assert pointers(refused) == ["/check_more"]
+    assert await api.counts() == {"available": 1}
+
+
+async def test_messages_are_released_if_looking_for_more_fails(api: ApiServer) -> None:
+    async def fail(*_: object) -> Any:
+        raise StoreUnavailable
+
+    await api.send()
+    failing = api.with_store(candidates=fail)
+    refused = await failing.request("POST", "/queues/orders/messages/receive", {"check_more": True})
+    problem(refused, 503, "store-unavailable")
+    assert await api.counts() == {"available": 1}
+    (message,) = await api.receive()
+    assert message["failure_count"] == 0
 
 
 @pytest.mark.behaviour("S1.33")

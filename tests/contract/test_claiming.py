@@ -121,6 +121,26 @@ async def test_a_clock_that_is_set_back_hides_no_available_message(
     assert bodies(found) == [b"body"]
 
 
+@pytest.mark.behaviour("S1.64")
+@pytest.mark.parametrize("source", [MessageState.AVAILABLE, MessageState.DEAD_LETTERED])
+async def test_what_a_claim_left_is_the_first_candidate(
+    store_fixture: StoreFixture, queue: Queue, source: MessageState
+) -> None:
+    first, second = await store_fixture.send(queue, b"1", b"2", ttl=HOUR)
+    await store_fixture.send(queue, b"mortal", ttl=MINUTE)
+    if source is MessageState.DEAD_LETTERED:
+        moves = [
+            abandonment(message, state=source, outcome=Outcome.DEAD_LETTERED)
+            for message in await store_fixture.claim(queue, 2)
+        ]
+        await store_fixture.store.move(moves)
+    await store_fixture.advance_time(61)
+    for number, left in ((first, [second]), (second, [])):
+        assert numbers(await store_fixture.claim(queue, 1, source=source)) == [number]
+        candidates = await store_fixture.store.candidates(queue.id, source, START_POSITION, 1)
+        assert [candidate.sequence_number for candidate in candidates] == left
+
+
 @pytest.mark.behaviour("S3.19")
 async def test_dead_letters_are_claimed_by_number_and_return_there(store_fixture: StoreFixture, queue: Queue) -> None:
     sent = await store_fixture.send(queue, b"low", priority=0)

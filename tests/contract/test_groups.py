@@ -366,6 +366,15 @@ async def test_a_pass_that_leaves_out_a_group_finds_what_other_locks_have_ended(
     assert len(await store.expired_locks(100)) == 3, "the next pass finds the group again"
 
 
+async def test_an_expired_message_of_a_group_is_not_available(store_fixture: StoreFixture) -> None:
+    queue = await store_fixture.queue(QueueSettings(group_in_flight=9))
+    await send(store_fixture, queue, "a", b"mortal", ttl=MINUTE)
+    await send(store_fixture, queue, "a", b"immortal")
+    await store_fixture.advance_time(61)
+    numbers = await store_fixture.store.available_in_group(queue.id, "a", 1)
+    assert bodies(await store_fixture.store.claim_by_number(claim(queue), numbers)) == [b"immortal"]
+
+
 async def test_redriven_messages_enter_their_group_in_order(store_fixture: StoreFixture, fifo: Queue) -> None:
     await send(store_fixture, fifo, "a", b"1", b"2")
     for _ in range(2):

@@ -14,13 +14,13 @@ from app.api.http.request import Request, invalid_header
 from app.api.http.response import REPLAYED_HEADERS, Response
 from app.broker.filters import CelFilter
 from app.broker.ports import Attempt
-from app.broker.receive import ReceiveRequest, check_receive, receive, receive_and_delete, receive_once
+from app.broker.receive import ReceiveRequest, check_receive, has_more, receive, receive_and_delete, receive_once
 from app.broker.release_undelivered import release_undelivered
 from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import QueueNotFound, RateLimited, ReceiveDisabled, invalid_at
+from app.domain.refusals import BackendUnavailable, QueueNotFound, RateLimited, ReceiveDisabled, invalid_at
 from app.wire.messages import ReceivedMessages, ReceiveMessages, message_views
 
 SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LETTERED}
@@ -44,6 +44,9 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
 
     A request with a filter reads a bounded number of messages. It may return none before it has read all of them; the
     next request with the same filter continues there. A server limits how many such receivers wait.
+
+    With `check_more`, `has_more` says whether messages are left. It is looked up after the messages are locked, at the end
+    of a wait, and again at each repeat with an `Idempotency-Key`.
     """
     queue = await request.queue()
     wanted, attempt = receive_request(request), request.idempotent_attempt("receive")
@@ -53,9 +56,10 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
         await check_receive(request.broker.receiving.messages, queue, wanted, attempt)
         results = await settle_all(request.broker, queue, entries)
     messages, headers = await receive_unless_disconnected(request, queue, wanted, attempt)
+    more = await _look_for_more(request, queue, wanted, attempt, messages) if request.body.check_more else None
     views = message_views(messages, request.broker.clock.monotonic)
     settled = results_of(request, entries, results) if entries else None
-    return Response(ReceivedMessages(views, settled), headers=headers, on_lost=loss_counter(request, messages))
+    return Response(ReceivedMessages(views, settled, more), headers=headers, on_lost=loss_counter(request, messages))
 
 
 def loss_counter(request: Request[ReceiveMessages], messages: Sequence[Message]) -> Callable[[], None] | None:
@@ -85,10 +89,33 @@ async def receive_unless_disconnected(
             waiting = replace(wanted, wait_seconds=wait_seconds, check_access=check_access)
             messages, headers = await _receive_until_disconnect(request, queue, waiting, attempt)
             headers = (*headers, *request.preference_applied(request.body.wait_seconds))
+    await _release_if_disconnected(request, queue, attempt, messages)
+    return messages, headers
+
+
+async def _look_for_more(
+    request: Request[ReceiveMessages],
+    queue: Queue,
+    wanted: ReceiveRequest,
+    attempt: Attempt | None,
+    messages: Sequence[Message],
+) -> bool:
+    """Return whether messages are left. If that fails, the received messages are released, as after a disconnect."""
+    try:
+        more = await has_more(request.broker.receiving, queue, wanted)
+    except (asyncio.CancelledError, BackendUnavailable):
+        await _release(request, queue, attempt, messages)
+        raise
+    await _release_if_disconnected(request, queue, attempt, messages)
+    return more
+
+
+async def _release_if_disconnected(
+    request: Request[ReceiveMessages], queue: Queue, attempt: Attempt | None, messages: Sequence[Message]
+) -> None:
     if messages and is_disconnected(request.receive):
         await _release(request, queue, attempt, messages)
         raise ClientDisconnected
-    return messages, headers
 
 
 async def _release(
@@ -164,6 +191,11 @@ def _check_consistency(request: Request[ReceiveMessages]) -> None:
     if body.group_id is not None and (body.filter is not None or body.sequence_numbers or body.source != "queue"):
         raise invalid_at(
             "/group_id", "A group is received without a filter or sequence numbers, from the queue itself."
+        )
+    if body.check_more and (body.mode != "peek_lock" or body.filter is not None or body.sequence_numbers):
+        raise invalid_at(
+            "/check_more",
+            "Whether messages are left is only answered to a peek-lock receive without filter and numbers.",
         )
     is_plain = body.mode == "peek_lock" and not (body.filter or body.sequence_numbers or body.group_id)
     if not is_plain and request.header(b"idempotency-key"):

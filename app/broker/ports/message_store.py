@@ -155,7 +155,7 @@ class ClaimStore(NumberedClaimStore, Protocol):
         ...
 
     async def available_in_group(self, queue_id: int, group_id: str, limit: int) -> list[int]:
-        """Return the numbers of the available messages of this group, in order of delivery."""
+        """Return the numbers of the messages of this group that a claim could take, in order of delivery."""
         ...
 
     async def check_attempt(self, attempt: Attempt) -> None:

@@ -410,6 +410,7 @@ WHERE in_group = 1
   AND queue_id = :queue_id
   AND group_id = :group_id
   AND state = 1
+  AND (expires_at IS NULL OR expires_at > @now)
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :limit;
 

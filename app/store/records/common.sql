@@ -578,6 +578,7 @@ WHERE in_group = 1
   AND queue_id = :queue_id
   AND group_id = :group_id
   AND COALESCE(state, 0) = 1
+  AND (expires_at IS NULL OR expires_at > @now)
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :limit;
 

@@ -919,10 +919,13 @@ class QueuePage(Struct):
 class ReceivedMessages(Struct):
     """
     Received messages, in order; `settled` has the results of the settlements in the same request.
+
+    `has_more` answers `check_more`.
     """
 
     messages: list[MessageView]
     settled: list[SettledResult | RenewedResult | RefusedResult] | UnsetType = UNSET
+    has_more: bool | UnsetType = UNSET
 
 
 class SendResults(Struct):

@@ -728,6 +728,7 @@ class ReceiveMessages(Struct):
         | None
         | UnsetType
     ) = UNSET
+    check_more: bool | UnsetType = UNSET
 
 
 class SettleMessages(Struct):
