@@ -18,6 +18,7 @@ import psutil
 import pytest
 from peeklock_client import Worker
 from peeklock_client.blocking import BlockingClient
+from peeklock_client.command import main
 from peeklock_client.command.health import metrics_of, serve_health
 from peeklock_client.command.processes import STEADY_SECONDS, Process, ReloadMissing, Supervisor
 from peeklock_client.worker.report import WorkerReport
@@ -231,9 +232,22 @@ def test_corrected_code_is_started_again(client: BlockingClient, start: Start, t
 
 def test_each_process_has_a_port_of_its_own_for_its_health() -> None:
     supervisor = Supervisor(["shop:worker"], 3, 8000, reload=False, grace_seconds=0)
-    assert [process._command[-2:] for process in supervisor._processes] == [
-        ["shop:worker", f"--port={port}"] for port in (8000, 8001, 8002)
+    assert [process._command[-3:] for process in supervisor._processes] == [
+        ["shop:worker", f"--process={number}", f"--port={port}"] for number, port in ((1, 8000), (2, 8001), (3, 8002))
     ]
+
+
+def test_a_process_passes_its_number_on_to_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, started = Worker(), list[int]()
+
+    async def run(worker: Worker, *_: object, **__: object) -> None:
+        started.append(worker.process)
+
+    monkeypatch.setattr(main, "load", lambda _target: worker)
+    monkeypatch.setattr(main, "run", run)
+    assert main.main(["shop:worker", "--process=2"]) == 0
+    assert main.main(["shop:worker"]) == 0
+    assert started == [2, 1]
 
 
 def test_a_process_that_dies_again_and_again_stays_away_longer(capfd: pytest.CaptureFixture[str]) -> None:

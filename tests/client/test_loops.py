@@ -33,14 +33,36 @@ def test_messages_are_fetched_as_soon_as_there_is_room_for_half_a_batch() -> Non
     assert [body["max_messages"] for _, body in broker.of_kind("receive")] == [10, 5, 5, 5, 5]
 
 
+@pytest.mark.behaviour("S2.15")
+def test_a_fetch_asks_for_a_batch_or_for_what_may_still_wait() -> None:
+    broker = Broker(stored=500)
+    work(broker, 3600, 20, max_workers=1, fetch_batch_size=10, overfetch_factor=1.5)
+    # One message of the first ten is processed. 9 wait, and 10 * 1.5 may.
+    assert [body["max_messages"] for _, body in broker.of_kind("receive")] == [10, 6]
+
+
 @pytest.mark.behaviour("S2.16")
 def test_after_a_full_fetch_the_next_one_is_sooner() -> None:
-    broker = Broker(stored=30)
-    work(broker, 0, 1, fetch_batch_size=10, flush_seconds=0.1)
+    broker = Broker(stored=35)
+    work(broker, 0, 20, fetch_batch_size=10, min_fetch_interval=0.2, max_fetch_interval=3, wait_seconds=0)
     times = [at for at, _ in broker.of_kind("receive")]
     pauses = [round(after - before - LATENCY, 3) for before, after in itertools.pairwise(times)]
-    # Three full answers are followed by a fetch at once, the empty one by a pause.
-    assert pauses[:4] == [0, 0, 0, 0.1]
+    # The first receive belongs to the start. Two full answers follow, then one with 5 messages, and empty ones.
+    assert pauses[:5] == [0, 0.2, 0.2, 3, 3]
+
+
+@pytest.mark.behaviour("S2.16")
+def test_the_interval_begins_when_a_receive_has_waited_for_messages() -> None:
+    broker = Broker(stored=0)
+    work(broker, 0, 60, wait_seconds=7, max_fetch_interval=3)
+    times = [at for at, _ in broker.of_kind("receive")][1:]
+    assert {round(after - before - LATENCY, 3) for before, after in itertools.pairwise(times)} == {10}
+
+
+@pytest.mark.parametrize("shortest", [-1, 1])
+def test_intervals_that_contradict_each_other_are_refused(shortest: float) -> None:
+    with pytest.raises(ValueError, match="max_fetch_interval >= min_fetch_interval"):
+        Worker().on("orders", min_fetch_interval=shortest)
 
 
 @pytest.mark.behaviour("S2.17")

@@ -52,9 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 reload=chosen.reload,
                 grace_seconds=chosen.grace_seconds,
             ).run()
-        asyncio.run(
-            run(load(chosen.target), chosen.grace_seconds, chosen.host, chosen.port, supervisor=chosen.supervisor)
-        )
+        worker = load(chosen.target)
+        worker.process = chosen.process
+        asyncio.run(run(worker, chosen.grace_seconds, chosen.host, chosen.port, supervisor=chosen.supervisor))
     except PeeklockError as error:
         print(f"peeklock-worker: {error}", file=sys.stderr)
         return WORKER_NOT_FOUND if isinstance(error, WorkerNotFound) else 1
@@ -100,6 +100,7 @@ def parser() -> argparse.ArgumentParser:
         help="port of the first process; each further process has the next port; without --port, nothing is served",
     )
     options.add_argument("--supervisor", type=int, help=argparse.SUPPRESS)
+    options.add_argument("--process", type=int, default=1, help=argparse.SUPPRESS)
     options.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     return options
 

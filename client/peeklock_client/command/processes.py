@@ -78,8 +78,12 @@ class Supervisor:
     ) -> None:
         self._stop_seconds = grace_seconds + KILL_SECONDS
         ports = [[] if port is None else [f"--port={port + index}"] for index in range(processes)]
+        numbers = [[f"--process={index + 1}"] for index in range(processes)]
         command = (sys.executable, "-m", "peeklock_client", f"--supervisor={os.getpid()}")
-        self._processes = [Process([*command, *arguments, *listening]) for listening in ports]
+        self._processes = [
+            Process([*command, *arguments, *number, *listening])
+            for number, listening in zip(numbers, ports, strict=True)
+        ]
         self._stopping = threading.Event()
         self._reloads = reload
         self._changes = _changes_of_code(self._stopping) if reload else self._no_changes()

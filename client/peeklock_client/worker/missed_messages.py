@@ -23,13 +23,15 @@ LATE_SECONDS = 10.0
 class MissedMessages:
     """Names the receives of a worker, and recovers the messages of those whose answer was lost.
 
-    A recovery takes all messages of one `receiver_id`. So no two receives share an id if one of them has answered messages.
+    A recovery takes all messages of one `receiver_id`. So no two receives share an id if one of them has answered messages. All
+    receives have the `fixed_id` if there is one: then a recovery may begin only while the worker has nothing in hand.
     """
 
-    def __init__(self, api: Connection, queue: str, report: WorkerReport) -> None:
+    def __init__(self, api: Connection, queue: str, report: WorkerReport, fixed_id: str | None = None) -> None:
         self._api = api
         self._queue = queue
         self._report = report
+        self._fixed_id = fixed_id
         self._worker_id = uuid4().hex
         self._number = 0
         self._doubtful: dict[str, float] = {}
@@ -37,7 +39,12 @@ class MissedMessages:
     @property
     def receiver_id(self) -> str:
         """The id for the next receive."""
-        return f"{self._worker_id}-{self._number}"
+        return self._fixed_id or f"{self._worker_id}-{self._number}"
+
+    @property
+    def needs_empty_hands(self) -> bool:
+        """Whether the next recovery would take what the worker has in hand."""
+        return self._fixed_id is not None and bool(self._doubtful)
 
     def note_answer(self, messages: int) -> None:
         """Record that the receive with the current id was answered with this number of messages."""

@@ -33,14 +33,19 @@ class AckPolicy(Enum):
 class SubscriberOptions:
     """The options of one handler.
 
-    At most `max_workers` handlers run at a time, for all queues of a declaration together. A handler that returns messages counts until they are stored. One request
-    receives at most `fetch_batch_size` messages, and at most `overfetch_factor` times as many wait in this process. While
-    the bodies of the messages in hand have `max_bytes` or more, none is received. One answer may exceed `max_bytes`, by no
-    more than `PEEKLOCK_MAX_ANSWER_BYTES` of the server, or by a single message that is larger.
+    At most `max_workers` handlers run at a time, for all queues of a declaration together. A handler that returns messages
+    counts until they are stored. One request receives at most `fetch_batch_size` messages, and at most `overfetch_factor`
+    times as many wait in this process (S2.15). A receive waits up to `wait_seconds` on the server for messages. After an answer
+    with as many messages as were asked for, the next receive starts after `min_fetch_interval` seconds, otherwise after
+    `max_fetch_interval` (S2.16). While the bodies of the messages in hand have `max_bytes` or more, none is received. One answer
+    may exceed `max_bytes`, by no more than `PEEKLOCK_MAX_ANSWER_BYTES` of the server, or by a single message that is larger.
     `lock_seconds` is the length of a lock, which is renewed at half of it; the default is the setting of the queue. A message
     that was delivered more than `max_deliveries` times is dead-lettered without being processed. With `sequential_groups`,
     messages with the same `group_id` are processed one after the other. Settlements wait up to `flush_seconds` to share a
     request.
+
+    With a `receiver_id`, the worker receives at its start what an earlier one held under the same id (S1.66). Each worker of a
+    queue needs an id of its own: a worker that starts takes the messages of another one with its id.
     """
 
     ack_policy: AckPolicy = AckPolicy.NACK_ON_ERROR
@@ -50,12 +55,15 @@ class SubscriberOptions:
     overfetch_factor: float = 1.5
     max_bytes: int = 64 << 20
     wait_seconds: float = 20.0
+    min_fetch_interval: float = 0.0
+    max_fetch_interval: float = 0.01
     lock_seconds: float | None = None
     max_deliveries: int | None = None
     sequential_groups: bool = True
     flush_seconds: float = 0.01
     filter: str | None = None
     source: Source = "queue"
+    receiver_id: str | None = None
 
     def __post_init__(self) -> None:
         if not (self.max_workers >= 1 and 1 <= self.fetch_batch_size <= 1000 and self.overfetch_factor >= 1):
@@ -64,6 +72,8 @@ class SubscriberOptions:
             )
         if self.max_bytes < 1:
             raise ValueError("A worker needs max_bytes >= 1.")
+        if not 0 <= self.min_fetch_interval <= self.max_fetch_interval:
+            raise ValueError("A worker needs min_fetch_interval >= 0 and max_fetch_interval >= min_fetch_interval.")
 
     @property
     def capacity(self) -> int:
@@ -81,9 +91,12 @@ class SubscriberFields(TypedDict, total=False):
     overfetch_factor: float
     max_bytes: int
     wait_seconds: float
+    min_fetch_interval: float
+    max_fetch_interval: float
     lock_seconds: float | None
     max_deliveries: int | None
     sequential_groups: bool
     flush_seconds: float
     filter: str | None
     source: Source
+    receiver_id: str | None

@@ -25,6 +25,7 @@ from peeklock_client.generated import answers, requests
 from peeklock_client.messages import NewMessage
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.settling import DirectSettler
+from peeklock_client.worker.earlier_messages import EarlierMessages
 from peeklock_client.worker.handlers import CallsHandler, InvalidBody
 from peeklock_client.worker.lock_keeper import LockKeeper
 from peeklock_client.worker.misfits import Misfits
@@ -60,7 +61,13 @@ class Subscriber:
     """Receives the messages of one queue, and calls one handler with each."""
 
     def __init__(
-        self, api: Connection, queue: str, handler: CallsHandler, options: SubscriberOptions, slots: HandlerSlots
+        self,
+        api: Connection,
+        queue: str,
+        handler: CallsHandler,
+        options: SubscriberOptions,
+        slots: HandlerSlots,
+        receiver_id: str | None = None,
     ) -> None:
         self.queue = queue
         self.report = WorkerReport()
@@ -70,7 +77,8 @@ class Subscriber:
         self._threads = ThreadPoolExecutor(options.max_workers, thread_name_prefix=THREADS + queue)
         self._processing = Processing(queue, handler, options, self._threads, self.report)
         self._locks = LockKeeper(api, queue, options.lock_seconds, self._all_locked, self._drop)
-        self._missed = MissedMessages(api, queue, self.report)
+        self._missed = MissedMessages(api, queue, self.report, receiver_id)
+        self._earlier = EarlierMessages(api, queue, receiver_id, options.fetch_batch_size)
         self._waiting: deque[ReceiveContext[Any]] = deque()
         self._lanes: dict[str, deque[ReceiveContext[Any]]] = {}
         self._running: dict[ReceiveContext[Any], asyncio.Task[None]] = {}
@@ -91,7 +99,8 @@ class Subscriber:
         `Unauthenticated`.
         """
         try:
-            await self._fetch(self._options.fetch_batch_size, wait_seconds=0.0)
+            if not await self._receive_earlier():
+                await self._fetch(self._options.fetch_batch_size, wait_seconds=0.0)
         except QueueNotFound:
             self._note_queue(exists=False)
         else:
@@ -219,9 +228,9 @@ class Subscriber:
     async def _fetch_loop(self) -> None:
         pause = FIRST_PAUSE_SECONDS
         while True:
-            await self._missed.hand_back()
-            limit = await self._wait_for_room()
             try:
+                await self._recover()
+                limit = await self._wait_for_room()
                 count = await self._fetch(limit, self._options.wait_seconds)
             except QueueNotFound:
                 self._note_queue(exists=False)
@@ -234,9 +243,34 @@ class Subscriber:
                 continue
             pause = FIRST_PAUSE_SECONDS
             self._note_queue(exists=True)
-            if count < limit:
-                # Messages that are processed meanwhile are settled by the next receive, without a request of their own (S2.16).
-                await asyncio.sleep(self._options.flush_seconds)
+            await asyncio.sleep(self._pause_after(count, limit))
+
+    def _pause_after(self, count: int, limit: int) -> float:
+        """Return the seconds until the next receive (S2.16). What is processed meanwhile may be settled by that receive."""
+        return self._options.min_fetch_interval if count >= limit else self._options.max_fetch_interval
+
+    async def _recover(self) -> None:
+        """Recover messages of an earlier run and of lost answers, in a moment in which that takes nothing in hand."""
+        while self._earlier.may_be_left:
+            await self._wait_for_empty_hands()
+            await self._receive_earlier()
+        if self._missed.needs_empty_hands:
+            await self._wait_for_empty_hands()
+        await self._missed.hand_back()
+
+    async def _receive_earlier(self) -> int:
+        """Receive what an earlier run held under the same `receiver_id`. Return the number of messages."""
+        messages = await self._earlier.next()
+        if messages:
+            log.info("queue %s: %d messages of an earlier run are received again", self.queue, len(messages))
+            self._accept(messages)
+        return len(messages)
+
+    async def _wait_for_empty_hands(self) -> None:
+        """Return once each message is settled, or its lock is lost."""
+        while any(True for _ in self._held()):
+            self._changed.clear()
+            await self._changed.wait()
 
     def _note_queue(self, *, exists: bool) -> None:
         """Log that the queue does not exist, and later that it does."""

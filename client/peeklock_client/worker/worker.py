@@ -24,10 +24,12 @@ class Worker:
     """Calls handlers with the messages of their queues.
 
     `client` defaults to a `Client` for `PEEKLOCK_URL`. `grace_seconds` is how long handlers may run after a stop, before they are
-    cancelled.
+    cancelled. `process` is the number of this process among those that run the worker: from the second on, it ends each
+    `receiver_id`, so that each process has ids of its own. `peeklock-worker --processes` sets it.
     """
 
-    def __init__(self, client: Client | None = None, *, grace_seconds: float = GRACE_SECONDS) -> None:
+    def __init__(self, client: Client | None = None, *, grace_seconds: float = GRACE_SECONDS, process: int = 1) -> None:
+        self.process = process
         self._client = client
         self._grace_seconds = grace_seconds
         self._handlers: list[tuple[tuple[str, ...], MakeHandler, SubscriberOptions]] = []
@@ -51,7 +53,7 @@ class Worker:
 
         def declare(function: Function) -> Function:
             handler = Handler(function)
-            self._handlers.append((queues, lambda _api, _queue: handler, chosen))
+            self._add(queues, lambda _api, _queue: handler, chosen)
             return function
 
         return declare
@@ -79,10 +81,23 @@ class Worker:
             def make(api: Connection, queue: str) -> CallsHandler:
                 return ConsistentHandler(function, api, queue, key=key, state=state, logic=logic, verify=verify)
 
-            self._handlers.append((queues, make, chosen))
+            self._add(queues, make, chosen)
             return function
 
         return declare
+
+    def _add(self, queues: tuple[str, ...], make: MakeHandler, options: SubscriberOptions) -> None:
+        """Add a declaration. Raises `ValueError` if another one has its `receiver_id` on the same queue."""
+        for other_queues, _, other in self._handlers:
+            shared = sorted({*queues} & {*other_queues})
+            if shared and options.receiver_id is not None and options.receiver_id == other.receiver_id:
+                raise ValueError(f"Two handlers of the queue {shared[0]} have the receiver_id {options.receiver_id!r}.")
+        self._handlers.append((queues, make, options))
+
+    def _receiver_id(self, options: SubscriberOptions) -> str | None:
+        """Return the `receiver_id` of this process."""
+        has_suffix = options.receiver_id is not None and self.process > 1
+        return f"{options.receiver_id}-{self.process}" if has_suffix else options.receiver_id
 
     async def start(self) -> None:
         """Start receiving. Waits in the background for queues that do not exist yet, and logs that.
@@ -101,7 +116,8 @@ class Worker:
             for queues, make, options in self._handlers:
                 slots = HandlerSlots(options.max_workers)
                 for queue in queues:
-                    subscriber = Subscriber(client.api, queue, make(client.api, queue), options, slots)
+                    handler, receiver_id = make(client.api, queue), self._receiver_id(options)
+                    subscriber = Subscriber(client.api, queue, handler, options, slots, receiver_id)
                     self._subscribers.append(subscriber)
                     await subscriber.start()
         except BaseException:
