@@ -82,7 +82,7 @@ async def test_of_two_servers_that_accept_writes_the_one_promoted_last_is_used(
     assert await messages(former) == 0
 
 
-async def test_a_process_leaves_the_server_that_another_process_knows_to_be_a_former_primary(
+async def test_a_process_leaves_a_former_primary_that_another_process_knows_of(
     copies: tuple[ServerProcess, ServerProcess], store: PostgresqlStore
 ) -> None:
     former, _ = copies
