@@ -19,13 +19,13 @@ from app.broker.receive_filtered import SearchPorts, receive_filtered
 from app.broker.release_undelivered import release_undelivered
 from app.broker.renew import RenewPorts, renew
 from app.broker.response_limits import ResponseLimits
-from app.broker.settle import SettlePorts, settle
+from app.broker.settle import SettlePorts, SettleResult, settle
 from app.broker.wait import CheckAccess, WaitPorts, always_allowed, wait_for_wake_up
 from app.domain.delivery import START_POSITION, Claim, wait_key_of
 from app.domain.instant import Duration
 from app.domain.message import MAX_RECEIVE_COUNT, Message, MessageState
 from app.domain.queue import Queue, check_receive_enabled, check_receiver, lock_duration_of
-from app.domain.refusals import MessageBusy, Refusal, StoreUnavailable, invalid_at
+from app.domain.refusals import AlreadySettled, MessageBusy, Refusal, StoreUnavailable, invalid_at
 from app.domain.settlement import Outcome, Removal, Settled, token_of
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES, weight_of
 from app.runtime.byte_budget import Reservation
@@ -147,7 +147,8 @@ async def check_receive(messages: ClaimStore, queue: Queue, request: ReceiveRequ
 async def receive_and_delete(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
     """Remove messages from the queue and return them (S3.11, S3.12).
 
-    A crash or disconnect before the response arrives loses them; the archive has them as `received`.
+    A crash or disconnect before the response arrives loses them; the archive has them as `received`. So does an answer of
+    the store that does not arrive. Those that the store has removed are counted as lost then, and the others released.
     """
     messages = await receive(ports, queue, request)
     removals = [
@@ -157,7 +158,8 @@ async def receive_and_delete(ports: ReceivePorts, queue: Queue, request: Receive
     try:
         answers = await settle(ports.settling, queue, removals)
     except (asyncio.CancelledError, StoreUnavailable):
-        await release_undelivered(ports.settling, queue, messages)
+        released = await release_undelivered(ports.settling, queue, messages)
+        ports.counters.count("messages_lost", sum(map(_is_received, released)))
         raise
     received: list[Message] = []
     busy: list[Message] = []
@@ -168,6 +170,11 @@ async def receive_and_delete(ports: ReceivePorts, queue: Queue, request: Receive
             busy.append(message)
     await release_undelivered(ports.settling, queue, busy)
     return received
+
+
+def _is_received(result: SettleResult) -> bool:
+    """Return whether a message could not be released, because it was removed for its receiver."""
+    return isinstance(result, AlreadySettled) and result.outcome == Outcome.RECEIVED
 
 
 async def _live_messages(

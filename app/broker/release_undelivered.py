@@ -2,20 +2,21 @@
 
 from collections.abc import Sequence
 
-from app.broker.settle import SettlePorts, settle
+from app.broker.settle import SettlePorts, SettleResult, settle
 from app.domain.message import Message
 from app.domain.queue import Queue
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import undelivered_release
 
 
-async def release_undelivered(ports: SettlePorts, queue: Queue, messages: Sequence[Message]) -> None:
+async def release_undelivered(ports: SettlePorts, queue: Queue, messages: Sequence[Message]) -> list[SettleResult]:
     """Release these messages to their old positions, take their deliveries back, and wake waiting receivers.
 
     A message that another request holds is tried again, as in every settlement. A message that the store cannot
-    release, or whose process dies, comes back when its lock expires.
+    release, or whose process dies, comes back when its lock expires. Returns a result for each,
+    or none if the store is unavailable.
     """
     try:
-        await settle(ports, queue, [undelivered_release(message) for message in messages])
+        return await settle(ports, queue, [undelivered_release(message) for message in messages])
     except StoreUnavailable:
-        return
+        return []

@@ -1,5 +1,7 @@
 """A disabled queue refuses receives, and a receive reserves the bytes that it may return."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +17,12 @@ from app.broker.settle import settle_one
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope
 from app.domain.queue import Queue, QueueSettings, QueueStatus
-from app.domain.refusals import KeyReused, Overloaded, ReceiveDisabled
+from app.domain.refusals import KeyReused, Overloaded, ReceiveDisabled, StoreUnavailable
 from app.domain.sending import NewMessage
-from app.domain.settlement import token_of
+from app.domain.settlement import Removal, token_of
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.runtime.byte_budget import ByteBudget, Reservation
-from tests.brokers import ANSWER_BYTES, OpenBroker
+from tests.brokers import ANSWER_BYTES, ChangedStore, OpenBroker
 
 ATTEMPT = Attempt(b"k" * 32, b"f" * 32, HOUR)
 MAX_MESSAGE_BYTES = 1000
@@ -85,6 +87,46 @@ async def test_receive_and_delete_returns_messages_without_locks_and_removes_the
     (message,) = await receive_and_delete(broker.receiving, queue, ReceiveRequest(max_messages=2))
     assert (message.lock_token, message.locked_until) == (None, None)
     assert await broker.store.read(queue.id, message.sequence_number) is None
+
+
+async def _lose_the_answer(asking: asyncio.Task[Any] | None) -> None:
+    """End the caller of a removal that is stored: its connection breaks, or its client is gone."""
+    if asking is None:
+        raise StoreUnavailable
+    asking.cancel()
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_messages_that_were_deleted_although_their_receive_failed_are_counted_as_lost(
+    broker: OpenBroker, queue: Queue, is_cancelled: bool
+) -> None:
+    asking: list[asyncio.Task[Any]] = []
+
+    async def remove(removals: Sequence[Removal]) -> list[bool]:
+        await broker.store.remove(removals)
+        await _lose_the_answer(asking[0] if is_cancelled else None)
+        return []
+
+    changed = replace(broker, store=ChangedStore(broker.store, remove=remove))
+    asking.append(asyncio.create_task(receive_and_delete(changed.receiving, queue, ReceiveRequest())))
+    await asyncio.wait(asking)
+    assert asking[0].cancelled() == is_cancelled
+    assert broker.counters["messages_lost"] == 1
+
+
+async def test_messages_that_a_failed_receive_did_not_delete_come_back_and_are_not_lost(
+    broker: OpenBroker, queue: Queue
+) -> None:
+    async def remove(_removals: Sequence[Removal]) -> list[bool]:
+        raise StoreUnavailable
+
+    changed = replace(broker, store=ChangedStore(broker.store, remove=remove))
+    with pytest.raises(StoreUnavailable):
+        await receive_and_delete(changed.receiving, queue, ReceiveRequest())
+    assert broker.counters["messages_lost"] == 0
+    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    assert message.delivery_count == 1
 
 
 class RecordingByteBudget(ByteBudget):
