@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -10,6 +11,7 @@ import pytest
 
 from app.domain.refusals import StoreUnavailable
 from app.store.postgresql.connect import ConnectFailed, Connector, parse_address
+from app.store.postgresql.timelines import UNKNOWN
 from app.store.url import BadStoreUrl
 from tests.servers import free_port
 
@@ -124,3 +126,34 @@ async def test_a_pooler_that_refuses_the_settings_is_named_with_the_remedy() -> 
             await Connector(parse_address(f"postgresql://127.0.0.1:{port}/peeklock?sslmode=disable"))()
     assert "unsupported startup parameter: enable_hashjoin" in str(raised.value.__cause__)
     assert "statement_cache_size=0" in str(raised.value.__cause__)
+
+
+class OpenAtOnce(Connector):
+    """Opens a connection of a test at once."""
+
+    def __init__(self) -> None:
+        super().__init__(parse_address("postgresql://first,second/database"))
+        self.opened: list[ClosableConnection] = []
+
+    async def _connect(self, host: str) -> Any:
+        self.opened.append(ClosableConnection())
+        return self.opened[-1], UNKNOWN
+
+
+class ClosableConnection:
+    is_open = True
+
+    def terminate(self) -> None:
+        self.is_open = False
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_caller_that_is_cancelled_at_any_moment_leaves_no_connection(turns: int) -> None:
+    connect = OpenAtOnce()
+    connecting = asyncio.create_task(connect())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    connecting.cancel()
+    await asyncio.wait([connecting])
+    kept = [] if connecting.cancelled() else [connecting.result()]
+    assert [connection for connection in connect.opened if connection.is_open] == kept

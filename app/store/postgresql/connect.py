@@ -170,11 +170,11 @@ class Connector:
         attempts = {host: asyncio.create_task(self._connect(host), name=f"connect to {host}") for host in hosts}
         try:
             await _until_one_succeeds(set(attempts.values()))
+            return await _end(attempts, failures)
         except asyncio.CancelledError:
             for connection, _ in (await _end(attempts, failures)).values():
                 connection.terminate()
             raise
-        return await _end(attempts, failures)
 
     def _choose(self, opened: Mapping[str, Opened], failures: dict[str, Exception]) -> DriverConnection | None:
         """Keep the connection to the host of the highest timeline, the first of them in the URL, and close the others.
