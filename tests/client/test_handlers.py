@@ -5,11 +5,13 @@ from __future__ import annotations
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from typing import Annotated, Any
 
 import msgspec
 import pytest
+from peeklock_client import SubscriberOptions, Worker
+from peeklock_client.messages import Message
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.worker.handlers import Handler, InvalidBody, converter
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,6 +41,11 @@ class Order:
     lines: list[Line]
 
 
+@dataclass
+class Invoice:
+    number: int
+
+
 # ---- bodies ----------------------------------------------------------------------------------------------------------
 
 
@@ -54,6 +61,7 @@ class Order:
         (Dated, {"at": "2026-01-02T00:00:00Z"}, Dated(at=AT)),
         (Positive, {"number": 1}, Positive(1)),
         (Annotated[int, Field(gt=0)], 1, 1),
+        (object, 1, 1),
     ],
 )
 def test_a_body_is_converted_to_the_type(kind: Any, body: Any, value: Any) -> None:
@@ -104,6 +112,60 @@ async def test_objects_methods_and_partials_are_handlers(threads: Executor) -> N
     for handler in (recorder, recorder.method, partial(recorder.with_an_option, prefix="> "), recorder.with_an_option):
         assert await Handler(handler).call(receive(Broker()), threads) == []
     assert recorder.seen == ["body", "1 body", "> body", "body"]
+
+
+def logged(function: Any) -> Any:
+    """Return a plain function around any other, as most decorators do."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return call
+
+
+async def test_a_coroutine_function_behind_a_plain_decorator_is_awaited(threads: Executor) -> None:
+    recorder = Recorder()
+    assert await Handler(logged(recorder.method)).call(receive(Broker()), threads) == []
+    assert recorder.seen == ["1 body"]
+
+
+async def test_a_delivery_may_be_optional_or_annotated(threads: Executor) -> None:
+    seen = list[object]()
+
+    async def handle(
+        body: str, context: ReceiveContext[str] | None = None, message: Annotated[Message[str], "whole"] | None = None
+    ) -> None:
+        seen.extend((body, context, message))
+
+    context = receive(Broker())
+    await Handler(handle).call(context, threads)
+    assert seen == ["body", context, context.message]
+
+
+class Database:
+    """A type that no body has."""
+
+
+async def takes_a_database(database: Database) -> None: ...
+async def takes_one_of_two(body: Order | Invoice) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [takes_a_database, takes_one_of_two])
+def test_a_type_that_no_body_can_be_converted_to_is_refused_at_once(handler: Any) -> None:
+    with pytest.raises(TypeError, match=r"cannot be converted|not supported"):
+        Handler(handler)
+
+
+@pytest.mark.parametrize("declare", ["on", "on_state"])
+def test_a_declaration_without_effect_is_refused_at_once(declare: str) -> None:
+    """`@worker.on` without a call would make a worker that starts, looks healthy and receives nothing."""
+    on, more = getattr(Worker(), declare), {} if declare == "on" else {"key": str, "state": dict}
+    for queues in ((), (takes_a_database,)):
+        with pytest.raises(TypeError, match="Name the queues"):
+            on(*queues, **more)
+    with pytest.raises(TypeError, match="Set max_workers in the options"):
+        on("orders", options=SubscriberOptions(), max_workers=3, **more)
 
 
 def test_a_parameter_that_no_value_is_found_for_is_refused_at_once() -> None:

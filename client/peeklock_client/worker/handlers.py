@@ -10,7 +10,8 @@ from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import Any, Protocol, TypeVar, cast, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Protocol, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -49,8 +50,8 @@ class Handler:
 
     A parameter of type `ReceiveContext` gets the receive, `Message` the message, and `CloudEvent` the event. Any other parameter
     gets the body, converted to its type. A coroutine function runs in the event loop, any other function in a thread.
-    Raises `TypeError` for a parameter that the worker cannot pass, for a function that would not see its message, for one that
-    gets the body twice, and for a generator, which would never run.
+    Raises `TypeError` for a parameter that the worker cannot pass, for a type that no body can be converted to, for a function
+    that would not see its message, for one that gets the body twice, and for a generator, which would never run.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -69,7 +70,10 @@ class Handler:
 
 
 async def in_thread(threads: Executor, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a plain function in a thread, with the context variables of this task."""
+    """Call a plain function in a thread, with the context variables of this task.
+
+    A decorator may hide a coroutine function behind a plain one, so what the function returns is awaited if it can be.
+    """
 
     def call() -> Any:
         try:
@@ -77,7 +81,8 @@ async def in_thread(threads: Executor, function: Callable[..., Any], *arguments:
         except StopIteration as error:  # a future refuses this exception, and would never be done
             raise RuntimeError("The handler raised StopIteration.") from error
 
-    return await asyncio.get_running_loop().run_in_executor(threads, copy_context().run, call)
+    result = await asyncio.get_running_loop().run_in_executor(threads, copy_context().run, call)
+    return await result if inspect.isawaitable(result) else result
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -125,7 +130,7 @@ def check_signature(function: Callable[..., Any]) -> None:
         raise TypeError(
             f"{name} takes no parameter, so its messages would be completed unread. Let it take the body, or a Message."
         )
-    bodies = sum((get_origin(kind) or kind) not in (ReceiveContext, Message, CloudEvent) for kind in types)
+    bodies = sum(of_delivery(kind) is None for kind in types)
     if bodies > 1:
         raise TypeError(
             f"{name} has {bodies} parameters for the body. Annotate others with ReceiveContext, Message or CloudEvent."
@@ -137,9 +142,24 @@ def check_signature(function: Callable[..., Any]) -> None:
         )
 
 
+def of_delivery(annotation: Any) -> Any:
+    """Return the `ReceiveContext`, `Message` or `CloudEvent` that an annotation names, None if it is the type of a body.
+
+    It may be in `Annotated`, or optional so that tests can call the function without it.
+    """
+    kind, parts = get_origin(annotation) or annotation, get_args(annotation)
+    if kind in (ReceiveContext, Message, CloudEvent):
+        return annotation
+    if kind is Annotated:
+        return of_delivery(parts[0])
+    given = [part for part in parts if part is not NoneType]
+    return of_delivery(given[0]) if kind in (Union, UnionType) and len(given) == 1 else None
+
+
 def reader(annotation: Any) -> Read:
     """Return the function that reads the value of a parameter with this annotation from a receive."""
-    kind, inner = get_origin(annotation) or annotation, next(iter(get_args(annotation)), Any)
+    delivery = of_delivery(annotation)
+    kind, inner = get_origin(delivery) or delivery, next(iter(get_args(delivery)), Any)
     if kind is ReceiveContext:
         return lambda context: context
     if kind is Message:
@@ -161,14 +181,15 @@ def _event(context: ReceiveContext[Any], to_data: Callable[[Any], Any]) -> Cloud
 
 
 def converter(kind: Any) -> Callable[[Any], Any]:
-    """Return the function that converts a body to a type: with pydantic if it is a pydantic type, otherwise with msgspec."""
-    if kind is Any or kind is inspect.Parameter.empty:
+    """Return the function that converts a body to a type: with pydantic if it is a pydantic type, otherwise with msgspec.
+
+    Raises `TypeError` for a type that no body can be converted to.
+    """
+    if kind in (Any, object, inspect.Parameter.empty):
         return lambda body: body
     if kind is bytes:
         return _to_bytes
-    # The keys of a JSON object are strings.
-    by_msgspec = partial(msgspec.convert, type=kind, str_keys=True, dec_hook=_convert_model)
-    validate: Callable[[Any], Any] = _pydantic_converter(kind) if _is_of_pydantic(kind) else by_msgspec
+    validate = _pydantic_converter(kind) if _is_of_pydantic(kind) else _msgspec_converter(kind)
 
     def convert(body: Any) -> Any:
         try:
@@ -183,6 +204,13 @@ def _is_of_pydantic(kind: Any) -> bool:
     """Return whether a type is a model or a dataclass of pydantic, or has one in its arguments."""
     made_by_pydantic = hasattr(kind, "__pydantic_validator__") or type(kind).__module__.startswith("pydantic.")
     return made_by_pydantic or any(map(_is_of_pydantic, (*get_args(kind), *getattr(kind, "__metadata__", ()))))
+
+
+def _msgspec_converter(kind: Any) -> Callable[[Any], Any]:
+    """Return the function that converts a body, whose keys are strings. Refuse a type that every body would fail to convert to."""
+    if isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType):
+        raise TypeError(f"A body cannot be converted to {kind}. Use a dataclass, or a type of msgspec or pydantic.")
+    return partial(msgspec.convert, type=kind, str_keys=True, dec_hook=_convert_model)
 
 
 def _pydantic_converter(kind: Any) -> Callable[[Any], Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
@@ -48,8 +48,9 @@ class Worker:
 
         Each parameter of the function gets what its annotation says: a `ReceiveContext`, a `Message`, or the body,
         converted to its type. The messages that it returns are sent in the same commit that completes the message.
+        Raises `TypeError` without a queue, and for `options` together with fields of them.
         """
-        chosen = options or SubscriberOptions(**fields)
+        chosen = _chosen(queues, options, fields)
 
         def declare(function: Function) -> Function:
             handler = Handler(function)
@@ -73,9 +74,9 @@ class Worker:
         It changes the state and returns messages. The commit that completes the message stores both. A duplicate of the message
         changes nothing. `key` returns the key of the state for a body. `state` is the type of the state; called without
         arguments, it makes the first version. `logic` is the version of the code, and is stored with each version of the
-        state. With `verify`, a duplicate whose result differs from that of the first processing is refused.
+        state. With `verify`, a duplicate whose result differs from that of the first processing is refused. Raises as `on` does.
         """
-        chosen = options or SubscriberOptions(**fields)
+        chosen = _chosen(queues, options, fields)
 
         def declare(function: StateFunction[State, Body, Result]) -> StateFunction[State, Body, Result]:
             def make(api: Connection, queue: str) -> CallsHandler:
@@ -189,3 +190,12 @@ class Worker:
             yield
         finally:
             await self.stop()
+
+
+def _chosen(queues: Sequence[object], options: SubscriberOptions | None, fields: SubscriberFields) -> SubscriberOptions:
+    """Return the options of a declaration. Refuse one that would have no effect, such as `@worker.on` without a queue."""
+    if not queues or not all(isinstance(queue, str) for queue in queues):
+        raise TypeError('Name the queues of the handler: @worker.on("orders").')
+    if options is not None and fields:
+        raise TypeError(f"Set {', '.join(fields)} in the options, or pass no options.")
+    return options or SubscriberOptions(**fields)
