@@ -16,6 +16,8 @@ from peeklock_client.receive_context import ReceiveContext
 class Transaction:
     """An open transaction. With `async with` it is committed at the end of the block, or rolled back if the block raises.
 
+    A block that has ended it by `commit` or `rollback` ends without another request.
+
     Receives that have joined end with the commit, and are Received again after a rollback. A receive that faults after it has
     joined does not affect the transaction, whose outcome is always definite (S0.25).
     """
@@ -66,12 +68,12 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            if self.committed is None:
-                await self.commit()
+        if self._has_ended:
             return
-        if not self._has_ended:
-            try:
-                await self.rollback()
-            except PeeklockError as failure:
-                error.add_note(f"The rollback failed, so the transaction ends at its deadline: {failure}")
+        if error is None:
+            await self.commit()
+            return
+        try:
+            await self.rollback()
+        except PeeklockError as failure:
+            error.add_note(f"The rollback failed, so the transaction ends at its deadline: {failure}")

@@ -299,6 +299,17 @@ async def test_a_rolled_back_transaction_returns_its_receives(any_client: Client
     assert (counts.locked, counts.available, counts.dead_lettered, counts.deferred) == (0, 0, 0, 0)
 
 
+async def test_a_block_may_roll_its_transaction_back(client: Client, queue: Queue) -> None:
+    await queue.send("work")
+    [received] = await queue.receive()
+    async with await client.transaction() as transaction:
+        await received.complete(transaction=transaction)
+        await transaction.rollback()
+    assert (transaction.committed, received.state) == (None, ReceiveState.RECEIVED)
+    await received.complete()
+    assert received.outcome == "completed"
+
+
 async def test_a_commit_after_the_rollback_returns_its_receives(client: Client, queue: Queue) -> None:
     await queue.send("work")
     [received] = await queue.receive()
