@@ -12,7 +12,7 @@ from msgspec import UNSET
 from peeklock_client.generated import answers, requests
 from peeklock_client.loop_thread import in_caller, tell_caller
 from peeklock_client.messages import BodyType
-from peeklock_client.receive_context import JoinableTransaction, ReceiveContext, ReceiveState
+from peeklock_client.receive_context import JoinableTransaction, ReceiveContext, ReceiveState, check_plain
 
 Call = Callable[..., Any]
 """Calls an asynchronous function, and returns its result."""
@@ -22,7 +22,7 @@ class BlockingReceive(Generic[BodyType]):
     """A message under lock. Its methods are those of `ReceiveContext`, and block.
 
     With `with`, the message is completed at the end of the block, or abandoned if the block raises. Callbacks run in the
-    thread whose call ends the receive.
+    thread whose call ends the receive. A coroutine function is refused with `TypeError`.
     """
 
     def __init__(self, context: ReceiveContext[BodyType], call: Call) -> None:
@@ -76,14 +76,17 @@ class BlockingReceive(Generic[BodyType]):
 
     def on_complete(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, before the message is completed. If it raises, the message is not completed."""
+        check_plain(callback)
         self._context.on_complete(partial(in_caller, callback))
 
     def on_abandon(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, before the message is abandoned and others can receive it."""
+        check_plain(callback)
         self._context.on_abandon(partial(in_caller, callback))
 
     def on_fault(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, when the receive is faulted. What it raises is logged."""
+        check_plain(callback)
         self._context.on_fault(partial(tell_caller, callback))
 
     def complete(self, reply: Any = UNSET, transaction: JoinableTransaction | None = None) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar
 from functools import partial
 from queue import SimpleQueue
-from threading import Lock, Thread, current_thread
+from threading import RLock, Thread, current_thread
 from typing import Any, TypeVar
 from weakref import finalize
 
@@ -28,12 +28,13 @@ STEPS: ContextVar[Steps] = ContextVar("peeklock_steps")
 class LoopThread:
     """The thread of one process. It starts with the first call, and ends with `stop`, or when nothing refers to this.
 
-    At its end it calls `close`.
+    At its end it calls `close`. At the end of the program it just stops, so that functions which run then, such as those of
+    `atexit`, may still call.
     """
 
     def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._close = close
-        self._lock = Lock()
+        self._lock = RLock()  # a handler of a signal may call while its own thread does
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
         self._end: Callable[[], object] = lambda: None
@@ -84,7 +85,8 @@ class LoopThread:
             self._thread = Thread(target=_serve, args=(started, self._close), name="peeklock client", daemon=True)
             self._thread.start()
             self._loop = started.result()
-            self._end = finalize(self, _end, self._loop, self._thread, os.getpid())
+            self._end = ending = finalize(self, _end, self._loop, self._thread, os.getpid())
+            ending.atexit = False
         return self._loop
 
 
@@ -105,6 +107,8 @@ def tell_caller(callback: Callable[[], object]) -> None:
 
 
 def _finish(done: Future[Result], callback: Callable[[], Result]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return  # the call has ended
     try:
         done.set_result(callback())
     except Exception as error:  # noqa: BLE001 - it is raised in the event loop, and from there by the call

@@ -12,6 +12,7 @@ rolled back, or the results of a `commit` are refused.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
@@ -158,7 +159,10 @@ class ReceiveContext(Generic[BodyType]):
         self._callbacks.setdefault(ReceiveState.ABANDONING, []).append(callback)
 
     def on_fault(self, callback: Callable[[], None]) -> None:
-        """Call `callback` once, when the receive is faulted. What it raises is logged."""
+        """Call `callback` once, when the receive is faulted. What it raises is logged. Raises `TypeError` for a coroutine
+        function, which nothing would await.
+        """
+        check_plain(callback)
         self._callbacks.setdefault(ReceiveState.FAULTED, []).append(callback)
 
     def decide_retries_by(self, decide: DecideRetry | None) -> None:
@@ -363,6 +367,12 @@ class ReceiveContext(Generic[BodyType]):
     def _check_not_faulted(self) -> None:
         if self._state is ReceiveState.FAULTED:
             raise InDoubt("The receive was faulted, so it is unknown whether its message is settled.") from self.error
+
+
+def check_plain(callback: Callable[[], None]) -> None:
+    """Raise `TypeError` for a coroutine function: a call of it would run nothing."""
+    if inspect.iscoroutinefunction(callback):
+        raise TypeError(f"{callback} is a coroutine function. Pass a plain function.")
 
 
 def reason_of(error: BaseException) -> str:

@@ -150,6 +150,67 @@ def test_a_client_that_cannot_be_made_leaves_no_thread(monkeypatch: pytest.Monke
     assert threading.enumerate() == before
 
 
+AT_EXIT = """
+import atexit, sys, threading, time
+from peeklock_client import BlockingClient
+
+def last():
+    queue.send("last")
+    print(*(message.body for message in queue.browse()))
+
+atexit.register(last)
+queue = BlockingClient().queue(sys.argv[1])
+queue.send("first")
+waiting = threading.Thread(target=lambda: queue.receive(source="dead_letter", wait_seconds=50), daemon=True)
+waiting.start()
+"""
+
+
+def test_the_end_of_a_program_may_still_send_and_says_nothing(server_url: str) -> None:
+    """Functions of `atexit` that were registered before the first call run last. A call that still waits ends silently."""
+    run = subprocess.run(
+        [sys.executable, "-c", AT_EXIT, f"queue-{uuid4().hex[:12]}"],
+        env=os.environ | {"PEEKLOCK_URL": server_url},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (run.stdout, run.stderr, run.returncode) == ("first last\n", "", 0)
+
+
+SIGNAL = """
+import asyncio, signal, sys
+from peeklock_client import BlockingClient
+
+queue = BlockingClient().queue(sys.argv[1])
+queue.send(1)
+signal.signal(signal.SIGUSR1, lambda *_: queue.send("in the handler"))
+run = asyncio.run_coroutine_threadsafe
+
+def interrupted(*arguments):
+    asyncio.run_coroutine_threadsafe = run
+    signal.raise_signal(signal.SIGUSR1)
+    return run(*arguments)
+
+asyncio.run_coroutine_threadsafe = interrupted
+queue.send(2)
+print([message.body for message in queue.browse()])
+"""
+
+
+def test_the_handler_of_a_signal_may_call_at_any_moment(server_url: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", SIGNAL, f"queue-{uuid4().hex[:12]}"],
+        env=os.environ | {"PEEKLOCK_URL": server_url},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert run.stdout == "[1, 'in the handler', 2]\n", run.stderr
+
+
 FORK = """
 import os
 from peeklock_client import BlockingClient
@@ -276,6 +337,28 @@ def test_a_callback_that_raises_leaves_the_message_unsettled(queue: BlockingQueu
     assert queue.status().counts.locked == 1
 
 
+def test_a_callback_that_closes_the_client_leaves_the_call_in_doubt(server_url: str) -> None:
+    client = BlockingClient(server_url)
+    queue = client.queue(f"queue-{uuid4().hex[:12]}")
+    queue.send(1)
+    [received] = queue.receive()
+    received.on_complete(client.close)
+    with pytest.raises(InDoubt, match="closed"):
+        received.complete()
+    assert received.state is ReceiveState.FAULTED
+
+
+def test_a_callback_that_nothing_would_await_is_refused(queue: BlockingQueue) -> None:
+    async def callback() -> None: ...
+
+    queue.send(1)
+    [received] = queue.receive()
+    for add in (received.on_complete, received.on_abandon, received.on_fault):
+        with pytest.raises(TypeError, match="coroutine function"):
+            add(callback)  # type: ignore[arg-type]
+    assert received.is_active
+
+
 @pytest.mark.parametrize(
     ("kind", "blocking"),
     [
@@ -288,7 +371,7 @@ def test_a_callback_that_raises_leaves_the_message_unsettled(queue: BlockingQueu
     ids=lambda kind: kind.__name__,
 )
 def test_each_method_has_a_blocking_form_with_the_same_parameters(kind: type[Any], blocking: type[Any]) -> None:
-    internal = {"note_renewal", "note_commit", "note_rollback"}
+    internal = {"note_renewal", "note_commit", "note_rollback", "decide_retries_by"}
     for name, member in vars(kind).items():
         if name.startswith("_") or name in internal:
             continue
