@@ -79,19 +79,15 @@ async def current_visitor(request: Request) -> Visitor:
 
     Raises `SignInNeeded` without a session, where one is needed.
     """
-    context = console_context(request)
-    secret = session_secret(request)
-    try:
-        visitor = await _signed_in(context, secret) or await _anonymous(context, request, secret)
-    except SignInNeeded:
-        if secret is not None:
-            context.visitors.forget(secret)
-        raise
+    visitor = await _look_up_visitor(request)
     request.scope["state"][IS_KNOWN] = True
-    context.visitors.remember(visitor.secret, KnownVisitor(visitor.principal, visitor.is_signed_in))
+    console_context(request).visitors.remember(visitor.secret, KnownVisitor(visitor.principal, visitor.is_signed_in))
     if request.method not in SAFE_METHODS:
         check_no_query(request)
         await check_token(request, visitor.secret)
+        # A form may arrive slowly, and the session may end meanwhile.
+        await read_form(request)
+        visitor = await _look_up_visitor(request)
         request.state.may_have_effect = True
     return visitor
 
@@ -209,6 +205,16 @@ def is_over_https(request: Request) -> bool:
 def new_secret() -> str:
     """Return a new secret for a visitor without a session."""
     return secrets.token_urlsafe(SESSION_BYTES)
+
+
+async def _look_up_visitor(request: Request) -> Visitor:
+    context, secret = console_context(request), session_secret(request)
+    try:
+        return await _signed_in(context, secret) or await _anonymous(context, request, secret)
+    except SignInNeeded:
+        if secret is not None:
+            context.visitors.forget(secret)
+        raise
 
 
 async def _signed_in(context: ConsoleContext, secret: str | None) -> Visitor | None:

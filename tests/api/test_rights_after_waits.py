@@ -1,8 +1,9 @@
-"""Rights are looked at again when a wait ends: a key that has ended meanwhile gets no message."""
+"""Rights are looked at again when a wait ends: a key that has ended meanwhile gets no message, and changes nothing."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,34 @@ async def test_a_key_that_this_server_revokes_gets_nothing_at_once(receiver: Rec
     await receiver.api.request("DELETE", f"/keys/{receiver.key_id}", headers=bearer(receiver.admin))
     await receiver.send()
     problem(await waiting, 401, "unauthenticated")
+
+
+SLOW_BODIES = {
+    "JSON": ("/queues/orders/messages", b'{"body": 1}', "application/json"),
+    "raw": ("/queues/orders/messages/raw", b"content", "text/plain"),
+}
+
+
+@pytest.mark.parametrize("name", SLOW_BODIES)
+async def test_a_revoked_key_does_nothing_with_a_body_that_arrives_later(receiver: Receiver, name: str) -> None:
+    path, content, kind = SLOW_BODIES[name]
+    sender = await receiver.api.new_key(Right.SEND, principal="sender")
+    may_arrive = asyncio.Event()
+
+    async def body() -> AsyncIterator[bytes]:
+        yield content[:1]
+        await may_arrive.wait()
+        yield content[1:]
+
+    headers = {**bearer(sender), "Content-Type": kind}
+    sending = asyncio.create_task(receiver.api.request("POST", path, content=body(), headers=headers))
+    await run_ready_tasks()
+    keys = await receiver.api.broker.store.keys.list_all()
+    await receiver.api.broker.store.keys.revoke(next(key.id for key in keys if key.principal == "sender"))
+    await receiver.api.clock.advance(CACHE_SECONDS)
+    may_arrive.set()
+    problem(await sending, 401, "unauthenticated")
+    assert await receiver.states() == {}
 
 
 async def test_the_message_goes_to_the_next_receiver(receiver: Receiver) -> None:

@@ -1,16 +1,21 @@
 """Pages need a session where the server needs a key, and what a key may not do is refused. Foreign forms are refused."""
 
+import asyncio
 import re
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from app.console.access import COOKIE, HOST_COOKIE
+from app.broker.keys import CACHE_SECONDS
+from app.console.access import COOKIE, CSRF_HEADER, HOST_COOKIE
 from app.console.application import ROUTERS
+from app.console.forms import FORM_TYPE
 from app.console.signing_in import local_path
 from app.domain.access import Right
 from tests.console.console_server import ORIGIN, ConsoleServer, token_of
+from tests.virtual_clock import run_ready_tasks
 
 OPEN_PAGES = {"/console/sign-in", "/console/assets/{version}/{name:path}"}
 """The pages that need no session."""
@@ -125,6 +130,32 @@ async def test_a_session_ends_with_its_key(console_with_keys: ConsoleServer) -> 
     await console_with_keys.api.broker.store.keys.revoke(key.id)
     await console_with_keys.api.clock.advance(6)
     assert location(await console_with_keys.get()).startswith("/console/sign-in")
+
+
+@pytest.mark.parametrize("by_script", [False, True], ids=["form", "script"])
+async def test_a_form_that_arrives_after_the_session_has_ended_does_nothing(
+    console_with_keys: ConsoleServer, by_script: bool
+) -> None:
+    """A form may arrive slowly. A script sends the token of its page in a header, ahead of the form."""
+    await console_with_keys.sign_in(await console_with_keys.api.new_key(*Right))
+    token = token_of(await console_with_keys.page())
+    may_arrive = asyncio.Event()
+
+    async def form() -> AsyncIterator[bytes]:
+        yield f"csrf_token={token}&principal=other&".encode()
+        await may_arrive.wait()
+        yield b"rights=manage&patterns=*"
+
+    headers = {"content-type": FORM_TYPE} | ({CSRF_HEADER: token} if by_script else {})
+    making = asyncio.create_task(console_with_keys.http.post("/console/keys", content=form(), headers=headers))
+    await run_ready_tasks()
+    keys = console_with_keys.api.broker.store.keys
+    (key,) = await keys.list_all()
+    await keys.revoke(key.id)
+    await console_with_keys.api.clock.advance(CACHE_SECONDS)
+    may_arrive.set()
+    assert location(await making) == "/console/sign-in"
+    assert len(await keys.list_all()) == 1
 
 
 async def test_a_session_ends_after_twelve_hours(console_with_keys: ConsoleServer) -> None:

@@ -119,6 +119,8 @@ class OperationHandler:
             if self.operation.body is not None:
                 reservation.grow(length)
                 raw = await read_body(receive, max_bytes, reservation)
+                # A client may take half an hour to send a body, and a revoked key works for seconds.
+                principal = await self._authorization.check(name, headers)
                 body = self._decode(raw)
                 # An entry of two bytes of JSON becomes objects of a thousand bytes.
                 reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
