@@ -346,7 +346,7 @@ async def test_the_release_of_undelivered_messages_waits_for_a_locked_row(
         await wait_until(lambda: clock.timers or releasing.done(), "the second try pauses")
     await run_advancing(clock, releasing)
     (again,) = await store_fixture.claim(queue, 1)
-    assert (again.delivery_count, again.failure_count) == (2, 0)
+    assert (again.delivery_count, again.failure_count) == (1, 0)
     await broker.queue_cache.close()
 
 
@@ -378,7 +378,7 @@ async def test_the_release_of_orphaned_messages_waits_for_a_locked_row(
             await wait_until(lambda: store_fixture.clock.timers, "the second try of the release pauses")
     await run_advancing(store_fixture.clock, store.close())
     (again,) = await store_fixture.claim(queue, 1)
-    assert (again.delivery_count, again.failure_count) == (2, 0)
+    assert (again.delivery_count, again.failure_count) == (1, 0)
 
 
 async def test_the_sweep_and_a_change_of_a_queue_skip_a_locked_row(store_fixture: ServerFixture) -> None:
