@@ -169,7 +169,7 @@ def _error_of(response: httpx.Response) -> Refusal | InDoubt:
     seconds = float(retry_after) if retry_after.isdecimal() else None
     try:
         return error_of(msgspec.json.decode(response.content, type=Problem), seconds)
-    except msgspec.DecodeError:
+    except ValueError:  # also of a text that is not UTF-8
         detail = (
             f"{response.request.method} {response.request.url} was answered {response.status_code}, not by Peeklock."
         )

@@ -84,6 +84,7 @@ LOST = httpx.ReadError("connection reset")
 UNREACHED = httpx.ConnectError("refused")
 BUSY = problem(503, "overloaded", retryable=True)
 PROXY = httpx.Response(502, text="Bad gateway")
+LATIN = httpx.Response(502, content=b'{"title": "caf\xe9"}')
 CRASHED = httpx.Response(500, text="Internal Server Error")
 
 
@@ -126,6 +127,7 @@ async def test_two_sends_have_two_keys() -> None:
         [LOST, BUSY, BUSY],
         [PROXY] * 3,
         [CRASHED] * 3,
+        [LATIN] * 3,
         [LOST, problem(401, "unauthenticated")],
         [LOST, problem(403, "send-disabled")],
         [LOST, httpx.Response(404, text="default backend")],
