@@ -10,7 +10,7 @@ from uuid import NAMESPACE_OID, uuid4, uuid5
 
 import msgspec
 import pytest
-from peeklock_client import Client, HandlerContext, NewMessage, NoRetry, Queue, Worker
+from peeklock_client import Client, ConstantRetry, HandlerContext, NewMessage, NoRetry, Queue, Worker
 from peeklock_client.worker.replay import Captured, ReplayDiffers
 
 from tests.client.conftest import new_queue
@@ -102,6 +102,30 @@ async def test_a_duplicate_gives_the_same_results_and_changes_nothing(
     assert await results_of(results) == []
     history = (await any_client.api.list_versions(game)).items
     assert [version.message_id for version in history] == ["A", "D", "B"]
+
+
+@dataclass
+class Stock:
+    """The state of a later version of the code, which does not read the earlier one."""
+
+    pieces: int
+
+
+async def test_a_state_of_another_type_is_not_the_fault_of_the_body(client: Client, queue: Queue, game: str) -> None:
+    """Its message is retried by the policy, and the worker does not pause. A body of another type is dead-lettered."""
+
+    def handle(state: object, shot: Shot, context: HandlerContext) -> None: ...
+
+    await shoot(queue, game, ("A", 1))
+    async with running(first := worker_of(client, queue, handle)):
+        await ended(queue, 1, first)
+    await shoot(queue, game, ("B", 1), ("C", 1))
+    second = Worker(client)
+    second.on_state(queue.name, key=lambda shot: shot.game, state=Stock, retry=ConstantRetry(60))(handle)
+    async with running(second):
+        report = await ended(queue, 2, second)
+    assert (report.abandoned, report.dead_lettered) == (2, 0)
+    assert {message.last_failure async for message in queue.browse()} == {"InvalidState"}
 
 
 @pytest.mark.behaviour("S4.2")

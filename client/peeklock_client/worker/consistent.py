@@ -16,11 +16,20 @@ import msgspec
 
 from peeklock_client.connection import Connection
 from peeklock_client.encoding import encoded
-from peeklock_client.errors import ResultDiffers, VersionConflict
+from peeklock_client.errors import PeeklockError, ResultDiffers, VersionConflict
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import NewMessage
 from peeklock_client.receive_context import ReceiveContext
-from peeklock_client.worker.handlers import Returned, converter, in_thread, is_async, name_of, parameter_types, returned
+from peeklock_client.worker.handlers import (
+    InvalidBody,
+    Returned,
+    converter,
+    in_thread,
+    is_async,
+    name_of,
+    parameter_types,
+    returned,
+)
 from peeklock_client.worker.processing import results_of
 from peeklock_client.worker.replay import Captured, HandlerContext
 
@@ -32,6 +41,10 @@ StateFunction = Callable[[State, Body, HandlerContext], Result]
 
 MAX_TRIES = 20
 """How often a message is processed because another delivery changes its state."""
+
+
+class InvalidState(PeeklockError):
+    """A stored state does not have the type that its handler declares."""
 
 
 class ConsistentHandler:
@@ -68,7 +81,8 @@ class ConsistentHandler:
     async def call(self, context: ReceiveContext[Any], threads: Executor) -> list[NewMessage]:
         """Process the message and commit. If another delivery has changed the state meanwhile, process it again.
 
-        Raises `VersionConflict` if that happens too often, `ReplayDiffers`, `ResultDiffers`, and what the function raises.
+        Raises `InvalidBody`, `InvalidState`, `VersionConflict` if that happens too often, `ReplayDiffers`, `ResultDiffers`, and
+        what the function raises.
         """
         body = self._convert_body(context.message.body)
         key = self._key(body)
@@ -93,12 +107,20 @@ class ConsistentHandler:
     ) -> requests.CommitLock:
         captured = msgspec.convert(loaded.captured, Captured) if loaded.duplicate else None
         context = HandlerContext(self._queue, message_id, self._logic, captured)
-        state = self._convert_state(loaded.value) if loaded.version else self._state()
+        state = self._state_of(loaded)
         messages = returned(await self._call(threads, state, body, context))
         value = msgspec.Raw(encoded(state, order="deterministic"))
         return results_of(
             messages, requests.CommitState(loaded.key, loaded.version, value, context.captured, self._verify)
         )
+
+    def _state_of(self, loaded: answers.StateView) -> Any:
+        if not loaded.version:
+            return self._state()
+        try:
+            return self._convert_state(loaded.value)
+        except InvalidBody as error:  # the body is not at fault, so its message is retried
+            raise InvalidState(f"The state {loaded.key} is not that of {self.name}: {error.__cause__}") from error
 
     async def _call(self, threads: Executor, *arguments: Any) -> Any:
         if self._is_async:
