@@ -30,6 +30,7 @@ from peeklock_client.errors import (
     Refusal,
     SettlementRefused,
     TransactionRolledBack,
+    WrongEventLoop,
 )
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import BodyType, Message
@@ -46,6 +47,10 @@ Settlement = (
 )
 Callback = Callable[[], Awaitable[None] | None]
 Ended = TypeVar("Ended", answers.SettledResult, answers.Committed)
+
+
+UNSETTLED = (TransactionRolledBack, WrongEventLoop)
+"""The errors of a settlement after which its message is certainly still locked, and can be settled."""
 
 
 class ReceiveState(Enum):
@@ -327,7 +332,7 @@ class ReceiveContext(Generic[BodyType]):
         self._step = type(settlement)
         await self._prepare(during)
         transaction_id = None if transaction is None else transaction.id
-        settled = await self._answer(self._settler.settle(settlement, transaction_id), (TransactionRolledBack,))
+        settled = await self._answer(self._settler.settle(settlement, transaction_id), UNSETTLED)
         if transaction is None:
             self._state, self.outcome = after, settled.outcome
         else:

@@ -8,14 +8,26 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier
+from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
-from peeklock_client import Client, InDoubt, PeeklockError, Queue, Worker, WrongEventLoop
+from peeklock_client import (
+    Client,
+    InDoubt,
+    PeeklockError,
+    Queue,
+    ReceiveContext,
+    ReceiveState,
+    Worker,
+    WrongEventLoop,
+)
+from peeklock_client.generated import requests
 
 from tests.client.virtual_broker import Broker
 
@@ -84,6 +96,31 @@ def test_a_worker_runs_in_one_event_loop_after_another(shared: Client, orders: Q
     assert (handled, worker.report.completed) == ([1, 2], 2)
 
 
+def test_a_worker_and_its_receives_are_refused_in_another_event_loop(shared: Client, orders: Queue) -> None:
+    """A handler in a thread may run an event loop of its own. A settlement there would never be told its result."""
+    worker, ends, states = Worker(shared), list[Callable[[], object]](), list[ReceiveState]()
+
+    @worker.on(orders.name)
+    def handle(context: ReceiveContext[int]) -> None:
+        try:
+            for attempt in (context.abandon(), worker.stop()):
+                with pytest.raises(WrongEventLoop):
+                    asyncio.run(_in_time(attempt))
+                states.append(context.state)
+        finally:
+            ends[0]()
+
+    async def scenario() -> None:
+        ended = asyncio.Event()
+        ends.append(partial(asyncio.get_running_loop().call_soon_threadsafe, ended.set))
+        await orders.send(1)
+        async with worker.lifespan():
+            await ended.wait()
+
+    asyncio.run(scenario())
+    assert (states, worker.report.completed) == ([ReceiveState.RECEIVED] * 2, 1)
+
+
 def test_an_http_client_of_the_caller_is_refused_in_a_second_event_loop() -> None:
     broker = Broker(stored=0)
     http = httpx.AsyncClient(transport=httpx.MockTransport(broker.answer))
@@ -102,7 +139,7 @@ def test_any_other_error_of_a_request_is_a_doubt() -> None:
     async def scenario() -> None:
         http = httpx.AsyncClient(transport=httpx.MockTransport(fail))
         with pytest.raises(InDoubt, match="Event loop is closed"):
-            await Client("http://peeklock.test", http=http).api.start_transaction(None)
+            await Client("http://peeklock.test", http=http).api.start_transaction(requests.OpenTransaction())
 
     asyncio.run(scenario())
 
@@ -139,6 +176,10 @@ def test_a_forked_process_sends_in_an_event_loop_of_its_own(server_url: str, ord
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
     assert asyncio.run(bodies(orders)) == ["parent", "child", "parent again"]
+
+
+async def _in_time(step: Coroutine[Any, Any, object]) -> None:
+    await asyncio.wait_for(step, 5)
 
 
 async def _awaited(queue: Queue, body: object) -> None:

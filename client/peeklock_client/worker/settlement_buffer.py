@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from peeklock_client.encoding import encoded
-from peeklock_client.errors import InDoubt, Refusal, UnexpectedAnswer, error_of
+from peeklock_client.errors import InDoubt, Refusal, UnexpectedAnswer, WrongEventLoop, error_of
 from peeklock_client.generated import answers, requests
+from peeklock_client.http_pools import running_loop
 from peeklock_client.receive_context import Settlement
 from peeklock_client.settling import DirectSettler
 
@@ -38,6 +39,7 @@ class SettlementBuffer:
 
     def __init__(self, direct: DirectSettler) -> None:
         self._direct = direct
+        self._loop = running_loop()
         self._waiting: list[WaitingSettlement] = []
         self._filled = asyncio.Event()
 
@@ -65,8 +67,12 @@ class SettlementBuffer:
         return await self._direct.commit(lock_token, results)
 
     def add(self, settlement: Settlement) -> asyncio.Future[answers.SettledResult | answers.RenewedResult]:
-        """Add a settlement, and return the future of its result. Raises `NotSerializable`."""
-        content, result = encoded(settlement), asyncio.get_running_loop().create_future()
+        """Add a settlement, and return the future of its result. Raises `NotSerializable`, and `WrongEventLoop` in another
+        event loop than that of the worker, such as one that a handler in a thread runs.
+        """
+        if running_loop() is not self._loop:
+            raise WrongEventLoop("The receives of a worker are settled in its event loop. Let the handler be `async`.")
+        content, result = encoded(settlement), self._loop.create_future()
         self._waiting.append(WaitingSettlement(content, result))
         self._filled.set()
         return result

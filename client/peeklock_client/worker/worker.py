@@ -9,6 +9,8 @@ from typing import Any, Unpack
 
 from peeklock_client.client import Client
 from peeklock_client.connection import Connection
+from peeklock_client.errors import WrongEventLoop
+from peeklock_client.http_pools import running_loop
 from peeklock_client.worker.consistent import Body, ConsistentHandler, Result, State, StateFunction
 from peeklock_client.worker.handlers import CallsHandler, Function, Handler
 from peeklock_client.worker.options import SubscriberFields, SubscriberOptions
@@ -36,6 +38,7 @@ class Worker:
         self._subscribers: list[Subscriber] = []
         self._owned: Client | None = None
         self._is_started = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._start_ended = asyncio.Event()
         self._stopped = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
@@ -107,7 +110,7 @@ class Worker:
         """
         if self._is_started:
             raise RuntimeError("This worker is already started.")
-        self._is_started = True
+        self._is_started, self._loop = True, running_loop()
         # An event belongs to the event loop of its first wait. Each start may have its own event loop, for example in tests.
         self._start_ended, self._stopped = asyncio.Event(), asyncio.Event()
         client = self._client
@@ -131,8 +134,11 @@ class Worker:
         """Stop receiving, finish running handlers, return all other messages to their queues, and report.
 
         A second call waits for the first, and each call waits for a running `start`. The stop continues if the call is cancelled.
+        Raises `WrongEventLoop` in another event loop than that of the start.
         """
         if self._is_started:
+            if self._loop is not running_loop():
+                raise WrongEventLoop("A worker is stopped in the event loop in which it was started.")
             for subscriber in self._subscribers:
                 subscriber.start_no_more()
             if self._stopping is None:
