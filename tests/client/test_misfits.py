@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from peeklock_client import Client, Worker
+from peeklock_client.worker.misfits import FIRST_PAUSE_SECONDS, Misfits
 from peeklock_client.worker.report import WorkerReport
 
 from tests.client.test_stops import worker_of
@@ -37,6 +38,15 @@ def test_a_wrong_type_loses_one_message_for_each_pause(seconds: float, lost: int
 
 def test_a_body_that_fits_shortens_the_next_pause() -> None:
     assert report_after(0.5, Broker(stored=54), int).completed == 54
+
+
+@pytest.mark.parametrize(("early", "is_over"), [(1e-12, True), (0.01, False)])
+def test_a_timer_that_is_a_little_early_ends_the_pause(early: float, is_over: bool) -> None:
+    """Nothing else would: a worker whose messages all wait receives no further message, and renews their locks for ever."""
+    misfits = Misfits()
+    assert misfits.is_first(100.0)
+    at = 100.0 + FIRST_PAUSE_SECONDS - early
+    assert (misfits.seconds_left(at) == 0.0, misfits.is_first(at)) == (is_over, is_over)
 
 
 def test_the_warning_names_the_message_and_the_pause(caplog: pytest.LogCaptureFixture) -> None:

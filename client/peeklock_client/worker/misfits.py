@@ -8,6 +8,8 @@ from __future__ import annotations
 
 FIRST_PAUSE_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 60.0
+TIMER_SECONDS = 0.001
+"""How much too early a timer may be by the clock of its event loop. That of uvloop counts milliseconds, and rounds."""
 
 
 class Misfits:
@@ -23,7 +25,7 @@ class Misfits:
 
     def is_first(self, now: float) -> bool:
         """Record a body that did not fit. Return whether it is the one that begins a pause, instead of arriving in one."""
-        if now < self._until:
+        if self.seconds_left(now):
             return False
         self._until = now + min(FIRST_PAUSE_SECONDS * 2.0**self._in_a_row, MAX_PAUSE_SECONDS)
         self._in_a_row = min(self._in_a_row + 1, 16)
@@ -31,4 +33,5 @@ class Misfits:
 
     def seconds_left(self, now: float) -> float:
         """Return how long no handler starts, 0 if one may."""
-        return max(0.0, self._until - now)
+        left = self._until - now
+        return left if left > TIMER_SECONDS else 0.0

@@ -472,7 +472,7 @@ class Subscriber:
             return context.is_active
         pause = self._misfits.seconds_left(loop.time())
         log.warning(
-            "queue %s: message %d is dead-lettered, and no other handler starts for %g s. If the queue holds messages of "
+            "queue %s: message %d is dead-lettered, and no other handler starts for %.0f s. If the queue holds messages of "
             "several kinds, use a filter or a wider type. %s",
             self.queue, context.message.sequence_number, pause, result,
         )  # fmt: skip
