@@ -10,7 +10,7 @@ from app.domain.refusals import StoreUnavailable
 from app.store.in_use import DatabaseInUse
 from app.store.server.advisory_lock import PROOF_SECONDS, AdvisoryLock
 from app.store.server.pool import Pool
-from tests.virtual_clock import VirtualClock
+from tests.virtual_clock import VirtualClock, run_advancing, run_ready_tasks
 
 
 class Connection:
@@ -111,17 +111,31 @@ async def test_a_lock_whose_connection_was_lost_is_taken_again_once(
 
 
 async def test_the_store_is_unavailable_until_a_faster_process_ends(
-    server: Server, advisory_lock: AdvisoryLock
+    server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
 ) -> None:
     await advisory_lock.acquire("acquire_exclusive")
     server.connections[0].is_usable = False
     server.is_taken = True
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match="Another process serves this database"):
-            await advisory_lock.ensure_held()
+            await run_advancing(clock, advisory_lock.ensure_held())
     server.is_taken = False
     await advisory_lock.ensure_held()
-    assert [connection.is_open for connection in server.connections] == [False, False, False, True]
+    assert [connection.is_open for connection in server.connections if connection.is_open] == [True]
+    assert server.connections[-1].is_open
+
+
+async def test_a_lock_is_taken_again_although_the_server_still_ends_the_connection_before(
+    server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
+) -> None:
+    await advisory_lock.acquire("acquire_exclusive")
+    advisory_lock.disconnect()
+    server.is_taken = True
+    taking = asyncio.create_task(advisory_lock.ensure_held())
+    await run_ready_tasks()
+    server.is_taken = False
+    await run_advancing(clock, taking)
+    assert server.fetched == ["acquire_exclusive"] * 3
 
 
 async def test_a_connection_on_which_the_lock_cannot_be_requested_is_closed(
@@ -182,7 +196,7 @@ async def test_a_connection_that_was_lost_without_a_sign_is_replaced(
 
 
 async def test_no_connection_of_the_pool_is_used_while_another_process_has_the_lock(
-    server: Server, advisory_lock: AdvisoryLock
+    server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
 ) -> None:
     pool = Pool(server.connect, 2, check=advisory_lock.ensure_held)
     await advisory_lock.acquire("acquire_exclusive")
@@ -190,7 +204,7 @@ async def test_no_connection_of_the_pool_is_used_while_another_process_has_the_l
     server.connections[0].is_usable = False
     server.is_taken = True
     with pytest.raises(StoreUnavailable, match="Another process serves this database"):
-        await pool.fetch("send")
+        await run_advancing(clock, pool.fetch("send"))
     assert server.fetched.count("send") == 1
     server.is_taken = False
     await pool.fetch("send")

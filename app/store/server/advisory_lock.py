@@ -21,6 +21,9 @@ REFUSALS: Mapping[str, str] = {
 PROOF_SECONDS = 5.0
 """How long the server's last answer on the lock's connection proves that the lock is held."""
 
+RETAKE_DELAYS = (0.01, 0.05, 0.2, 0.5)
+"""Seconds before each retry to take the lock again. The server may still end the connection that this process has closed."""
+
 
 class AdvisoryLock:
     """A lock in the database, held by a connection of its own for as long as the process serves.
@@ -95,6 +98,14 @@ class AdvisoryLock:
                 self.disconnect()
             else:
                 return
+        await self._retake(statement)
+
+    async def _retake(self, statement: str) -> None:
+        for pause in RETAKE_DELAYS:
+            try:
+                return await self._acquire(statement)
+            except DatabaseInUse:
+                await self._clock.sleep(pause)
         try:
             await self._acquire(statement)
         except DatabaseInUse as error:
