@@ -5,6 +5,7 @@ valid key gives its place to a new one, so clients without a key keep out no oth
 """
 
 import asyncio
+from itertools import count
 from typing import cast
 
 from app.api.endpoints.health import check_live, check_ready
@@ -20,6 +21,8 @@ SPARE_CONNECTIONS = 32
 
 One more connection replaces the one that has been idle for longest.
 """
+
+NUMBERS = count()
 
 SPARE_SECONDS = 5.0
 """How long a connection above the limit may take to send its request."""
@@ -39,14 +42,14 @@ class LimitedConnection(TimedConnection):
     _is_above_limit = False
     _is_known = False
     """Whether a request before the newest one had a valid key."""
-    _made_at = 0.0
+    _number = 0
     _is_rejected = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
         limit, self.limit_concurrency = self.limit_concurrency, None
         above = 0 if limit is None else len(self.connections) + 1 - limit
-        self._made_at = self.loop.time()
+        self._number = next(NUMBERS)
         if above > 0 and not self._replaces_stranger():
             self._is_above_limit = True
             self.timeout_seconds = SPARE_SECONDS
@@ -89,9 +92,9 @@ class LimitedConnection(TimedConnection):
         return self._waiting_since
 
     @property
-    def made_at(self) -> float:
-        """The time of the event loop at which the connection was made."""
-        return self._made_at
+    def number(self) -> int:
+        """A number that is larger than those of older connections."""
+        return self._number
 
     def reject(self) -> None:
         """Answer that the server has too many connections, and close this one. A client that takes no answer gets none."""
@@ -109,7 +112,7 @@ class LimitedConnection(TimedConnection):
         strangers = [one for one in cast("set[LimitedConnection]", self.connections) if one.is_stranger]
         if not strangers:
             return False
-        min(strangers, key=lambda stranger: stranger.made_at).reject()
+        min(strangers, key=lambda stranger: stranger.number).reject()
         return True
 
     def _waits_for_client(self) -> bool:
