@@ -8,6 +8,8 @@ from enum import Enum, auto
 from typing import Any, cast
 
 import httptools
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.api.http.request_id import request_id_from
 from app.server.chunk_overhead import ChunkOverhead
@@ -62,6 +64,8 @@ class Connection(SequentialReads):
     _last_read_bytes = 0
     """Bytes of the newest piece."""
     _request_error = MALFORMED
+    _answering: RequestResponseCycle | None = None
+    """The newest request whose operation has begun. Another one may be behind it."""
     _is_discarding = False
     _final_response: bytes | None = None
     """The refusal to send after the answers ahead of it."""
@@ -147,7 +151,16 @@ class Connection(SequentialReads):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._stop_linger()
+        if self._answering is not None and not self._answering.response_complete:
+            # uvicorn tells the newest request alone, which may be behind this one.
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        """Begin to answer a request."""
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def _parse(self, data: bytes) -> None:
         """Read requests; refuse an invalid one."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
 from app.server.connection import MAX_DISCARD_BYTES, Connection
 from app.server.request_errors import MAX_HEAD_BYTES, MAX_URL_BYTES
-from tests.server.connections import CHUNKED, GET, Client, EchoApplication, open_client
+from tests.server.connections import CHUNKED, GET, Client, EchoApplication, open_client, open_server
+from tests.servers import TIMEOUT_SECONDS
 from tests.virtual_clock import VirtualClock
 
 
@@ -209,3 +211,18 @@ async def test_an_answer_before_100_continue_closes_the_connection(client: Clien
     client.send(b"POST /early HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n")
     assert (await client.read_response())[2] == b"/early"
     assert await client.is_closed()
+
+
+async def test_an_operation_ahead_of_another_request_is_told_that_its_client_has_gone() -> None:
+    """Otherwise it writes to a closed connection."""
+    service = EchoApplication()
+    async with open_server(service, Connection, VirtualClock()) as (port, received):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET.replace(b"/ ", b"/late ") + GET)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            await service.begun.wait()
+            received.transports[0].abort()
+            await received.until(lambda: received.lost == 1)
+            service.may_read.set()
+            await service.gone.wait()
+        writer.close()
