@@ -21,12 +21,12 @@ from app.store.open import open_store
 from app.store.postgresql.connect import connect, parse_address
 from app.store.postgresql.session import (
     UNSAFE_SETTINGS,
-    LockWaitTimeout,
     PostgresqlSession,
     PreparedStatement,
     translate_errors,
 )
 from app.store.postgresql.store import PostgresqlStore
+from app.store.records.database import DiskNotWritable, LockWaitTimeout
 from app.store.records.statements import Statement
 from app.store.server.batching import POOLER_WARNING
 from app.store.server.pool import Pool, TransactionConflict
@@ -330,7 +330,7 @@ async def test_a_statement_waits_a_few_seconds_at_most_for_a_locked_row(
 @pytest.mark.parametrize(
     ("error", "meaning"),
     [
-        (asyncpg.DiskFullError("no space left on device"), StoreUnavailable),
+        (asyncpg.DiskFullError("no space left on device"), DiskNotWritable),
         (asyncpg.TooManyConnectionsError("sorry, too many clients already"), StoreUnavailable),
         (asyncpg.AdminShutdownError("terminating connection"), StoreUnavailable),
         (asyncpg.CannotConnectNowError("the database system is starting up"), StoreUnavailable),

@@ -6,7 +6,7 @@ from asyncmy import errors
 from app.domain.refusals import StoreUnavailable
 from app.store.mysql.session import NullViolation, StatementFailed, as_store_error, translate_errors
 from app.store.mysql.templates import literal, template, templates
-from app.store.records.database import LockWaitTimeout, NotWritable
+from app.store.records.database import DiskNotWritable, LockWaitTimeout
 from app.store.records.statements import Statement
 from app.store.server.pool import TransactionConflict
 
@@ -45,7 +45,7 @@ def test_every_statement_of_the_engine_has_a_template() -> None:
         (1048, NullViolation, "as the driver says"),
         (2006, StoreUnavailable, "The database cannot be reached."),
         (1045, StoreUnavailable, "The database refuses access."),
-        (1114, NotWritable, "The disk of the database is full."),
+        (1114, DiskNotWritable, "The disk of the database is full."),
         (1064, StatementFailed, "as the driver says"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.domain.refusals import StoreUnavailable
-from app.store.records.database import NotWritable
+from app.store.records.database import DiskNotWritable, NotWritable
 from app.store.server.pool import MAX_TRIES, Pool, TransactionConflict
 
 
@@ -262,3 +262,15 @@ async def test_a_connection_that_is_lent_meanwhile_is_closed_when_it_is_returned
     assert await reader == "read by the other one"
     assert await pool.fetch("c") == "of a new connection"
     assert [connection.is_open for connection in server.connections] == [False, False, True]
+
+
+async def test_a_full_disk_is_reported_and_connections_that_can_read_are_kept() -> None:
+    server = Server(DiskNotWritable("full"), "a read")
+    pool = server.pool()
+    reported: list[NotWritable] = []
+    pool.on_refused = reported.append
+    with pytest.raises(NotWritable):
+        await pool.fetch("a")
+    assert await pool.fetch("b") == "a read"
+    assert [str(error) for error in reported] == ["full"]
+    assert len(server.connections) == 1

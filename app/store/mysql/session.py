@@ -11,7 +11,7 @@ from asyncmy.connection import Connection
 
 from app.domain.refusals import StoreUnavailable
 from app.store.mysql.templates import Template
-from app.store.records.database import LockWaitTimeout, NotWritable
+from app.store.records.database import DiskNotWritable, LockWaitTimeout, NotWritable
 from app.store.records.rows import Row
 from app.store.server.pool import TransactionConflict
 
@@ -71,7 +71,10 @@ ERROR_MESSAGES: Mapping[str, frozenset[int]] = {
 """Errors of the server's environment, with the text for clients. Any other error is a bug here."""
 
 
-NOT_WRITABLE = frozenset({"The database accepts no writes at present.", "The disk of the database is full."})
+NOT_WRITABLE: Mapping[str, type[NotWritable]] = {
+    "The database accepts no writes at present.": NotWritable,
+    "The disk of the database is full.": DiskNotWritable,
+}
 """Those that say that no connection to this server can write."""
 
 
@@ -247,7 +250,7 @@ def as_store_error(error: errors.MySQLError) -> Exception:
         return NullViolation(str(error))
     for text, numbers in ERROR_MESSAGES.items():
         if number in numbers:
-            return (NotWritable if text in NOT_WRITABLE else StoreUnavailable)(text)
+            return NOT_WRITABLE.get(text, StoreUnavailable)(text)
     return StatementFailed(str(error))
 
 

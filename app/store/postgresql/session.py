@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] (it has none, so `DriverConnection` below declares them)
 
 from app.domain.refusals import StoreUnavailable
-from app.store.records.database import LockWaitTimeout, NotWritable
+from app.store.records.database import DiskNotWritable, LockWaitTimeout, NotWritable
 from app.store.records.rows import Row
 from app.store.records.statements import Statement
 from app.store.server.pool import TransactionConflict
@@ -51,12 +51,12 @@ ERROR_MESSAGES: Mapping[str, tuple[type[BaseException], ...]] = {
 """Errors of the server's environment, with the text for clients; special before general. Any other error is a bug here.
 The driver's own text names hosts, roles and rows, so clients do not see it."""
 
-NOT_WRITABLE = frozenset({
-    "The database does not answer.",
-    "The database accepts no writes at present.",
-    "The disk of the database is full.",
-    "The disk of the database cannot be read or written.",
-})  # fmt: skip
+NOT_WRITABLE: Mapping[str, type[NotWritable]] = {
+    "The database does not answer.": NotWritable,
+    "The database accepts no writes at present.": NotWritable,
+    "The disk of the database is full.": DiskNotWritable,
+    "The disk of the database cannot be read or written.": DiskNotWritable,
+}
 """Those that say that no connection to this server can write."""
 
 UNAVAILABLE_ERRORS: tuple[type[BaseException], ...] = tuple(
@@ -179,4 +179,4 @@ def translate_errors() -> Generator[None]:
         raise TransactionConflict(str(error)) from error
     except UNAVAILABLE_ERRORS as error:
         text = next(text for text, error_types in ERROR_MESSAGES.items() if isinstance(error, error_types))
-        raise (NotWritable if text in NOT_WRITABLE else StoreUnavailable)(text) from error
+        raise NOT_WRITABLE.get(text, StoreUnavailable)(text) from error

@@ -18,6 +18,10 @@ class NotWritable(StoreUnavailable):
     """The database accepts no writes at present, or does not answer. Its other connections are no better than this one."""
 
 
+class DiskNotWritable(NotWritable):
+    """The disk of the database cannot be written. Its server still reads and stays the primary, so connections are kept."""
+
+
 class LockWaitTimeout(StoreUnavailable):
     """Another transaction has held a row for longer than a statement waits."""
 

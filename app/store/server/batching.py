@@ -18,7 +18,7 @@ from app.domain.weight import weight_of
 from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
 from app.store.records.archive import ArchiveRecords
-from app.store.records.database import BatchObserver, Database, NotWritable, unavailable_when_closed
+from app.store.records.database import BatchObserver, Database, DiskNotWritable, NotWritable, unavailable_when_closed
 from app.store.records.groups import any_in_group
 from app.store.records.held_groups import change_apart
 from app.store.records.history import any_keeps_history
@@ -319,7 +319,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
 
     def _on_refused(self, error: NotWritable) -> None:
         self._write_check.on_refused(error)
-        if self._advisory_lock is not None:
+        if self._advisory_lock is not None and not isinstance(error, DiskNotWritable):
             # The lock must be on the server that the next connection reaches.
             self._advisory_lock.disconnect()
 

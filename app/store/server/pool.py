@@ -149,8 +149,9 @@ class Pool(Generic[AnySession]):
                 if not tries:
                     raise StoreUnavailable("Other transactions kept colliding with this one.") from conflict
             except database.NotWritable as error:
-                session.terminate()
-                self.discard()
+                if not isinstance(error, database.DiskNotWritable):
+                    session.terminate()
+                    self.discard()
                 self.on_refused(error)
                 raise
             finally:
