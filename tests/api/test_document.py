@@ -234,6 +234,7 @@ def test_a_body_is_optional_where_clients_mostly_send_none() -> None:
         "defer_lock",
         "purge_queue",
         "redrive_dead_letters",
+        "release_lock",
         "renew_lock",
         "restore_messages",
         "rollback_transaction",
