@@ -1,6 +1,6 @@
 """Sign in with an API key, and sign out."""
 
-from urllib.parse import urlsplit
+from urllib.parse import unquote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -25,6 +25,9 @@ SIGN_IN = "/console/sign-in"
 START = "/console"
 MAX_SIGN_IN_FIELD_BYTES = 4096
 """The largest field of the form, which every client may send."""
+
+DOT_SEGMENTS = frozenset((".", ".."))
+"""Segments with which a path may lead out of the console, also if they are escaped."""
 
 NOT_ACCEPTED = "This API key is not accepted: it does not exist, has expired or was revoked."
 
@@ -68,11 +71,9 @@ async def sign_out(request: Request, context: Context, visitor: CurrentVisitor) 
 
 def local_path(target: str) -> str:
     """Return the path of a page of this console, and its start page for any other target."""
-    try:
-        parts = urlsplit(target)
-    except ValueError:
-        return START
-    is_here = not parts.scheme and not parts.netloc and (parts.path == START or parts.path.startswith(START + "/"))
+    path = target.partition("?")[0].partition("#")[0]
+    is_below = path.startswith(START + "/") and DOT_SEGMENTS.isdisjoint(unquote(path).split("/"))
+    is_here = path == START or is_below
     return target if is_here and target.isprintable() and "\\" not in target else START
 
 

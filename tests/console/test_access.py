@@ -189,6 +189,10 @@ async def test_the_page_with_the_first_key_does_not_say_that_no_key_is_needed(co
         "/console/\\evil",
         "javascript:1",
         "/console/\n",
+        " /console",
+        "/console/../docs",
+        "/console/queues/%2E./../v1?x",
+        "/console/.",
     ],
 )
 def test_a_sign_in_leads_to_pages_of_the_console_alone(target: str) -> None:
