@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from redis.asyncio import Redis
 
 from app.broker.abandon import Abandonment, abandon
 from app.broker.browse import browse, read_message, show_message
@@ -28,11 +29,10 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import AlreadySettled, LockLost, LossCause, StoreUnavailable
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_DELIVERY_COUNT_REASON, LockedMessage, LockToken, Outcome, Settled, token_of
-from app.locks.connect import connect
 from app.maintenance.expiry import expire_locks
 from tests.brokers import OpenBroker, build_broker
 from tests.contract.store_fixture import StoreFixture
-from tests.locks.lock_records import TIMEOUT_SECONDS, LockRecords, open_redis_locks, unique_keys
+from tests.locks.lock_records import LockRecords, open_redis_locks, unique_keys
 from tests.virtual_clock import VirtualClock, run_advancing
 
 LOCK_SECONDS = 30
@@ -75,7 +75,7 @@ async def broker_fixture(request: pytest.FixtureRequest, store_fixture: StoreFix
         yield BrokerFixture(broker, clock, store_fixture, None)
     else:
         url, keys = request.getfixturevalue("redis_url"), unique_keys()
-        async with connect(url, timeout_seconds=TIMEOUT_SECONDS) as redis, open_redis_locks(url, keys) as locks:
+        async with Redis.from_url(url) as redis, open_redis_locks(url, keys) as locks:
             yield BrokerFixture(replace(broker, lock_store=locks), clock, store_fixture, LockRecords(redis, keys))
     await broker.queue_cache.close()
 

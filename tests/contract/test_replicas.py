@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import pytest
+from redis.asyncio import Redis
 
 from app.broker.filters import MatchAll
 from app.broker.purge import purge
@@ -61,7 +62,7 @@ async def replicas(store_fixture: StoreFixture, redis_url: str) -> AsyncIterator
     clock, keys = VirtualClock(), unique_keys()
     healthy, disconnected = build_broker(store_fixture.store, clock), build_broker(store_fixture.store, clock)
     async with (
-        connect(redis_url, timeout_seconds=10.0) as redis,
+        Redis.from_url(redis_url) as redis,
         open_redis_locks(redis_url, keys) as locks,
         disconnected_locks() as none,
     ):
