@@ -1,8 +1,10 @@
 """The settings of a server, read once from `PEEKLOCK_*`. Backends receive values, never settings."""
 
 import re
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 from pydantic import Field, HttpUrl, SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -167,6 +169,11 @@ class Settings(BaseSettings):
         default=False, description="Serve beyond loopback without API keys. Every client may then do everything."
     )
 
+    @field_validator("host")
+    @classmethod
+    def _read_host(cls, value: str) -> str:
+        return _listen_host(value)
+
     @field_validator("cors_origins")
     @classmethod
     def _check_origins(cls, value: str) -> str:
@@ -204,19 +211,36 @@ class Settings(BaseSettings):
     @property
     def is_loopback(self) -> bool:
         """Whether only programs on this machine can reach the server."""
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     @property
     def store_url(self) -> str:
         """The database URL; by default that of the embedded database."""
         if self.database_url is not None:
             return self.database_url.get_secret_value()
-        return f"sqlite:///{self.data_dir / 'peeklock.db'}"
+        return f"sqlite:///{quote(str(self.data_dir / 'peeklock.db'))}"
 
     @property
     def creates_queues(self) -> bool:
         """Whether the first send to a queue creates it."""
         return self.is_embedded if self.auto_create_queues is None else self.auto_create_queues
+
+
+def _listen_host(text: str) -> str:
+    """Return an address without the brackets of URLs. The zone of a loopback address says nothing, so it is left out.
+
+    Any other text is a name, which is looked up when the server listens.
+    """
+    try:
+        address = ip_address(text[1:-1] if text.startswith("[") and text.endswith("]") else text)
+    except ValueError:
+        return text.lower()
+    if isinstance(address, IPv6Address) and address.is_loopback:
+        return "::1"
+    return str(address)
 
 
 def _split_origins(text: str) -> list[str]:

@@ -54,13 +54,19 @@ def bind(host: str, port: int, unacknowledged_seconds: int = UNACKNOWLEDGED_SECO
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # where the kernel has it; connections inherit it
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unacknowledged_seconds * 1000)
         listener.bind(address)
+    except UnicodeError as error:  # raised before the look-up, for a name that no host can have
+        raise _cannot_listen(host, port, "this is no name of a host") from error
     except OSError as error:
-        raise RefusedToStart(
-            f"Cannot listen on {host} port {port}: {error.strerror}. "
-            "Choose others with PEEKLOCK_HOST and PEEKLOCK_PORT; port 0 takes a free one."
-        ) from error
+        raise _cannot_listen(host, port, error.strerror) from error
     listener.set_inheritable(True)
     return listener
+
+
+def _cannot_listen(host: str, port: int, reason: str | None) -> RefusedToStart:
+    return RefusedToStart(
+        f"Cannot listen on {host} port {port}: {reason}. "
+        "Choose others with PEEKLOCK_HOST and PEEKLOCK_PORT; port 0 takes a free one."
+    )
 
 
 def run(settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]) -> int:
@@ -72,7 +78,7 @@ def run(settings: Settings, listener: socket.socket, on_ready: Callable[[str], N
         on_ready(url)
         log.info("listening", url=url, processes=settings.workers)
 
-    _raise_file_limit(settings.max_connections + SPARE_CONNECTIONS + RESERVED_FILES)
+    raise_file_limit(settings.max_connections + SPARE_CONNECTIONS + RESERVED_FILES)
     # uvicorn raises the signal that stopped it again. An orderly stop exits with status 0.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     config = _config(settings)
@@ -85,16 +91,18 @@ def run(settings: Settings, listener: socket.socket, on_ready: Callable[[str], N
     return 0
 
 
-def _raise_file_limit(wanted: int) -> None:
-    """Raise the limit of open files to `wanted`, or as far as the operating system allows."""
+def raise_file_limit(wanted: int) -> None:
+    """Raise the limit of open files to `wanted`, or as far as the operating system allows. Log both numbers if it is less."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        if allowed < wanted:
-            log.warning(
-                "fewer open files are allowed than PEEKLOCK_MAX_CONNECTIONS needs", allowed=allowed, needed=wanted
-            )
+    except (OSError, ValueError):  # a sandbox, or a limit of the kernel below the hard limit
+        allowed = soft
+    if allowed < wanted:
+        log.warning("fewer open files are allowed than PEEKLOCK_MAX_CONNECTIONS needs", allowed=allowed, needed=wanted)
 
 
 class _SingleProcess(uvicorn.Server):
@@ -202,4 +210,5 @@ def _config(settings: Settings) -> uvicorn.Config:
 
 def _url(host: str, port: int) -> str:
     host = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    # In a URL, the percent sign before a zone is escaped (RFC 6874).
+    return f"http://[{host.replace('%', '%25')}]:{port}" if ":" in host else f"http://{host}:{port}"

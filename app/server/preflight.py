@@ -30,6 +30,7 @@ async def prepare(settings: Settings) -> bool:
     Returns whether callers need a key. Raises `RefusedToStart`.
     """
     _check_processes(settings)
+    _check_guide(settings)
     await _check_redis_url(settings)
     async with open_database(settings) as store:
         await _claim_redis_prefix(settings, store)
@@ -67,6 +68,8 @@ def make_data_directory(settings: Settings) -> None:
         return
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RefusedToStart(f"PEEKLOCK_DATA_DIR: {settings.data_dir} is not a directory.") from None
     except OSError as error:
         raise RefusedToStart(f"PEEKLOCK_DATA_DIR: {settings.data_dir} cannot be made: {error.strerror}.") from None
 
@@ -83,6 +86,20 @@ def _check_processes(settings: Settings) -> None:
             "More than one process needs Redis: without it a message sent to one process would not wake a receiver "
             "that waits in another. Set PEEKLOCK_REDIS_URL, or PEEKLOCK_WORKERS=1."
         )
+
+
+def _check_guide(settings: Settings) -> None:
+    if settings.guide_dir is None:
+        return
+    from app.api.openapi.guide import HOME  # noqa: PLC0415  # most servers show no guide
+
+    home = settings.guide_dir / HOME
+    try:
+        home.open("rb").close()
+    except OSError as error:
+        raise RefusedToStart(
+            f"PEEKLOCK_GUIDE_DIR: {home} cannot be read: {error.strerror}. Name the directory of the built documentation."
+        ) from None
 
 
 async def _check_redis_url(settings: Settings) -> None:

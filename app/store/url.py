@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from urllib.parse import SplitResult, unquote, urlsplit
 
 
@@ -101,12 +102,28 @@ def _sqlite_path(parts: SplitResult) -> Path | None:
     name = unquote(parts.path.removeprefix("/"))
     if name in ("", IN_MEMORY):
         return None
+    if "\0" in name:
+        raise BadStoreUrl("The name of the SQLite file has a null character, which no file has.")
     path = Path(name)
+    try:
+        _check_file(path)
+    except OSError as error:
+        raise BadStoreUrl(f"{path} cannot be opened: {error.strerror}.") from None
+    return path
+
+
+def _check_file(path: Path) -> None:
+    """Refuse with `BadStoreUrl` what is no file and cannot become one. Raises `OSError` if that cannot be found out."""
     if not path.parent.is_dir():
         raise BadStoreUrl(f"There is no folder {path.parent} for the database file {path.name}.")
-    if path.is_dir():
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if S_ISDIR(mode):
         raise BadStoreUrl(f"{path} is a folder; name a file in it, such as {path}/peeklock.sqlite3.")
-    return path
+    if not S_ISREG(mode):
+        raise BadStoreUrl(f"{path} is a device, a pipe or a socket, not a file.")
 
 
 def _redacted(url: str) -> str:

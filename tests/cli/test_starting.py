@@ -16,6 +16,9 @@ import pytest
 from app.settings import Settings
 from tests.peeklock_process import PeeklockProcess, run_peeklock
 
+LONG = "a" * 300
+"""A name that no file and no host can have."""
+
 SECRET = "pk_an-operators-own-secret-of-some-length"
 
 
@@ -33,7 +36,24 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
         ({"database_url": "sqlite:///no/such/folder.db"}, "There is no folder"),
         ({"database_url": "sqlite:///empty.db"}, "Run: peeklock migrate"),
         ({"data_dir": "/dev/null/data"}, "PEEKLOCK_DATA_DIR: /dev/null/data cannot be made: Not a directory."),
-        ({"data_dir": "/proc"}, "The database refuses a migration: unable to open database file."),
+        (
+            {"data_dir": "/proc"},
+            "The database file cannot be opened. ([Errno 2] No such file or directory: '/proc/peeklock.db')",
+        ),
+        ({"data_dir": "/etc/passwd"}, "PEEKLOCK_DATA_DIR: /etc/passwd is not a directory."),
+        ({"database_url": f"sqlite:///{LONG}"}, f"{LONG} cannot be opened: File name too long."),
+        ({"database_url": f"sqlite:///{LONG}/x.db"}, f"{LONG}/x.db cannot be opened: File name too long."),
+        ({"database_url": "sqlite:///a%00b"}, "has a null character"),
+        ({"database_url": "sqlite:////dev/null"}, "/dev/null is a device, a pipe or a socket, not a file."),
+        ({"guide_dir": LONG}, f"PEEKLOCK_GUIDE_DIR: {LONG}/index.html cannot be read: File name too long."),
+        ({"guide_dir": "nowhere"}, "PEEKLOCK_GUIDE_DIR: nowhere/index.html cannot be read: No such file or directory."),
+        ({"guide_dir": "/etc/passwd"}, "PEEKLOCK_GUIDE_DIR: /etc/passwd/index.html cannot be read: Not a directory."),
+        ({"host": LONG, "insecure_no_auth": 1}, f"Cannot listen on {LONG} port 0: this is no name of a host."),
+        ({"host": "127.evil.invalid"}, "No API key exists yet"),
+        (
+            {"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none?sslrootcert=/no/such.pem"},
+            "The database URL names a file that cannot be read: sslrootcert=/no/such.pem.",
+        ),
         ({"database_url": "sqlite:///:memory:"}, "would end with the server"),
         (
             {"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none"},
@@ -61,6 +81,31 @@ def test_a_server_refuses_to_start_in_one_sentence(tmp_path: Path, settings: dic
     assert "Traceback" not in done.stderr
     assert "hunter2" not in done.stderr
     assert done.stdout == ""
+
+
+def test_a_looping_link_is_no_database(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    done = run_peeklock("serve", directory=tmp_path, database_url="sqlite:///loop")
+    assert (done.returncode, done.stderr) == (2, "loop cannot be opened: Too many levels of symbolic links.\n")
+
+
+@pytest.mark.parametrize("host", ["[::1]", "::1%lo", "::1"])
+def test_the_loopback_address_of_ipv6_needs_no_key(
+    serve: Callable[..., PeeklockProcess], tmp_path: Path, host: str
+) -> None:
+    server = serve(host=host)
+    port = server.url.rpartition(":")[2]
+    assert server.url == f"http://[::1]:{port}"
+    assert f"{server.url}/v1/queues/hello/messages" in server.output()
+    assert status(f"{server.url}/v1/queues") == 200
+    listed = run_peeklock("queue", "list", directory=tmp_path, url=server.url)
+    assert (listed.returncode, listed.stderr) == (0, "No queues.\n")
+
+
+def test_a_data_directory_may_have_characters_of_urls(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
+    server = serve(data_dir=tmp_path / "what?%41#b")
+    assert status(f"{server.url}/readyz") == 200
+    assert (tmp_path / "what?%41#b/peeklock.db").exists()
 
 
 @pytest.mark.parametrize("command", [("migrate",), ("key", "list")])

@@ -1,6 +1,7 @@
 """Opens connections to PostgreSQL: reads the address, tries its hosts, and finds the one that accepts writes."""
 
 import asyncio
+import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,9 @@ SETTINGS = {
     "tcp_keepalives_count": "4",
 }
 
+TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+"""The options of a URL that name files. The driver's error for a missing one does not say which it is."""
+
 POOLER_HINT = "; behind PgBouncer, write ?statement_cache_size=0 into the database URL"
 
 GRACE_SECONDS = 1.0
@@ -73,9 +77,15 @@ class Address:
 
 
 def parse_address(url: str) -> Address:
-    """Read `postgresql://user:password@host:port,host:port/database?options`. The driver knows the other options."""
+    """Read `postgresql://user:password@host:port,host:port/database?options`. The driver knows the other options.
+
+    Refuses with `BadStoreUrl` unreadable files too.
+    """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
+    for key in TLS_FILES:
+        if key in options and not os.access(options[key], os.R_OK):
+            raise BadStoreUrl(f"The database URL names a file that cannot be read: {key}={options[key]}.")
     cache_size = options.pop("statement_cache_size", None)
     if cache_size not in (None, "0"):
         raise BadStoreUrl("statement_cache_size in the database URL may only be 0, which declares a pooler.")

@@ -7,7 +7,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -145,12 +145,17 @@ def refuse_second_name(path: Path) -> None:
 
 def make_private(path: Path) -> None:
     """Create the file with access for its owner alone, unless it exists. SQLite gives its side files the same mode.
+    Refuses with `NotWritable`, caused by the error of the operating system, which is more exact than SQLite's.
 
     A file that exists is not opened. SQLite's locks belong to the process, and closing any descriptor of the file would
     end them. Another program that reads the file would then act as its last user and remove the write-ahead log.
     """
-    with suppress(OSError):  # SQLite reports the better reason when it opens the file
+    try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
+    except FileExistsError:
+        pass  # also a symbolic link to no file yet, which SQLite follows
+    except OSError as error:
+        raise NotWritable(ERROR_MESSAGES[sqlite3.SQLITE_CANTOPEN]) from error
 
 
 def connect(path: Path | None) -> sqlite3.Connection:
