@@ -304,7 +304,7 @@ class TestServerErrors:
         async def answer_nothing(*_: object) -> None:
             raise StoreUnavailable
 
-        methods = ("now", "send", "claim", "read", "locked_messages", "remove", "move")
+        methods = ("now", "check_writable", "send", "claim", "read", "locked_messages", "remove", "move")
         queue_methods = dict.fromkeys(("by_name", "page", "counts"), answer_nothing)
         queues = ChangedStore(api.broker.store.queues, **queue_methods)
         return api.with_store(queues=queues, **dict.fromkeys(methods, answer_nothing))
