@@ -245,17 +245,24 @@ def test_a_forked_process_uses_the_client_of_its_parent(server_url: str) -> None
 
 
 def test_a_call_that_a_close_ends_is_in_doubt(server_url: str) -> None:
+    """The close returns once the call has ended, also what it does at its end."""
     client = BlockingClient(server_url)
-    begun = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     async def wait_for_ever() -> None:
         begun.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(1000):
+                await asyncio.sleep(0)
+            ended.set()
 
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(client.call, wait_for_ever)
         begun.wait(60)
         client.close()
+        assert ended.is_set()
         with pytest.raises(InDoubt, match="closed"):
             call.result(60)
 

@@ -188,11 +188,19 @@ def test_a_key_that_is_no_header_is_refused_without_showing_it(key: str) -> None
     assert key not in str(raised.value)
 
 
-async def test_a_closed_client_is_told_apart_and_sends_nothing() -> None:
+async def test_a_closed_client_is_told_apart_and_sends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     http = httpx.AsyncClient(transport=httpx.MockTransport(Server().answer))
     await http.aclose()
     with pytest.raises(ClientClosed):
         await Client("http://peeklock.test", http=http).queue("orders").send(1)
+    assert "is sent again" not in caplog.text
+
+
+async def test_a_client_that_was_closed_opens_no_new_connections() -> None:
+    client = Client("http://peeklock.test", retries=RetryLimits(attempts=1))
+    await client.close()
+    with pytest.raises(ClientClosed):
+        await client.queue("orders").send(1)
 
 
 async def test_a_server_that_stays_busy_refuses() -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from threading import Barrier
 from typing import Any
 from uuid import uuid4
+from weakref import ReferenceType, ref
 
 import httpx
 import pytest
@@ -61,6 +62,18 @@ def test_a_client_serves_one_event_loop_after_another(orders: Queue) -> None:
     for number in range(LOOPS):
         asyncio.run(_awaited(orders, number))
     assert asyncio.run(bodies(orders)) == [*range(LOOPS)]
+
+
+def test_a_client_keeps_no_event_loop_that_has_ended(orders: Queue) -> None:
+    """A program may call `asyncio.run` for each of its sends."""
+
+    async def send() -> ReferenceType[asyncio.AbstractEventLoop]:
+        await orders.send(1)
+        return ref(asyncio.get_running_loop())
+
+    ended = [asyncio.run(send()) for _ in range(LOOPS)]
+    gc.collect()
+    assert [loop() for loop in ended[:-1]] == [None] * (LOOPS - 1)
 
 
 def test_a_client_serves_event_loops_at_the_same_time(orders: Queue) -> None:
