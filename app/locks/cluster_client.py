@@ -80,7 +80,8 @@ class _ClusterClient:
             self._reading = asyncio.create_task(self._read_nodes(), name="nodes of the Redis cluster")
         try:
             await asyncio.wait_for(asyncio.shield(self._reading), self._timeout_seconds)
-        except REDIS_FAILURES:
+        except Exception:
+            # Whatever it was, the next caller reads again.
             self._forget_nodes()
             raise
 
