@@ -98,7 +98,7 @@ async def _lose_the_answer(asking: asyncio.Task[Any] | None) -> None:
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-async def test_messages_that_were_deleted_although_their_receive_failed_are_counted_as_lost(
+async def test_messages_that_a_failed_receive_deleted_are_counted_as_lost(
     broker: OpenBroker, queue: Queue, is_cancelled: bool
 ) -> None:
     asking: list[asyncio.Task[Any]] = []

@@ -72,7 +72,7 @@ class FileLock:
 
     Refuses with `FileInUse` if another process serves the file, and with `StoreUnavailable` if the file cannot be locked
     or has a second name. The right is lost, for good, when the path leads to another file or to none: what is written
-    then is in a file that nobody finds, and another process may serve the one at the path.
+    then is in a file without a name, and another process may serve the one at the path.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,7 +119,7 @@ class FileLock:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return the device and the inode of a file; nothing if none is there."""
+    """Return the device and the inode of a file; None if it does not exist."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
