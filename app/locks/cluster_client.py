@@ -81,7 +81,7 @@ class _ClusterClient:
         try:
             await asyncio.wait_for(asyncio.shield(self._reading), self._timeout_seconds)
         except Exception:
-            # Whatever it was, the next caller reads again.
+            # Also one that redis-py does not name as its own: the next caller reads again.
             self._forget_nodes()
             raise
 
