@@ -10,6 +10,7 @@ import httpx
 import msgspec
 import pytest
 from peeklock_client import Client, NewMessage, ReceiveContext, RetryLimits, Worker
+from peeklock_client.worker.slots import HandlerSlots
 
 from tests.client.virtual_broker import LATENCY, LOCK_SECONDS, Broker, client_of, message, refused, run_worker, work
 from tests.client.virtual_loop import run_virtually
@@ -519,3 +520,18 @@ def test_a_lock_that_is_lost_as_its_handler_begins_frees_the_worker(turns: int) 
 
     report = run_worker(answer, handle, max_workers=1, wait_seconds=1)
     assert (report.received, report.completed + report.lock_lost, report.handed_back) == (5, 5, 0)
+
+
+def test_the_queues_of_a_declaration_take_free_slots_in_turn() -> None:
+    slots, started = HandlerSlots(0), list[str]()
+    for name in ("a", "b", "c"):
+
+        def start_waiting(name: str = name) -> None:
+            if slots.has_free:
+                slots.take()
+                started.append(name)
+
+        slots.offer_to(start_waiting)
+    for _ in range(6):
+        slots.give_back()
+    assert started == [*"bcabca"]

@@ -49,6 +49,17 @@ def test_a_timer_that_is_a_little_early_ends_the_pause(early: float, is_over: bo
     assert (misfits.seconds_left(at) == 0.0, misfits.is_first(at)) == (is_over, is_over)
 
 
+def test_a_body_that_fits_ends_the_doubling_of_pauses() -> None:
+    misfits, now = Misfits(), 0.0
+    for pause in (1, 2, 4):
+        assert misfits.is_first(now)
+        assert misfits.seconds_left(now) == pause
+        now += pause
+    misfits.note_fit()
+    assert misfits.is_first(now)
+    assert misfits.seconds_left(now) == 1
+
+
 def test_the_warning_names_the_message_and_the_pause(caplog: pytest.LogCaptureFixture) -> None:
     report_after(0.5, Broker(stored=54), str)
     (warning,) = [record.getMessage() for record in caplog.records if "no other handler starts" in record.getMessage()]

@@ -581,6 +581,14 @@ async def test_after_a_rollback_the_message_can_be_settled_in_any_way(step: str,
     assert (context.outcome, len(broker.sent)) == (OUTCOMES[then], 2)
 
 
+async def test_an_earlier_transaction_that_was_rolled_back_changes_nothing_any_more() -> None:
+    context = receive(Broker())
+    await context.complete(transaction=OpenTransaction())
+    context.note_rollback()
+    context.note_commit()
+    assert (context.state, context.outcome) == (R.RECEIVED, None)
+
+
 @pytest.mark.parametrize("step", ENDS)
 async def test_a_transaction_that_was_rolled_back_before_leaves_the_receive_received(step: str) -> None:
     context, transaction = receive(Broker(error=ROLLED_BACK)), OpenTransaction()
