@@ -2,14 +2,11 @@
 
 import os
 import resource
-import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import structlog
@@ -22,6 +19,7 @@ from uvicorn.supervisors import Multiprocess
 
 from app.server.connection_limit import SPARE_CONNECTIONS, LimitedConnection
 from app.server.preflight import RefusedToStart
+from app.server.shared_metrics import metrics_directory
 from app.settings import Settings
 
 MULTIPROC_DIR = "PROMETHEUS_MULTIPROC_DIR"
@@ -171,21 +169,11 @@ class _ProcessGroup(Multiprocess):
 
 
 def _run_process_group(config: uvicorn.Config, listener: socket.socket, on_listening: OnListening) -> int:
-    with _shared_metrics():
+    with metrics_directory() as directory:
+        os.environ[MULTIPROC_DIR] = str(directory)
         group = _ProcessGroup(config, listener, on_listening)
         group.run()
     return STARTUP_FAILURE if group.has_failed else 0
-
-
-@contextmanager
-def _shared_metrics() -> Generator[None]:
-    """Provide a directory in which the processes of this server add up their metrics."""
-    directory = tempfile.mkdtemp(prefix="peeklock-metrics-")
-    os.environ[MULTIPROC_DIR] = directory
-    try:
-        yield
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _config(settings: Settings) -> uvicorn.Config:
