@@ -34,9 +34,10 @@ async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[s
     await settle(client, "abandon", tokens[1], reason="not now")
     await settle(client, "dead_letter", tokens[2], reason="set aside")
     await settle(client, "defer", tokens[3])
-    again = await receive_one(client)
-    assert (again["message_id"], again["failure_count"]) == ("m1", 1)
-    await settle(client, "complete", again["lock_token"])
+    for verb in ("release", "complete"):
+        again = await receive_one(client)
+        assert (again["message_id"], again["failure_count"]) == ("m1", 1)
+        await settle(client, verb, again["lock_token"])
     (deferred,) = await receive_deferred(client, setup, held["m3"]["sequence_number"])
     await settle(client, "complete", deferred["lock_token"])
     return Counter(completed=3, dead_lettered=1)
@@ -85,11 +86,11 @@ VERBS = [
         for moment in MOMENTS
     ),
     *(CrashPoint("store", method, moment) for method in ("extend", "remove", "claim_by_number") for moment in MOMENTS),
-    *(CrashPoint("store", "move", moment, nth) for nth in (1, 2, 3) for moment in MOMENTS),
+    *(CrashPoint("store", "move", moment, nth) for nth in (1, 2, 3, 4) for moment in MOMENTS),
     *(CrashPoint("store", method, moment) for method in ("locked_messages", "tombstones") for moment in AROUND_CALL),
     *(
         CrashPoint("reply", path)
-        for path in ("messages", "receive", "renew", "complete", "abandon", "dead-letter", "defer")
+        for path in ("messages", "receive", "renew", "complete", "abandon", "dead-letter", "defer", "release")
     ),
 ]
 SWEEPS = [
