@@ -68,6 +68,15 @@ worker = Worker(Client("http://127.0.0.1:{port}"))
 @worker.on("numbers")
 async def handle(number: int) -> None: ...
 """
+NUMBERED = """
+from peeklock_client import PeeklockError, Worker
+
+class Numbered(Worker):
+    async def start(self) -> None:
+        raise PeeklockError(f"process {self.process}")
+
+worker = Numbered()
+"""
 Start = Callable[..., subprocess.Popen[str]]
 
 
@@ -237,17 +246,14 @@ def test_each_process_has_a_port_of_its_own_for_its_health() -> None:
     ]
 
 
-def test_a_process_passes_its_number_on_to_its_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker, started = Worker(), list[int]()
-
-    async def run(worker: Worker, *_: object, **__: object) -> None:
-        started.append(worker.process)
-
-    monkeypatch.setattr(main, "load", lambda _target: worker)
-    monkeypatch.setattr(main, "run", run)
-    assert main.main(["shop:worker", "--process=2"]) == 0
-    assert main.main(["shop:worker"]) == 0
-    assert started == [2, 1]
+def test_a_process_passes_its_number_on_to_its_worker(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "numbered.py").write_text(NUMBERED)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main.main(["numbered:worker", "--process=2"]) == 1
+    assert main.main(["numbered:worker"]) == 1
+    assert capsys.readouterr().err.splitlines() == ["peeklock-worker: process 2", "peeklock-worker: process 1"]
 
 
 def test_a_process_that_dies_again_and_again_stays_away_longer(capfd: pytest.CaptureFixture[str]) -> None:
