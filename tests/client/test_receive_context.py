@@ -581,6 +581,17 @@ async def test_after_a_rollback_the_message_can_be_settled_in_any_way(step: str,
     assert (context.outcome, len(broker.sent)) == (OUTCOMES[then], 2)
 
 
+@pytest.mark.parametrize(("fields", "asked"), [({}, True), ({"count": False}, False), ({"delay_seconds": 3}, False)])
+async def test_a_worker_decides_about_abandons_that_count_and_have_no_delay(
+    fields: dict[str, Any], asked: bool
+) -> None:
+    broker, decided = Broker(), requests.DeadLetterSettlement("token")
+    context = receive(broker)
+    context.decide_retries_by(lambda _settlement, _error: decided)
+    await context.abandon(**fields)
+    assert (broker.sent == [decided]) is asked
+
+
 async def test_an_earlier_transaction_that_was_rolled_back_changes_nothing_any_more() -> None:
     context = receive(Broker())
     await context.complete(transaction=OpenTransaction())
