@@ -25,7 +25,7 @@ from peeklock_pipeline.jobs.batch_work import BatchWork
 from peeklock_pipeline.jobs.export import require_same_database
 from peeklock_pipeline.jobs.findings import Finding, LimitedFindings, limit_findings, limit_rows
 from peeklock_pipeline.jobs.ledger_lines import Ledger, LedgerLine, LedgerSums
-from peeklock_pipeline.jobs.senders_log import absent_from, sent_ids
+from peeklock_pipeline.jobs.senders_log import Absent, absent_from, sent_ids
 from peeklock_pipeline.jobs.server_count import ServerCount
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.located_rows import located
@@ -175,9 +175,7 @@ def audit(
         compared = work.compared(known, begun.number, mark.number, options.portion_batches)
         counts, lines = ledger.unbalanced(compared.unexported), ledger.first()
         progress(3, STEPS)
-        absent = absent_from(
-            log, read.ids(audited), server.without_ids(compared.unexported) if server else compared.unexported
-        )
+        absent = _absent(log, read, audited, server, compared.unexported)
         is_sound = not any(named for named, _ in in_lake) and not is_wrong([changed, compared.found], mark.number)
         recorded = is_sound and audited.add(read.placed)
         progress(STEPS, STEPS)
@@ -267,6 +265,15 @@ def _duplicate_finding(row: Row) -> Finding:
 def _changed_finding(row: Row) -> Finding:
     what = f"does not have the content that was accepted, in the {row.place}"
     return Finding(what, row.export_batch, row.queue, row.sequence_number, row.message_id)
+
+
+def _absent(
+    log: DataFrame | None, read: _Messages, audited: Audited, server: ServerCount | None, missed: int
+) -> Absent:
+    """Return what is missing of a senders' log. Without one, no id is read."""
+    if log is None:
+        return Absent()
+    return absent_from(log, read.ids(audited), server.without_ids(missed) if server else missed)
 
 
 def _file_finding(damaged: DamagedFile) -> Finding:

@@ -21,14 +21,12 @@ class Absent:
     lost: LimitedFindings = field(default_factory=lambda: ([], 0))
 
 
-def absent_from(expected: DataFrame | None, there: DataFrame, without_ids: int) -> Absent:
+def absent_from(expected: DataFrame, there: DataFrame, without_ids: int) -> Absent:
     """Return the expected messages that are not `there`.
 
     Of `without_ids` messages only the number is known. If no more than these are absent, none is named as lost. Else each
     is, because at least one of them is lost.
     """
-    if expected is None:
-        return Absent()
     found, sent = missing(expected, there, "message_id"), expected.count()
     if without_ids and (count := found.count()) <= without_ids:
         return Absent(sent, count)
