@@ -309,6 +309,7 @@ class TestServerErrors:
         queues = ChangedStore(api.broker.store.queues, **queue_methods)
         return api.with_store(queues=queues, **dict.fromkeys(methods, answer_nothing))
 
+    @pytest.mark.behaviour("S3.3")
     @pytest.mark.parametrize("path", ["/v1/queues", "/v1/queues/orders", "/readyz", "/v1/queues/orders/messages/1"])
     async def test_without_the_store_the_answer_is_503(self, api_without_store: ApiServer, path: str) -> None:
         answer = await api_without_store.http.get(path)
