@@ -12,6 +12,7 @@ OWN_PACKAGES = ("app", "peeklock_pipeline")
 PATCHES = {
     "fcntl.flock": "the tests' file system refuses no lock",
     "sqlite3.connect": "the library does not list its connections, and the tests' file system allows a write-ahead log",
+    "tempfile.tempdir": "the library reads its directory from the environment once",
     "resource.getrlimit": "root may raise every limit, and a lower one would stay for the whole process",
     "resource.setrlimit": "it refuses root nothing",
     "pymysql.connect": "the driver raises the error of a missing login, and no other of its kind",
