@@ -10,6 +10,8 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 CONTINUE_PREFIX = b"HTTP/1.1 100 "
+MAX_JOINED_BYTES = 64 << 10
+"""A longer piece of a body is not copied behind the head: for it, a system call more costs little."""
 
 
 class BufferedWrites(HttpToolsProtocol):
@@ -47,8 +49,7 @@ class BufferedTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Keep the first piece of an answer, and write it with the second one."""
         if self._head:
-            self._transport.writelines((self._head, data))
-            self._head = b""
+            self._write_with_head(data)
         elif self._is_in_response:
             self._transport.write(data)
         elif data[: len(CONTINUE_PREFIX)] == CONTINUE_PREFIX:
@@ -57,6 +58,16 @@ class BufferedTransport(asyncio.Transport):
         else:
             self._is_in_response = True
             self._head = bytes(data)
+
+    def _write_with_head(self, data: bytes | bytearray | memoryview) -> None:
+        # Not `writelines`: that of asyncio in Python 3.12 and 3.13 may not pause the protocol (python/cpython#127655), and
+        # fails on a lost connection (python/cpython#136234).
+        if len(data) > MAX_JOINED_BYTES:
+            self._transport.write(self._head)
+            self._transport.write(data)
+        else:
+            self._transport.write(self._head + data)
+        self._head = b""
 
     def end_response(self) -> None:
         """End the answer; the next piece begins another one."""
