@@ -147,9 +147,9 @@ def test_accounts_count_accepted_messages_and_those_in_the_database(archive: Arc
     execute(archive.url, "DELETE FROM message WHERE sequence_number = 11")
     today = date(2026, 9, 21)
     assert accounts(Database.from_url(archive.url), exported=1) == [
-        ("empty", today, 1, 0),
-        ("orders", today, 7, 5),
-        ("orders", today + timedelta(days=1), 1, 1),
+        ("empty", today, 1, 0, 0),
+        ("orders", today, 7, 0, 5),
+        ("orders", today + timedelta(days=1), 1, 0, 1),
     ]
 
 
