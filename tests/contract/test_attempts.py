@@ -1,6 +1,7 @@
 """An attempt takes effect once, even if it is repeated often or concurrently."""
 
 import asyncio
+import json
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -12,11 +13,12 @@ from msgspec.structs import replace
 
 from app.broker.ports import Attempt, Store
 from app.domain.instant import HOUR, MINUTE, SECOND
-from app.domain.message import Envelope, MessageState
+from app.domain.message import Draft, Envelope, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import KeyReused, RequestInProgress
 from app.domain.settlement import Outcome
 from app.domain.transaction_refusals import TransactionEnded
+from app.domain.work_unit import WorkUnit
 from tests.bounds import bounded
 from tests.contract.store_fixture import (
     LOCK_DURATION,
@@ -68,6 +70,57 @@ async def test_a_repeated_send_gets_the_first_answer_and_stores_nothing(
     assert again.replayed
     assert again.result == first.result
     assert len(await store_fixture.store.browse(queue.id, list(MessageState), 0, 10)) == 3
+
+
+@pytest.fixture
+async def duplicate_of_ended(store_fixture: StoreFixture, queue: Queue) -> Draft:
+    """A draft whose message id is that of a message that has been completed."""
+    duplicate = draft(queue, message_id="id", duplicate_window=HOUR)
+    await store_fixture.store.send([duplicate])
+    (message,) = await store_fixture.claim(queue)
+    assert await store_fixture.store.remove([completion(queue, message)]) == [True]
+    return duplicate
+
+
+async def test_a_repeat_gets_the_state_that_the_first_message_of_a_duplicate_has_now(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    duplicate, this_attempt = draft(queue, message_id="id", duplicate_window=HOUR), attempt()
+    await store_fixture.store.send([duplicate])
+    first = await store_fixture.store.send_once([duplicate], this_attempt)
+    assert [receipt.state for receipt in first.result] == [MessageState.AVAILABLE]
+    await store_fixture.claim(queue)
+    again = await store_fixture.store.send_once([duplicate], this_attempt)
+    assert [receipt.state for receipt in again.result] == [MessageState.LOCKED]
+
+
+async def test_a_repeat_of_a_duplicate_says_that_the_first_message_has_ended(
+    store_fixture: StoreFixture, duplicate_of_ended: Draft
+) -> None:
+    sent, executed = attempt(), attempt()
+    once = await store_fixture.store.send_once([duplicate_of_ended], sent)
+    unit = await store_fixture.store.execute(WorkUnit(drafts=[duplicate_of_ended]), executed)
+    assert [receipt.state for receipt in once.result] == [None]
+    assert await store_fixture.store.find_send_result(sent) == once.result == unit.result.receipts
+    assert await store_fixture.store.find_execution_result(executed) == unit.result
+    again = await store_fixture.store.send_once([duplicate_of_ended], sent)
+    assert (again.replayed, again.result) == (True, once.result)
+    repeated = await store_fixture.store.execute(WorkUnit(drafts=[duplicate_of_ended]), executed)
+    assert (repeated.replayed, repeated.result) == (True, unit.result)
+
+
+async def test_older_servers_can_read_the_stored_answer_of_a_duplicate_of_an_ended_message(
+    store_fixture: StoreFixture, duplicate_of_ended: Draft
+) -> None:
+    await store_fixture.store.send_once([duplicate_of_ended], attempt())
+    await store_fixture.store.execute(WorkUnit(drafts=[duplicate_of_ended]), attempt())
+    answers = [json.loads(answer) for (answer,) in await store_fixture.execute("SELECT answer FROM attempt")]
+    for answer in answers:
+        ((*_, state, is_duplicate),) = answer if isinstance(answer, list) else answer["receipts"]
+        assert is_duplicate
+        # Older servers know the states of messages in queues, and no other number.
+        assert MessageState(state)
+    assert len(answers) == 2
 
 
 async def test_different_attempts_are_different_sends(store_fixture: StoreFixture, queue: Queue) -> None:

@@ -16,12 +16,11 @@ from app.store.mysql.connect import Connector
 from app.store.mysql.dialect import DIALECT
 from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import MysqlSession
+from app.store.records.attempts import stored_receipts, stored_unit_result
 from app.store.records.database import BatchObserver, unavailable_when_closed
 from app.store.records.history import any_keeps_history, record_restored
 from app.store.records.json_columns import (
-    read_receipts,
     read_tokens,
-    read_unit_result,
     write_receipts,
     write_tokens,
     write_unit_result,
@@ -89,7 +88,7 @@ class MysqlStore(ServerStore[MysqlSession]):
         async def work(session: MysqlSession) -> tuple[AttemptResult[list[Receipt]], list[Admitted]]:
             earlier = await attempts.begin(session, attempt)
             if earlier is not None:
-                return AttemptResult(read_receipts(earlier), replayed=True), []
+                return AttemptResult(await stored_receipts(session, earlier), replayed=True), []
             receipts, admitted = await sending.send_into_groups(session, drafts)
             await session.commit(attempts.answer_statement(session, attempt, write_receipts(receipts)))
             return AttemptResult(receipts, replayed=False), admitted
@@ -171,7 +170,7 @@ class MysqlStore(ServerStore[MysqlSession]):
         async def work(session: MysqlSession) -> tuple[AttemptResult[WorkUnitResult], Sequence[Admitted]]:
             earlier = None if attempt is None else await attempts.begin(session, attempt)
             if earlier is not None:
-                return AttemptResult(read_unit_result(earlier), replayed=True), ()
+                return AttemptResult(await stored_unit_result(session, earlier), replayed=True), ()
             effects = await work_unit.execute(session, unit)
             result = effects.result(unit)
             if attempt is not None:

@@ -12,12 +12,10 @@ from app.store.postgresql import receiving, sending, work_unit
 from app.store.postgresql.scan_floors import ScanFloors
 from app.store.postgresql.session import PostgresqlSession
 from app.store.records import message_rows
-from app.store.records.attempts import stored_answer
+from app.store.records.attempts import stored_answer, stored_receipts, stored_unit_result
 from app.store.records.database import SqlSession
 from app.store.records.json_columns import (
-    read_receipts,
     read_tokens,
-    read_unit_result,
     write_receipts,
     write_tokens,
     write_unit_result,
@@ -32,7 +30,7 @@ async def send(
     """Within a transaction: store the drafts, or return the receipts of the first try; and other admitted messages."""
     earlier = await begin(session, attempt)
     if earlier is not None:
-        return AttemptResult(read_receipts(earlier), replayed=True), []
+        return AttemptResult(await stored_receipts(session, earlier), replayed=True), []
     receipts, admitted = await sending.send_into_groups(session, drafts)
     await answer(session, attempt, write_receipts(receipts))
     return AttemptResult(receipts, replayed=False), admitted
@@ -44,7 +42,7 @@ async def execute(
     """Within a transaction: carry out the unit, or return the result of the first try."""
     earlier = None if attempt is None else await begin(session, attempt)
     if earlier is not None:
-        return AttemptResult(read_unit_result(earlier), replayed=True), None
+        return AttemptResult(await stored_unit_result(session, earlier), replayed=True), None
     effects = await work_unit.execute(session, unit)
     result = effects.result(unit)
     if attempt is not None:

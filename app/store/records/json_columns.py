@@ -70,9 +70,6 @@ def write_properties_change(properties: bytes | None) -> str | None:
 
 # ---- answers of attempts ---------------------------------------------------------------------------------------------
 
-HAS_ENDED = 0
-"""The state in a stored receipt of a message that had ended: the answer to a duplicate of it."""
-
 StoredReceipt: TypeAlias = tuple[int, str, Instant, int, bool]
 _decode_receipts = msgspec.json.Decoder(list[StoredReceipt]).decode
 _decode_ids = msgspec.json.Decoder(list[str]).decode
@@ -80,7 +77,10 @@ _decode_tokens = msgspec.json.Decoder(list[tuple[int, str]]).decode
 
 
 def write_receipts(receipts: Iterable[Receipt]) -> str:
-    """Return the value of column `answer` for an attempt to send."""
+    """Return the value of column `answer` for an attempt to send.
+
+    The state of a duplicate counts for older servers alone: `with_current_states` reads it again.
+    """
     return _encode(_stored_receipts(receipts)).decode()
 
 
@@ -95,7 +95,8 @@ def _stored_receipts(receipts: Iterable[Receipt]) -> list[StoredReceipt]:
             receipt.sequence_number,
             receipt.message_id,
             receipt.enqueued_at,
-            receipt.state or HAS_ENDED,
+            # Older servers refuse every value but their own states, and have none for a message that has ended.
+            receipt.state or MessageState.AVAILABLE,
             receipt.duplicate,
         )
         for receipt in receipts
@@ -104,7 +105,7 @@ def _stored_receipts(receipts: Iterable[Receipt]) -> list[StoredReceipt]:
 
 def _receipts(stored: Iterable[StoredReceipt]) -> list[Receipt]:
     return [
-        Receipt(number, message_id, enqueued_at, MessageState(state) if state else None, duplicate)
+        Receipt(number, message_id, enqueued_at, MessageState(state), duplicate)
         for number, message_id, enqueued_at, state, duplicate in stored
     ]
 

@@ -9,9 +9,8 @@ from app.domain.message import Message, MessageMetadata, MessageState, Receipt
 from app.domain.settlement import LockedMessage, LockToken, Tombstone
 from app.domain.work_unit import WorkUnitResult
 from app.store.records import message_rows, rows
-from app.store.records.attempts import stored_answer
+from app.store.records.attempts import stored_answer, stored_receipts, stored_unit_result
 from app.store.records.database import Database, SqlSession
-from app.store.records.json_columns import read_receipts, read_unit_result
 from app.store.records.rows import Row
 
 NO_STATE = 0
@@ -195,7 +194,7 @@ class MessageReads:
     async def find_send_result(self, attempt: Attempt) -> list[Receipt] | None:
         """See `MessageStore`."""
         answer = await self._stored_answer(attempt)
-        return None if answer is None else read_receipts(answer)
+        return None if answer is None else await stored_receipts(self._database, answer)
 
     async def locked_message_id(self, queue_id: int, token: LockToken) -> str | None:
         """See `CommitStore`."""
@@ -207,7 +206,7 @@ class MessageReads:
     async def find_execution_result(self, attempt: Attempt) -> WorkUnitResult | None:
         """See `MessageStore`."""
         answer = await self._stored_answer(attempt)
-        return None if answer is None else read_unit_result(answer)
+        return None if answer is None else await stored_unit_result(self._database, answer)
 
     async def _stored_answer(self, attempt: Attempt) -> str | None:
         return stored_answer(await self._database.fetch("answered_attempt", attempt_key=attempt.key), attempt)

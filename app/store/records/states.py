@@ -26,8 +26,9 @@ from app.domain.state import (
     check_change,
 )
 from app.domain.weight import count_that_fit
+from app.store.records.attempts import stored_receipts
 from app.store.records.database import Database, SqlSession
-from app.store.records.json_columns import read_receipts, write_receipts
+from app.store.records.json_columns import write_receipts
 from app.store.records.rows import Row
 
 
@@ -109,7 +110,7 @@ async def _processed(session: SqlSession, state_id: int, message_id: str | None)
     for number, result_digest, receipts in await session.fetch(
         "processed_version", state_id=state_id, message_id=message_id
     ):
-        return Processed(number, result_digest, tuple(read_receipts(receipts)))
+        return Processed(number, result_digest, tuple(await stored_receipts(session, receipts)))
     return None
 
 

@@ -29,9 +29,9 @@ from app.domain.transaction import (
 )
 from app.domain.transaction_refusals import MemberName, RollbackCause, TooManyTransactions
 from app.store.records import joining, rows, transaction_rows
-from app.store.records.attempts import stored_answer
+from app.store.records.attempts import stored_answer, stored_unit_result
 from app.store.records.database import Database, SqlSession, unavailable_when_closed
-from app.store.records.json_columns import read_ids, read_unit_result, write_unit_result
+from app.store.records.json_columns import read_ids, write_unit_result
 from app.store.records.transaction_steps import TransactionSteps, read_transaction
 from app.store.records.unit_effects import UnitEffects
 
@@ -164,7 +164,7 @@ async def _queues_of(session: SqlSession, members: Sequence[Member]) -> Mapping[
 async def _with_result(session: SqlSession, transaction: Transaction) -> Transaction:
     """Return a committed transaction with the result of its commit."""
     ((answer,),) = await session.fetch("transaction_answer", id=transaction.id)
-    return replace(transaction, result=read_unit_result(answer))
+    return replace(transaction, result=await stored_unit_result(session, answer))
 
 
 async def _member_with(session: SqlSession, transaction_id: str, token: LockToken) -> MemberName | None:

@@ -16,12 +16,11 @@ from app.domain.weight import weight_of
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.records.archive import ArchiveRecords
+from app.store.records.attempts import stored_receipts, stored_unit_result
 from app.store.records.database import BatchObserver
 from app.store.records.history import record_restored
 from app.store.records.json_columns import (
-    read_receipts,
     read_tokens,
-    read_unit_result,
     write_receipts,
     write_tokens,
     write_unit_result,
@@ -35,7 +34,7 @@ from app.store.records.topics import TopicRecords
 from app.store.records.transactions import TransactionRecords
 from app.store.records.write_check import WriteCheck
 from app.store.sqlite import actions, transactions, work_unit
-from app.store.sqlite.database import SqliteDatabase, Step, Transaction
+from app.store.sqlite.database import SqliteDatabase, Step, Transaction, run_to_completion
 from app.store.sqlite.dialect import DIALECT
 
 Entry = TypeVar("Entry")
@@ -76,7 +75,9 @@ class SqliteStore(MessageRecords):
 
         def do(transaction: Transaction) -> AttemptResult[list[Receipt]]:
             if (answer := actions.earlier_answer(transaction, attempt)) is not None:
-                return AttemptResult(read_receipts(answer), replayed=True)
+                return AttemptResult(
+                    run_to_completion(partial(stored_receipts, answer=answer), transaction), replayed=True
+                )
             receipts = actions.send(transaction, drafts)
             actions.save_answer(transaction, attempt, write_receipts(receipts))
             return AttemptResult(receipts, replayed=False)
@@ -135,7 +136,9 @@ class SqliteStore(MessageRecords):
 
         def do(transaction: Transaction) -> AttemptResult[WorkUnitResult] | SettlementsFailed:
             if attempt and (answer := actions.earlier_answer(transaction, attempt)) is not None:
-                return AttemptResult(read_unit_result(answer), replayed=True)
+                return AttemptResult(
+                    run_to_completion(partial(stored_unit_result, answer=answer), transaction), replayed=True
+                )
             if failure := work_unit.failure(transaction, unit):
                 return failure
             result = work_unit.execute(transaction, unit).result(unit)
