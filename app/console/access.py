@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 from fastapi import Depends, Request, Response
 
 from app.api.http.asgi import root_path
-from app.api.http.authorize import IS_KNOWN, authorize
+from app.api.http.authorize import IS_AUTHENTICATED, authorize
 from app.api.http.local_access import is_same_origin
 from app.console.context import ConsoleContext
 from app.console.forms import MAX_FIELD_BYTES, read_form
@@ -80,7 +80,7 @@ async def current_visitor(request: Request) -> Visitor:
     Raises `SignInNeeded` without a session, where one is needed.
     """
     visitor = await _look_up_visitor(request)
-    request.scope["state"][IS_KNOWN] = True
+    request.scope["state"][IS_AUTHENTICATED] = True
     console_context(request).visitors.remember(visitor.secret, KnownVisitor(visitor.principal, visitor.is_signed_in))
     if request.method not in SAFE_METHODS:
         check_no_query(request)

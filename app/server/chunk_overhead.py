@@ -3,12 +3,11 @@
 BYTES_PER_CHUNK = 32
 """Average bytes that a chunk may have besides its content. Its size takes up to 20 of them."""
 
-
 MAX_SMALL_CHUNKS = 16_384
-"""Chunks that a body may have, besides one for every `MIN_BYTES_PER_CHUNK` of its content."""
+"""Chunks that a body may have in addition to one for every `MIN_BYTES_PER_CHUNK` of its content."""
 
 MIN_BYTES_PER_CHUNK = 64
-"""Content for which a body may have one more chunk: reading it costs a small part of that of a chunk."""
+"""Bytes of content that allow a body one more chunk. Reading them costs far less than reading a chunk."""
 
 
 class ChunkOverhead:
@@ -18,12 +17,12 @@ class ChunkOverhead:
     counts and drops them, because none may act as a header field (RFC 9110, 6.5.1).
     """
 
-    __slots__ = ("_cost", "_fields", "_framing")
+    __slots__ = ("_chunk_credit", "_fields", "_framing")
 
     def __init__(self, allowed: int) -> None:
         self._fields = allowed
         self._framing = allowed
-        self._cost = MAX_SMALL_CHUNKS * MIN_BYTES_PER_CHUNK
+        self._chunk_credit = MAX_SMALL_CHUNKS * MIN_BYTES_PER_CHUNK
 
     @property
     def is_exceeded(self) -> bool:
@@ -33,7 +32,7 @@ class ChunkOverhead:
     @property
     def has_too_many_chunks(self) -> bool:
         """Whether the chunks are too many for their content."""
-        return self._cost < 0
+        return self._chunk_credit < 0
 
     def append(self, field: tuple[bytes, bytes]) -> None:
         """Count and drop a trailer field."""
@@ -43,9 +42,9 @@ class ChunkOverhead:
     def begin_chunk(self) -> None:
         """Allow the overhead of one more chunk."""
         self._framing += BYTES_PER_CHUNK
-        self._cost -= MIN_BYTES_PER_CHUNK
+        self._chunk_credit -= MIN_BYTES_PER_CHUNK
 
     def count(self, framing: int, content: int) -> None:
         """Count received bytes."""
         self._framing -= framing
-        self._cost += content
+        self._chunk_credit += content

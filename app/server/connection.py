@@ -64,8 +64,8 @@ class Connection(SequentialReads):
     _last_read_bytes = 0
     """Bytes of the newest piece."""
     _request_error = MALFORMED
-    _answering: RequestResponseCycle | None = None
-    """The newest request whose operation has begun. Another one may be behind it."""
+    _running_cycle: RequestResponseCycle | None = None
+    """The newest request whose operation has begun. `cycle` may be a later request, which waits for it."""
     _is_discarding = False
     _final_response: bytes | None = None
     """The refusal to send after the answers ahead of it."""
@@ -151,15 +151,15 @@ class Connection(SequentialReads):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._stop_linger()
-        if self._answering is not None and not self._answering.response_complete:
-            # uvicorn tells the newest request alone, which may be behind this one.
-            self._answering.disconnected = True
-            self._answering.message_event.set()
+        if self._running_cycle is not None and not self._running_cycle.response_complete:
+            # uvicorn informs only the newest request, which may wait for this one.
+            self._running_cycle.disconnected = True
+            self._running_cycle.message_event.set()
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         """Begin to answer a request."""
-        self._answering = cycle
+        self._running_cycle = cycle
         super()._start_asgi_task(cycle, app)
 
     def _parse(self, data: bytes) -> None:

@@ -1,7 +1,7 @@
 """Limits the connections of a process: a request on a connection above the limit is answered 503 at once.
 
-The memory of each connection is bounded, so this limit bounds the memory of all connections. A connection that has sent no
-valid key gives its place to a new one, so clients without a key keep out no other.
+The memory of each connection is bounded, so this limit bounds the memory of all connections. At the limit, a new connection
+replaces the oldest one that has sent no valid key, so clients without a key cannot keep out the others.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from itertools import count
 from typing import cast
 
 from app.api.endpoints.health import check_live, check_ready
-from app.api.http.authorize import IS_KNOWN
+from app.api.http.authorize import IS_AUTHENTICATED
 from app.server.connection import LINGER_SECONDS, Stage
 from app.server.read_timeout import TimedConnection
 from app.server.request_errors import RequestError
@@ -22,7 +22,8 @@ SPARE_CONNECTIONS = 32
 One more connection replaces the one that has been idle for longest.
 """
 
-NUMBERS = count()
+CONNECTION_NUMBERS = count()
+"""Numbers the connections of a process in the order of their arrival."""
 
 SPARE_SECONDS = 5.0
 """How long a connection above the limit may take to send its request."""
@@ -40,8 +41,8 @@ class LimitedConnection(TimedConnection):
     """
 
     _is_above_limit = False
-    _is_known = False
-    """Whether a request before the newest one had a valid key."""
+    _was_authenticated = False
+    """Whether a request before the newest one had a valid key, or needed none."""
     _number = 0
     _is_rejected = False
 
@@ -49,8 +50,8 @@ class LimitedConnection(TimedConnection):
         """See `asyncio.Protocol`."""
         limit, self.limit_concurrency = self.limit_concurrency, None
         above = 0 if limit is None else len(self.connections) + 1 - limit
-        self._number = next(NUMBERS)
-        if above > 0 and not self._replaces_stranger():
+        self._number = next(CONNECTION_NUMBERS)
+        if above > 0 and not self._evict_oldest():
             self._is_above_limit = True
             self.timeout_seconds = SPARE_SECONDS
         super().connection_made(transport)
@@ -59,7 +60,7 @@ class LimitedConnection(TimedConnection):
 
     def on_message_begin(self) -> None:
         """The first byte of a request has arrived."""
-        self._is_known = self._is_known or self._has_sent_key
+        self._was_authenticated = self._was_authenticated or self._is_authenticated
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -69,15 +70,18 @@ class LimitedConnection(TimedConnection):
             self.cycle.keep_alive = False
 
     @property
-    def is_stranger(self) -> bool:
-        """Whether the connection has sent no valid key, and waits for its client. Those above the limit are none."""
-        is_known = self._is_known or self._has_sent_key
-        return not (is_known or self._is_above_limit or self._is_rejected) and self._waits_for_client()
+    def is_evictable(self) -> bool:
+        """Whether a new connection may replace this one: it has sent no valid key, and waits for its client.
+
+        A connection above the limit takes no place, so it cannot be replaced.
+        """
+        is_kept = self._was_authenticated or self._is_authenticated or self._is_above_limit or self._is_rejected
+        return not is_kept and self._waits_for_client()
 
     @property
-    def _has_sent_key(self) -> bool:
-        """Whether the newest request has a valid key, or needs none because this server has none."""
-        return bool(self.scope) and IS_KNOWN in self.scope.get("state", {})
+    def _is_authenticated(self) -> bool:
+        """Whether the newest request has a valid key, or needs none because this server has no keys."""
+        return bool(self.scope) and IS_AUTHENTICATED in self.scope.get("state", {})
 
     @property
     def is_idle_spare(self) -> bool:
@@ -97,7 +101,10 @@ class LimitedConnection(TimedConnection):
         return self._number
 
     def reject(self) -> None:
-        """Answer that the server has too many connections, and close this one. A client that takes no answer gets none."""
+        """Answer that the server has too many connections, and close this one.
+
+        The answer is dropped if the client does not take what was written before.
+        """
         self._is_rejected = True
         if self.flow.write_paused:
             self._buffered_transport.abort()
@@ -107,12 +114,12 @@ class LimitedConnection(TimedConnection):
         # Closing waits until the client has taken what was written.
         self.loop.call_later(LINGER_SECONDS, self._buffered_transport.abort)
 
-    def _replaces_stranger(self) -> bool:
-        """Close the oldest connection that has sent no valid key, to take its place; return whether one exists."""
-        strangers = [one for one in cast("set[LimitedConnection]", self.connections) if one.is_stranger]
-        if not strangers:
+    def _evict_oldest(self) -> bool:
+        """Reject the oldest evictable connection, to take its place. Return False if there is none."""
+        evictable = [one for one in cast("set[LimitedConnection]", self.connections) if one.is_evictable]
+        if not evictable:
             return False
-        min(strangers, key=lambda stranger: stranger.number).reject()
+        min(evictable, key=lambda connection: connection.number).reject()
         return True
 
     def _waits_for_client(self) -> bool:

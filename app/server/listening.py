@@ -53,7 +53,7 @@ def bind(host: str, port: int, unacknowledged_seconds: int = UNACKNOWLEDGED_SECO
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unacknowledged_seconds * 1000)
         listener.bind(address)
     except UnicodeError as error:  # raised before the look-up, for a name that no host can have
-        raise _cannot_listen(host, port, "this is no name of a host") from error
+        raise _cannot_listen(host, port, "this is not a host name") from error
     except OSError as error:
         raise _cannot_listen(host, port, error.strerror) from error
     listener.set_inheritable(True)

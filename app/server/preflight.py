@@ -58,7 +58,7 @@ async def open_database(settings: Settings) -> AsyncGenerator[Store]:
 
 
 def with_cause(error: StoreUnavailable) -> str:
-    """Return the sentence with the message of the driver, which is for the operator only, never for clients."""
+    """Return the error's text with the driver's message, which is for the operator only, never for clients."""
     return f"{error} ({error.__cause__})" if error.__cause__ is not None and str(error.__cause__) else str(error)
 
 
@@ -98,7 +98,7 @@ def _check_guide(settings: Settings) -> None:
         home.open("rb").close()
     except OSError as error:
         raise RefusedToStart(
-            f"PEEKLOCK_GUIDE_DIR: {home} cannot be read: {error.strerror}. Name the directory of the built documentation."
+            f"PEEKLOCK_GUIDE_DIR: {home} cannot be read: {error.strerror}. Set it to the directory of the built documentation."
         ) from None
 
 
@@ -130,10 +130,10 @@ async def _claim_redis_prefix(settings: Settings, store: Store) -> None:
 
 
 async def _start_lock_version(settings: Settings, store: Store) -> None:
-    """Let Redis's records of earlier processes count no more, because the database may have been restored since.
+    """Invalidate the lock records that earlier processes left in Redis, because the database may have been restored since.
 
-    Not while another process serves it. A process that registers on the database has done this before, so of several
-    that start at once, none relies on another one that has not.
+    Does nothing while another process serves the database. A process does this before it registers, so of several that
+    start at once, none relies on a process that has not done it yet.
     """
     if settings.redis_url is not None and not await store.is_served():
         await start_lock_version(store.queues)

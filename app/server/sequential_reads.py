@@ -1,7 +1,7 @@
 """Reads one request at a time: requests sent ahead stay bytes until the requests before them are answered.
 
-uvicorn makes objects of every request in a read. For the smallest requests they take a hundred times the bytes. Bodies in
-many small chunks stay bytes too, until the other connections have had their turn.
+uvicorn makes objects of every request in a read. For the smallest requests they take a hundred times the bytes. A body in many
+small chunks is read in parts, so that other connections have their turn in between.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ MAX_LINE_ENDS = 64
 """Maximum line ends in a larger piece. A request has at least two, so a large body with few is read in few pieces."""
 
 
-MAX_CHUNKS_IN_TURN = 128
-"""Chunks that a connection reads before other connections have their turn. One read may have forty thousand, and each
-costs as much as a KiB of content."""
+MAX_CHUNKS_PER_TURN = 128
+"""Chunks that a connection reads before other connections have their turn. One read may hold 40,000 chunks, and each costs
+as much as 1 KiB of content."""
 
 
 class SequentialReads(BufferedWrites):
     """A connection that stops reading, and keeps the rest of its last read, while a request waits for an earlier one.
 
-    The same happens after `MAX_CHUNKS_IN_TURN`, until the next iteration of the event loop.
+    After `MAX_CHUNKS_PER_TURN` it does the same until the next iteration of the event loop.
     """
 
     _unread = b""
@@ -63,7 +63,7 @@ class SequentialReads(BufferedWrites):
     def _feed_unread(self) -> None:
         data, start = self._unread, 0
         self._chunks_in_turn = 0
-        while start < len(data) and not self.pipeline and self._chunks_in_turn < MAX_CHUNKS_IN_TURN:
+        while start < len(data) and not self.pipeline and self._chunks_in_turn < MAX_CHUNKS_PER_TURN:
             end = _end_of_read(data, start)
             self.feed(data[start:end])
             start = end

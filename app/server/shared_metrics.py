@@ -1,7 +1,7 @@
-"""The directory in which the processes of one server add up their metrics. It ends with the server.
+"""The directory in which the processes of one server add up their metrics. It is removed when the server stops.
 
-A killed server leaves its directory behind, and the next start removes it. A lock says which servers still run: the
-operating system releases it with the process, also across containers that share a directory for temporary files.
+A killed server leaves its directory behind, and the next start removes it. A file lock shows which servers still run: the
+operating system releases it when the process ends, also across containers that share a directory for temporary files.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ def metrics_directory() -> Generator[Path]:
     try:
         with (directory / "new-lock").open("xb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            # The lock is held before it has its name, so no other start finds it free.
+            # The file is locked before it gets its final name, so no other start finds it unlocked.
             (directory / "new-lock").rename(directory / LOCK)
             yield directory
     finally:
@@ -38,7 +38,7 @@ def _remove_abandoned() -> None:
 
 
 def _is_abandoned(directory: Path) -> bool:
-    """Return whether the lock of a directory is free. One without a lock, or of another account, is left alone."""
+    """Return whether the lock of a directory is free. A directory without a lock, or of another account, is left alone."""
     try:
         lock = os.open(directory / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

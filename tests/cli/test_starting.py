@@ -48,7 +48,7 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
         ({"guide_dir": LONG}, f"PEEKLOCK_GUIDE_DIR: {LONG}/index.html cannot be read: File name too long."),
         ({"guide_dir": "nowhere"}, "PEEKLOCK_GUIDE_DIR: nowhere/index.html cannot be read: No such file or directory."),
         ({"guide_dir": "/etc/passwd"}, "PEEKLOCK_GUIDE_DIR: /etc/passwd/index.html cannot be read: Not a directory."),
-        ({"host": LONG, "insecure_no_auth": 1}, f"Cannot listen on {LONG} port 0: this is no name of a host."),
+        ({"host": LONG, "insecure_no_auth": 1}, f"Cannot listen on {LONG} port 0: this is not a host name."),
         ({"host": "127.evil.invalid"}, "No API key exists yet"),
         (
             {"database_url": "postgresql://nobody:hunter2@127.0.0.1:1/none?sslrootcert=/no/such.pem"},

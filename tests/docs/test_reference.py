@@ -38,7 +38,7 @@ INSIDE = frozenset((
     "shared_body.MIN_SHARED_BYTES", "access.KEY_BYTES", "browse.BATCH_SIZE", "decoding.ENCODING_BLOCK_BYTES", "json_depth.BLOCK_BYTES", "decoding.TAIL_BYTES", "edit.MAX_TRIES",
     "filters.BATCH_SIZE", "queue_statistics.BATCH_SIZE", "revoke_locks.BATCH_SIZE",
     "restore.MAX_STEP_BYTES", "search_state.MAX_TIME_SHARE", "sequential_reads.MIN_READ_BYTES", "queue_cache.MAX_ENTRIES", "buffered_transport.MAX_JOINED_BYTES", "connection.LINGER_SECONDS", "digest.CONTENT_DIGEST_BYTES",
-    "queue_statistics.TIMEOUT_SECONDS", "filters.MAX_ERROR_LENGTH", "filters.MAX_COMPILED", "sequential_reads.MAX_LINE_ENDS", "sequential_reads.MAX_CHUNKS_IN_TURN",
+    "queue_statistics.TIMEOUT_SECONDS", "filters.MAX_ERROR_LENGTH", "filters.MAX_COMPILED", "sequential_reads.MAX_LINE_ENDS", "sequential_reads.MAX_CHUNKS_PER_TURN",
     "live_keys.MAX_ENTRIES", "connection_limit.SPARE_SECONDS", "listening.READY_SECONDS", "volatile_buffer.BATCH_BYTES",
     "volatile_buffer.BATCH_SIZE", "volatile_buffer.RETRY_SECONDS", "queue.MAX_LEAD_TIME", "queue.MIN_LEAD_TIME",
     "revoke_locks.MAX_REVOCATIONS", "queues.MAX_TRIES", "range_pages.MAX_STATEMENTS", "receive_filtered.MIN_COUNTED_MESSAGES", "receive_filtered.BATCH_BYTES", "search_state.MAX_BATCH_SIZE",

@@ -213,7 +213,7 @@ async def test_an_answer_before_100_continue_closes_the_connection(client: Clien
     assert await client.is_closed()
 
 
-async def test_an_operation_ahead_of_another_request_is_told_that_its_client_has_gone() -> None:
+async def test_an_operation_learns_of_a_disconnect_also_with_a_later_request_behind_it() -> None:
     """Otherwise it writes to a closed connection."""
     service = EchoApplication()
     async with open_server(service, Connection, VirtualClock()) as (port, received):

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from app.api.http.asgi import Receive, Scope, Send
-from app.api.http.authorize import IS_KNOWN
+from app.api.http.authorize import IS_AUTHENTICATED
 from app.server.connection import LINGER_SECONDS
 from app.server.connection_limit import SPARE_CONNECTIONS, SPARE_SECONDS, LimitedConnection
 from tests.server.connections import CHUNKED, GET, Client, EchoApplication, ReceivedBytes, open_server
@@ -45,7 +45,7 @@ class ClientGroup:
     async def clients(self, count: int) -> list[Client]:
         return [await self.client() for _ in range(count)]
 
-    async def known_clients(self, count: int) -> list[Client]:
+    async def authenticated_clients(self, count: int) -> list[Client]:
         """Open connections that have sent a valid key."""
         clients = await self.clients(count)
         for client in clients:
@@ -67,7 +67,7 @@ async def client_group(clock: VirtualClock) -> AsyncIterator[ClientGroup]:
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/":
-            scope["state"][IS_KNOWN] = True
+            scope["state"][IS_AUTHENTICATED] = True
         if scope["path"] == "/large":
             await send_large(send)
             return
@@ -88,7 +88,7 @@ async def send_large(send: Send) -> None:
 
 
 async def test_connections_up_to_the_limit_are_served_while_others_exceed_it(client_group: ClientGroup) -> None:
-    clients = await client_group.known_clients(LIMIT)
+    clients = await client_group.authenticated_clients(LIMIT)
     await client_group.clients(2)
     for client in clients * 2:
         client.send(GET)
@@ -99,7 +99,7 @@ async def test_connections_up_to_the_limit_are_served_while_others_exceed_it(cli
 async def test_a_request_above_the_limit_is_refused_with_retry_after(
     client_group: ClientGroup, request_: bytes
 ) -> None:
-    await client_group.known_clients(LIMIT)
+    await client_group.authenticated_clients(LIMIT)
     client = await client_group.client()
     client.send(request_)
     status, headers, body = await client.read_response()
@@ -109,7 +109,7 @@ async def test_a_request_above_the_limit_is_refused_with_retry_after(
 
 
 async def test_a_probe_above_the_limit_is_answered_once(client_group: ClientGroup) -> None:
-    await client_group.known_clients(LIMIT)
+    await client_group.authenticated_clients(LIMIT)
     client = await client_group.client()
     client.send(LIVEZ + GET)
     status, headers, body = await client.read_response()
@@ -118,7 +118,7 @@ async def test_a_probe_above_the_limit_is_answered_once(client_group: ClientGrou
 
 
 async def test_a_closed_connection_frees_its_place(client_group: ClientGroup) -> None:
-    first, *_ = await client_group.known_clients(LIMIT)
+    first, *_ = await client_group.authenticated_clients(LIMIT)
     first.send(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
     assert (await first.read_response())[0] == 200
     assert await first.is_closed()
@@ -130,7 +130,7 @@ async def test_a_closed_connection_frees_its_place(client_group: ClientGroup) ->
 async def test_far_above_the_limit_a_probe_replaces_the_longest_idle_connection(
     client_group: ClientGroup, clock: VirtualClock
 ) -> None:
-    await client_group.known_clients(LIMIT)
+    await client_group.authenticated_clients(LIMIT)
     oldest = await client_group.client()
     await clock.advance(SPARE_SECONDS / 2)
     others = await client_group.clients(SPARE_CONNECTIONS - 1)
@@ -142,14 +142,14 @@ async def test_far_above_the_limit_a_probe_replaces_the_longest_idle_connection(
 
 
 async def test_every_probe_on_a_spare_connection_is_answered(client_group: ClientGroup) -> None:
-    await client_group.known_clients(LIMIT)
+    await client_group.authenticated_clients(LIMIT)
     for client in await client_group.clients(SPARE_CONNECTIONS):
         client.send(LIVEZ)
         assert (await client.read_response())[2] == b"/livez"
 
 
 async def test_far_above_the_limit_a_probe_that_waits_for_its_answer_is_not_replaced(client_group: ClientGroup) -> None:
-    await client_group.known_clients(LIMIT)
+    await client_group.authenticated_clients(LIMIT)
     client_group.may_answer.clear()
     probes = await client_group.clients(SPARE_CONNECTIONS)
     for probe in probes:
@@ -163,7 +163,7 @@ async def test_far_above_the_limit_a_probe_that_waits_for_its_answer_is_not_repl
 async def test_far_above_the_limit_a_begun_request_is_not_replaced(
     client_group: ClientGroup,
 ) -> None:
-    await client_group.known_clients(LIMIT)
+    await client_group.authenticated_clients(LIMIT)
     for asking in await client_group.clients(SPARE_CONNECTIONS):
         await asking.send_and_wait(LIVEZ[:-2])
     client = await client_group.client()
@@ -173,7 +173,7 @@ async def test_far_above_the_limit_a_begun_request_is_not_replaced(
 async def test_an_idle_connection_above_the_limit_is_soon_closed(
     client_group: ClientGroup, clock: VirtualClock
 ) -> None:
-    quiet = (await client_group.known_clients(LIMIT))[0]
+    quiet = (await client_group.authenticated_clients(LIMIT))[0]
     client = await client_group.client()
     await clock.advance(SPARE_SECONDS)
     assert await client.is_closed()
@@ -181,81 +181,81 @@ async def test_an_idle_connection_above_the_limit_is_soon_closed(
     assert (await quiet.read_response())[0] == 200
 
 
-async def test_many_idle_connections_without_a_key_keep_out_no_other(client_group: ClientGroup) -> None:
-    strangers = await client_group.clients(LIMIT + 2 * SPARE_CONNECTIONS)
+async def test_many_idle_connections_without_a_key_do_not_keep_out_others(client_group: ClientGroup) -> None:
+    unauthenticated = await client_group.clients(LIMIT + 2 * SPARE_CONNECTIONS)
     client = await client_group.client()
     for _ in range(2):
         client.send(GET)
         assert (await client.read_response())[0] == 200
-    assert await strangers[0].problem() == (503, "overloaded")
+    assert await unauthenticated[0].problem() == (503, "overloaded")
 
 
 @pytest.mark.parametrize("sent", [b"", GET[:-2], LIVEZ[:9]], ids=["nothing", "a head", "a target"])
-async def test_the_oldest_connection_without_a_key_gives_its_place(
+async def test_a_new_connection_replaces_the_oldest_without_a_key(
     client_group: ClientGroup, clock: VirtualClock, sent: bytes
 ) -> None:
     """Also in the middle of a head."""
-    stranger = await client_group.client()
-    await stranger.send_and_wait(sent)
+    oldest = await client_group.client()
+    await oldest.send_and_wait(sent)
     await clock.advance(1)
     others = await client_group.clients(LIMIT - 1)
     for client in [*others, await client_group.client()]:
         client.send(GET)
         assert (await client.read_response())[0] == 200
-    assert await stranger.problem() == (503, "overloaded")
+    assert await oldest.problem() == (503, "overloaded")
 
 
 @pytest.mark.parametrize("path", [b"/echo", b"/early"], ids=["unanswered", "answered"])
-async def test_a_body_without_a_key_that_does_not_arrive_gives_its_place(
+async def test_a_connection_without_a_key_is_replaced_while_its_body_does_not_arrive(
     client_group: ClientGroup, clock: VirtualClock, path: bytes
 ) -> None:
     """The form of a sign-in needs no key."""
-    strangers = await client_group.clients(LIMIT)
-    for stranger in strangers:
-        await stranger.send_and_wait(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf" % path)
+    unauthenticated = await client_group.clients(LIMIT)
+    for client in unauthenticated:
+        await client.send_and_wait(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf" % path)
     if path == b"/early":
-        assert [(await stranger.read_response())[0] for stranger in strangers] == [200] * LIMIT
+        assert [(await client.read_response())[0] for client in unauthenticated] == [200] * LIMIT
     await clock.advance(1)
-    await client_group.known_clients(LIMIT)
+    await client_group.authenticated_clients(LIMIT)
 
 
 @pytest.mark.parametrize("requests", [1, 2])
-async def test_an_answer_without_a_key_that_is_not_taken_gives_its_place(
+async def test_a_connection_without_a_key_is_replaced_while_it_takes_no_answer(
     client_group: ClientGroup, clock: VirtualClock, requests: int
 ) -> None:
     """A connection would stay open until its client has taken what was written."""
-    for stranger in await client_group.clients(LIMIT):
-        stranger.send(LARGE * requests)
+    for client in await client_group.clients(LIMIT):
+        client.send(LARGE * requests)
     await client_group.arrived.until(lambda: client_group.arrived.paused == LIMIT)
     await clock.advance(1)
-    await client_group.known_clients(LIMIT)
+    await client_group.authenticated_clients(LIMIT)
     await client_group.arrived.until(lambda: client_group.arrived.lost == LIMIT)
 
 
-async def test_a_rejected_connection_ends_although_its_client_takes_nothing(
+async def test_a_rejected_connection_is_closed_even_if_its_client_reads_nothing(
     client_group: ClientGroup, clock: VirtualClock
 ) -> None:
-    stranger = await client_group.client()
+    client = await client_group.client()
     client_group.arrived.transports[0].set_write_buffer_limits(high=2 * LARGE_BYTES)
-    await stranger.send_and_wait(LARGE)
+    await client.send_and_wait(LARGE)
     await clock.advance(1)
-    await client_group.known_clients(LIMIT)
+    await client_group.authenticated_clients(LIMIT)
     await clock.advance(LINGER_SECONDS)
     await client_group.arrived.until(lambda: client_group.arrived.lost == 1)
 
 
-async def test_a_probe_is_no_key(client_group: ClientGroup, clock: VirtualClock) -> None:
+async def test_a_probe_does_not_authenticate_its_connection(client_group: ClientGroup, clock: VirtualClock) -> None:
     prober = await client_group.client()
     prober.send(LIVEZ)
     assert (await prober.read_response())[0] == 200
     await clock.advance(1)
-    await client_group.known_clients(LIMIT)
+    await client_group.authenticated_clients(LIMIT)
     assert await prober.problem() == (503, "overloaded")
 
 
-async def test_a_known_client_keeps_its_place(client_group: ClientGroup) -> None:
+async def test_an_authenticated_connection_keeps_its_place(client_group: ClientGroup) -> None:
     """Also while it sends a request that needs no key."""
-    clients = await client_group.known_clients(LIMIT)
+    clients = await client_group.authenticated_clients(LIMIT)
     await clients[0].send_and_wait(LIVEZ[:9])
     late = await client_group.client()
     late.send(GET)

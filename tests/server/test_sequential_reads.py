@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 from app.server.chunk_overhead import MAX_SMALL_CHUNKS
 from app.server.connection import Connection
 from app.server.request_errors import MAX_FIELDS
-from app.server.sequential_reads import MAX_CHUNKS_IN_TURN, MIN_READ_BYTES
+from app.server.sequential_reads import MAX_CHUNKS_PER_TURN, MIN_READ_BYTES
 from tests.server.connections import Client, EchoApplication, open_client
 
 READ = 250_000
@@ -119,7 +119,7 @@ async def test_other_connections_have_their_turn_between_small_chunks(service: E
     """One read has forty thousand chunks, which take a tenth of a second."""
     connection, wire = await open_connection(service)
     connection.data_received(b"POST /late HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-    most = MAX_CHUNKS_IN_TURN + MIN_READ_BYTES // len(b"1\r\nx\r\n")
+    most = MAX_CHUNKS_PER_TURN + MIN_READ_BYTES // len(b"1\r\nx\r\n")
     read, turns = 0, 0
     connection.data_received(b"1\r\nx\r\n" * MAX_SMALL_CHUNKS)
     while not wire.is_read:

@@ -32,7 +32,7 @@ def test_the_directory_of_a_server_that_runs_is_left_alone(temporary: Path) -> N
         assert {*temporary.iterdir()} == {first, second}
 
 
-def test_what_no_server_has_locked_is_left_alone(temporary: Path) -> None:
+def test_directories_that_no_server_has_locked_are_left_alone(temporary: Path) -> None:
     (temporary / "peeklock-metrics-of-an-older-version").mkdir()
     (temporary / "peeklock-metrics-file").touch()
     (temporary / "target").mkdir()

@@ -12,8 +12,9 @@ BEARER_PREFIX = b"bearer "
 DEFAULT_RIGHT = Right.MANAGE
 """The right on all queues that a route needs if it is no operation."""
 
-IS_KNOWN = "is_known_client"
-"""The entry of a request's state that says that its client has a valid key, or needs none. The server keeps its connection."""
+IS_AUTHENTICATED = "is_authenticated"
+"""The entry of a request's state if its client has shown a valid key, or needs none. At the limit of connections, the server
+keeps the connection of such a client."""
 
 NOT_LISTABLE = (
     "This API key cannot list what it may browse: a list needs patterns that are names, or end with their only wildcard "

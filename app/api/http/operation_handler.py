@@ -7,7 +7,7 @@ import structlog
 
 from app.api.http.answer_headers import finish_of
 from app.api.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send, root_path
-from app.api.http.authorize import IS_KNOWN, Authorization
+from app.api.http.authorize import IS_AUTHENTICATED, Authorization
 from app.api.http.context import AppContext
 from app.api.http.decoding import body_decoder, entry_counter
 from app.api.http.operation import EmptyBody, Operation
@@ -111,7 +111,7 @@ class OperationHandler:
         name = path[self._name_parameter] if self._name_parameter else None
         principal = await self._authorization.check(name, headers)
         if self.operation.right is not None:
-            scope["state"][IS_KNOWN] = True
+            scope["state"][IS_AUTHENTICATED] = True
         if self._name_parameter and name is not None and not is_valid_name(name):
             raise invalid_path(self._name_parameter, INVALID_NAME.format(self.operation.kind))
         max_bytes = self._context.max_request_bytes
