@@ -19,10 +19,10 @@ from app.store.revisions import MIGRATIONS, revisions
 from app.store.url import Engine, StoreUrl, read_url
 
 TRY_SECONDS = 2
-"""How long one step waits for a lock. Every statement of the servers queues behind it, and theirs wait for 3 s."""
+"""How long one step waits for a lock. Meanwhile, statements of the servers wait behind it, and give up after 3 s."""
 
 PAUSE_SECONDS = 5.0
-"""How long those statements are left alone before the next try."""
+"""How long the migration pauses between two tries, so that the servers' statements can run."""
 
 GIVE_UP_SECONDS = 120
 """How long a migration tries, and how long it waits for another one."""
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 
 def _ignore(_sentence: str) -> None:
-    """Ignore it."""
+    """Report no progress."""
 
 
 class SchemaStatus(Enum):
@@ -54,9 +54,9 @@ class DatabaseIsNewer(Exception):
 def migrate(url: str, report: Callable[[str], None] = _ignore, give_up_seconds: int = GIVE_UP_SECONDS) -> None:
     """Create or change the tables until they have the current schema. Concurrent migrations run one after the other.
 
-    Servers go on meanwhile: no step makes them wait for longer than `TRY_SECONDS`. A step that gets no lock in this time
-    is tried again after a pause, and `report` is told which session is in the way. After `give_up_seconds` the migration
-    ends with `StoreUnavailable`.
+    Servers may run meanwhile: no step blocks them for longer than `TRY_SECONDS`. A step that gets no lock in this time is
+    tried again after a pause, and `report` receives a sentence that names the session that holds the lock. After
+    `give_up_seconds` the migration raises `StoreUnavailable`.
 
     For PostgreSQL this runs an event loop of its own, so a coroutine calls it in a thread. An interrupted migration is
     undone on SQLite and behind a pooler. Elsewhere each step is committed, and a repeat continues where it stopped.
@@ -94,20 +94,20 @@ def _upgrade(
 ) -> None:
     give_up_at = time.monotonic() + give_up_seconds
     reported = None
-    while (obstacle := _try_upgrade(connection, migration, give_up_seconds)) is not None:
+    while (blocker := _try_upgrade(connection, migration, give_up_seconds)) is not None:
         if time.monotonic() >= give_up_at:
             raise StoreUnavailable(
-                f"The migration is not finished, because it does not hold up the servers for longer: {obstacle}. End that "
-                "session or wait for it, and run `peeklock migrate` again. It continues where it stopped."
+                f"The migration is not finished. It got no lock on a table, and does not block the servers for longer: "
+                f"{blocker}. End that session or wait for it, and run `peeklock migrate` again. It continues where it stopped."
             )
-        if obstacle != reported:
-            report(f"The migration waits and tries again: {obstacle}.")
-            reported = obstacle
+        if blocker != reported:
+            report(f"The migration waits and tries again: {blocker}.")
+            reported = blocker
         time.sleep(PAUSE_SECONDS)
 
 
 def _try_upgrade(connection: Connection, migration: "Migration", wait_seconds: int) -> str | None:
-    """Upgrade the tables. Return what is in the way if a step got no lock in time."""
+    """Upgrade the tables. If a step got no lock in time, return a clause about the session that holds it."""
     try:
         migration.prepare(connection, TRY_SECONDS, wait_seconds)
         if _schema_status(connection) is SchemaStatus.AHEAD:
@@ -122,9 +122,9 @@ def _try_upgrade(connection: Connection, migration: "Migration", wait_seconds: i
         connection.rollback()
         if not migration.is_lock_timeout(error):
             raise
-        obstacle = migration.session_in_the_way(connection)
-        connection.rollback()  # ends the transaction of this question, so that the next try begins its own
-        return obstacle
+        blocker = migration.blocking_session(connection)
+        connection.rollback()  # ends the transaction of this query, so that the next try begins its own
+        return blocker
     return None
 
 
@@ -145,17 +145,17 @@ class Migration(Protocol):
         ...
 
     def prepare(self, connection: Connection, try_seconds: int, wait_seconds: int, /) -> None:
-        """Lock out other migrations of this database, and let no step hold up the servers for longer than a try.
+        """Lock out other migrations of this database, and let each step wait at most `try_seconds` for a lock.
 
         Refuses with `StoreUnavailable` if another migration takes longer than `wait_seconds`.
         """
         ...
 
     def is_lock_timeout(self, error: DBAPIError, /) -> bool:
-        """Return whether a step has waited for a lock for too long. It had no effect."""
+        """Return whether a step failed because it got no lock in time. Such a step had no effect."""
         ...
 
-    def session_in_the_way(self, connection: Connection, /) -> str:
+    def blocking_session(self, connection: Connection, /) -> str:
         """Return a clause about the session that holds the lock."""
         ...
 

@@ -25,7 +25,7 @@ SERVER_SCHEMES = {
 }
 
 MAX_CONNECT_SECONDS = 600
-"""Far more than a network takes. A larger number is one of another unit."""
+"""Far more than a network takes. A larger number is probably in another unit."""
 
 
 class BadStoreUrl(ValueError):
@@ -69,7 +69,7 @@ def read_url(url: str) -> StoreUrl:
 
 
 def read_connect_timeout(text: str) -> int:
-    """Return the seconds of the option `connect_timeout`. Refuses with `BadStoreUrl` what is no number from 1 to 600."""
+    """Return the seconds of the option `connect_timeout`. Refuses with `BadStoreUrl` any other text than 1 to 600."""
     if text.isdecimal() and 1 <= int(text) <= MAX_CONNECT_SECONDS:
         return int(text)
     raise BadStoreUrl(f"connect_timeout in the database URL must be whole seconds, from 1 to {MAX_CONNECT_SECONDS}.")
@@ -82,7 +82,7 @@ def is_in_memory(url: str) -> bool:
 
 
 def _check_password(parts: SplitResult) -> None:
-    """Raise `ValueError` if the text before the host has an `@` of its own: drivers read the host from there."""
+    """Raise `ValueError` if the user or password contains an `@`: drivers would read the host from there."""
     if parts.netloc.count("@") > 1:
         raise ValueError("@")
 
@@ -113,7 +113,7 @@ def _sqlite_path(parts: SplitResult) -> Path | None:
 
 
 def _check_file(path: Path) -> None:
-    """Refuse with `BadStoreUrl` what is no file and cannot become one. Raises `OSError` if that cannot be found out."""
+    """Refuse with `BadStoreUrl` a path that is not a file and cannot become one. Raises `OSError` if it cannot be examined."""
     if not path.parent.is_dir():
         raise BadStoreUrl(f"There is no folder {path.parent} for the database file {path.name}.")
     try:

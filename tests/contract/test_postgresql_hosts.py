@@ -70,7 +70,7 @@ async def test_the_host_that_was_used_last_is_tried_first(postgres_url: str, sil
     assert silent.connections == 1
 
 
-async def test_hosts_of_the_option_host_are_tried_alike(postgres_url: str, silent: SilentHost) -> None:
+async def test_hosts_of_the_option_host_are_tried_in_the_same_way(postgres_url: str, silent: SilentHost) -> None:
     parts = urlsplit(postgres_url)
     hosts = f"host=127.0.0.1,{parts.hostname}&port={silent.port},{parts.port}"
     user = parts.netloc.rpartition("@")[0]

@@ -67,7 +67,7 @@ async def test_numbers_that_clients_may_have_seen_are_left_out(
     assert (await store_fixture.queue()).id > queue.id + SKIPPED
 
 
-async def test_numbers_are_left_out_where_none_was_given_out_yet(store_fixture: StoreFixture) -> None:
+async def test_numbers_are_left_out_in_a_database_without_messages(store_fixture: StoreFixture) -> None:
     first = await prepare_restored(store_fixture.store.queues, store_fixture.store, SKIPPED)
     queue = await store_fixture.queue()
     (number,) = await store_fixture.send(queue, b"first")

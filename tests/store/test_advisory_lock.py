@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.refusals import StoreUnavailable
 from app.store.in_use import DatabaseInUse
-from app.store.server.advisory_lock import PROOF_SECONDS, AdvisoryLock
+from app.store.server.advisory_lock import VERIFIED_SECONDS, AdvisoryLock
 from app.store.server.pool import Pool
 from tests.virtual_clock import VirtualClock, run_advancing, run_ready_tasks
 
@@ -174,22 +174,22 @@ async def test_a_release_closes_the_connection_while_the_server_is_away(
     assert not server.connections[0].is_open
 
 
-async def test_the_server_is_asked_again_once_its_answer_is_old(
+async def test_the_server_is_queried_again_once_its_answer_is_old(
     server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
 ) -> None:
     await advisory_lock.acquire("acquire_exclusive")
-    await clock.advance(PROOF_SECONDS)
+    await clock.advance(VERIFIED_SECONDS)
     await asyncio.gather(advisory_lock.ensure_held(), advisory_lock.ensure_held())
     await advisory_lock.ensure_held()
     assert server.fetched == ["acquire_exclusive", "now"]
 
 
-async def test_a_connection_that_was_lost_without_a_sign_is_replaced(
+async def test_a_connection_that_was_lost_without_an_error_is_replaced(
     server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
 ) -> None:
     await advisory_lock.acquire("acquire_exclusive")
     server.connections[0].is_lost = True
-    await clock.advance(PROOF_SECONDS)
+    await clock.advance(VERIFIED_SECONDS)
     await advisory_lock.ensure_held()
     assert server.fetched == ["acquire_exclusive", "now", "acquire_exclusive"]
     assert [connection.is_open for connection in server.connections] == [False, True]
@@ -211,7 +211,7 @@ async def test_no_connection_of_the_pool_is_used_while_another_process_has_the_l
     assert server.fetched[-2:] == ["acquire_exclusive", "send"]
 
 
-async def test_callers_share_a_failed_try_instead_of_waiting_for_one_each(
+async def test_callers_share_a_failed_verification_instead_of_waiting_in_turn(
     server: Server, advisory_lock: AdvisoryLock
 ) -> None:
     await advisory_lock.acquire("acquire_shared")
@@ -229,7 +229,7 @@ async def test_a_cancelled_caller_does_not_give_up_the_lock(
     server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
 ) -> None:
     await advisory_lock.acquire("acquire_exclusive")
-    await clock.advance(PROOF_SECONDS)
+    await clock.advance(VERIFIED_SECONDS)
     callers = [asyncio.create_task(advisory_lock.ensure_held()) for _ in range(2)]
     await asyncio.sleep(0)
     callers[0].cancel()
@@ -239,11 +239,11 @@ async def test_a_cancelled_caller_does_not_give_up_the_lock(
     assert server.fetched == ["acquire_exclusive", "now"]
 
 
-async def test_a_release_ends_a_proof_that_is_under_way(
+async def test_a_release_cancels_a_verification_in_progress(
     server: Server, advisory_lock: AdvisoryLock, clock: VirtualClock
 ) -> None:
     await advisory_lock.acquire("acquire_exclusive")
-    await clock.advance(PROOF_SECONDS)
+    await clock.advance(VERIFIED_SECONDS)
     caller = asyncio.create_task(advisory_lock.ensure_held())
     await asyncio.sleep(0)
     await advisory_lock.release()

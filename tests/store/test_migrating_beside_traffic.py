@@ -156,7 +156,7 @@ def test_only_indexes_of_tables_in_use_are_built_beside_writes(older_postgresql:
     assert "CREATE INDEX session_expires_at ON" in statements
 
 
-def test_an_index_whose_construction_was_cut_off_is_built_again(older_postgresql: str) -> None:
+def test_an_index_whose_construction_was_interrupted_is_built_again(older_postgresql: str) -> None:
     run_on_connection(older_postgresql, run(*INDEX_CUT_OFF))
     migrate(older_postgresql)
 

@@ -1,4 +1,4 @@
-"""The check of whether a database accepts writes: what it proves, and what it logs."""
+"""The check of whether a database accepts writes: what it finds, and what it logs."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,7 +51,7 @@ async def test_the_first_check_writes_and_later_ones_change_nothing(database: Da
     assert database.written == [TRIAL_BYTES]
 
 
-async def test_after_a_refused_write_it_writes_again(database: Database, check: WriteCheck) -> None:
+async def test_the_check_after_a_refused_write_writes_again(database: Database, check: WriteCheck) -> None:
     await check.run()
     check.on_refused(NotWritable("The disk of the database is full."))
     database.changed.clear()
@@ -60,7 +60,7 @@ async def test_after_a_refused_write_it_writes_again(database: Database, check: 
     assert database.changed == ["add_trial", "delete_trial", "delete_trial"]
 
 
-async def test_a_write_that_is_refused_during_a_check_needs_another_proof(
+async def test_a_write_that_is_refused_during_a_check_requires_another_trial(
     database: Database, check: WriteCheck
 ) -> None:
     database.meanwhile = lambda: check.on_refused(NotWritable("The disk of the database is full."))

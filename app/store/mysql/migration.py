@@ -15,10 +15,10 @@ from app.store.url import BadStoreUrl, StoreUrl
 LOCK_NAME = "peeklock migrations"
 
 LOCK_TIMEOUTS = {1205, 1213}
-"""No lock in time, of a row or of a table's definition, and a deadlock with a statement of a server."""
+"""The errors for a timeout of a lock on a row or on a table's definition, and for a deadlock with a server's statement."""
 
-NO_ANSWER = "a session with an open transaction uses a table that the migration changes"
-"""What is said if the role may not see the transactions of others."""
+UNKNOWN_SESSION = "a session with an open transaction uses a table that the migration changes"
+"""The clause if the role may not see the transactions of others."""
 
 OLDEST_TRANSACTION = """
 SELECT trx.trx_mysql_thread_id, process.user, process.host, trx.trx_started
@@ -46,16 +46,15 @@ def run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
 
 
 def prepare(connection: Connection, try_seconds: int, wait_seconds: int) -> None:
-    """Lock out other migrations until the connection ends, and limit the wait for a lock to a try.
+    """Lock out other migrations until the connection ends, and limit how long a step waits for a lock.
 
-    Every step commits, so that no lock is held while the next one is waited for. Columns and indexes are added while
-    servers write.
+    Every step commits, so it holds no lock while the next one waits. Columns and indexes are added while servers write.
     """
     # The lock's name is valid server-wide, so it contains the database. A name has at most 64 characters.
     query = text("SELECT GET_LOCK(CONCAT(:name, ' ', MD5(DATABASE())), :seconds)")
     if connection.execute(query, {"name": LOCK_NAME, "seconds": wait_seconds}).scalar() != 1:
         raise StoreUnavailable(f"Another process has been migrating this database for {wait_seconds} s.")
-    # The first limit is for the definition of a table, and the servers' default is a day or more.
+    # The first limit is for locks on a table's definition. The servers' default is a day or more.
     connection.execute(
         text("SET SESSION lock_wait_timeout = :seconds, SESSION innodb_lock_wait_timeout = :seconds"),
         {"seconds": try_seconds},
@@ -67,13 +66,13 @@ def is_lock_timeout(error: DBAPIError) -> bool:
     return error.orig is not None and error.orig.args[:1] in [(number,) for number in LOCK_TIMEOUTS]
 
 
-def session_in_the_way(connection: Connection) -> str:
+def blocking_session(connection: Connection) -> str:
     """See `Migration`."""
     try:
         oldest = connection.execute(text(OLDEST_TRANSACTION)).first()
     except DBAPIError:
-        return NO_ANSWER
+        return UNKNOWN_SESSION
     if oldest is None:
-        return NO_ANSWER
+        return UNKNOWN_SESSION
     number, user, host, began_at = oldest
     return f"session {number} (user {user}, from {host}) has a transaction open since {began_at:%Y-%m-%d %H:%M:%S}"

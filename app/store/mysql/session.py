@@ -75,7 +75,7 @@ NOT_WRITABLE: Mapping[str, type[NotWritable]] = {
     "The database accepts no writes at present.": NotWritable,
     "The disk of the database is full.": DiskNotWritable,
 }
-"""Those that say that no connection to this server can write."""
+"""The texts of errors that mean that no connection to this server can write."""
 
 
 class StatementTooLarge(Exception):

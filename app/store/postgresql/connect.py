@@ -94,9 +94,9 @@ def parse_address(url: str) -> Address:
 
 
 def _hosts(parts: SplitResult, options: Mapping[str, str]) -> dict[str, str]:
-    """Split the URL into one for each host. Hosts stand before the path, or in the option `host`.
+    """Split the URL into one for each host. Hosts are written before the path, or in the option `host`.
 
-    The driver shares one time limit among the hosts of a URL.
+    With one URL for all hosts, the driver would share one time limit among them.
     """
     user, at, names = parts.netloc.rpartition("@")
     if names or "host" not in options:
@@ -104,7 +104,7 @@ def _hosts(parts: SplitResult, options: Mapping[str, str]) -> dict[str, str]:
         return {name: url._replace(query=urlencode(options)).geturl() for name, url in urls.items()}
     names, ports = options["host"].split(","), options.get("port", "").split(",")
     if len(ports) not in (1, len(names)):
-        raise BadStoreUrl("The database URL names several hosts and another number of ports.")
+        raise BadStoreUrl("The database URL has several ports, but not one for each host.")
     others = {name: value for name, value in options.items() if name not in ("host", "port")}
     hosts: dict[str, str] = {}
     for name, port in zip(names, ports * len(names) if len(ports) == 1 else ports, strict=True):
@@ -149,9 +149,9 @@ class ConnectFailed(Exception):
 class Connector:
     """Opens connections to the host that accepts writes.
 
-    It begins with the host that it used last. If that one does not accept a connection in time, it tries all others at
+    It begins with the host that it used last. If that host does not accept a connection in time, it tries all others at
     once, so that hosts that never answer delay a connection by one time limit at most. Of several that accept writes, it
-    takes the one that was promoted last, and none that was promoted before another one that is known (`timelines`).
+    takes the one that was promoted last. It takes none with a lower timeline than the highest known one (`timelines`).
     """
 
     def __init__(self, address: Address, answer_seconds: float | None = ANSWER_SECONDS) -> None:
@@ -176,20 +176,20 @@ class Connector:
         return [hosts for hosts in (first, others) if hosts]
 
     async def _open_each(self, hosts: Sequence[str], failures: dict[str, Exception]) -> dict[str, Opened]:
-        """Connect to these hosts at the same time. The errors of those that fail are put into `failures`."""
+        """Connect to these hosts at the same time. Add the errors of those that fail to `failures`."""
         attempts = {host: asyncio.create_task(self._connect(host), name=f"connect to {host}") for host in hosts}
         try:
             await _until_one_succeeds(set(attempts.values()))
-            return await _end(attempts, failures)
+            return await _collect_opened(attempts, failures)
         except asyncio.CancelledError:
-            for connection, _ in (await _end(attempts, failures)).values():
+            for connection, _ in (await _collect_opened(attempts, failures)).values():
                 connection.terminate()
             raise
 
     def _choose(self, opened: Mapping[str, Opened], failures: dict[str, Exception]) -> DriverConnection | None:
-        """Keep the connection to the host of the highest timeline, the first of them in the URL, and close the others.
+        """Keep the connection to the host of the highest timeline, or the first of several in the URL, and close the others.
 
-        If a higher timeline is known, this one is closed too, and the error is put into `failures`.
+        If a higher timeline is known, close this one too, and add the error to `failures`.
         """
         hosts = [host for host in self._address.hosts if host in opened]
         chosen = max(hosts, key=lambda host: opened[host][1].number)
@@ -276,7 +276,7 @@ def _check_encoding(encoding: str) -> None:
 
 
 async def _until_one_succeeds(attempts: set[Attempt]) -> None:
-    """Wait until one attempt succeeds or all have failed, and then a little for the others."""
+    """Wait until one attempt succeeds or all have failed, and then up to `GRACE_SECONDS` for the others."""
     done: set[Attempt] = set()
     while attempts and all(attempt.exception() for attempt in done):
         done, attempts = await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
@@ -284,9 +284,8 @@ async def _until_one_succeeds(attempts: set[Attempt]) -> None:
         await asyncio.wait(attempts, timeout=GRACE_SECONDS)
 
 
-async def _end(attempts: Mapping[str, Attempt], failures: dict[str, Exception]) -> dict[str, Opened]:
-    """Cancel the attempts that have not ended. Return the connections of the others by host, and add their errors to
-    `failures`."""
+async def _collect_opened(attempts: Mapping[str, Attempt], failures: dict[str, Exception]) -> dict[str, Opened]:
+    """Cancel the attempts that have not ended. Return the opened connections by host, and add the errors to `failures`."""
     for attempt in attempts.values():
         attempt.cancel()
     opened: dict[str, Opened] = {}
@@ -299,6 +298,5 @@ async def _end(attempts: Mapping[str, Attempt], failures: dict[str, Exception]) 
 
 
 async def connect(address: Address, answer_seconds: float | None = ANSWER_SECONDS) -> DriverConnection:
-    """Open one connection, as a `Connector` does that has used no host yet. Without `answer_seconds` no statement has a
-    limit here."""
+    """Open one connection, as a new `Connector` does. With `answer_seconds` None, the driver limits no statement."""
     return await Connector(address, answer_seconds)()

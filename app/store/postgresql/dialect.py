@@ -14,7 +14,8 @@ DIALECT = Dialect(
     ),
     for_update="FOR UPDATE",
     skip_locked="FOR UPDATE SKIP LOCKED",
-    # Writes to the log, so that the commit waits. What was read is before it in the log. Without standbys it costs nothing.
+    # It writes to the write-ahead log, after everything that was read, so the commit waits for both. Without standbys it
+    # writes nothing.
     replicated=(
         "(current_setting('synchronous_standby_names') = '' "
         "OR pg_logical_emit_message(true, 'peeklock', '') IS NOT NULL)"

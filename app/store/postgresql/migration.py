@@ -21,7 +21,7 @@ LOCK_NUMBER = int.from_bytes(b"peeklock")
 LOCK_POLL_SECONDS = 0.5
 
 LOCK_TIMEOUTS = {"55P03", "40P01"}
-"""No lock in time, and a deadlock with a statement of a server."""
+"""The errors for a timeout of a lock, and for a deadlock with a server's statement."""
 
 INVALID_INDEXES = """
 SELECT quote_ident(pg_class.relname)
@@ -30,7 +30,7 @@ JOIN pg_class ON pg_class.oid = pg_index.indexrelid
 JOIN pg_namespace ON pg_namespace.oid = pg_class.relnamespace
 WHERE NOT pg_index.indisvalid AND pg_namespace.nspname = current_schema()
 """
-"""Indexes whose construction was cut off. The migrations would take them for complete."""
+"""Indexes whose construction was interrupted. The migrations would take them for complete."""
 
 OLDEST_TRANSACTION = """
 SELECT activity.pid, activity.usename, activity.application_name, activity.xact_start, held.table_name
@@ -49,8 +49,8 @@ WHERE activity.datname = current_database()
 ORDER BY held.pid IS NULL, activity.xact_start NULLS LAST
 LIMIT 1
 """
-"""The oldest transaction that uses a table here, or any other one: the last step of an index waits for all of them.
-Only a privileged role sees when transactions of other roles began."""
+"""The oldest transaction that uses a table of this schema, or else any other one, because the last step of building an index
+waits for all of them. Only a privileged role sees when transactions of other roles began."""
 
 Result = TypeVar("Result")
 
@@ -75,7 +75,7 @@ async def _run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
 
     # Use the driver of the service, which reads the URL as the service does.
     async def open_connection() -> DriverConnection:
-        # To build an index of a large table takes long. Keep-alive detects a server that has vanished.
+        # Building an index of a large table takes long. Keep-alive detects a server that has vanished.
         return await connect(server_address, answer_seconds=None)
 
     engine = create_async_engine(
@@ -91,10 +91,10 @@ async def _run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
 
 
 def prepare(connection: Connection, try_seconds: int, wait_seconds: int) -> None:
-    """Lock out other migrations, and limit the wait for a lock to a try.
+    """Lock out other migrations, and limit how long a step waits for a lock.
 
-    Each step is a transaction of its own, so that no lock is held while the next one is waited for. A pooler may give
-    each transaction another server session, so behind it all steps are one transaction.
+    Each step is a transaction of its own, so it holds no lock while the next one waits. A pooler may give each transaction
+    another server session, so behind a pooler all steps are one transaction.
     """
     if connection.get_execution_options()["is_pooled"]:
         _limit(connection, "SET LOCAL", try_seconds)
@@ -112,7 +112,7 @@ def is_lock_timeout(error: DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) in LOCK_TIMEOUTS
 
 
-def session_in_the_way(connection: Connection) -> str:
+def blocking_session(connection: Connection) -> str:
     """See `Migration`."""
     oldest = connection.execute(text(OLDEST_TRANSACTION)).first()
     if oldest is None:
@@ -131,8 +131,8 @@ def _limit(connection: Connection, command: str, try_seconds: int) -> None:
 
 
 def _acquire(connection: Connection, function: str, wait_seconds: int) -> None:
-    """Take the advisory lock. A statement that waited for it would hold a snapshot, and the construction of an index
-    waits for snapshots."""
+    """Take the advisory lock by asking repeatedly. A statement that waits for it would hold a snapshot, and the building of
+    an index waits for all snapshots."""
     give_up_at = time.monotonic() + wait_seconds
     while not connection.scalar(text(f"SELECT {function}(:number)"), {"number": LOCK_NUMBER}):
         if time.monotonic() >= give_up_at:
@@ -141,18 +141,18 @@ def _acquire(connection: Connection, function: str, wait_seconds: int) -> None:
 
 
 def _before_step(connection: Connection, step: Any, *_: Any) -> None:
-    """Have an index of an older table built while servers write. It waits longer, since no statement waits for it."""
+    """Build an index of an existing table while servers write. Such a step may wait longer, because it blocks no statement."""
     limits = connection.get_execution_options().get("limits")
     if limits is None:
         return
     if isinstance(step, CreateTable):
         connection.info.setdefault("new_tables", set()).add(step.element.name)
-    elif _is_index_of_older_table(connection, step):
+    elif _is_index_of_existing_table(connection, step):
         step.element.dialect_options["postgresql"]["concurrently"] = True
         connection.exec_driver_sql(f"SET lock_timeout = '{limits.wait_seconds}s'")
 
 
-def _is_index_of_older_table(connection: Connection, step: Any) -> bool:
+def _is_index_of_existing_table(connection: Connection, step: Any) -> bool:
     return isinstance(step, CreateIndex) and str(step.element.table) not in connection.info.get("new_tables", ())
 
 

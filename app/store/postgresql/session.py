@@ -57,7 +57,7 @@ NOT_WRITABLE: Mapping[str, type[NotWritable]] = {
     "The disk of the database is full.": DiskNotWritable,
     "The disk of the database cannot be read or written.": DiskNotWritable,
 }
-"""Those that say that no connection to this server can write."""
+"""The texts of errors that mean that no connection to this server can write."""
 
 UNAVAILABLE_ERRORS: tuple[type[BaseException], ...] = tuple(
     kind for error_types in ERROR_MESSAGES.values() for kind in error_types
@@ -162,8 +162,8 @@ class PostgresqlSession:
                     raise ConnectionResetError("the connection is closed") from error
                 raise
         if self._connection.is_in_doubt:
-            # Not answered: so the connection is closed.
-            raise StoreUnavailable("The change is stored, but the synchronous standbys may not have it: ask again.")
+            # It does not count as answered, so the connection is closed.
+            raise StoreUnavailable("The change is stored, but the synchronous standbys may not have it. Try again.")
         self._is_answered = True
         return answer
 

@@ -13,15 +13,15 @@ READ_TIMELINE = """
 SELECT system_identifier, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint
 FROM pg_control_system()
 """
-"""Every role may run it. The timeline is that of the log, because the control file learns of a promotion only later."""
+"""Every role may run it. It reads the timeline of the write-ahead log, because the control file shows a promotion only later."""
 
-NOT_TOLD = (
+NO_TIMELINE_ERRORS = (
     asyncpg.UndefinedFunctionError,
     asyncpg.InsufficientPrivilegeError,
     asyncpg.FeatureNotSupportedError,
     asyncpg.ObjectNotInPrerequisiteStateError,
 )
-"""Errors of a server that tells no timeline, such as one that only speaks PostgreSQL's protocol."""
+"""Errors of a server that has no timeline, such as one that only speaks PostgreSQL's protocol."""
 
 log = structlog.get_logger("peeklock.store")
 
@@ -34,7 +34,7 @@ class Timeline(NamedTuple):
 
 
 UNKNOWN = Timeline(0, 0)
-"""The timeline of a server that tells none. It equals itself, so that such servers are not compared."""
+"""The timeline of a server that reports none. It is the same for all of them, so none is refused."""
 
 
 class FormerPrimary(StoreUnavailable):
@@ -45,7 +45,7 @@ async def read_timeline(connection: DriverConnection) -> Timeline:
     """Return the timeline of the server of this connection."""
     try:
         ((system, number),) = await connection.fetch(READ_TIMELINE)
-    except NOT_TOLD:
+    except NO_TIMELINE_ERRORS:
         return UNKNOWN
     return Timeline(system, number)
 
@@ -53,7 +53,7 @@ async def read_timeline(connection: DriverConnection) -> Timeline:
 class HighestTimelines:
     """The highest timeline of each system that this process knows of.
 
-    What is written to a server of a lower one is lost as soon as that server is a copy again.
+    A write to a server of a lower timeline is lost once that server becomes a standby again.
     """
 
     def __init__(self) -> None:

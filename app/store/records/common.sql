@@ -753,7 +753,7 @@ SET member_count = member_count + :count,
     member_bytes = member_bytes + :member_bytes
 WHERE id = :id;
 
--- bring_deadline_forward: end a transaction at this time at the latest
+-- bring_deadline_forward: set the deadline of a transaction to this time, unless it is earlier
 UPDATE message_transaction
 SET expires_at = :expires_at
 WHERE id = :id
@@ -814,10 +814,10 @@ LIMIT 1
 
 -- ---- readiness ----------------------------------------------------------------------------------------------------------
 
--- add_trial: write as much as a message may be, to see whether the database accepts it
+-- add_trial: write as many bytes as a message may have, to see whether the database accepts them
 INSERT INTO attempt (attempt_key, fingerprint, answer, remove_at) VALUES (:key, :key, :content, 0);
 
--- delete_trial: delete what a check has written, if it has; a database that is read-only refuses this in any case
+-- delete_trial: delete what a check has written, if anything; a read-only database refuses this in any case
 DELETE FROM attempt WHERE attempt_key = :key;
 
 -- ---- deletion of expired rows ---------------------------------------------------------------------------------------
@@ -1262,7 +1262,7 @@ SET settings = :settings,
 WHERE id = :id
   AND version = :version;  -- fence: version
 
--- start_lock_version: let no earlier lock record count for any queue
+-- start_lock_version: invalidate the lock records of all queues
 UPDATE queue SET lock_purges = :version;
 
 -- count_lock_purge: count a purge that revoked locks of a queue

@@ -29,7 +29,7 @@ class MessageReads:
         return now
 
     def seen(self) -> Mapping[str, int]:
-        """See `ObservedStore`. An engine without timelines sees nothing."""
+        """See `ObservedStore`. An engine without timelines has nothing to share."""
         return {}
 
     def learn(self, seen: Mapping[str, int]) -> None:

@@ -252,8 +252,8 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords)
         return first
 
     async def continue_after(self, number: int, count: int) -> int | None:
-        """See `SequenceNumbers`. MariaDB commits before it changes a counter, so a second caller may repeat the change. There,
-        no counter is set to a number that a stored message has."""
+        """See `SequenceNumbers`. MariaDB commits before it changes a counter, so two callers may both make the change. That
+        does no harm: MariaDB never sets a counter back to a number that a stored message has."""
         first = number + count + 1
 
         async def work(session: SqlSession) -> int | None:

@@ -11,8 +11,8 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
 `@in_groups(:groups)` a test whether a message is of one of these groups, as `write_groups` writes them
 `@for_update`         lock the rows that are read; empty on SQLite, where only one writer runs at a time
 `@skip_locked`        the same, but skip rows that another transaction has locked
-`@replicated`         true for each row; on PostgreSQL its evaluation makes the end of the transaction wait until the
-                      synchronous standbys have what was read, as the transaction that wrote it has done or not
+`@replicated`         true for each row; on PostgreSQL its evaluation makes the commit wait until the synchronous standbys
+                      have what was read, even if the transaction that wrote it did not wait for them
 `@message`, `@metadata`, `@locked_message`, `@facts`, `@event`, `@tombstone`, `@batch`, `@queue`, `@topic`,
 `@subscription`, `@api_key`, `@transaction`, `@member`
                       the columns from which `message_rows.py`, `rows.py` and `transaction_rows.py` make these values, in

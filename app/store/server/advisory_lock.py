@@ -18,8 +18,8 @@ REFUSALS: Mapping[str, str] = {
     "acquire_shared": f"A process without Redis serves this database. {NO_REDIS_REASON}",
 }
 
-PROOF_SECONDS = 5.0
-"""How long the server's last answer on the lock's connection proves that the lock is held."""
+VERIFIED_SECONDS = 5.0
+"""How long an answer of the server on the lock's connection shows that the lock is held."""
 
 RETAKE_DELAYS = (0.01, 0.05, 0.2, 0.5)
 """Seconds before each retry to take the lock again. The server may still end the connection that this process has closed."""
@@ -31,18 +31,18 @@ class AdvisoryLock:
     The lock ends with the process, even after a crash. If only the connection is lost, `ensure_held` takes the lock
     again. If another process has taken it first, the store refuses every request until that process ends.
 
-    A connection may be lost without a sign, as when its server's machine is gone. So the server is asked on it again after
-    `PROOF_SECONDS`. Requests that need the answer at the same time share it, a failure too. Otherwise each of them would wait
-    for a server that is away, one after the other.
+    A connection may be lost without an error, for example when the machine of the server fails. So `ensure_held` queries the
+    server on this connection again after `VERIFIED_SECONDS`. Requests that wait for the answer share it, or its failure.
+    Otherwise each of them in turn would wait for a server that does not answer.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[PooledSession]], clock: Clock) -> None:
         self._connect = connect
         self._clock = clock
-        self._proven_at = -inf
+        self._verified_at = -inf
         self._statement: str | None = None
         self._session: PooledSession | None = None
-        self._proof: asyncio.Task[None] | None = None
+        self._verification: asyncio.Task[None] | None = None
 
     async def acquire(self, statement: str) -> None:
         """Take the lock with the statement of this name and hold it. Refuses with `DatabaseInUse`."""
@@ -52,21 +52,23 @@ class AdvisoryLock:
     async def ensure_held(self) -> None:
         """Make sure that the lock is still held. Raises `StoreUnavailable` if another process has it now.
 
-        The pool awaits this before each use of a connection. A caller that is cancelled cancels it for no other one.
+        The pool awaits this before each use of a connection. Cancelling one caller does not affect the others.
         """
-        if self._statement is None or self._is_proven:
+        if self._statement is None or self._is_verified:
             return
-        if self._proof is None:
-            self._proof = asyncio.create_task(self._prove(self._statement), name="proof of the database's lock")
-            self._proof.add_done_callback(self._end_proof)
-        await asyncio.shield(self._proof)
+        if self._verification is None:
+            self._verification = asyncio.create_task(
+                self._verify(self._statement), name="verification of the database's lock"
+            )
+            self._verification.add_done_callback(self._end_verification)
+        await asyncio.shield(self._verification)
 
     async def release(self) -> None:
         """Release the lock."""
         self._statement = None
-        if self._proof is not None:
-            self._proof.cancel()
-            await asyncio.wait({self._proof})
+        if self._verification is not None:
+            self._verification.cancel()
+            await asyncio.wait({self._verification})
         session, self._session = self._session, None
         if session is not None:
             await close(session)
@@ -78,19 +80,19 @@ class AdvisoryLock:
             self._session = None
 
     @property
-    def _is_proven(self) -> bool:
-        """Whether the server has answered on the lock's connection lately, which is still open."""
+    def _is_verified(self) -> bool:
+        """Whether the lock's connection is open, and the server has answered on it lately."""
         is_open = self._session is not None and self._session.is_usable
-        return is_open and self._clock.monotonic() < self._proven_at + PROOF_SECONDS
+        return is_open and self._clock.monotonic() < self._verified_at + VERIFIED_SECONDS
 
-    def _end_proof(self, proof: asyncio.Task[None]) -> None:
-        self._proof = None
-        if not proof.cancelled():
-            # Seen, also if all callers have gone.
-            proof.exception()
+    def _end_verification(self, verification: asyncio.Task[None]) -> None:
+        self._verification = None
+        if not verification.cancelled():
+            # Mark the error as retrieved, also if all callers have gone.
+            verification.exception()
 
-    async def _prove(self, statement: str) -> None:
-        """Ask the server on the lock's connection. If that is lost, take the lock again."""
+    async def _verify(self, statement: str) -> None:
+        """Query the server on the lock's connection. If the connection is lost, take the lock again."""
         if self._session is not None and self._session.is_usable:
             try:
                 await self._ask(self._session, "now")
@@ -124,8 +126,8 @@ class AdvisoryLock:
             raise DatabaseInUse(REFUSALS[statement])
 
     async def _ask(self, session: PooledSession, statement: str) -> object:
-        """Return the only value of a statement. Its time counts from before it was sent."""
+        """Return the only value of a statement. The lock counts as verified from before the statement was sent."""
         asked_at = self._clock.monotonic()
         ((answer,),) = await session.fetch(statement)
-        self._proven_at = asked_at
+        self._verified_at = asked_at
         return answer

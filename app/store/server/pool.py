@@ -84,7 +84,7 @@ async def close(session: PooledSession) -> None:
 
 
 def _ignore(_error: database.NotWritable) -> None:
-    """Only raise the error."""
+    """Do nothing more: the pool raises the error."""
 
 
 class Pool(Generic[AnySession]):
@@ -159,14 +159,16 @@ class Pool(Generic[AnySession]):
                 self._release(session)
 
     def terminate(self) -> None:
-        """Close all connections at once, also those that are lent: what they write to their server would be lost."""
+        """Close all connections at once, also lent ones, because what they write to their server would be lost."""
         self.discard()
         for session in self._lent:
             session.terminate()
 
     def discard(self) -> None:
-        """Close all connections, those that are lent once they are returned: their server accepts no writes any more, and
-        another host may."""
+        """Close all connections, because their server accepts no writes any more, and another host may.
+
+        Lent connections are closed when they are returned.
+        """
         self._discarded |= self._lent
         while self._idle:
             self._idle.pop().terminate()

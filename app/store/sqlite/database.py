@@ -285,9 +285,9 @@ class SqliteDatabase:
 
     @contextmanager
     def _access(self) -> Generator[None]:
-        """Allow work on the file while it is served by this process alone, and let out no result after that.
+        """Refuse work on the file, and its result, once this process no longer serves the file alone.
 
-        A file that is replaced during a commit has nothing of it.
+        The lock is checked again after the work, because a file that is replaced during a commit does not have the commit.
         """
         with translate_errors():
             if self._lock:

@@ -56,7 +56,7 @@ NOT_WRITABLE = frozenset({
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN,
 })  # fmt: skip
-"""Those that say that the file cannot be written."""
+"""The codes of errors that mean that the file cannot be written."""
 
 LOST = (
     "The database file, or the lock file beside it, was moved, replaced or removed while it was served. "
@@ -71,8 +71,8 @@ class FileLock:
     """The sole right of this process to serve a file. Taken on creation; it ends with the process at the latest.
 
     Refuses with `FileInUse` if another process serves the file, and with `StoreUnavailable` if the file cannot be locked
-    or has a second name. The right is lost, for good, when the path leads to another file or to none: what is written
-    then is in a file without a name, and another process may serve the one at the path.
+    or has a second name. The right ends for good when the path leads to another file or to none: writes would then go to a
+    file without a name, and another process may serve the file at the path.
     """
 
     def __init__(self, path: Path) -> None:

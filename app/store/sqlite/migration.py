@@ -41,7 +41,7 @@ def is_lock_timeout(_error: DBAPIError) -> bool:
     return False
 
 
-def session_in_the_way(_connection: Connection) -> str:
+def blocking_session(_connection: Connection) -> str:
     """See `Migration`."""
     return "another process writes to the file"
 
