@@ -1,4 +1,4 @@
-"""Sends many messages to one queue or topic, in batches, with a limit of messages in flight. Each has an outcome (S3.5 to S3.8)."""
+"""Sends many messages to one queue or topic, in batches, with a limit of messages in flight. Each has an outcome (S3.6 to S3.8)."""
 
 from __future__ import annotations
 

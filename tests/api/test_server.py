@@ -243,7 +243,7 @@ async def statements_saved(http: httpx.AsyncClient) -> float:
     return totals[0] - totals[1]
 
 
-@pytest.mark.behaviour("S3.5", "S3.6")
+@pytest.mark.behaviour("S3.6")
 async def test_concurrent_sends_share_transactions(server: PeeklockServer, http: httpx.AsyncClient) -> None:
     await http.put("/queues/many")
 

@@ -110,6 +110,36 @@ async def test_a_settlement_is_repeated_until_the_server_says_that_its_lock_is_l
     assert len(server.requests) == requested
 
 
+@pytest.mark.behaviour("S3.5")
+def test_sends_finish_in_the_order_of_their_answers() -> None:
+    asked = asyncio.Queue[asyncio.Event]()
+    finished = list[int]()
+
+    async def answer(request: httpx.Request) -> httpx.Response:
+        answered = asyncio.Event()
+        asked.put_nowait(answered)
+        await answered.wait()
+        return httpx.Response(201, json=SENT)
+
+    async def scenario() -> None:
+        queue = Client("http://peeklock.test", http=httpx.AsyncClient(transport=httpx.MockTransport(answer))).queue("q")
+
+        async def send(number: int) -> None:
+            await queue.send(number)
+            finished.append(number)
+
+        async with asyncio.TaskGroup() as sends:
+            held = list[tuple[asyncio.Task[None], asyncio.Event]]()
+            for number in range(3):
+                held.append((sends.create_task(send(number)), await asked.get()))
+            for task, answered in reversed(held):
+                answered.set()
+                await task
+
+    run_virtually(scenario())
+    assert finished == [2, 1, 0]
+
+
 async def test_two_sends_have_two_keys() -> None:
     server = Server(SENT_ANSWER, SENT_ANSWER)
     queue = server.client().queue("orders")

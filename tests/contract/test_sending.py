@@ -120,7 +120,6 @@ async def test_a_queue_never_sees_the_messages_of_another(store_fixture: StoreFi
     assert bodies(await store_fixture.claim(queue)) == [b"mine"]
 
 
-@pytest.mark.behaviour("S3.5")
 async def test_concurrent_sends_are_each_stored_once(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
