@@ -107,6 +107,7 @@ class ReceiveContext(Generic[BodyType]):
     With `async with`, the message is completed at the end of the block, or abandoned if the block raises. `lock_duration` is
     the length of the lock in seconds, as it was granted or last renewed. `error` is the error that faulted the receive.
     `outcome` is the outcome on the server: `completed`, `abandoned`, `dead_lettered`, `deferred` or `released`.
+    `callback_failed` says that a callback raised `error`, so no settlement was sent.
     """
 
     def __init__(self, message: Message[BodyType], lock_token: str, lock_seconds: float, settler: Settler) -> None:
@@ -114,6 +115,7 @@ class ReceiveContext(Generic[BodyType]):
         self.lock_token = lock_token
         self.outcome: str | None = None
         self.error: BaseException | None = None
+        self.callback_failed = False
         self._state = ReceiveState.RECEIVED
         self._settler = settler
         self.lock_duration = lock_seconds
@@ -141,7 +143,8 @@ class ReceiveContext(Generic[BodyType]):
     @property
     def in_doubt(self) -> bool:
         """Whether this process does not know if the message is settled (S0.19). The server knows."""
-        return self._state is ReceiveState.FAULTED and not isinstance(self.error, Refusal)
+        is_known = self.callback_failed or isinstance(self.error, Refusal)
+        return self._state is ReceiveState.FAULTED and not is_known
 
     @property
     def lock_seconds(self) -> float:
@@ -349,6 +352,7 @@ class ReceiveContext(Generic[BodyType]):
                     await awaited
                 self._check_not_faulted()
         except BaseException as error:
+            self.callback_failed = isinstance(error, Exception) and not self.has_ended
             self.fault(error)
             raise
 

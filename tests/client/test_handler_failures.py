@@ -9,12 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
-from peeklock_client import NewMessage, ReceiveContext
+from peeklock_client import InDoubt, NewMessage, ReceiveContext
 from peeklock_client.errors import NotSerializable
 from peeklock_client.worker.handlers import Handler
+from peeklock_client.worker.report import WorkerReport
 
+from tests.client.test_receive_context import LOST, receive
 from tests.client.test_receive_context import Broker as OneSettler
-from tests.client.test_receive_context import receive
 from tests.client.virtual_broker import LOCK_SECONDS, Broker, run_worker
 
 
@@ -69,6 +70,29 @@ def test_a_retry_strategy_that_fails_leaves_its_message_in_doubt(strategy: Any) 
 
     report = run_worker(broker.answer, handle, retry=strategy)
     assert (report.completed, report.failed, report.in_doubt) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("the disk is full"), InDoubt("Another answer was lost."), LOST],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("completes", [True, False], ids=["by the handler", "by the worker"])
+def test_a_callback_that_raises_is_a_failure_of_its_handler(error: Exception, completes: bool) -> None:
+    broker = Broker(stored=3)
+
+    def fail() -> None:
+        raise error
+
+    async def handle(context: ReceiveContext[int]) -> None:
+        if context.message.body == 2:
+            context.on_complete(fail)
+        if completes:
+            await context.complete()
+
+    report = run_worker(broker.answer, handle)
+    assert report == WorkerReport(received=3, completed=2, failed=1)
+    assert broker.settled == [("1.t", "complete"), ("3.t", "complete")]
 
 
 def test_a_callback_that_fails_does_not_keep_a_handler_whose_lock_is_lost() -> None:

@@ -256,7 +256,7 @@ async def test_a_callback_that_raises_leaves_the_message_unsettled(step: str, er
     context.on_complete(fail)
     with pytest.raises(type(error)):
         await take(context, step)
-    assert (context.state, broker.sent) == (R.FAULTED, [])
+    assert (context.state, context.in_doubt, broker.sent) == (R.FAULTED, False, [])
 
 
 @pytest.mark.parametrize("state", [state for state in R if state is not R.RECEIVED])

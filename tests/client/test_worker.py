@@ -352,22 +352,6 @@ async def test_a_returned_message_that_is_no_json_is_an_error_of_its_handler(cli
     assert report.dead_lettered == 1
 
 
-async def test_a_callback_that_raises_leaves_its_message_in_doubt(client: Client, queue: Queue) -> None:
-    worker = Worker(client)
-
-    @worker.on(queue.name)
-    async def handle(context: ReceiveContext[str]) -> None:
-        def fail() -> None:
-            raise RuntimeError("the disk is full")
-
-        context.on_complete(fail)
-
-    await queue.send("work")
-    async with running(worker):
-        report = await ended(queue, 1, worker)
-    assert report.in_doubt == 1
-
-
 @pytest.mark.parametrize("reason", ["x" * 1000, "bad address"])
 async def test_a_refused_settlement_of_a_handler_is_not_a_lost_lock(client: Client, queue: Queue, reason: str) -> None:
     worker = Worker(client)

@@ -105,6 +105,8 @@ class Processing:
         except Exception as error:  # raised by a retry strategy or a callback
             log.exception("message %d of %s was not settled", context.message.sequence_number, self._handler.name)
             context.fault(error)
+        if context.callback_failed and not isinstance(result, BaseException):
+            self._report.failed += 1
         self.count(context)
 
     def count(self, context: ReceiveContext[Any]) -> None:
@@ -120,6 +122,8 @@ class Processing:
                 self._report.abandoned += 1
             case "released":
                 self._report.handed_back += 1
+            case _ if context.callback_failed:
+                pass  # It is a failure of the handler, and no settlement was sent.
             case _ if isinstance(context.error, SettlementRefused | MessageNotFound):
                 self._report.lock_lost += 1
             case _ if isinstance(context.error, Refusal):

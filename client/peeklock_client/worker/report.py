@@ -13,8 +13,8 @@ class WorkerReport:
     `refused` messages stay locked until their locks end, because the server refused their settlement for another reason.
     `in_doubt` messages may be settled: the answers to their settlements were lost. `handed_back` messages were returned to
     their queue without counting a failure: by a stop, by a handler that released them, or after the answer to their receive
-    was lost. `failed` counts
-    exceptions of handlers.
+    was lost. `failed` counts exceptions of handlers and of the callbacks of their receives. A message whose callback has
+    raised stays locked until its lock ends, and no other number counts it.
     """
 
     received: int = 0
