@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from peeklock_client import AckPolicy, Client, Message, Worker
+from peeklock_client import AckPolicy, Client, Message, ReceiveContext, Worker
 from peeklock_client.generated import requests
 
 from tests.client.conftest import new_queue
-from tests.client.virtual_broker import Broker, client_of, message
+from tests.client.virtual_broker import Broker, client_of, message, run_worker
 from tests.client.virtual_loop import run_virtually
 
 
@@ -107,9 +107,41 @@ def test_a_worker_recovers_a_lost_answer_when_it_has_nothing_in_hand() -> None:
     assert (at > 10, numbers) == (True, [11, 12, 13])
 
 
-def test_messages_that_no_handler_settles_are_not_recovered_for_ever() -> None:
-    broker = HoldingBroker(held=[101, 102])
-    assert worked(broker, 0, 60, ack_policy=AckPolicy.MANUAL) == [101, 102] * 2
+def test_messages_that_a_handler_leaves_unsettled_stay_with_their_program() -> None:
+    """Neither the recovery of earlier messages, nor that of a lost answer, nor a stop takes a token of theirs."""
+    broker = HoldingBroker(stored=2, held=[101, 102])
+
+    async def scenario() -> None:
+        worker, tokens = Worker(client_of(broker.answer, attempts=1)), list[str]()
+
+        @worker.on("orders", receiver_id="w", ack_policy=AckPolicy.MANUAL, wait_seconds=1, fetch_batch_size=2)
+        async def handle(context: ReceiveContext[int]) -> None:
+            if context.message.body == 1:
+                await context.complete()
+                return
+            tokens.append(context.lock_token)
+
+        await worker.start()
+        await asyncio.sleep(5)
+        broker.to_lose, broker.broker.stored = 1, 1
+        await asyncio.sleep(60)
+        report = await worker.stop()
+        assert (report.completed, report.handed_back, report.lock_lost) == (1, 0, 0)
+        assert tokens == ["101.1", "102.1", "2.t"]
+        assert [*broker.held["w"]] == [*tokens, "3.t"]
+
+    run_virtually(scenario())
+
+
+def test_messages_whose_receive_is_faulted_are_not_recovered_for_ever() -> None:
+    broker, seen = HoldingBroker(held=[101, 102]), list[int]()
+
+    async def handle(context: ReceiveContext[int]) -> None:
+        seen.append(context.message.body)
+        context.fault()
+
+    run_worker(broker.answer, handle, receiver_id="w")
+    assert seen == [101, 102] * 2
 
 
 @pytest.mark.parametrize(("process", "receiver_id"), [(1, "w"), (2, "w-2"), (3, "w-3")])

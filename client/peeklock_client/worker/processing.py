@@ -43,7 +43,10 @@ class ResultsNotStored(PeeklockError):
 
 
 class Processing:
-    """Processes messages of one queue, one at a time for each call."""
+    """Processes messages of one queue, one at a time for each call.
+
+    `has_left_messages` says that a handler with the policy MANUAL has left a message to its program, unsettled.
+    """
 
     def __init__(
         self, queue: str, handler: CallsHandler, options: SubscriberOptions, threads: Executor, report: WorkerReport
@@ -53,6 +56,7 @@ class Processing:
         self._options = options
         self._threads = threads
         self._report = report
+        self.has_left_messages = False
 
     async def handle(self, context: ReceiveContext[Any]) -> BaseException | list[NewMessage]:
         """Call the handler. Return the messages that it returned, or the exception that it raised.
@@ -94,7 +98,7 @@ class Processing:
             elif context.is_active and self._options.ack_policy is not AckPolicy.MANUAL:
                 await self._settle_done(context, result)
             elif context.is_active:
-                context.fault(InDoubt("The handler left the message unsettled."))
+                self._leave(context, InDoubt("The handler left the message unsettled."))
         except PeeklockError as error:
             log.warning("message %d of %s: %s", context.message.sequence_number, self._handler.name, error)
             if context.is_active and not isinstance(result, BaseException):
@@ -150,9 +154,14 @@ class Processing:
         elif policy is AckPolicy.REJECT_ON_ERROR:
             await context.dead_letter(reason_of(error), description_of(error))
         elif policy is AckPolicy.MANUAL:
-            context.fault(error)
+            self._leave(context, error)
         else:
             await self._retry(context, error)
+
+    def _leave(self, context: ReceiveContext[Any], error: BaseException) -> None:
+        """Leave a message to the program, which may settle it until its lock ends."""
+        self.has_left_messages = True
+        context.fault(error)
 
     async def _retry(self, context: ReceiveContext[Any], error: BaseException) -> None:
         strategy = strategy_for(self._options.retry, error)

@@ -143,7 +143,7 @@ class Subscriber:
         await _cancel(flush)
         await self._flush_all()
         await _cancel(locks)
-        await self._missed.hand_back()
+        await self._hand_back_missed()
         await _cancel([*self._running.values()])
         self._threads.shutdown(wait=False, cancel_futures=True)
         return self.report
@@ -250,13 +250,14 @@ class Subscriber:
         return self._options.min_fetch_interval if count >= limit else self._options.max_fetch_interval
 
     async def _recover(self) -> None:
-        """Recover messages of an earlier run and of lost answers, in a moment in which that takes nothing in hand."""
-        while self._earlier.may_be_left:
-            await self._wait_for_empty_hands()
+        """Recover messages of an earlier run and of lost answers."""
+        while self._earlier.may_be_left and await self._has_empty_hands():
             await self._receive_earlier()
-        if self._missed.needs_empty_hands:
-            await self._wait_for_empty_hands()
-        await self._missed.hand_back()
+        await self._hand_back_missed()
+
+    async def _hand_back_missed(self) -> None:
+        if not self._missed.needs_empty_hands or await self._has_empty_hands():
+            await self._missed.hand_back()
 
     async def _receive_earlier(self) -> int:
         """Receive what an earlier run held under the same `receiver_id`. Return the number of messages."""
@@ -266,11 +267,16 @@ class Subscriber:
             self._accept(messages)
         return len(messages)
 
-    async def _wait_for_empty_hands(self) -> None:
-        """Return once each message is settled, or its lock is lost."""
-        while any(True for _ in self._held()):
+    async def _has_empty_hands(self) -> bool:
+        """Wait until each message is settled, or its lock is lost. Return False if a handler has left one to its program.
+
+        A recovery would take such a message from its program. What it cannot recover stays locked until its lock ends, or until
+        a worker starts with the `receiver_id`.
+        """
+        while not self._processing.has_left_messages and any(True for _ in self._held()):
             self._changed.clear()
             await self._changed.wait()
+        return not self._processing.has_left_messages
 
     def _note_queue(self, *, exists: bool) -> None:
         """Log that the queue does not exist, and later that it does."""
