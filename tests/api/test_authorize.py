@@ -1,12 +1,14 @@
 """Authorization: every operation refuses clients without its right."""
 
+import httpx
 import pytest
 
 from app.api.application import Application
+from app.api.http.authorize import IS_AUTHENTICATED
 from app.api.http.operation_route import OperationRoute
 from app.api.openapi.document import openapi_document
 from app.domain.access import Right
-from tests.api.api_server import ApiServer, problem
+from tests.api.api_server import METRICS_KEY, ApiServer, problem
 from tests.api.expected_rights import ANY, GUARDED, OWN, PAGES, PATH_VALUES, PUBLIC, RIGHTS
 from tests.bounds import bounded
 
@@ -149,3 +151,34 @@ async def test_the_body_of_an_unauthorized_request_is_not_read(api_with_keys: Ap
 
     answer = await api_with_keys.request("POST", "/queues/orders/messages", content=endless())
     problem(answer, 401, "unauthenticated")
+
+
+async def is_authenticated(api: ApiServer, path: str, secret: str | None) -> bool:
+    """Return whether the server counts the client of a request as authenticated: its connection then keeps its place."""
+    state: dict[str, bool] = {}
+    transport = httpx.ASGITransport(lambda scope, *rest: api.middleware({**scope, "state": state}, *rest))
+    async with httpx.AsyncClient(transport=transport, base_url="http://peeklock.test") as http:
+        await http.get(path, headers={} if secret is None else bearer(secret))
+    return state.get(IS_AUTHENTICATED, False)
+
+
+async def test_a_client_with_a_key_is_authenticated_also_without_the_right(api_with_keys: ApiServer) -> None:
+    allowed, other = [await api_with_keys.new_key(right, principal=right) for right in (Right.BROWSE, Right.SEND)]
+    for path in ("/v1/queues", "/metrics"):
+        authenticated = [
+            await is_authenticated(api_with_keys, path, secret) for secret in (allowed, other, "nonsense", None)
+        ]
+        assert authenticated == [True, True, False, False], path
+
+
+async def test_the_metrics_key_authenticates_a_client_of_metrics_alone(api_with_keys: ApiServer) -> None:
+    assert await is_authenticated(api_with_keys, "/metrics", METRICS_KEY)
+    assert not await is_authenticated(api_with_keys, "/v1/queues", METRICS_KEY)
+
+
+async def test_a_server_without_keys_counts_clients_that_it_accepts_as_authenticated(api: ApiServer) -> None:
+    assert [await is_authenticated(api, path, None) for path in ("/v1/queues", "/metrics", "/livez")] == [
+        True,
+        True,
+        False,
+    ]

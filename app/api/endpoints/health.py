@@ -2,7 +2,7 @@
 
 from hmac import compare_digest
 
-from app.api.http.authorize import Authorization, bearer_token
+from app.api.http.authorize import IS_AUTHENTICATED, Authorization, bearer_token
 from app.api.http.local_access import LocalAccessPolicy
 from app.api.http.operation import operation
 from app.api.http.request import Request
@@ -46,7 +46,7 @@ async def read_metrics(request: Request[None]) -> Response:
     no API key. Other clients get totals. While the store is unavailable, its metrics are missing and `peeklock_store_up`
     is 0. While it is slow, `peeklock_store_slow` is 1 and its metrics are the last known ones.
     """
-    per_queue = request.context.metrics_per_queue and await _may_see_queue_names(request)
+    per_queue = await _may_see_queue_names(request) and request.context.metrics_per_queue
     return Response(content=await request.context.metrics_page.read(per_queue=per_queue), content_type=PROMETHEUS)
 
 
@@ -54,9 +54,13 @@ async def _may_see_queue_names(request: Request[None]) -> bool:
     """Return whether the client may see the names of queues. Refuses with `Unauthenticated` an unknown key."""
     token, expected = bearer_token(request.headers), request.context.metrics_key
     if token is not None and expected is not None and compare_digest(token.encode(), expected.encode()):
+        request.state[IS_AUTHENTICATED] = True
         return True
+    authorization = _queue_names_authorization(request)
     try:
-        await _queue_names_authorization(request).check(None, request.headers)
+        principal = await authorization.authenticate(request.headers)
+        request.state[IS_AUTHENTICATED] = True
+        authorization.authorize(principal, None)
     except Unauthenticated:
         if token is not None:
             raise

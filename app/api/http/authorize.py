@@ -42,6 +42,12 @@ class Authorization:
 
         Refuses with `Unauthenticated` or `Forbidden`.
         """
+        principal = await self.authenticate(headers)
+        self.authorize(principal, name)
+        return principal
+
+    async def authenticate(self, headers: Headers) -> Principal:
+        """Return the principal of a request. Refuses with `Unauthenticated`, or with `Forbidden` where no key is needed."""
         if self.right is None:
             return ANONYMOUS
         principal = (
@@ -49,13 +55,17 @@ class Authorization:
         )
         if principal is ANONYMOUS and (violation := self.local_access_policy.violation(headers)):
             raise Forbidden(violation)
-        if self.lists_own and self.right in principal.grant.rights:
-            if principal.grant.ranges(Right(self.right)):
-                return principal
-            raise Forbidden(NOT_LISTABLE)
-        if self.right != ANY_RIGHT:
-            authorize(principal, self.right, name, self.kind)
         return principal
+
+    def authorize(self, principal: Principal, name: str | None) -> None:
+        """Refuse with `Forbidden` a principal that lacks the right on the resource `name` (None: on all queues)."""
+        if self.right is None or self.right == ANY_RIGHT:
+            return
+        if self.lists_own and self.right in principal.grant.rights:
+            if not principal.grant.ranges(Right(self.right)):
+                raise Forbidden(NOT_LISTABLE)
+            return
+        authorize(principal, self.right, name, self.kind)
 
 
 def authorize(principal: Principal, right: Right, name: str | None, kind: str = "queue") -> None:

@@ -109,9 +109,10 @@ class OperationHandler:
         headers: Headers = scope["headers"]
         path: dict[str, str] = scope["path_params"]
         name = path[self._name_parameter] if self._name_parameter else None
-        principal = await self._authorization.check(name, headers)
+        principal = await self._authorization.authenticate(headers)
         if self.operation.right is not None:
             scope["state"][IS_AUTHENTICATED] = True
+        self._authorization.authorize(principal, name)
         if self._name_parameter and name is not None and not is_valid_name(name):
             raise invalid_path(self._name_parameter, INVALID_NAME.format(self.operation.kind))
         max_bytes = self._context.max_request_bytes
@@ -130,12 +131,11 @@ class OperationHandler:
                 body = self._decode(raw)
                 # An entry of two bytes of JSON becomes objects of a thousand bytes.
                 reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
-            request_id: str = scope["state"]["request_id"]
             request = Request(
                 self._context,
                 self._authorization,
                 principal,
-                request_id,
+                scope["state"],
                 path,
                 query,
                 headers,

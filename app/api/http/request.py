@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
@@ -44,12 +44,16 @@ ANY_TAG = AnyTag()
 
 
 class Request(msgspec.Struct, Generic[Body]):
-    """One decoded and authorized request. `root_path` is ahead of every path that clients use."""
+    """One decoded and authorized request.
+
+    `state` is what ASGI calls the state of a request: the server reads there what this application notes.
+    `root_path` is ahead of every path that clients use.
+    """
 
     context: AppContext
     authorization: Authorization
     principal: Principal
-    request_id: str
+    state: MutableMapping[str, Any]
     path: Mapping[str, str]
     query: Any
     headers: Headers
@@ -57,6 +61,12 @@ class Request(msgspec.Struct, Generic[Body]):
     raw_body: bytes
     body: Body
     root_path: str = ""
+
+    @property
+    def request_id(self) -> str:
+        """The id that problems and log lines name."""
+        request_id: str = self.state["request_id"]
+        return request_id
 
     @property
     def broker(self) -> Broker:
