@@ -13,6 +13,7 @@ import pytest
 from app.broker.keys import CACHE_SECONDS, Authenticator
 from app.domain.access import Right
 from tests.api.api_server import ApiServer, problem
+from tests.api.synchronous_senders import sending
 from tests.virtual_clock import run_ready_tasks
 
 RECEIVE = "/queues/orders/messages/receive"
@@ -88,6 +89,18 @@ async def test_a_key_that_this_server_revokes_gets_nothing_at_once(receiver: Rec
     await receiver.api.request("DELETE", f"/keys/{receiver.key_id}", headers=bearer(receiver.admin))
     await receiver.send()
     problem(await waiting, 401, "unauthenticated")
+
+
+async def test_a_revoked_key_gets_no_reply_to_a_synchronous_send(receiver: Receiver) -> None:
+    sender = await receiver.api.new_key(Right.SEND, principal="sender")
+    async with sending(receiver.api, headers=bearer(sender)) as waiting:
+        taken = await receiver.api.request_json("POST", RECEIVE, {}, headers=bearer(receiver.admin))
+        keys = await receiver.api.broker.store.keys.list_all()
+        await receiver.api.broker.store.keys.revoke(next(key.id for key in keys if key.principal == "sender"))
+        await receiver.api.clock.advance(CACHE_SECONDS)
+        path = f"/queues/orders/locks/{taken['messages'][0]['lock_token']}/complete"
+        await receiver.api.request_json("POST", path, {"reply": "secret"}, headers=bearer(receiver.admin))
+        problem(await waiting.answer(), 401, "unauthenticated")
 
 
 SLOW_BODIES = {
