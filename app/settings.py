@@ -75,8 +75,8 @@ class Settings(BaseSettings):
     )
     root_path: str = Field(
         default="",
-        description="Path below which clients find the server behind a proxy, such as /peeklock. Requests may have it or "
-        "not, and answers name it.",
+        description="Path below which clients find the server behind a proxy, such as /peeklock. The proxy may pass it on or "
+        "remove it. Paths in answers begin with it.",
     )
     trusted_proxies: str = Field(
         default="",
@@ -195,7 +195,7 @@ class Settings(BaseSettings):
 
     @property
     def public_address(self) -> PublicAddress:
-        """What proxies do between clients and the server."""
+        """Where clients find the server, and the proxies in front of it that are trusted."""
         return PublicAddress(self.root_path, parse_networks(self.trusted_proxies))
 
     @property
@@ -230,7 +230,7 @@ class Settings(BaseSettings):
 
 
 def _listen_host(text: str) -> str:
-    """Return an address without the brackets of URLs. The zone of a loopback address says nothing, so it is left out.
+    """Return an address without the brackets of URLs, and a loopback address without its zone, which has no meaning.
 
     Any other text is a name, which is looked up when the server listens.
     """

@@ -124,4 +124,4 @@ class Authenticator:
 
 
 def _do_nothing() -> None:
-    """The default of `on_cleared`."""
+    """No listener is set."""

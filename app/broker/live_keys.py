@@ -1,4 +1,4 @@
-"""The live API keys by a hash, each read from the store at most a few seconds ago."""
+"""Looks up live API keys by a hash, and caches each for a few seconds."""
 
 from collections.abc import Callable, Coroutine
 from math import inf
@@ -15,10 +15,10 @@ ReadByHash: TypeAlias = Callable[[bytes], Coroutine[Any, Any, ReadKey | None]]
 
 
 class LiveKeys:
-    """Finds live keys by the hash that `read` understands.
+    """Finds live keys by the hash that `read` takes: that of a key's secret, or that of a session.
 
-    A key ends by the store's clock: the time that it has left is measured on the process's monotonic clock from before the
-    store was asked, as that of locks is. So it never lasts too long.
+    A key expires by the store's clock. The time that remains is counted on the process's monotonic clock from before the
+    store was read, as that of locks is, so a key never counts as live for too long.
     """
 
     def __init__(self, read: ReadByHash, clock: Clock, cache_seconds: float) -> None:
@@ -44,10 +44,10 @@ class LiveKeys:
         await self._cache.close()
 
     async def _load(self, hashed: bytes) -> tuple[ApiKey, float] | None:
-        """Return a key with the time on the monotonic clock at which it ends."""
-        asked_at = self._clock.monotonic()
+        """Return a key, and when it expires on the monotonic clock."""
+        read_started_at = self._clock.monotonic()
         found = await self._read(hashed)
         if found is None or found.key.revoked_at is not None:
             return None
         expires_at = found.key.expires_at
-        return found.key, inf if expires_at is None else asked_at + to_seconds(expires_at - found.read_at)
+        return found.key, inf if expires_at is None else read_started_at + to_seconds(expires_at - found.read_at)

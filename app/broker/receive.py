@@ -36,7 +36,7 @@ class ReceiveRequest(msgspec.Struct, frozen=True):
     """The parameters of a receive: at most `max_messages`, waiting up to `wait_seconds` for the first.
 
     `sequence_numbers` selects deferred messages. `message_filter` selects messages that match. `group_id` selects the
-    messages of a group in a queue with groups. `check_access` refuses a receiver whose rights have ended while it waited.
+    messages of a group in a queue with groups. `check_access` refuses a receiver that has lost its rights while it waited.
     """
 
     max_messages: int = 1
@@ -147,8 +147,8 @@ async def check_receive(messages: ClaimStore, queue: Queue, request: ReceiveRequ
 async def receive_and_delete(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
     """Remove messages from the queue and return them (S3.11, S3.12).
 
-    A crash or disconnect before the response arrives loses them; the archive has them as `received`. So does an answer of
-    the store that does not arrive. Those that the store has removed are counted as lost then, and the others released.
+    A crash or disconnect before the response arrives loses them; the archive has them as `received`. If the store's answer
+    does not arrive, the messages that it has removed are counted as lost, and the others are released.
     """
     messages = await receive(ports, queue, request)
     removals = [
@@ -173,7 +173,7 @@ async def receive_and_delete(ports: ReceivePorts, queue: Queue, request: Receive
 
 
 def _is_received(result: SettleResult) -> bool:
-    """Return whether a message could not be released, because it was removed for its receiver."""
+    """Return whether a message could not be released because it had been removed as received."""
     return isinstance(result, AlreadySettled) and result.outcome == Outcome.RECEIVED
 
 

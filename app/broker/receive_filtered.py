@@ -99,7 +99,7 @@ async def receive_filtered(
     """Lock and return messages that match; none if none was found in time or within the budget of one request.
 
     If a later read fails, the messages claimed so far are returned. If the caller disconnects or is refused, they are
-    released. Refuses with `RateLimited` if too many receivers have filters, and as `check_access` does, which is asked
+    released. Refuses with `RateLimited` if too many receivers have filters, and as `check_access` does. `check_access` runs
     before each claim, because a scan may take as long as a wait.
     """
     started_at = ports.waiting.clock.monotonic()

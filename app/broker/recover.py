@@ -43,8 +43,8 @@ async def recover(
 ) -> list[Message]:
     """Lock the messages of this receiver under new tokens, and return them in order of delivery.
 
-    A recovery counts a delivery and no failure. One that is not `counted` takes the place of a delivery that the receiver
-    never got. Messages whose lock has ended are left out. Refuses with `ReceiveDisabled` or `Overloaded`.
+    A recovery counts a delivery and no failure. With `counted` False it counts no delivery, for a receiver that never got
+    the earlier one. Messages whose lock has ended are left out. Refuses with `ReceiveDisabled` or `Overloaded`.
     """
     check_receive_enabled(queue)
     recovery = Recovery(

@@ -1,4 +1,4 @@
-"""Release: the holder returns a message that it has not begun to process, as if it had not been delivered."""
+"""Release: the holder returns a message that it has not begun to process. The delivery is not counted."""
 
 from app.broker.settle import PendingSettlement
 from app.domain.queue import Queue
@@ -6,10 +6,10 @@ from app.domain.settlement import LockedMessage, LockToken, Move, Outcome, relea
 
 
 def release(_queue: Queue, token: LockToken) -> PendingSettlement:
-    """The settlement that takes a delivery back (S2.21).
+    """The settlement that undoes a delivery (S2.21).
 
-    The message returns to its state and position. `delivery_count` is as before the delivery, and no failure is counted. A
-    message that returns in this way is never dead-lettered for it.
+    The message returns to its state and position. `delivery_count` is as before the delivery, and no failure is counted, so a
+    release never dead-letters a message.
     """
 
     def build(locked: LockedMessage, _random_fraction: float) -> Move:

@@ -1,8 +1,8 @@
-"""After a restore: what clients and Redis know of the lost time must not be taken for what the database knows.
+"""Prepares a database that was restored from a backup: invalidates lock records, and skips sequence numbers.
 
 A restored database is as it was at the backup. Redis may have newer lock records, whose locks the database does not know,
-and clients have seen sequence numbers that the database would give out again. Nothing in the database says that it is not
-what it was: a backup has all of it.
+and clients have seen sequence numbers that the database would give out again. Nothing inside the database shows that it was
+restored, because the backup contains all of it.
 """
 
 import secrets
@@ -17,7 +17,7 @@ SKIPPED_NUMBERS = 1_000_000_000
 """More messages than are sent between a backup and its restore."""
 
 UNSHARED_NUMBERS = 10_000_000
-"""More messages than are sent between the last number that a process has shared and its end."""
+"""More messages than a process sends after it has last shared the highest number."""
 
 
 class RestorableStore(SequenceNumbers, Protocol):
@@ -34,27 +34,27 @@ class RestorableStore(SequenceNumbers, Protocol):
 
 
 async def start_lock_version(queues: LockVersions) -> None:
-    """Let no lock record count that Redis has from before. The next renewal of each lock asks the database.
+    """Invalidate all lock records that Redis has. The next renewal of each lock reads the database.
 
-    The version is chosen at random, because a counter of the database has gone back with it.
+    The version is random, because a counter in the database would have been restored too.
     """
     await queues.start_lock_version(secrets.randbelow(MAX_LOCK_VERSION))
 
 
 async def prepare_restored(queues: LockVersions, numbers: SequenceNumbers, skipped: int = SKIPPED_NUMBERS) -> int:
-    """Start a lock version and leave out sequence numbers and ids of queues. Return the next sequence number."""
+    """Start a lock version, and skip sequence numbers and ids of queues. Return the next sequence number."""
     await start_lock_version(queues)
     return await numbers.skip_numbers(skipped)
 
 
 async def share_number(store: RestorableStore, record: SharedRecord) -> int:
-    """Share the highest number of the database. Return the highest that any process has seen of it."""
+    """Share the highest sequence number of the database. Return the highest that any process has seen in it."""
     name, number = f"highest_number:{await store.database_id()}", await store.highest_number()
     return (await record.raise_to({name: number})).get(name, number)
 
 
 async def catch_up(store: RestorableStore, record: SharedRecord) -> int | None:
-    """If the database is behind what any process has seen of it, prepare it as a restored one.
+    """If a process has seen a higher sequence number than the database has, prepare the database as a restored one.
 
     Return the next sequence number, or None if the database is not behind. Other processes may send meanwhile: the
     database is read after the record, so their numbers do not make it look behind.

@@ -10,7 +10,7 @@ from app.runtime.clock import Clock
 from app.runtime.wait_queue import Waiter, WaitQueue
 
 CheckAccess: TypeAlias = Callable[[], Awaitable[object]]
-"""Refuses a receiver that may no longer receive. It is asked after a wait, before a message is locked."""
+"""Refuses a receiver that may no longer receive. It runs after a wait, before a message is locked."""
 
 
 async def always_allowed() -> None:
@@ -31,8 +31,8 @@ async def wait_for_wake_up(
 ) -> bool:
     """Wait for a wake-up while the queue allows receives; return False at the deadline.
 
-    Refuses with `QueueNotFound` if the queue was deleted meanwhile, and as `check_access` does. A wake-up of a receiver
-    that is refused passes to the next one.
+    Refuses with `QueueNotFound` if the queue was deleted meanwhile, and as `check_access` does. The wake-up of a refused
+    receiver passes to the next one.
     """
     while await waiter.woken(deadline - ports.clock.monotonic()):
         await check_access()

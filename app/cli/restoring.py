@@ -20,7 +20,7 @@ MAX_SKIPPED = 1_000_000_000_000
 
 def restored(
     skip: Annotated[
-        int, typer.Option(min=1, max=MAX_SKIPPED, help="How many sequence numbers are left out.")
+        int, typer.Option(min=1, max=MAX_SKIPPED, help="How many sequence numbers to skip.")
     ] = SKIPPED_NUMBERS,
 ) -> None:
     """Prepare a database that was restored from a backup. Stop all servers first.
@@ -35,7 +35,9 @@ def restored(
     except BackendUnavailable as error:
         say(f"{error.code}: {error}")
         raise typer.Exit(1) from None
-    say(f"Lock records from before count no more. The next message has the sequence number {first} or a higher one.")
+    say(
+        f"All earlier lock records are invalid. The next message gets sequence number {first} or higher. You can start the servers now."
+    )
 
 
 async def _restored(settings: Settings, skip: int) -> int:
@@ -45,5 +47,5 @@ async def _restored(settings: Settings, skip: int) -> int:
 
 
 async def _check_alone(store: Store) -> None:
-    """Refuse with `DatabaseInUse` while a server runs: it has lock versions and numbers of its own."""
+    """Refuse with `DatabaseInUse` while a server runs: it would go on with the lock versions and numbers that it has read."""
     await store.acquire_exclusive()

@@ -79,7 +79,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class ReadKey:
-    """A stored key, and the time on the store's clock at which it was read."""
+    """A stored key, and when it was read, by the store's clock."""
 
     key: ApiKey
     read_at: Instant

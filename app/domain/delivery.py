@@ -32,7 +32,7 @@ class Recovery(msgspec.Struct, frozen=True):
     """A request for at most `max_messages` that a receiver holds in a queue, to lock them again for `lock_duration`.
 
     Together they weigh at most `max_bytes`, unless it is a single message. `counted` is false for a receiver that never got
-    its earlier deliveries: the new ones take their place in the counts.
+    the earlier deliveries, which were counted: the new ones are then not counted.
     """
 
     queue_id: int

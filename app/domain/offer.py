@@ -102,8 +102,8 @@ def refusal_of(state: OfferState) -> Refusal:
     """Return the answer to the sender of a message that was not completed."""
     if state.outcome not in UNANSWERED:
         return NotAccepted(f"The message was not accepted: {state.outcome}. Nothing is stored.")
-    is_answer_open = state.was_delivered and state.outcome is not Outcome.RELEASED
-    return NoAnswer() if is_answer_open else NoReceiver()
+    may_be_processed = state.was_delivered and state.outcome is not Outcome.RELEASED
+    return NoAnswer() if may_be_processed else NoReceiver()
 
 
 def fence_holds(fence: Fence, generation: int, *, is_live: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Where clients find a server behind proxies: below which path, and which proxies say it."""
+"""The address at which clients find a server behind proxies, and the proxies that are trusted to report it."""
 
 import re
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ Network: TypeAlias = IPv4Network | IPv6Network
 ROOT_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]+){0,16}/?")
 MAX_ROOT_PATH_LENGTH = 200
 OWN_SEGMENTS = frozenset(("console", "docs", "livez", "metrics", "openapi.json", "readyz", "v1"))
-"""The first segments of the paths of a server. If a root path began with one of them, a path could be read with it and
-without it."""
+"""The first segments of a server's own paths. A root path must not begin with one of them: then a path could be read both
+with and without the root path."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicAddress:
-    """What an operator says of the proxies before a server: the path below which it is, and which of them to trust."""
+    """An operator's settings for the proxies in front of a server: the server's root path, and the proxies to trust."""
 
     root_path: str = ""
     trusted_proxies: tuple[Network, ...] = ()
@@ -32,7 +32,9 @@ class PublicAddress:
 def parse_root_path(text: str) -> str:
     """Return a root path without a slash at its end, empty for the root itself. Raises `ValueError`."""
     if len(text) > MAX_ROOT_PATH_LENGTH or ROOT_PATH.fullmatch(text) is None:
-        raise ValueError("A root path begins with a slash, such as /peeklock, and has no characters to escape.")
+        raise ValueError(
+            "A root path begins with a slash, such as /peeklock, and has no characters that need escaping."
+        )
     path = text.removesuffix("/")
     first = path.split("/")[1] if path else ""
     if first in OWN_SEGMENTS:

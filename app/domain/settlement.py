@@ -40,7 +40,7 @@ class Outcome(StrEnum):
     RECEIVED = "received"
     """Delivered by receive-and-delete."""
     RELEASED = "released"
-    """Returned undelivered: by its receiver, or because that disconnected before the response began."""
+    """Returned without counting the delivery: by its receiver, or because its receiver disconnected before the response."""
     RECOVERED = "recovered"
     """Delivered again to the same receiver, at its request, under another token."""
     LOCK_EXPIRED = "lock_expired"
@@ -286,7 +286,7 @@ def token_of(message: Message | SelectedMessage) -> LockToken:
 def release_unprocessed(row: LockedMessage) -> Move:
     """Return the move of a message that its receiver has not begun to process (S2.21).
 
-    It returns to its state and position. The delivery is taken back, and counts no failure.
+    It returns to its state and position. Neither the delivery nor a failure is counted.
     """
     return Move(
         row.token,
@@ -300,7 +300,7 @@ def release_unprocessed(row: LockedMessage) -> Move:
 
 
 def undelivered_release(message: Message, *, keeps_history: bool = False) -> Move:
-    """Return the same move of a message that never reached its receiver."""
+    """Return the same move, for a message that never reached its receiver."""
     return Move(
         token_of(message),
         message.queue_id,

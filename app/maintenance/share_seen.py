@@ -1,4 +1,4 @@
-"""Lets each process of a broker know what the others have seen of the database."""
+"""Shares the highest values that each process of a broker has seen in the database with the other processes."""
 
 from typing import Protocol
 
@@ -10,17 +10,17 @@ from app.runtime.background_loop import BackgroundLoop, ErrorReporter, LoopDelay
 from app.runtime.clock import Clock
 
 SHARE_SECONDS = 5.0
-"""How long a process may use a former primary after another one has used the new one."""
+"""How long a process may still use a former primary after another process has used the new one."""
 
 log = structlog.get_logger("peeklock.store")
 
 
 class SeenStore(ObservedStore, RestorableStore, Protocol):
-    """A store whose timeline and numbers are shared."""
+    """A store whose timelines and sequence numbers are shared."""
 
 
 class SeenSharing:
-    """Shares what this process has seen with the others, at the start and repeatedly."""
+    """Shares what this process has seen with the other processes, at the start and repeatedly."""
 
     def __init__(self, store: SeenStore, record: SharedRecord, clock: Clock, report: ErrorReporter) -> None:
         self._store = store
@@ -30,11 +30,11 @@ class SeenSharing:
         )
 
     async def catch_up(self) -> None:
-        """Learn of what other processes have seen, before this one serves. A database that is behind catches up."""
+        """Learn what other processes have seen, before this one serves. If the database is behind, skip its numbers."""
         await self._share_timelines()
         first = await catch_up(self._store, self._record)
         if first is not None:
-            log.warning("the database has gone back, as after a restore: numbers are left out", next_number=first)
+            log.warning("the database is behind, as after a restore: sequence numbers are skipped", next_number=first)
 
     def start(self) -> None:
         """Share repeatedly from now on."""

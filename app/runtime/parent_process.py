@@ -11,8 +11,8 @@ from multiprocessing.process import BaseProcess
 def stop_with_parent(report: Callable[[], object]) -> None:
     """Once the parent of this process has ended, call `report` in a thread, and send this process a SIGTERM.
 
-    Do nothing in a process that multiprocessing has not started. The parent holds one end of a pipe, which the operating
-    system closes with it. That works on Linux and on macOS.
+    Does nothing in a process that multiprocessing has not started. The parent holds one end of a pipe, which the operating
+    system closes when the parent ends. This works on Linux and on macOS.
     """
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -11,7 +11,7 @@ import redis
 
 from tests.peeklock_process import PeeklockProcess, run_peeklock
 
-SENTENCE = "Lock records from before count no more. The next message has the sequence number {} or a higher one."
+SENTENCE = "All earlier lock records are invalid. The next message gets sequence number {} or higher. You can start the servers now."
 
 
 def test_numbers_are_left_out_of_a_database_that_no_server_uses(

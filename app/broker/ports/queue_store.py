@@ -66,10 +66,10 @@ class LockRevocations(Protocol):
 
 
 class LockVersions(Protocol):
-    """The versions of queues for which lock records are valid."""
+    """The versions of lock records. A record extends a lock only if it has the version of its queue."""
 
     async def start_lock_version(self, version: int) -> None:
-        """Let no lock record of an earlier version extend a lock of any queue. `version` is below 2^30."""
+        """Give all queues this version, which invalidates all lock records of other versions. `version` is below 2^30."""
         ...
 
 
@@ -134,7 +134,7 @@ class ApiKeyStore(Protocol):
         ...
 
     async def by_hash(self, secret_hash: bytes) -> ReadKey | None:
-        """Return the key whose secret has this SHA-256, live or not; None without one."""
+        """Return the key whose secret has this SHA-256, live or not; None if there is none."""
         ...
 
     async def list_all(self) -> list[ApiKey]:

@@ -1,24 +1,24 @@
-"""What the processes of a broker have seen of their database, so that each learns of what only another one has seen."""
+"""The highest values that the processes of a broker have seen in their database, shared among them."""
 
 from collections.abc import Mapping
 from typing import Protocol
 
 
 class ObservedStore(Protocol):
-    """The part of a store that knows how far its database has come."""
+    """The part of a store that remembers the highest values that it has seen in its database."""
 
     def seen(self) -> Mapping[str, int]:
-        """Return what this process has seen, by name: the timeline of a PostgreSQL system. A value only rises."""
+        """Return the highest values that this process has seen, such as the timeline of a PostgreSQL system, by name."""
         ...
 
     def learn(self, seen: Mapping[str, int]) -> None:
-        """Learn of what other processes have seen. Connections to a server that is behind it end."""
+        """Learn the values that other processes have seen. Connections to a server with a lower value are closed."""
         ...
 
 
 class SharedRecord(Protocol):
-    """The highest values that any process of the broker has seen. It outlives them for a month."""
+    """The highest values that any process of the broker has seen. They are kept for a month after the last process."""
 
     async def raise_to(self, seen: Mapping[str, int]) -> Mapping[str, int]:
-        """Raise the values of these names, and return the highest of each name; nothing if no answer comes."""
+        """Raise the recorded values to these. Return the highest value of each name, or an empty mapping without an answer."""
         ...

@@ -40,7 +40,7 @@ class StoreDescription(Protocol):
         ...
 
     async def is_replicated(self) -> bool:
-        """Return whether a change is acknowledged only when synchronous standbys have it on disk, as it is set now."""
+        """Return whether changes are acknowledged only once synchronous standbys have them on disk, as the database is set now."""
         ...
 
     async def schema_revision(self) -> str | None:
@@ -56,20 +56,22 @@ class SequenceNumbers(Protocol):
         ...
 
     async def continue_after(self, number: int, count: int) -> int | None:
-        """If `number` was not given out yet, give no number out until it and `count` more are left out, and leave out ids
-        of queues too. Return the next number, or None if nothing had to be left out. Several callers leave out the same."""
+        """If `number` was not given out yet, skip all numbers up to `number + count`, and skip ids of queues too.
+
+        Return the next number, or None if nothing had to be skipped. Concurrent callers skip the same numbers.
+        """
         ...
 
     async def skip_numbers(self, count: int) -> int:
-        """Give no sequence number out until `count` are left out, and leave out ids of queues too. Return the next."""
+        """Skip the next `count` sequence numbers, and ids of queues too. Return the next number."""
         ...
 
 
 class StoreReadiness(Protocol):
-    """Whether a store takes work."""
+    """Whether a store accepts writes."""
 
     async def check_writable(self) -> None:
-        """Raise `StoreUnavailable` with the reason if the store accepts no writes. Cheap while all is well."""
+        """Raise `StoreUnavailable` with the reason if the store accepts no writes. Cheap while it does."""
         ...
 
 
@@ -137,7 +139,7 @@ class Store(
         ...
 
     async def is_served(self) -> bool:
-        """Return whether a process has registered on the database. A pooler may hide it."""
+        """Return whether a process has registered on the database. Behind a pooler this may be False although one has."""
         ...
 
     async def acquire_exclusive(self) -> list[str]:
