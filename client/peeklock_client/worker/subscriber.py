@@ -1,4 +1,4 @@
-"""The worker of one queue: loops that fetch, process, settle and renew (S2.15 to S2.23).
+"""The worker of one queue: loops that receive messages, send their settlements, and renew their locks (S2.15 to S2.23).
 
     fetch ──▶ waiting messages ──▶ handlers ──▶ settlements ──▶ the next fetch, or a flush
 
@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from itertools import chain
 from typing import Any
 
 from msgspec import UNSET
 
 from peeklock_client.client import receive_context
 from peeklock_client.connection import Connection
-from peeklock_client.errors import InDoubt, PeeklockError, QueueNotFound, Refusal
+from peeklock_client.errors import PeeklockError, QueueNotFound
 from peeklock_client.generated import answers, requests
-from peeklock_client.messages import NewMessage
-from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.settling import DirectSettler
+from peeklock_client.worker.dispatcher import Dispatcher, cancel
 from peeklock_client.worker.earlier_messages import EarlierMessages
-from peeklock_client.worker.handlers import CallsHandler, InvalidBody
+from peeklock_client.worker.handlers import CallsHandler
 from peeklock_client.worker.lock_keeper import LockKeeper
-from peeklock_client.worker.misfits import Misfits
 from peeklock_client.worker.missed_messages import MissedMessages
 from peeklock_client.worker.options import SubscriberOptions
 from peeklock_client.worker.processing import Processing
@@ -50,12 +45,6 @@ MAX_PAUSE_SECONDS = 30.0
 MISSING_QUEUE_SECONDS = 2.0
 """How often a worker looks whether its queue has been created."""
 
-POLL_SECONDS = 0.01
-"""How often a stopping worker checks which handlers have ended."""
-
-CANCEL_SECONDS = 5.0
-"""How long a stopping worker waits for handlers that it has cancelled."""
-
 
 class Subscriber:
     """Receives the messages of one queue, and calls one handler with each."""
@@ -76,20 +65,12 @@ class Subscriber:
         self._settlements = SettlementBuffer(DirectSettler(api, queue))
         self._threads = ThreadPoolExecutor(options.max_workers, thread_name_prefix=THREADS + queue)
         self._processing = Processing(queue, handler, options, self._threads, self.report)
-        self._locks = LockKeeper(api, queue, options.lock_seconds, self._all_locked, self._drop)
+        self._dispatcher = Dispatcher(queue, self._processing, slots, self.report, sequential=options.sequential_groups)
+        self._locks = LockKeeper(api, queue, options.lock_seconds, self._dispatcher.locked, self._dispatcher.drop)
         self._missed = MissedMessages(api, queue, self.report, receiver_id)
         self._earlier = EarlierMessages(api, queue, receiver_id, options.fetch_batch_size)
-        self._waiting: deque[ReceiveContext[Any]] = deque()
-        self._lanes: dict[str, deque[ReceiveContext[Any]]] = {}
-        self._running: dict[ReceiveContext[Any], asyncio.Task[None]] = {}
         self._room = Room(options)
-        self._settling: set[ReceiveContext[Any]] = set()
-        self._misfits = Misfits()
-        self._slots = slots
-        slots.offer_to(self._start_waiting)
-        self._changed = asyncio.Event()
         self._queue_exists = True
-        self._is_stopping = False
         self._loops: list[asyncio.Task[None]] = []
 
     # ---- start and stop ----------------------------------------------------------------------------------------------
@@ -129,7 +110,7 @@ class Subscriber:
 
     def start_no_more(self) -> None:
         """Start no further handlers, because the worker stops."""
-        self._is_stopping = True
+        self._dispatcher.start_no_more()
 
     async def stop(self, grace_seconds: float) -> WorkerReport:
         """Stop receiving, release messages that no handler has started, wait for the handlers, and settle their messages (S2.21,
@@ -137,74 +118,25 @@ class Subscriber:
         """
         fetch, flush, locks = self._loops[:1], self._loops[1:2], self._loops[2:]
         self.start_no_more()
-        await _cancel(fetch)
-        self._hand_back_waiting()
-        await self._wait_for_handlers(grace_seconds)
-        await _cancel(flush)
+        await cancel(fetch)
+        self._dispatcher.hand_back_waiting()
+        await self._dispatcher.wait_for_handlers(grace_seconds)
+        await cancel(flush)
         await self._flush_all()
-        await _cancel(locks)
+        await cancel(locks)
         await self._hand_back_missed()
-        await _cancel([*self._running.values()])
+        await self._dispatcher.cancel_running()
         self._threads.shutdown(wait=False, cancel_futures=True)
         return self.report
 
-    def _hand_back_waiting(self) -> None:
-        waiting = [*self._waiting, *(context for lane in self._lanes.values() for context in lane)]
-        self._waiting.clear()
-        self._lanes.clear()
-        for context in waiting:
-            self._hand_back(context, context.release)
-
-    def _hand_back(self, context: ReceiveContext[Any], give_back: Callable[[], Awaitable[None]]) -> None:
-        self._settling.add(context)
-        self._run(context, self._give_back(context, give_back))
-
-    async def _give_back(self, context: ReceiveContext[Any], give_back: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await give_back()
-            self.report.handed_back += 1
-        except PeeklockError as error:
-            log.warning(
-                "message %d of queue %s could not be returned: %s", context.message.sequence_number, self.queue, error
-            )
-            self._processing.count(context)
-        except asyncio.CancelledError:
-            self._processing.count(context)
-            raise
-
-    async def _wait_for_handlers(self, grace_seconds: float) -> None:
-        """Wait until each handler has returned. Cancel handlers that take too long."""
-        deadline = asyncio.get_running_loop().time() + grace_seconds
-        while running := [task for context, task in self._running.items() if context not in self._settling]:
-            remaining = deadline - asyncio.get_running_loop().time()
-            done, _ = await asyncio.wait(running, timeout=max(0.0, min(remaining, POLL_SECONDS)))
-            if remaining <= 0 and not done:
-                break
-        cancelled = {context: task for context, task in self._running.items() if context not in self._settling}
-        for task in cancelled.values():
-            task.cancel()
-        if cancelled:
-            await asyncio.wait(cancelled.values(), timeout=CANCEL_SECONDS)
-        for context, task in cancelled.items():
-            if not task.done():
-                log.error(
-                    "the handler of message %d did not end after it was cancelled", context.message.sequence_number
-                )
-            if context.is_active:
-                # Its handler has begun, so the delivery counts, and a message that hangs its handlers has a limit.
-                self._hand_back(context, partial(context.abandon, count=False))
-            elif not task.done():
-                del self._running[context]
-                self._processing.count(context)
-
     async def _flush_all(self) -> None:
         """Send settlements until every held message is settled, or until that fails."""
-        while self._running or len(self._settlements):
+        while self._dispatcher.is_processing or len(self._settlements):
             await asyncio.sleep(0)
             if len(self._settlements):
                 await self._flush()
-            elif self._running:
-                await asyncio.wait(self._running.values(), timeout=POLL_SECONDS)
+            elif self._dispatcher.is_processing:
+                await self._dispatcher.wait_for_settlements()
 
     # ---- loops -------------------------------------------------------------------------------------------------------
 
@@ -273,9 +205,8 @@ class Subscriber:
         A recovery would take such a message from its program. What it cannot recover stays locked until its lock ends, or until
         a worker starts with the `receiver_id`.
         """
-        while not self._processing.has_left_messages and any(True for _ in self._held()):
-            self._changed.clear()
-            await self._changed.wait()
+        while not self._processing.has_left_messages and self._dispatcher.has_messages:
+            await self._dispatcher.changed()
         return not self._processing.has_left_messages
 
     def _note_queue(self, *, exists: bool) -> None:
@@ -290,9 +221,8 @@ class Subscriber:
 
     async def _wait_for_room(self) -> int:
         """Return how many messages to fetch, once there is room."""
-        while not (limit := self._room.limit(len(self._waiting) + sum(map(len, self._lanes.values())), self._held())):
-            self._changed.clear()
-            await self._changed.wait()
+        while not (limit := self._room.limit(self._dispatcher.waiting, self._dispatcher.held())):
+            await self._dispatcher.changed()
         return limit
 
     async def _fetch(self, limit: int, wait_seconds: float) -> int:
@@ -357,141 +287,9 @@ class Subscriber:
         self._settlements.finish(taken, answer.results)
         return True
 
-    def _held(self) -> Iterator[ReceiveContext[Any]]:
-        return chain(self._waiting, *self._lanes.values(), self._running)
-
-    def _all_locked(self) -> list[ReceiveContext[Any]]:
-        return [context for context in self._held() if not context.has_ended]
-
-    def _drop(self, context: ReceiveContext[Any], error: Refusal) -> None:
-        """Fault the receive of a message whose lock is lost, and cancel its handler."""
-        log.warning("message %d of %s: %s", context.message.sequence_number, self.queue, error)
-        context.fault(error)
-        if context in self._running:
-            # After the first step of the task, because a task that is cancelled before that does not run its `finally`.
-            asyncio.get_running_loop().call_soon(self._running[context].cancel, "The lock is lost.")
-
-    # ---- messages ----------------------------------------------------------------------------------------------------
-
     def _accept(self, views: list[answers.MessageView]) -> None:
         self.report.received += len(views)
         received = [receive_context(view, self._settlements) for view in views]
         self._room.note_received(received)
-        self._waiting.extend(received)
-        self._start_waiting()
+        self._dispatcher.accept(received)
         self._locks.wake()
-
-    def _start_waiting(self) -> None:
-        """Start handlers for waiting messages, while there are free slots and the worker does not pause."""
-        self._changed.set()
-        if self._misfits.seconds_left(asyncio.get_running_loop().time()):
-            return
-        while self._slots.has_free and self._waiting and not self._is_stopping:
-            context = self._waiting.popleft()
-            if not context.is_active or context.lock_seconds <= 0:
-                context.fault(InDoubt("The lock ended before the message was processed."))
-                self._processing.count(context)
-                continue
-            if (lane := self._lane(context)) is not None:
-                lane.append(context)
-                continue
-            self._slots.take()
-            self._run(context, self._process(context))
-
-    def _lane(self, context: ReceiveContext[Any]) -> deque[ReceiveContext[Any]] | None:
-        """Return the messages that wait for another of their group; None if none is processed, and then this one is next."""
-        group = context.message.group_id
-        if group is None or not self._options.sequential_groups:
-            return None
-        if group in self._lanes:
-            return self._lanes[group]
-        self._lanes[group] = deque()
-        return None
-
-    def _leave_lane(self, context: ReceiveContext[Any]) -> None:
-        lane = self._lanes.get(context.message.group_id or "")
-        if lane is None:
-            return
-        del self._lanes[context.message.group_id or ""]
-        self._waiting.extendleft(reversed(lane))
-
-    def _run(self, context: ReceiveContext[Any], processing: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(processing)
-        self._running[context] = task
-        task.add_done_callback(lambda _: self._forget(context, task))
-
-    def _forget(self, context: ReceiveContext[Any], task: asyncio.Task[None]) -> None:
-        if self._running.get(context) is task:
-            del self._running[context]
-            self._settling.discard(context)
-        self._changed.set()
-
-    async def _process(self, context: ReceiveContext[Any]) -> None:
-        """Call the handler, settle the message, and free the handler for the next message.
-
-        The next message does not wait for a settlement, because settlements share requests. If the handler returned messages,
-        the next message waits until they are stored. Otherwise handlers could run ahead of the server and lose the locks of
-        their messages, and the results of a group could be stored in any order.
-        """
-        returned: ReceiveContext[Any] | None = None
-        try:
-            if context.has_ended:
-                self._processing.count(context)
-                return
-            result = await self._processing.handle(context)
-            if self._running.get(context) is not asyncio.current_task():
-                return  # a stop has given up waiting for this handler
-            if self._must_wait(context, result):
-                returned = context
-                return
-            self._settling.add(context)
-            if isinstance(result, list) and result:
-                await self._processing.settle(context, result)
-                return
-        except asyncio.CancelledError:
-            if context.is_active:
-                raise  # a stop gives the message back
-            self._processing.count(context)
-            return
-        finally:
-            self._leave_lane(context)
-            if returned is not None:
-                self._keep_waiting(returned)
-            self._slots.give_back()
-        await self._processing.settle(context, result)
-
-    def _keep_waiting(self, context: ReceiveContext[Any]) -> None:
-        """Let a message that its handler has not seen wait again, or release it if the worker stops."""
-        del self._running[context]
-        if self._is_stopping:
-            self._hand_back(context, context.release)
-        else:
-            self._waiting.appendleft(context)
-
-    def _must_wait(self, context: ReceiveContext[Any], result: BaseException | list[NewMessage]) -> bool:
-        """Return whether a message waits for the end of a pause, because its body does not fit and another one has begun it."""
-        if not isinstance(result, InvalidBody):
-            self._misfits.note_fit()
-            return False
-        loop = asyncio.get_running_loop()
-        if not self._misfits.is_first(loop.time()):
-            return context.is_active
-        pause = self._misfits.seconds_left(loop.time())
-        log.warning(
-            "queue %s: message %d is dead-lettered, and no other handler starts for %.0f s. If the queue holds messages of "
-            "several kinds, use a filter or a wider type. %s",
-            self.queue, context.message.sequence_number, pause, result,
-        )  # fmt: skip
-        loop.call_later(pause, self._start_waiting)
-        return False
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel tasks, and return once they have ended. Log what they raised."""
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks)
-    for task in tasks:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a task of a worker failed", exc_info=error)
