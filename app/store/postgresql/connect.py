@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -47,7 +48,15 @@ SETTINGS = {
 TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 """The options of a URL that name files. The driver's error for a missing one does not say which it is."""
 
-POOLER_HINT = "; behind PgBouncer, write ?statement_cache_size=0 into the database URL"
+HINTS = {
+    "unsupported startup parameter": "; behind PgBouncer, write ?statement_cache_size=0 into the database URL",
+    "rejected SSL upgrade": "; it has no TLS, which the sslmode in the database URL needs",
+    "closed in the middle": "; its log may say why",
+}
+"""What to add to a text of the driver that contains the first one."""
+
+OTHER_HOST_CODES = (62, 64)
+"""The codes of OpenSSL for a certificate that names other hosts: X509_V_ERR_HOSTNAME_MISMATCH and ..._IP_ADDRESS_MISMATCH."""
 
 GRACE_SECONDS = 1.0
 """How much longer the other hosts may take than the first one that accepts a connection."""
@@ -224,7 +233,8 @@ class Connector:
                 )
         except (asyncpg.ClientConfigurationError, asyncpg.UndefinedObjectError) as error:
             reason = "The database URL has an unknown option, or an option has an invalid value"
-            raise BadStoreUrl(f"{reason}: {error}.") from error
+            # The driver adds a hint on a line of its own.
+            raise BadStoreUrl(f"{reason}: {str(error).partition(chr(10))[0].rstrip('.')}.") from error
         connection.keep_alive()
         connection.add_log_listener(connection.note_warning)
         try:
@@ -262,8 +272,24 @@ class Connector:
             return "it is a former primary"
         if isinstance(error.__cause__, asyncpg.TargetServerAttributeNotMatched):
             return "it accepts no writes"
-        hint = POOLER_HINT if "unsupported startup parameter" in str(error.__cause__) else ""
-        return f"{error.__cause__}{hint}"
+        if isinstance(error.__cause__, ssl.SSLError):
+            return _tls_reason(error.__cause__)
+        text = str(error.__cause__)
+        hints = (hint for part, hint in HINTS.items() if part in text)
+        return text + next(hints, "")
+
+
+def _tls_reason(error: ssl.SSLError) -> str:
+    """Return why TLS fails, without the library's codes and lines."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        what = (
+            "certificate is not for this host"
+            if error.verify_code in OTHER_HOST_CODES
+            else "certificate is not trusted"
+        )
+        return f"its {what}: {error.verify_message.rstrip('.')}"
+    why = f": {error.reason.lower().replace('_', ' ')}" if error.reason else ""
+    return f"TLS fails{why}; check the files of sslrootcert, sslcert and sslkey in the database URL"
 
 
 def _check_encoding(encoding: str) -> None:
