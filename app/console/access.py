@@ -26,14 +26,14 @@ from app.domain.refusals import Forbidden, InvalidRequest, NotFound, StoreUnavai
 from app.domain.session import SESSION_BYTES, SESSION_DURATION
 
 COOKIE, SECURE_COOKIE, HOST_COOKIE = "peeklock_session", "__Secure-peeklock_session", "__Host-peeklock_session"
-"""The cookie of a session over HTTP, that over HTTPS below a path, and that over HTTPS of a whole host, which no other host
-can set. Other servers of a host may be below other paths, so a cookie below a path is sent there alone."""
+"""The names of the session's cookie: over HTTP, over HTTPS below a root path, and over HTTPS at the root of a host. No other
+host can set the last one. Other servers may share the host, so a cookie below a root path is sent only there."""
 
 CSRF_FIELD, CSRF_HEADER = "csrf_token", "x-csrf-token"
 SAFE_METHODS = ("GET", "HEAD")
 MAX_SECRET_LENGTH = 128
 
-NO_QUERY = "This address takes a form and no query. Send the fields in the body."
+NO_QUERY = "This form takes no query. Send its fields in the body."
 FOREIGN_FORM = "This form was not sent by a page of this console, or its page is too old. Load the page again."
 
 
@@ -196,8 +196,8 @@ def cookie_path(request: Request, name: str) -> str:
 
 
 def is_over_https(request: Request) -> bool:
-    """Return whether the browser uses HTTPS. A trusted proxy says so, or the browser itself: by the origin of a form, or by
-    a cookie that it sends over HTTPS alone."""
+    """Return whether the browser uses HTTPS. A trusted proxy reports it, or the browser shows it: by the origin of a form, or
+    by a cookie that it sends only over HTTPS."""
     says_https = request.headers.get("origin", "").startswith("https://") or secure_cookie(request) in request.cookies
     return request.url.scheme == "https" or says_https
 

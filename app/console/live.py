@@ -25,8 +25,8 @@ MAX_VIEWERS_OF_ONE = MAX_VIEWERS // 2
 """How many of them a principal may have, so that no key keeps out all others."""
 
 CHECK_SECONDS = 2.0
-"""How often a stream asks whether its visitor may stay. With the age of a session in a cache this is less than the five
-seconds within which a revoked key ends."""
+"""How often a stream checks whether its visitor may stay. Together with the seconds for which a session stays cached, this is
+less than the five seconds for which a revoked key may still work."""
 
 MAX_CHECKS = int(2 * SAMPLE_SECONDS / CHECK_SECONDS)
 """Checks after which a stream sends an event without a new sample, which says how old the figures are."""
@@ -47,8 +47,8 @@ class View:
     order: list[str] = field(default_factory=list[str])
     sent: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
-    def take_rows(self, current: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[str]]:
-        """Return the rows that have changed, and the names of those that are gone."""
+    def update_rows(self, current: dict[str, list[str]]) -> tuple[dict[str, list[str]], list[str]]:
+        """Remember the rows. Return those that have changed, and the names of those that are gone."""
         changed = {name: cells for name, cells in current.items() if cells != self.sent.get(name)}
         gone = sorted(self.sent.keys() - current.keys())
         for name in gone:
@@ -56,8 +56,8 @@ class View:
         self.sent.update(changed)
         return changed, gone
 
-    def take_order(self, current: list[str]) -> bool:
-        """Return whether the order has changed."""
+    def update_order(self, current: list[str]) -> bool:
+        """Remember the order. Return whether it has changed."""
         is_new = current != self.order
         self.order = current
         return is_new
@@ -98,12 +98,13 @@ async def _events(
     while not context.activity.is_closed:
         number = context.activity.number
         yield _event(context, visitor, view)
-        if not await _stays(request, context, signal, number):
+        if not await _wait_for_sample(request, context, signal, number):
             return
 
 
-async def _stays(request: Request, context: ConsoleContext, signal: Signal, number: int) -> bool:
-    """Wait for the sample after this one, at most `MAX_CHECKS` times. Return false once the visitor has gone or may not stay."""
+async def _wait_for_sample(request: Request, context: ConsoleContext, signal: Signal, number: int) -> bool:
+    """Wait for the sample after this one, through at most `MAX_CHECKS` checks. Return False once the visitor has gone or may
+    not stay."""
     activity = context.activity
     for _ in range(MAX_CHECKS):
         await signal.wait(CHECK_SECONDS)
@@ -140,10 +141,10 @@ def _event(context: ConsoleContext, visitor: Visitor, view: View) -> bytes:
         data["age"] = format_duration(context.broker.clock.now() - context.activity.read_at)
     if snapshot.queues is not None:
         rows = browsable_rows(context, visitor)
-        data["rows"], data["gone"] = view.take_rows({row.name: context.summaries.cells(row.name) for row in rows})
+        data["rows"], data["gone"] = view.update_rows({row.name: context.summaries.cells(row.name) for row in rows})
         found = found_rows(rows, view.find, view.sort)
         data["found"], data["concerned"] = format_found(len(found)), format_concerned(rows)
-        if view.take_order([row.name for row in found[:MAX_ROWS]]):
+        if view.update_order([row.name for row in found[:MAX_ROWS]]):
             data["order"] = view.order
         data["totals"] = {
             name: format_rate(value) if name.startswith("rate") else format_number(value)

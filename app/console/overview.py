@@ -93,10 +93,7 @@ def browsable_rows(context: ConsoleContext, visitor: Visitor) -> list[QueueSumma
 
 
 def found_rows(rows: Iterable[QueueSummary], find: str, sort: str) -> list[QueueSummary]:
-    """Return the rows of the names that contain a text, in the order that the address names.
-
-    An unknown order begins with those that need attention.
-    """
+    """Return the rows whose names contain a text, in this order. An unknown order puts those that need attention first."""
     key = SORT_KEYS.get(sort.removeprefix("-"), SORT_KEYS["attention"])
     wanted = find.lower()
     return sorted((row for row in rows if wanted in row.name.lower()), key=key, reverse=sort.startswith("-"))

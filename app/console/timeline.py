@@ -68,7 +68,7 @@ def _end_text(outcome: Outcome | None, receiver: str) -> str:
         Outcome.DEAD_LETTERED: f"{subject} dead-lettered it.",
         Outcome.DEFERRED: f"{subject} deferred it.",
         Outcome.RECEIVED: f"{subject} received and deleted it.",
-        Outcome.RELEASED: f"It returned unprocessed. The delivery to {receiver} does not count.",
+        Outcome.RELEASED: f"It was released unprocessed. The delivery to {receiver} is not counted.",
         Outcome.LOCK_EXPIRED: f"The lock of {receiver} expired.",
         Outcome.ENTITY_CHANGED: f"The lock of {receiver} was revoked.",
     }

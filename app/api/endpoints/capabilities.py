@@ -13,8 +13,9 @@ async def read_capabilities(request: Request[None]) -> Response:
     """Get what this server offers.
 
     `store.durable` is read from the database for each request, because an operator may change its settings while it
-    runs. `store.replicated` is true if answers also wait for synchronous standbys of PostgreSQL. A server on a database that is not durable accepts durable messages, and says here that it may lose them. With
-    PEEKLOCK_REQUIRE_DURABLE_STORE it refuses them, with 503 `store-not-durable`.
+    runs. `store.replicated` is true if answers also wait for synchronous standbys of PostgreSQL. A server on a database that
+    is not durable accepts durable messages, and says here that it may lose them. With PEEKLOCK_REQUIRE_DURABLE_STORE it
+    refuses them, with 503 `store-not-durable`.
     """
     broker, context = request.broker, request.context
     store, state = broker.store_description, broker.lock_store.state

@@ -16,7 +16,7 @@ STORE_TIMEOUT_SECONDS = 1.0
 """A store that takes longer to answer is too slow to deliver messages."""
 
 
-# What a probe adds to its address must not stop a healthy server, and could not change these answers.
+# A query that a probe adds must not make a healthy server fail its probe, and it cannot change these answers.
 @operation("GET", "/livez", right=None, tag="health", responses={200: Liveness}, ignores_query=True)
 async def check_live(_: Request[None]) -> Response:
     """Report that the process answers, even if the store does not."""
@@ -27,8 +27,7 @@ async def check_live(_: Request[None]) -> Response:
     "GET", "/readyz", right=None, tag="health", responses={200: Readiness}, refusals=(ShuttingDown,), ignores_query=True
 )
 async def check_ready(request: Request[None]) -> Response:
-    """Report whether this server takes work: it is not stopping, and its store accepts writes and
-    answers within a second."""
+    """Report whether this server takes work: it is not stopping, and its store accepts writes and answers within a second."""
     if request.context.is_draining():
         raise ShuttingDown
     try:

@@ -45,8 +45,8 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     A request with a filter reads a bounded number of messages. It may return none before it has read all of them; the
     next request with the same filter continues there. A server limits how many such receivers wait.
 
-    With `check_more`, `has_more` says whether messages are left. It is looked up after the messages are locked, at the end
-    of a wait, and again at each repeat with an `Idempotency-Key`.
+    With `check_more`, `has_more` says whether messages are left. The server checks this after it has locked the messages, or
+    at the end of a wait, and again for each repeat with an `Idempotency-Key`.
     """
     queue = await request.queue()
     wanted, attempt = receive_request(request), request.idempotent_attempt("receive")
@@ -63,7 +63,7 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
 
 
 def loss_counter(request: Request[ReceiveMessages], messages: Sequence[Message]) -> Callable[[], None] | None:
-    """Return what counts these messages as lost if they do not arrive; None if they are locked, because they come back."""
+    """Return the function that counts these messages as lost if they do not arrive. None if they are locked: they come back."""
     if request.body.mode != "receive_and_delete" or not messages:
         return None
     return lambda: request.broker.counters.count("messages_lost", len(messages))
@@ -195,7 +195,7 @@ def _check_consistency(request: Request[ReceiveMessages]) -> None:
     if body.check_more and (body.mode != "peek_lock" or body.filter is not None or body.sequence_numbers):
         raise invalid_at(
             "/check_more",
-            "Whether messages are left is only answered to a peek-lock receive without filter and numbers.",
+            "`check_more` is only accepted with a peek-lock receive without a filter or sequence numbers.",
         )
     is_plain = body.mode == "peek_lock" and not (body.filter or body.sequence_numbers or body.group_id)
     if not is_plain and request.header(b"idempotency-key"):

@@ -17,10 +17,10 @@ from app.wire.messages import RecoveredMessages, RecoverMessages, message_views
 async def recover_messages(request: Request[RecoverMessages]) -> Response:
     """Get the messages again that were received with this `receiver_id` and are still locked.
 
-    Each has a new lock token and, with `count`, is marked `redelivered`; its old token is lost, with the cause `recovered`. A receiver
-    can ask after it was disconnected, and in every queue. In a queue with redelivery on request it is the only way to
-    get them again. An answer may have fewer messages than the receiver holds, because its size is limited: settle these
-    and ask again. Messages that have arrived since are not included; receive them.
+    Each has a new lock token and, unless `count` is false, is marked `redelivered`; its old token is lost, with the cause
+    `recovered`. A receiver can recover after it was disconnected, in every queue. In a queue with redelivery on request, this
+    is the only way to get them again. An answer may have fewer messages than the receiver holds, because its size is
+    limited: settle these and recover again. Messages that have arrived since are not included; receive them.
     """
     queue = await request.queue()
     body = request.body

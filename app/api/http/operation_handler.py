@@ -37,7 +37,7 @@ from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 INVALID_NAME = "The name of a {} has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
 
 SLOW_BODY_SECONDS = 1.0
-"""How long a body may take before the rights of its sender are looked at again."""
+"""How long a body may take before the rights of its sender are checked again."""
 
 log = structlog.get_logger("peeklock.api")
 
@@ -87,7 +87,7 @@ class OperationHandler:
     async def _respond(self, receive: Receive, send: Send, response: Response) -> None:
         """Send a response. A large one counts in the response budget until the client has taken all but its last bytes.
 
-        So does one whose loss matters.
+        A response with `on_lost` counts in any size.
         """
         content = response_content(response)
         if response.on_lost is None and (len(content) <= UNCOUNTED_BYTES or response.is_shared):
@@ -123,10 +123,10 @@ class OperationHandler:
             # Without a declared body none is read: some of these operations need no key, and a body reserves bytes.
             if self.operation.body is not None:
                 reservation.grow(length)
-                asked_at = self._context.broker.clock.monotonic()
+                read_started_at = self._context.broker.clock.monotonic()
                 raw = await read_body(receive, max_bytes, reservation)
                 # A client may take half an hour to send a body, and a revoked key works for seconds.
-                if self._context.broker.clock.monotonic() >= asked_at + SLOW_BODY_SECONDS:
+                if self._context.broker.clock.monotonic() >= read_started_at + SLOW_BODY_SECONDS:
                     principal = await self._authorization.check(name, headers)
                 body = self._decode(raw)
                 # An entry of two bytes of JSON becomes objects of a thousand bytes.

@@ -1,6 +1,6 @@
-"""Requests and answers of a server that clients find at another address than its own, behind proxies.
+"""Serves an application at its public address, at which clients find it behind proxies.
 
-A proxy may pass on the path below which the server is, or remove it. Both are understood, and answers name the whole path.
+A proxy may pass on the root path or remove it. Both work, and paths in answers begin with the root path.
 """
 
 import re
@@ -47,7 +47,7 @@ class PublicAddressMiddleware:
         await self._application(public, receive, _with_root(send, root.encode()) if root else send)
 
     def _public(self, scope: Scope) -> Scope:
-        """Return the request as the client has sent it, below the root path. Refuses with `InvalidRequest`."""
+        """Return the request with the scheme, host and path that the client has used. Refuses with `InvalidRequest`."""
         public = {**scope, "root_path": self._root_path}
         if scope["client"] and self._trusts(scope["client"][0]):
             public |= _forwarded(scope["headers"])
@@ -58,19 +58,19 @@ class PublicAddressMiddleware:
 
 
 def _forwarded(headers: Headers) -> Scope:
-    """Return what a proxy says of a request. Refuses with `InvalidRequest`."""
-    said: Scope = {}
+    """Return what a proxy reports about the client's request. Refuses with `InvalidRequest`."""
+    forwarded: Scope = {}
     if (scheme := _single(headers, PROTO)) is not None:
-        said["scheme"] = _parse_scheme(scheme)
+        forwarded["scheme"] = _parse_scheme(scheme)
     if (host := _single(headers, HOST)) is not None:
-        said["headers"] = [*(header for header in headers if header[0] != b"host"), (b"host", _parse_host(host))]
+        forwarded["headers"] = [*(header for header in headers if header[0] != b"host"), (b"host", _parse_host(host))]
     if (prefix := _single(headers, PREFIX)) is not None:
-        said["root_path"] = _parse_prefix(prefix)
-    return said
+        forwarded["root_path"] = _parse_prefix(prefix)
+    return forwarded
 
 
 def _single(headers: Headers, name: str) -> str | None:
-    """Return the value of a header, None without it. Refuses with `InvalidRequest` two headers: one may be forged."""
+    """Return the value of a header, None without it. Refuses a header that is given twice, because one may be forged."""
     wanted = name.lower().encode()
     values = [value.decode("latin-1").strip() for key, value in headers if key == wanted]
     if len(values) > 1:
@@ -86,7 +86,7 @@ def _parse_scheme(text: str) -> str:
 
 def _parse_host(text: str) -> bytes:
     if FORWARDED_HOST.fullmatch(text) is None:
-        raise invalid_header(HOST, "The proxy must send one host, with its port if that is not the usual one.")
+        raise invalid_header(HOST, "The proxy must send one host, with its port unless that is the default.")
     return text.encode()
 
 

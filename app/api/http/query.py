@@ -1,4 +1,5 @@
-"""Decode the query of a request. A parameter that the operation does not declare is refused, because it may change what the client means."""
+"""Decode the query of a request. A parameter that the operation does not declare is refused: ignoring it could do what the
+client does not want, such as a purge with `?dry_run=true`."""
 
 from collections.abc import Callable
 from typing import Any, cast

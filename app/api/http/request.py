@@ -46,8 +46,8 @@ ANY_TAG = AnyTag()
 class Request(msgspec.Struct, Generic[Body]):
     """One decoded and authorized request.
 
-    `state` is what ASGI calls the state of a request: the server reads there what this application notes.
-    `root_path` is ahead of every path that clients use.
+    `state` is the ASGI state of the request, in which the application leaves values for the server. `root_path` precedes
+    every path that clients use.
     """
 
     context: AppContext

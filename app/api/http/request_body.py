@@ -12,8 +12,8 @@ IDENTITY_ENCODINGS = (b"identity", b"")
 TRANSACTION_HEADER = b"peeklock-transaction-id"
 """The header by which a raw send joins a transaction."""
 RAW_HEADER_PREFIX = b"peeklock-"
-"""What the headers of raw operations begin with. Another operation that ignored them would not wait for the delay in
-`Peeklock-Delay-Seconds`, or would take effect outside of its transaction."""
+"""The prefix of the headers of raw operations. Another operation that ignored them would, for example, send without the delay
+of `Peeklock-Delay-Seconds`, or outside of the transaction."""
 LOCAL_ADMIN_HEADER = LOCAL_ADMIN.lower().encode()
 """Any operation may have this header: clients of a local server send it with every request."""
 UNCOUNTED_BYTES = 64 << 10
@@ -117,7 +117,9 @@ def check_json_headers(headers: Headers, max_bytes: int) -> int:
     """`check_length_and_encoding` for an operation with a JSON body. Refuses the headers of raw operations."""
     for key, _ in headers:
         if key.startswith(RAW_HEADER_PREFIX) and key != LOCAL_ADMIN_HEADER:
-            detail = "Only raw operations read this header. Others have its value in the body, if they can use it."
+            detail = (
+                "Only raw operations read this header. Other operations take its value in the body, if they support it."
+            )
             raise InvalidRequest(field_errors=[FieldError(f"#/header/{key.decode('latin-1').title()}", detail)])
     return check_length_and_encoding(headers, max_bytes)
 

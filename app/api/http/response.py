@@ -33,7 +33,7 @@ class Response(msgspec.Struct):
     """The answer of an endpoint: a struct to encode, bytes to send as they are, or no body.
 
     `is_shared` means that the server keeps these bytes for every client, so an answer takes no memory of its own. `on_lost`
-    is called if the client has gone before it took the answer. The last bytes that the operating system holds are not known.
+    is called if the client disconnects before it has taken the answer. Bytes that the operating system holds count as taken.
     """
 
     body: Any = None
@@ -64,10 +64,9 @@ async def send_response(send: Send, response: Response, content: bytes) -> None:
 
 
 async def send_until_taken(receive: Receive, send: Send, response: Response, content: bytes) -> bool:
-    """Send a response, and return when the client has taken it or has gone: whether it was still connected then.
+    """Send a response. Once the client has taken it or has disconnected, return whether it is still connected.
 
-    The server accepts an event once the one before it is sent. After the last event it no longer tells whether the client
-    is connected.
+    The server accepts an event once it has sent the one before. After the last event it no longer reports a disconnect.
     """
     await send(_head(response, content))
     for body in (content, b""):

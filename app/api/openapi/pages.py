@@ -26,7 +26,7 @@ VIEWER_FILES: Mapping[str, tuple[str, bytes]] = {
 """The file and the media type of each path."""
 
 MAX_ROOT_PATHS = 4
-"""Root paths for which a process keeps the document. Each takes its bytes again."""
+"""Root paths for which a process keeps the document. Each keeps a copy of it."""
 
 CONTENT_SECURITY_POLICY = (
     # Swagger UI's style sheet contains its icons as data.
