@@ -41,7 +41,8 @@ from peeklock_client.errors import (
 )
 from peeklock_client.events import CloudEvent, InvalidCloudEvent
 from peeklock_client.messages import Message, NewMessage
-from peeklock_client.receive_context import ReceiveContext, ReceiveState, WrongState
+from peeklock_client.receive_context import ReceiveContext
+from peeklock_client.receive_state import ReceiveState, WrongState
 from peeklock_client.sender import PendingSend, Sender
 from peeklock_client.transaction import Transaction
 from peeklock_client.worker.options import AckPolicy, SubscriberOptions

@@ -15,7 +15,7 @@ from peeklock_client.connection import Connection, RetryLimits
 from peeklock_client.generated import answers, requests
 from peeklock_client.loop_thread import LoopThread
 from peeklock_client.messages import Message, MessageFields
-from peeklock_client.receive_context import JoinableTransaction, ReceiveContext
+from peeklock_client.receive_state import JoinableTransaction, Receive
 from peeklock_client.transaction import Transaction
 
 Result = TypeVar("Result")
@@ -194,7 +194,7 @@ class BlockingTransaction:
         self._transaction = transaction
         self._call = call
 
-    def join(self, receive: ReceiveContext[Any]) -> None:
+    def join(self, receive: Receive) -> None:
         """Note the end of the transaction at this receive, whose settlement has joined."""
         self._transaction.join(receive)
 

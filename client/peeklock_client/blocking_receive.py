@@ -12,7 +12,8 @@ from msgspec import UNSET
 from peeklock_client.generated import answers, requests
 from peeklock_client.loop_thread import in_caller, tell_caller
 from peeklock_client.messages import BodyType
-from peeklock_client.receive_context import JoinableTransaction, ReceiveContext, ReceiveState, check_plain
+from peeklock_client.receive_context import ReceiveContext
+from peeklock_client.receive_state import JoinableTransaction, ReceiveState, check_plain
 
 Call = Callable[..., Any]
 """Calls an asynchronous function, and returns its result."""

@@ -15,8 +15,9 @@ from peeklock_client.connection import Connection, RetryLimits
 from peeklock_client.errors import PreconditionFailed
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import Message, MessageFields, NewMessage, entry, given, message_of, new_message
-from peeklock_client.receive_context import JoinableTransaction, ReceiveContext, Settler
-from peeklock_client.settling import DirectSettler
+from peeklock_client.receive_context import ReceiveContext
+from peeklock_client.receive_state import JoinableTransaction
+from peeklock_client.settling import DirectSettler, Settler
 from peeklock_client.tracing import sending
 from peeklock_client.transaction import Transaction
 

@@ -16,7 +16,7 @@ from peeklock_client.errors import InDoubt, NotSent, NotSerializable, PeeklockEr
 from peeklock_client.generated import answers
 from peeklock_client.http_pools import running_loop
 from peeklock_client.messages import MessageFields, NewMessage, new_message
-from peeklock_client.receive_context import JoinableTransaction
+from peeklock_client.receive_state import JoinableTransaction
 from peeklock_client.tracing import current_traceparent
 
 log = logging.getLogger("peeklock.sender")

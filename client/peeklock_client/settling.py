@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from peeklock_client.errors import UnexpectedAnswer, error_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.generated.operations import Operations
-from peeklock_client.receive_context import Settlement
 from peeklock_client.tracing import current_traceparent
+
+Settlement = (
+    requests.CompleteSettlement
+    | requests.AbandonSettlement
+    | requests.DeadLetterSettlement
+    | requests.DeferSettlement
+    | requests.ReleaseSettlement
+    | requests.RenewSettlement
+)
+
+
+class Settler(Protocol):
+    """Sends settlements to the server, alone or together with those of other receives."""
+
+    async def settle(self, settlement: Settlement, transaction_id: str | None) -> answers.SettledResult:
+        """Settle a delivery. Raises `Refusal` if the server refuses it, and `InDoubt` if its effect is unknown."""
+        ...
+
+    async def renew(self, settlement: requests.RenewSettlement) -> answers.RenewedResult:
+        """Prolong a lock. Raises as `settle` does."""
+        ...
+
+    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
+        """Complete a delivery and store the results of its processing, in one transaction. Raises as `settle` does."""
+        ...
 
 
 class DirectSettler:
-    """Implements `receive_context.Settler` for one queue."""
+    """Implements `Settler` for one queue."""
 
     def __init__(self, api: Operations, queue: str) -> None:
         self._api = api

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from peeklock_client.errors import InDoubt, PeeklockError, TransactionNotFound, TransactionRolledBack
 from peeklock_client.generated import answers, requests
 from peeklock_client.generated.operations import Operations
-from peeklock_client.receive_context import ReceiveContext
+from peeklock_client.receive_state import Receive
 
 
 class Transaction:
@@ -27,10 +27,10 @@ class Transaction:
         self.id = opened.id
         self.expires_at: datetime = opened.expires_at
         self.committed: answers.CommittedTransaction | None = None
-        self._receives: list[ReceiveContext[Any]] = []
+        self._receives: list[Receive] = []
         self._has_ended = False
 
-    def join(self, receive: ReceiveContext[Any]) -> None:
+    def join(self, receive: Receive) -> None:
         """Note the end of the transaction at this receive, whose settlement has joined."""
         self._receives.append(receive)
 
@@ -42,21 +42,21 @@ class Transaction:
         try:
             self.committed = await self._api.commit_transaction(self.id, requests.EndTransaction())
         except TransactionRolledBack:
-            self._end(ReceiveContext[Any].note_rollback)
+            self._end(Receive.note_rollback)
             raise
         except (InDoubt, TransactionNotFound) as error:
             for receive in self._receives:
                 receive.fault(error)
             raise
-        self._end(ReceiveContext[Any].note_commit)
+        self._end(Receive.note_commit)
         return self.committed
 
     async def rollback(self) -> None:
         """Discard every member. Messages stay locked by their receivers, who can settle them."""
         await self._api.rollback_transaction(self.id, requests.EndTransaction())
-        self._end(ReceiveContext[Any].note_rollback)
+        self._end(Receive.note_rollback)
 
-    def _end(self, note: Callable[[ReceiveContext[Any]], None]) -> None:
+    def _end(self, note: Callable[[Receive], None]) -> None:
         self._has_ended = True
         for receive in self._receives:
             note(receive)

@@ -379,7 +379,7 @@ def test_a_callback_that_nothing_would_await_is_refused(queue: BlockingQueue) ->
 )
 def test_each_method_has_a_blocking_form_with_the_same_parameters(kind: type[Any], blocking: type[Any]) -> None:
     internal = {"note_renewal", "note_commit", "note_rollback", "decide_retries_by"}
-    for name, member in vars(kind).items():
+    for name, member in inspect.getmembers(kind):
         if name.startswith("_") or name in internal:
             continue
         assert hasattr(blocking, name), f"{blocking.__name__} has no {name}"

@@ -21,7 +21,9 @@ from peeklock_client.errors import (
 )
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import Message
-from peeklock_client.receive_context import ReceiveContext, ReceiveState, Settlement, WrongState, reason_of
+from peeklock_client.receive_context import ReceiveContext, reason_of
+from peeklock_client.receive_state import Receive, ReceiveState, WrongState
+from peeklock_client.settling import Settlement
 
 from tests.client.virtual_loop import run_virtually
 
@@ -84,9 +86,9 @@ class OpenTransaction:
     """Remembers the receives that have joined."""
 
     id: str = "t1"
-    joined: list[ReceiveContext[Any]] = field(default_factory=list)
+    joined: list[Receive] = field(default_factory=list)
 
-    def join(self, receive: ReceiveContext[Any]) -> None:
+    def join(self, receive: Receive) -> None:
         self.joined.append(receive)
 
 

@@ -15,7 +15,8 @@ from msgspec import UNSET
 from peeklock_client.errors import InDoubt, MessageNotFound, PeeklockError, Refusal, SettlementRefused
 from peeklock_client.generated import requests
 from peeklock_client.messages import NewMessage, entry
-from peeklock_client.receive_context import ReceiveContext, Settlement, reason_of
+from peeklock_client.receive_context import ReceiveContext, reason_of
+from peeklock_client.settling import Settlement
 from peeklock_client.tracing import processing
 from peeklock_client.worker.handlers import CallsHandler, InvalidBody
 from peeklock_client.worker.options import AckPolicy, SubscriberOptions

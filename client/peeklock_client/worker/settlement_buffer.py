@@ -14,8 +14,7 @@ from peeklock_client.encoding import encoded
 from peeklock_client.errors import InDoubt, Refusal, UnexpectedAnswer, WrongEventLoop, error_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.http_pools import running_loop
-from peeklock_client.receive_context import Settlement
-from peeklock_client.settling import DirectSettler
+from peeklock_client.settling import DirectSettler, Settlement
 
 MAX_SETTLEMENTS = 1000
 """Settlements in one request."""
@@ -35,7 +34,7 @@ class WaitingSettlement:
 
 
 class SettlementBuffer:
-    """Implements `receive_context.Settler` for one queue. Commits, and settlements that join a transaction, are sent at once."""
+    """Implements `settling.Settler` for one queue. Commits, and settlements that join a transaction, are sent at once."""
 
     def __init__(self, direct: DirectSettler) -> None:
         self._direct = direct
