@@ -23,9 +23,10 @@ Parameters = ParamSpec("Parameters")
 
 
 class BlockingClient:
-    """A `Client` whose calls block, in any number of threads and in forked processes. `close` or `with` ends its thread.
+    """A `Client` whose calls block. It works in any number of threads and in forked processes. `close` or `with` ends its
+    thread.
 
-    A forked process opens connections of its own. Its calls do not wait for the thread of its parent.
+    A forked process has a thread and connections of its own.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class BlockingTransaction:
         self._call = call
 
     def join(self, receive: Receive) -> None:
-        """Note the end of the transaction at this receive, whose settlement has joined."""
+        """Add a receive whose settlement has joined: it ends with the transaction."""
         self._transaction.join(receive)
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, Generic, Self
 from msgspec import UNSET
 
 from peeklock_client.generated import answers, requests
-from peeklock_client.loop_thread import in_caller, tell_caller
+from peeklock_client.loop_thread import run_in_caller, schedule_in_caller
 from peeklock_client.messages import BodyType
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.receive_state import JoinableTransaction, ReceiveState, check_plain
@@ -39,7 +39,7 @@ class BlockingReceive(Generic[BodyType]):
 
     @property
     def outcome(self) -> str | None:
-        """The outcome on the server: `completed`, `abandoned`, `dead_lettered` or `deferred`."""
+        """The outcome on the server: `completed`, `abandoned`, `dead_lettered`, `deferred` or `released`."""
         return self._context.outcome
 
     @property
@@ -78,17 +78,17 @@ class BlockingReceive(Generic[BodyType]):
     def on_complete(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, before the message is completed. If it raises, the message is not completed."""
         check_plain(callback)
-        self._context.on_complete(partial(in_caller, callback))
+        self._context.on_complete(partial(run_in_caller, callback))
 
     def on_abandon(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, before the message is abandoned and others can receive it."""
         check_plain(callback)
-        self._context.on_abandon(partial(in_caller, callback))
+        self._context.on_abandon(partial(run_in_caller, callback))
 
     def on_fault(self, callback: Callable[[], None]) -> None:
         """Call `callback` once, when the receive is faulted. What it raises is logged."""
         check_plain(callback)
-        self._context.on_fault(partial(tell_caller, callback))
+        self._context.on_fault(partial(schedule_in_caller, callback))
 
     def complete(self, reply: Any = UNSET, transaction: JoinableTransaction | None = None) -> None:
         """Complete the message."""
@@ -134,7 +134,7 @@ class BlockingReceive(Generic[BodyType]):
         self._call(self._context.defer, properties, transaction)
 
     def release(self, transaction: JoinableTransaction | None = None) -> None:
-        """Return the message unprocessed: it takes its old place, and the delivery does not count."""
+        """Return the message unprocessed to its old position, without counting the delivery."""
         self._call(self._context.release, transaction)
 
     def renew(self, lock_seconds: float | None = None) -> None:

@@ -103,7 +103,7 @@ class Connection(Operations):
 
 
 async def _send(http: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:
-    """Send a request once. Any error after which the server may have it is a doubt."""
+    """Send a request once. Raises `InDoubt` for any error after which the server may have received it."""
     if http.is_closed:
         raise ClientClosed(f"{request.url} is not requested, because the client is closed.")
     try:
@@ -118,12 +118,12 @@ async def _send(http: httpx.AsyncClient, request: httpx.Request) -> httpx.Respon
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the reason of the operating system, which is the first of a chain of errors, or else what the last one says."""
-    told, earlier = error, error.__cause__ or error.__context__
+    """Return the text of the first error of the operating system in a chain of errors, or else of the error itself."""
+    first, earlier = error, error.__cause__ or error.__context__
     while earlier is not None:
-        told = earlier if isinstance(earlier, OSError) and str(earlier) else told
+        first = earlier if isinstance(earlier, OSError) and str(earlier) else first
         earlier = earlier.__cause__ or earlier.__context__
-    return f"{type(told).__name__}: {told}".removesuffix(": ")
+    return f"{type(first).__name__}: {first}".removesuffix(": ")
 
 
 def _checked_url(url: str) -> str:
@@ -140,7 +140,7 @@ def _authorization(api_key: str | None) -> dict[str, str]:
     if not api_key:
         return {}
     if not (api_key.isascii() and api_key.isprintable()):
-        raise ValueError("The API key contains characters that no key has, such as the end of a line.")
+        raise ValueError("The API key contains characters that no key has, such as a line break.")
     return {"Authorization": f"Bearer {api_key}"}
 
 

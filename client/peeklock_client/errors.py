@@ -34,7 +34,7 @@ class ClientClosed(NotConnected):
 
 
 class WrongEventLoop(PeeklockError):
-    """What belongs to one event loop is used in another, or where none runs. Nothing was sent."""
+    """An object that belongs to one event loop is used in another, or where no event loop runs. Nothing was sent."""
 
 
 class InDoubt(PeeklockError):

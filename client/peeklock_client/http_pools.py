@@ -16,9 +16,9 @@ LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 
 
 class HttpPools:
-    """The pools of one client. Raises `ValueError` at once if a proxy that the environment names is invalid.
+    """The pools of one client. Raises `ValueError` at once if the environment names an invalid proxy.
 
-    A server on this host is reached without a proxy, which would look for it on its own host.
+    A server on this host is reached without a proxy, because a proxy would look for it on the proxy's own host.
     """
 
     def __init__(self, url: str) -> None:
@@ -41,7 +41,7 @@ class HttpPools:
         return pool
 
     async def close(self) -> None:
-        """Close the connections of the running event loop. Those of other loops close when nothing uses them any more."""
+        """Close the connections of the running event loop. Those of other loops are closed once nothing uses them."""
         self._is_closed = True
         own = self._pools.get(running_loop())
         self._pools.clear()
@@ -70,7 +70,9 @@ class GivenHttp:
         if self._loop is None:
             self._loop = loop
         if self._loop is not loop:
-            raise WrongEventLoop("The HTTP client that was passed to this client is used in a second event loop.")
+            raise WrongEventLoop(
+                "The HTTP client that was passed to this client belongs to another event loop. Create a client for each."
+            )
         return self._http
 
     async def close(self) -> None:
@@ -91,5 +93,5 @@ def running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError as error:
         raise WrongEventLoop(
-            "No event loop of asyncio runs here. One does not continue in a forked process."
+            "No asyncio event loop is running. An event loop does not continue in a forked process."
         ) from error

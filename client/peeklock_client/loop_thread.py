@@ -1,4 +1,4 @@
-"""An event loop in a thread, for callers that have none: it runs their calls, and they run its callbacks."""
+"""An event loop in a thread, for callers without one. It runs their calls, and each caller runs the callbacks of its call."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ STEPS: ContextVar[Steps] = ContextVar("peeklock_steps")
 
 
 class LoopThread:
-    """The thread of one process. It starts with the first call, and ends with `stop`, or when nothing refers to this.
+    """The thread of one process. It starts with the first call, and ends with `stop`, or when nothing refers to this object.
 
-    At its end it calls `close`. At the end of the program it just stops, so that functions which run then, such as those of
-    `atexit`, may still call.
+    Before it ends, it calls `close`. It does not end while the program exits, so `atexit` functions may still call.
     """
 
     def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -43,7 +42,7 @@ class LoopThread:
     def call(self, function: Callable[[], Awaitable[Result]]) -> Result:
         """Call a function in the event loop, and return its result. Any number of threads may call at a time.
 
-        An exception in this thread, such as `KeyboardInterrupt`, cancels the call. Raises `ClientClosed` after `stop`,
+        An exception in the calling thread, such as `KeyboardInterrupt`, cancels the call. Raises `ClientClosed` after `stop`,
         `WrongEventLoop` in the event loop itself, and `InDoubt` if a `stop` ends the call.
         """
         steps = Steps()
@@ -79,7 +78,7 @@ class LoopThread:
         if self._is_stopped:
             raise ClientClosed("The client is closed. Nothing was sent.")
         if self._thread is current_thread():
-            raise WrongEventLoop("A blocking call was made in the thread that would have to carry it out.")
+            raise WrongEventLoop("A blocking call was made in the event loop that would have to run it.")
         if self._loop is None:
             started: Future[asyncio.AbstractEventLoop] = Future()
             self._thread = Thread(target=_serve, args=(started, self._close), name="peeklock client", daemon=True)
@@ -94,15 +93,15 @@ async def _result_of(function: Callable[[], Awaitable[Result]]) -> Result:
     return await function()
 
 
-async def in_caller(callback: Callable[[], Result]) -> Result:
+async def run_in_caller(callback: Callable[[], Result]) -> Result:
     """Run a function in the thread that waits for this call, and return its result."""
     done: Future[Result] = Future()
     STEPS.get().put(partial(_finish, done, callback))
     return await asyncio.wrap_future(done)
 
 
-def tell_caller(callback: Callable[[], object]) -> None:
-    """Have the thread that waits for this call run a function before the call returns. What it raises is logged."""
+def schedule_in_caller(callback: Callable[[], object]) -> None:
+    """Let the thread that waits for this call run a function before the call returns. What it raises is logged."""
     STEPS.get().put(partial(_run_logged, callback))
 
 
@@ -131,7 +130,7 @@ def _serve(started: Future[asyncio.AbstractEventLoop], close: Callable[[], Corou
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: Thread, process: int) -> None:
-    """End a thread, unless it is that of a parent process: a thread does not exist in a forked process."""
+    """End a thread, unless it is that of a parent process, because a forked process does not have its parent's threads."""
     if os.getpid() != process:
         return
     loop.call_soon_threadsafe(loop.stop)

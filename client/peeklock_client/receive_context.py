@@ -119,8 +119,7 @@ class ReceiveContext(Receive, Generic[BodyType]):
         await self._give_back(requests.DeferSettlement(self.lock_token, _dict(properties)), transaction)
 
     async def release(self, transaction: JoinableTransaction | None = None) -> None:
-        """Return the message unprocessed: it takes its old place, and the delivery does not count (S2.21). Raises as `abandon`
-        does."""
+        """Return the message unprocessed to its old position, without counting the delivery (S2.21). Raises as `abandon` does."""
         await self._give_back(requests.ReleaseSettlement(self.lock_token), transaction)
 
     async def renew(self, lock_seconds: float | None = None) -> None:
@@ -159,7 +158,7 @@ class ReceiveContext(Receive, Generic[BodyType]):
             await self._give_back(self._retry_of(settlement, error), None)
 
     def _retry_of(self, settlement: requests.AbandonSettlement, error: BaseException | None) -> Settlement:
-        """Return what a worker makes of an abandon, for the error that has caused it."""
+        """Return the settlement that a worker sends instead of an abandon, for the error that has caused it."""
         has_decided = settlement.delay_seconds is not UNSET or settlement.count is False
         return settlement if self._decide_retry is None or has_decided else self._decide_retry(settlement, error)
 

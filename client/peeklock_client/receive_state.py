@@ -50,7 +50,7 @@ class JoinableTransaction(Protocol):
         ...
 
     def join(self, receive: Receive) -> None:
-        """Note the end of the transaction at this receive, whose settlement has joined."""
+        """Add a receive whose settlement has joined: it ends with the transaction."""
         ...
 
 
@@ -116,12 +116,12 @@ class Receive:
     # ---- how a receive ends ------------------------------------------------------------------------------------------
 
     def note_commit(self) -> None:
-        """Record that the transaction is committed which the settlement has joined."""
+        """Record the commit of the transaction that the settlement has joined."""
         if self._joined is not None and not self.has_ended:
             self._end(*self._joined)
 
     def note_rollback(self) -> None:
-        """Record that the transaction is rolled back which the settlement has joined: the message is still locked."""
+        """Record the rollback of the transaction that the settlement has joined: the message is still locked."""
         if self._joined is not None and not self.has_ended:
             self._state, self._joined = ReceiveState.RECEIVED, None
 
@@ -188,6 +188,6 @@ class Receive:
 
 
 def check_plain(callback: Callable[[], None]) -> None:
-    """Raise `TypeError` for a coroutine function: a call of it would run nothing."""
+    """Raise `TypeError` for a coroutine function, because calling it would run nothing."""
     if inspect.iscoroutinefunction(callback):
         raise TypeError(f"{callback} is a coroutine function. Pass a plain function.")

@@ -16,7 +16,7 @@ from peeklock_client.receive_state import Receive
 class Transaction:
     """An open transaction. With `async with` it is committed at the end of the block, or rolled back if the block raises.
 
-    A block that has ended it by `commit` or `rollback` ends without another request.
+    A block that has called `commit` or `rollback` itself ends without another request.
 
     Receives that have joined end with the commit, and are Received again after a rollback. A receive that faults after it has
     joined does not affect the transaction, whose outcome is always definite (S0.25).
@@ -31,7 +31,7 @@ class Transaction:
         self._has_ended = False
 
     def join(self, receive: Receive) -> None:
-        """Note the end of the transaction at this receive, whose settlement has joined."""
+        """Add a receive whose settlement has joined: it ends with the transaction."""
         self._receives.append(receive)
 
     async def commit(self) -> answers.CommittedTransaction:

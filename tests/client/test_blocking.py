@@ -35,7 +35,7 @@ from peeklock_client import (
     WrongState,
 )
 from peeklock_client.generated import requests
-from peeklock_client.loop_thread import in_caller
+from peeklock_client.loop_thread import run_in_caller
 
 
 @pytest.fixture
@@ -281,7 +281,7 @@ def test_an_interrupted_call_is_cancelled(client: BlockingClient) -> None:
 
     async def interrupt() -> None:
         try:
-            await in_caller(partial(sys.exit, 3))
+            await run_in_caller(partial(sys.exit, 3))
         finally:
             ended.set()
 

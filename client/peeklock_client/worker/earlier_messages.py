@@ -1,4 +1,4 @@
-"""Receives again what a worker with a `receiver_id` of its own held when it ended (S1.66)."""
+"""Receives again the messages that an earlier run of a worker held under the same `receiver_id` (S1.66)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from peeklock_client.generated import answers, requests
 
 
 class EarlierMessages:
-    """Gives the messages of an earlier run, in answers of at most `limit` messages.
+    """Recovers the messages of an earlier run, at most `limit` in each answer.
 
-    Each recovery takes all that the id has locked, also messages that an answer before it had. So no recovery may begin while
-    the worker has messages in hand. Messages that no handler settles are recovered once more, and not for ever.
+    Each recovery takes all messages that the id has locked, also those of an earlier answer. So no recovery may begin while the
+    worker holds messages. Messages that no handler settles are recovered once more, but not for ever.
     """
 
     def __init__(self, api: Connection, queue: str, receiver_id: str | None, limit: int) -> None:
@@ -22,7 +22,7 @@ class EarlierMessages:
         self.may_be_left = receiver_id is not None
 
     async def next(self) -> list[answers.MessageView]:
-        """Return the next messages, none if no earlier run holds any."""
+        """Return the next messages, or an empty list if no earlier run holds any."""
         if self._receiver_id is None:
             return []
         recovery = requests.RecoverMessages(self._receiver_id, self._limit)

@@ -9,11 +9,11 @@ from __future__ import annotations
 FIRST_PAUSE_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 60.0
 TIMER_SECONDS = 0.001
-"""How much too early a timer may be by the clock of its event loop. That of uvloop counts milliseconds, and rounds."""
+"""How early a timer may fire, by the clock of its event loop: uvloop rounds to milliseconds."""
 
 
 class Misfits:
-    """Counts bodies that did not fit in a row, and says until when no further handler starts."""
+    """Counts bodies in a row that did not fit, and says for how long no further handler starts."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
@@ -24,7 +24,7 @@ class Misfits:
         self._in_a_row = 0
 
     def is_first(self, now: float) -> bool:
-        """Record a body that did not fit. Return whether it is the one that begins a pause, instead of arriving in one."""
+        """Record a body that did not fit. Return whether it begins a pause; False if a pause is under way."""
         if self.seconds_left(now):
             return False
         self._until = now + min(FIRST_PAUSE_SECONDS * 2.0**self._in_a_row, MAX_PAUSE_SECONDS)
@@ -32,6 +32,6 @@ class Misfits:
         return True
 
     def seconds_left(self, now: float) -> float:
-        """Return how long no handler starts, 0 if one may."""
+        """Return how long no handler may start, 0 if one may start now."""
         left = self._until - now
         return left if left > TIMER_SECONDS else 0.0

@@ -23,8 +23,8 @@ LATE_SECONDS = 10.0
 class MissedMessages:
     """Names the receives of a worker, and recovers the messages of those whose answer was lost.
 
-    A recovery takes all messages of one `receiver_id`. So no two receives share an id if one of them has answered messages. All
-    receives have the `fixed_id` if there is one: then a recovery may begin only while the worker has nothing in hand.
+    A recovery takes all messages of one `receiver_id`. So no two receives share an id if one of them has answered messages. With
+    a `fixed_id`, all receives share it, and a recovery may begin only while the worker holds no messages.
     """
 
     def __init__(self, api: Connection, queue: str, report: WorkerReport, fixed_id: str | None = None) -> None:
@@ -42,8 +42,8 @@ class MissedMessages:
         return self._fixed_id or f"{self._worker_id}-{self._number}"
 
     @property
-    def needs_empty_hands(self) -> bool:
-        """Whether the next recovery would take what the worker has in hand."""
+    def needs_idle_worker(self) -> bool:
+        """Whether the next recovery would also take the messages that the worker holds."""
         return self._fixed_id is not None and bool(self._doubtful)
 
     def note_answer(self, messages: int) -> None:
@@ -58,7 +58,7 @@ class MissedMessages:
             self._number += 1
 
     async def hand_back(self) -> None:
-        """Return the messages of lost answers to the queue. Their deliveries do not count.
+        """Return the messages of lost answers to the queue, without counting their deliveries.
 
         Ids are kept until their receives must have ended. If the recovery fails, it is logged, and the next call tries again.
         """

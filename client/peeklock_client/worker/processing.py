@@ -32,7 +32,7 @@ ABANDONED = "abandoned"
 
 
 class Abandoned(PeeklockError):
-    """A handler abandoned its message: what a retry strategy that has a strategy for each type of exception is asked with."""
+    """A handler abandoned its message without an exception. Retry strategies by type of exception get this type."""
 
 
 class TooManyDeliveries(PeeklockError):
@@ -178,7 +178,7 @@ class Processing:
     def _retry_of_handler(
         self, context: ReceiveContext[Any], abandon: requests.AbandonSettlement, error: BaseException | None
     ) -> Settlement:
-        """Return what the retry strategy makes of an abandon by the handler."""
+        """Return the settlement that the retry strategy sends instead of an abandon by the handler."""
         strategy = strategy_for(self._options.retry, Abandoned() if error is None else error)
         if strategy is None:
             return abandon

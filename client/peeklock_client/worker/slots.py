@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class HandlerSlots:
-    """Counts running handlers. `offer_to` adds what is called, in turn, when a handler may start."""
+    """Counts running handlers. When a slot becomes free, it calls the functions that `offer_to` has added, in turn."""
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -19,7 +19,7 @@ class HandlerSlots:
         return self._free > 0
 
     def offer_to(self, start_waiting: Callable[[], None]) -> None:
-        """Call `start_waiting` whenever a slot becomes free. It takes what slots it needs."""
+        """Call `start_waiting` whenever a slot becomes free. It takes the slots that it needs."""
         self._queues.append(start_waiting)
 
     def take(self) -> None:
@@ -27,7 +27,7 @@ class HandlerSlots:
         self._free -= 1
 
     def give_back(self) -> None:
-        """Free a slot. Each time, another queue is asked first."""
+        """Free a slot. Each time, another queue may take it first."""
         self._free += 1
         self._queues.rotate(-1)
         for start_waiting in [*self._queues]:

@@ -43,7 +43,7 @@ MAX_PAUSE_SECONDS = 30.0
 """How long a loop waits after an error. The wait doubles after each further error."""
 
 MISSING_QUEUE_SECONDS = 2.0
-"""How often a worker looks whether its queue has been created."""
+"""How long a worker waits before it checks again whether its queue exists."""
 
 
 class Subscriber:
@@ -104,7 +104,7 @@ class Subscriber:
         if attempts > limit:
             log.warning(
                 "queue %s dead-letters a message at its failure number %d (max_delivery_count), "
-                "so the retry strategy never gets to its %d attempts",
+                "so the retry strategy never makes its %d attempts",
                 self.queue, limit, attempts,
             )  # fmt: skip
 
@@ -183,12 +183,12 @@ class Subscriber:
 
     async def _recover(self) -> None:
         """Recover messages of an earlier run and of lost answers."""
-        while self._earlier.may_be_left and await self._has_empty_hands():
+        while self._earlier.may_be_left and await self._wait_until_idle():
             await self._receive_earlier()
         await self._hand_back_missed()
 
     async def _hand_back_missed(self) -> None:
-        if not self._missed.needs_empty_hands or await self._has_empty_hands():
+        if not self._missed.needs_idle_worker or await self._wait_until_idle():
             await self._missed.hand_back()
 
     async def _receive_earlier(self) -> int:
@@ -199,11 +199,11 @@ class Subscriber:
             self._accept(messages)
         return len(messages)
 
-    async def _has_empty_hands(self) -> bool:
-        """Wait until each message is settled, or its lock is lost. Return False if a handler has left one to its program.
+    async def _wait_until_idle(self) -> bool:
+        """Wait until each message is settled, or its lock is lost. Return False if a handler has left a message to its program.
 
-        A recovery would take such a message from its program. What it cannot recover stays locked until its lock ends, or until
-        a worker starts with the `receiver_id`.
+        A recovery would take such a message from the program. Without a recovery, missed messages stay locked until their locks
+        end, or until a worker starts with the `receiver_id`.
         """
         while not self._processing.has_left_messages and self._dispatcher.has_messages:
             await self._dispatcher.changed()
