@@ -63,11 +63,14 @@ async def test_a_host_that_never_answers_is_passed_over(postgres_url: str, silen
     assert silent.connections == 1
 
 
-async def test_the_host_that_was_used_last_is_tried_first(postgres_url: str, silent: SilentHost) -> None:
+async def test_the_host_of_an_open_connection_is_tried_first(postgres_url: str, silent: SilentHost) -> None:
     connect = Connector(parse_address(with_first_host(postgres_url, f"127.0.0.1:{silent.port}")))
-    for _ in range(3):
-        await (await connect()).close()
+    connections = [await connect() for _ in range(3)]
     assert silent.connections == 1
+    for connection in connections:
+        await connection.close()
+    await (await connect()).close()
+    assert silent.connections == 2
 
 
 async def test_hosts_of_the_option_host_are_tried_in_the_same_way(postgres_url: str, silent: SilentHost) -> None:
@@ -142,6 +145,9 @@ class OpenAtOnce(Connector):
 
 class ClosableConnection:
     is_open = True
+
+    def is_closed(self) -> bool:
+        return not self.is_open
 
     def terminate(self) -> None:
         self.is_open = False

@@ -1,8 +1,9 @@
 """PostgreSQL servers of one system after a promotion: the former primary is used no more."""
 
 import asyncio
+import contextlib
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -16,27 +17,51 @@ from app.store.open import open_store
 from app.store.postgresql.connect import Connector, parse_address
 from app.store.postgresql.store import PostgresqlStore
 from app.store.postgresql.timelines import read_timeline
+from tests.bounds import bounded
 from tests.contract.store_fixture import draft
 from tests.servers import PostgresServer, ServerProcess
 
 
 @pytest.fixture
-async def copies(private_server: Callable[..., ServerProcess]) -> tuple[ServerProcess, ServerProcess]:
+def copy_of() -> Iterator[Callable[[ServerProcess], ServerProcess]]:
+    """Make standbys that have what their primary has now. It is stopped for that, and runs again. They do not run yet."""
+    made: list[ServerProcess] = []
+
+    def make(primary: ServerProcess) -> ServerProcess:
+        primary.stop()
+        standby = PostgresServer(primary.directory.with_name(f"{primary.directory.name}-copy"))
+        made.append(standby)
+        standby.directory.mkdir()
+        data = standby.directory / "data"
+        standby._own_directory(data)
+        primary.run("cp", "-a", f"{primary.directory}/data/.", str(data))
+        primary.run("touch", str(data / "standby.signal"))
+        primary.start()
+        return standby
+
+    yield make
+    for standby in made:
+        standby.kill()
+        shutil.rmtree(standby.directory)
+
+
+async def promote(standby: ServerProcess) -> None:
+    """Start a standby and make it a primary."""
+    standby.start()
+    connection = await asyncpg.connect(standby.url)
+    await connection.execute("SELECT pg_promote()")
+    await connection.close()
+
+
+@pytest.fixture
+async def copies(
+    private_server: Callable[..., ServerProcess], copy_of: Callable[[ServerProcess], ServerProcess]
+) -> tuple[ServerProcess, ServerProcess]:
     """A primary that was never told of the promotion of its copy, and that copy."""
     former = private_server(PostgresServer)
     await asyncio.to_thread(migrate, former.url)
-    former.stop()
-    promoted = PostgresServer(former.directory.with_name(f"{former.directory.name}-copy"))
-    promoted.directory.mkdir()
-    data = promoted.directory / "data"
-    promoted._own_directory(data)
-    former.run("cp", "-a", f"{former.directory}/data/.", str(data))
-    former.run("touch", str(data / "standby.signal"))
-    former.start()
-    promoted.start()
-    connection = await asyncpg.connect(promoted.url)
-    await connection.execute("SELECT pg_promote()")
-    await connection.close()
+    promoted = copy_of(former)
+    await promote(promoted)
     return former, promoted
 
 
@@ -48,8 +73,6 @@ async def store(copies: tuple[ServerProcess, ServerProcess]) -> AsyncIterator[Po
     assert isinstance(opened, PostgresqlStore)
     yield opened
     await opened.close()
-    promoted.kill()
-    shutil.rmtree(promoted.directory)
 
 
 def both(one: ServerProcess, other: ServerProcess) -> str:
@@ -80,6 +103,25 @@ async def test_of_two_servers_that_accept_writes_the_one_promoted_last_is_used(
     with pytest.raises(StoreUnavailable, match="former primary"):
         await store.check_writable()
     assert await messages(former) == 0
+
+
+async def test_a_primary_that_comes_back_after_a_promotion_is_not_used_again(
+    private_server: Callable[..., ServerProcess], copy_of: Callable[[ServerProcess], ServerProcess]
+) -> None:
+    former = private_server(PostgresServer)
+    await asyncio.to_thread(migrate, former.url)
+    standby = copy_of(former)
+    store = await open_store(both(former, standby), SystemClock())
+    former.kill()
+    await promote(standby)
+    former.start()
+    for _ in bounded("the store notices that its connections have ended"):
+        with contextlib.suppress(StoreUnavailable):
+            queue, _ = await store.queues.create("queue", QueueSettings())
+            await store.send([draft(queue)])
+            break
+    await store.close()
+    assert (await messages(former), await messages(standby)) == (0, 1)
 
 
 async def test_a_process_leaves_a_former_primary_that_another_process_knows_of(

@@ -158,9 +158,11 @@ class ConnectFailed(Exception):
 class Connector:
     """Opens connections to the host that accepts writes.
 
-    It begins with the host that it used last. If that host does not accept a connection in time, it tries all others at
-    once, so that hosts that never answer delay a connection by one time limit at most. Of several that accept writes, it
-    takes the one that was promoted last. It takes none with a lower timeline than the highest known one (`timelines`).
+    While it has an open connection, it begins with the host of that. If that host does not accept another one in time, it
+    tries all others at once, so that hosts that never answer delay a connection by one time limit at most. Without an open
+    connection it tries all hosts at once: the last one may have come back as a former primary. Of several that accept
+    writes, it takes the one that was promoted last. It takes none with a lower timeline than the highest known one
+    (`timelines`).
     """
 
     def __init__(self, address: Address, answer_seconds: float | None = ANSWER_SECONDS) -> None:
@@ -168,6 +170,7 @@ class Connector:
         self._address = address
         self._answer_seconds = answer_seconds
         self._last_used: str | None = None
+        self._opened: set[DriverConnection] = set()
 
     async def __call__(self) -> DriverConnection:
         """Open a connection. Raises `StoreUnavailable` if no host accepts one."""
@@ -180,8 +183,10 @@ class Connector:
 
     def _rounds(self) -> Sequence[Sequence[str]]:
         """Return the hosts that are tried together, one round after the other."""
-        first = [host for host in self._address.hosts if host == self._last_used]
-        others = [host for host in self._address.hosts if host != self._last_used]
+        self._opened = {connection for connection in self._opened if not connection.is_closed()}
+        preferred = self._last_used if self._opened else None
+        first = [host for host in self._address.hosts if host == preferred]
+        others = [host for host in self._address.hosts if host != preferred]
         return [hosts for hosts in (first, others) if hosts]
 
     async def _open_each(self, hosts: Sequence[str], failures: dict[str, Exception]) -> dict[str, Opened]:
@@ -213,6 +218,7 @@ class Connector:
             failures[chosen] = error
             return None
         self._last_used = chosen
+        self._opened.add(connection)
         return connection
 
     async def _connect(self, host: str) -> Opened:
