@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from typing import Any
 
 import httpx
@@ -48,8 +49,8 @@ def test_after_a_full_fetch_the_next_one_is_sooner() -> None:
     work(broker, 0, 20, fetch_batch_size=10, min_fetch_interval=0.2, max_fetch_interval=3, wait_seconds=0)
     times = [at for at, _ in broker.of_kind("receive")]
     pauses = [round(after - before - LATENCY, 3) for before, after in itertools.pairwise(times)]
-    # The first receive belongs to the start. Two full answers follow, then one with 5 messages, and empty ones.
-    assert pauses[:5] == [0, 0.2, 0.2, 3, 3]
+    # Three full answers, the first at the start, then one with 5 messages, and empty ones.
+    assert pauses[:5] == [0.2, 0.2, 0.2, 3, 3]
 
 
 @pytest.mark.behaviour("S2.16")
@@ -60,10 +61,50 @@ def test_the_interval_begins_when_a_receive_has_waited_for_messages() -> None:
     assert {round(after - before - LATENCY, 3) for before, after in itertools.pairwise(times)} == {10}
 
 
-@pytest.mark.parametrize("shortest", [-1, 1])
-def test_intervals_that_contradict_each_other_are_refused(shortest: float) -> None:
-    with pytest.raises(ValueError, match="max_fetch_interval >= min_fetch_interval"):
-        Worker().on("orders", min_fetch_interval=shortest)
+@pytest.mark.behaviour("S2.16")
+def test_a_receive_that_fails_is_repeated_no_sooner_than_any_other() -> None:
+    broker = Broker(stored=0)
+
+    async def scenario() -> None:
+        worker = Worker(client_of(broker.answer, attempts=1))
+        worker.on("orders", min_fetch_interval=2, max_fetch_interval=5, wait_seconds=0)(print_body)
+        await worker.start()
+        broker.failing.add("receive")
+        await asyncio.sleep(60)
+        await worker.stop()
+
+    run_virtually(scenario())
+    times = [at for at, _ in broker.of_kind("receive")]
+    assert len(times) > 3
+    assert all(after - before >= 5 for before, after in itertools.pairwise(times))
+
+
+async def print_body(body: int) -> None:
+    print(body)
+
+
+@pytest.mark.parametrize(
+    ("options", "need"),
+    [
+        ({"max_workers": 0}, "max_workers >= 1"),
+        ({"fetch_batch_size": 1001}, "fetch_batch_size from 1 to 1000"),
+        ({"overfetch_factor": math.inf}, "a finite overfetch_factor >= 1"),
+        ({"overfetch_factor": math.nan}, "a finite overfetch_factor >= 1"),
+        ({"max_bytes": 0}, "max_bytes >= 1"),
+        ({"wait_seconds": math.inf}, "a finite wait_seconds >= 0"),
+        ({"flush_seconds": math.nan}, "flush_seconds >= 0"),
+        ({"min_fetch_interval": -1}, "min_fetch_interval >= 0"),
+        ({"min_fetch_interval": 1}, "max_fetch_interval >= min_fetch_interval"),
+        ({"max_fetch_interval": math.nan}, "max_fetch_interval >= min_fetch_interval"),
+        ({"lock_seconds": math.nan}, "a finite lock_seconds > 0"),
+        ({"max_deliveries": 0}, "max_deliveries >= 1"),
+        ({"receiver_id": ""}, "a receiver_id that is not empty"),
+    ],
+    ids=str,
+)
+def test_an_option_that_no_worker_can_obey_is_refused(options: dict[str, Any], need: str) -> None:
+    with pytest.raises(ValueError, match=f"^A worker needs {need}.$"):
+        Worker().on("orders", **options)
 
 
 @pytest.mark.behaviour("S2.17")

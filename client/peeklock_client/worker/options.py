@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypedDict
@@ -66,14 +67,23 @@ class SubscriberOptions:
     receiver_id: str | None = None
 
     def __post_init__(self) -> None:
-        if not (self.max_workers >= 1 and 1 <= self.fetch_batch_size <= 1000 and self.overfetch_factor >= 1):
-            raise ValueError(
-                "A worker needs max_workers >= 1, fetch_batch_size from 1 to 1000 and overfetch_factor >= 1."
-            )
-        if self.max_bytes < 1:
-            raise ValueError("A worker needs max_bytes >= 1.")
-        if not 0 <= self.min_fetch_interval <= self.max_fetch_interval:
-            raise ValueError("A worker needs min_fetch_interval >= 0 and max_fetch_interval >= min_fetch_interval.")
+        """Raise `ValueError` for an option that no worker can obey. NaN fails every comparison."""
+        needs = {
+            "max_workers >= 1": self.max_workers >= 1,
+            "fetch_batch_size from 1 to 1000": 1 <= self.fetch_batch_size <= 1000,
+            "a finite overfetch_factor >= 1": 1 <= self.overfetch_factor < math.inf,
+            "max_bytes >= 1": self.max_bytes >= 1,
+            "a finite wait_seconds >= 0": 0 <= self.wait_seconds < math.inf,
+            "flush_seconds >= 0": self.flush_seconds >= 0,
+            "min_fetch_interval >= 0": self.min_fetch_interval >= 0,
+            "max_fetch_interval >= min_fetch_interval": self.max_fetch_interval >= self.min_fetch_interval,
+            "a finite lock_seconds > 0": self.lock_seconds is None or 0 < self.lock_seconds < math.inf,
+            "max_deliveries >= 1": self.max_deliveries is None or self.max_deliveries >= 1,
+            "a receiver_id that is not empty": self.receiver_id != "",
+        }
+        for need, is_met in needs.items():
+            if not is_met:
+                raise ValueError(f"A worker needs {need}.")
 
     @property
     def capacity(self) -> int:

@@ -71,6 +71,7 @@ class Subscriber:
         self._earlier = EarlierMessages(api, queue, receiver_id, options.fetch_batch_size)
         self._room = Room(options)
         self._queue_exists = True
+        self._fetch_pause = 0.0
         self._loops: list[asyncio.Task[None]] = []
 
     # ---- start and stop ----------------------------------------------------------------------------------------------
@@ -160,26 +161,20 @@ class Subscriber:
     async def _fetch_loop(self) -> None:
         pause = FIRST_PAUSE_SECONDS
         while True:
+            await asyncio.sleep(self._fetch_pause)
             try:
                 await self._recover()
-                limit = await self._wait_for_room()
-                count = await self._fetch(limit, self._options.wait_seconds)
+                await self._fetch(await self._wait_for_room(), self._options.wait_seconds)
             except QueueNotFound:
                 self._note_queue(exists=False)
-                await asyncio.sleep(MISSING_QUEUE_SECONDS)
-                continue
+                self._fetch_pause = max(MISSING_QUEUE_SECONDS, self._options.max_fetch_interval)
             except PeeklockError as error:
                 log.warning("queue %s: the receive failed: %s", self.queue, error)
-                await asyncio.sleep(pause)
+                self._fetch_pause = max(pause, self._options.max_fetch_interval)
                 pause = min(2 * pause, MAX_PAUSE_SECONDS)
-                continue
-            pause = FIRST_PAUSE_SECONDS
-            self._note_queue(exists=True)
-            await asyncio.sleep(self._pause_after(count, limit))
-
-    def _pause_after(self, count: int, limit: int) -> float:
-        """Return the seconds until the next receive (S2.16). What is processed meanwhile may be settled by that receive."""
-        return self._options.min_fetch_interval if count >= limit else self._options.max_fetch_interval
+            else:
+                pause = FIRST_PAUSE_SECONDS
+                self._note_queue(exists=True)
 
     async def _recover(self) -> None:
         """Recover messages of an earlier run and of lost answers."""
@@ -225,10 +220,11 @@ class Subscriber:
             await self._dispatcher.changed()
         return limit
 
-    async def _fetch(self, limit: int, wait_seconds: float) -> int:
-        """Receive messages, send the waiting settlements, and return the number of messages.
+    async def _fetch(self, limit: int, wait_seconds: float) -> None:
+        """Receive messages, send the waiting settlements, and note the pause until the next receive (S2.16).
 
-        With settlements it does not wait for messages, because their results come with the answer.
+        With settlements it does not wait for messages, because their results come with the answer. What is processed during the
+        pause may be settled by the next receive.
         """
         options, taken = self._options, self._settlements.take()
         wait_seconds = 0.0 if taken else wait_seconds
@@ -251,8 +247,9 @@ class Subscriber:
         self._missed.note_answer(len(received.messages))
         if taken:
             self._settlements.finish(taken, received.settled if received.settled is not UNSET else [])
+        is_full = len(received.messages) >= limit
+        self._fetch_pause = self._options.min_fetch_interval if is_full else self._options.max_fetch_interval
         self._accept(received.messages)
-        return len(received.messages)
 
     async def _flush_loop(self) -> None:
         pause = FIRST_PAUSE_SECONDS
