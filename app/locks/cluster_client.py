@@ -1,4 +1,4 @@
-"""A client of a Redis Cluster that reads the nodes again after each failure, and so follows a lost master."""
+"""A client of a Redis Cluster. It reads the nodes again after each failure, and so finds the new master after a failover."""
 
 import asyncio
 import random
@@ -11,8 +11,8 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 
 from app.locks.redis_client import REDIS_FAILURES, RedisClient, RedisCommand, RedisSubscription
 
-SIGNS_OF_CHANGE = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ClusterDownError)
-"""Replies after which another node may have the slots. redis-py follows a MOVED itself."""
+TOPOLOGY_ERRORS = (exceptions.ConnectionError, exceptions.TimeoutError, exceptions.ClusterDownError)
+"""Replies after which another node may have the slots. redis-py itself follows a MOVED reply."""
 
 
 def open_cluster(hosts: list[tuple[str, int]], timeout_seconds: float, options: dict[str, Any]) -> RedisClient:
@@ -23,9 +23,10 @@ def open_cluster(hosts: list[tuple[str, int]], timeout_seconds: float, options: 
 
 
 class _ClusterClient:
-    """redis-py reads the nodes only when it repeats a command, and nothing is repeated here.
+    """Reads the nodes before a command, if they are not known. redis-py does this only when it repeats a command, and this
+    client repeats none.
 
-    Reading them takes at most `timeout_seconds` of a caller's time. It goes on for the next caller.
+    A caller waits at most `timeout_seconds` for the nodes. The read continues, for the next caller.
     """
 
     counts_all_subscribers = False
@@ -39,7 +40,7 @@ class _ClusterClient:
 
     async def execute(self, commands: Sequence[RedisCommand]) -> list[Any]:
         """See `RedisClient`."""
-        await self._know_nodes()
+        await self._ensure_nodes()
         try:
             async with self._cluster.pipeline() as pipeline:
                 for command in commands:
@@ -48,14 +49,14 @@ class _ClusterClient:
         except REDIS_FAILURES:
             self._forget_nodes()
             raise
-        if any(isinstance(reply, SIGNS_OF_CHANGE) for reply in replies):
+        if any(isinstance(reply, TOPOLOGY_ERRORS) for reply in replies):
             self._forget_nodes()
         return replies
 
     @asynccontextmanager
     async def subscription(self) -> AsyncGenerator[RedisSubscription]:
         """See `RedisClient`. Any node gets what is published at any other, so one is chosen at random."""
-        await self._know_nodes()
+        await self._ensure_nodes()
         try:
             async with self._cluster.pubsub(node=random.choice(self._cluster.get_primaries())) as subscription:
                 yield subscription
@@ -75,17 +76,17 @@ class _ClusterClient:
         if self._reading is not None and self._reading.done():
             self._reading = None
 
-    async def _know_nodes(self) -> None:
+    async def _ensure_nodes(self) -> None:
         if self._reading is None:
             self._reading = asyncio.create_task(self._read_nodes(), name="nodes of the Redis cluster")
         try:
             await asyncio.wait_for(asyncio.shield(self._reading), self._timeout_seconds)
         except Exception:
-            # Also one that redis-py does not name as its own: the next caller reads again.
+            # Also an error that is not one of redis-py: the next caller reads again.
             self._forget_nodes()
             raise
 
     async def _read_nodes(self) -> None:
-        """Read the nodes from any that is known, or that the URL names: all known ones may have new addresses."""
+        """Read the nodes from any known node, or from any that the URL names, because all known nodes may have moved."""
         await self._cluster.initialize(additional_startup_nodes_info=self._hosts)
         await self._cluster.nodes_manager.initialize(additional_startup_nodes_info=self._hosts)

@@ -24,8 +24,8 @@ def connect(url: str, *, timeout_seconds: float) -> RedisClient:
     The master of a Sentinel service: `redis+sentinel://[user:password@]host[:port][,host[:port]...]/service[/db]`.
     A cluster: `redis+cluster://[user:password@]host[:port][,host[:port]...]`, any of its nodes.
     With TLS: `rediss://`, `rediss+sentinel://` and `rediss+cluster://`.
-    User and password are for the servers; sentinels have theirs in the options `sentinel_username` and
-    `sentinel_password`. Refuses with `BadLockUrl` any other URL, an unknown option, and files of TLS that cannot be read.
+    User and password are those of the servers. Those of sentinels are in the options `sentinel_username` and
+    `sentinel_password`. Refuses with `BadLockUrl` any other URL, an unknown option, and TLS files that cannot be read.
     """
     parsed = RedisUrl.parse(url)
     _check_files(parsed.tls)
@@ -63,7 +63,7 @@ def _check_files(tls: dict[str, Any]) -> None:
         if (certificate := tls.get("ssl_certfile")) or tls.get("ssl_keyfile"):
             context.load_cert_chain(certificate or "", tls.get("ssl_keyfile"), password="")
     except OSError as error:
-        reason = error.strerror or "it is not understood"
+        reason = error.strerror or "it has no valid certificate or key"
         raise BadLockUrl(
             f"A file of its options ssl_ca_certs, ssl_certfile and ssl_keyfile cannot be used: {reason}."
         ) from None

@@ -16,7 +16,7 @@ SILENCE_SECONDS = 10.0
 RETRY_DELAYS = LoopDelays()
 
 SUBSCRIBE = "subscribe"
-"""The name of subscribing, beside the names of scripts."""
+"""The name of a subscription in `RedisConnection.failing`, next to the names of scripts."""
 
 
 class Listener:
@@ -85,7 +85,7 @@ class Listener:
             self._sync_task = loop.create_task(self._sync_channels(self._subscription), context=Context())
 
     async def _sync_channels(self, subscription: RedisSubscription) -> None:
-        """Subscribe to added channels and leave removed ones. After a failure the reader gives the subscription up."""
+        """Subscribe to added channels and leave removed ones. After a failure, the reader reports it and subscribes again."""
         try:
             while subscription is self._subscription and self._subscribed != self._wanted:
                 added, removed = self._wanted - self._subscribed, self._subscribed - self._wanted

@@ -1,4 +1,4 @@
-"""Asks Redis again and again for what the server needs of it, so that a refusal shows while no lock is renewed."""
+"""Regularly runs in Redis what the server needs of it, so that a refusal is noticed even while no lock is renewed."""
 
 import secrets
 
@@ -12,7 +12,7 @@ from app.runtime.clock import Clock
 
 CHECK_SECONDS = 5.0
 RETRY_SECONDS = 1.0
-"""The same while Redis refuses something."""
+"""The interval while Redis refuses something."""
 
 PROMISED_UNTIL = 4_000_000_000 * SECOND
 """Later than any clock: the record is always written."""
@@ -21,10 +21,11 @@ ARGUMENTS = {RECORD: (1, SECOND, 0, PROMISED_UNTIL, 0, 0), RENEW: (SECOND, 0, 0)
 
 
 class RedisCheck:
-    """Writes and deletes a record in every bucket, so at every master of a cluster, and publishes where no one listens.
+    """Writes and deletes a record in every bucket, so at every master of a cluster, and publishes on a channel without
+    subscribers.
 
-    The connection learns from the replies what Redis refuses. A script that only a receiver's request runs is run here
-    once it was refused, until it is not.
+    The connection learns from the replies what Redis refuses. Other scripts run only for requests of receivers. One that was
+    refused also runs here, until it succeeds.
     """
 
     def __init__(self, connection: RedisConnection, keys: RedisKeys, clock: Clock, report: ErrorReporter) -> None:

@@ -1,4 +1,4 @@
-"""What this backend needs of redis-py, with the types and the failures that redis-py leaves open."""
+"""The part of redis-py that this backend uses, with the types and the failures that redis-py does not declare."""
 
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -9,7 +9,7 @@ from redis.exceptions import RedisClusterException, RedisError
 RedisCommand = Sequence[str | bytes | int]
 
 REDIS_FAILURES = (RedisError, RedisClusterException, OSError)
-"""What redis-py raises if Redis fails. The errors of a cluster without nodes or slots are no `RedisError` there."""
+"""What redis-py raises if Redis fails. Its errors for a cluster without nodes or slots are not a `RedisError`."""
 
 
 class RedisSubscription(Protocol):

@@ -19,7 +19,7 @@ RedisReply = bytes | int | ResponseError | None
 """The reply to a command (bytes for a script), the error of Redis, or None if no reply arrived."""
 
 PUBLISH = "publish"
-"""The name of publishing, beside the names of scripts."""
+"""The name of a publish in `RedisConnection.failing`, next to the names of scripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RedisConnection:
         self.client = client
         self.is_enabled = True
         self.failing: set[str] = set() if failing is None else failing
-        """The names of scripts, and of other work, that Redis refused when it was last asked. Connections may share it."""
+        """The names of scripts, and of other work, whose last run Redis refused. Connections may share this set."""
         self._report = report
         self._clock = clock
         self._breaker = CircuitBreaker(clock, failures_to_open=FAILURES_TO_OPEN, cool_down_seconds=COOL_DOWN_SECONDS)
@@ -93,7 +93,7 @@ class RedisConnection:
         await self.client.aclose()
 
     async def _execute(self, names: Sequence[str], commands: Sequence[RedisCommand]) -> list[RedisReply]:
-        """Send commands together, and return the reply to each. `names` say what each is for."""
+        """Send commands together, and return the reply to each. `names` has the name of each in `failing`."""
         if not self.is_enabled or not self._breaker.allows():
             return [None] * len(commands)
         try:

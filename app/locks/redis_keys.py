@@ -50,7 +50,7 @@ class RedisKeys:
         return f"{self.prefix}owner"
 
     def seen(self) -> str:
-        """Return the name of the hash of what the processes have seen of their database."""
+        """Return the name of the hash of the highest values that the processes have seen."""
         return f"{self.prefix}seen"
 
     def servers(self) -> str:

@@ -49,7 +49,7 @@ TLS_OPTIONS: Mapping[str, Callable[[str], Any]] = {
 class RedisUrl:
     """The parts of a URL. Passwords are decoded.
 
-    `kind` is the scheme without its TLS. `hosts` is empty for a socket. `credentials` and `sentinel_credentials` have at most
+    `kind` is the scheme without TLS. `hosts` is empty for a socket. `credentials` and `sentinel_credentials` have at most
     `username` and `password`, `tls` has options of redis-py, and `ssl` if TLS is used.
     """
 
@@ -64,7 +64,7 @@ class RedisUrl:
 
     @classmethod
     def parse(cls, url: str) -> "RedisUrl":
-        """Read a URL. Refuses with `BadLockUrl` what names no Redis, and every option that is not known."""
+        """Read a URL. Refuses with `BadLockUrl` a URL that names no Redis, and every unknown option."""
         try:
             return _read(urlsplit(url))
         except BadLockUrl:
@@ -93,13 +93,13 @@ def _read(parts: SplitResult) -> RedisUrl:
         database,
         credentials,
         {name.removeprefix("sentinel_"): options[name] for name in SENTINEL_OPTIONS if name in options},
-        # Without a certificate no name can be checked.
+        # Without a certificate, no host name can be checked.
         {"ssl": True, "ssl_check_hostname": tls.get("ssl_cert_reqs") != "none", **tls} if has_tls else {},
     )
 
 
 def _options(query: str, kind: str, *, has_tls: bool) -> dict[str, str]:
-    """Return the options of a URL. An unknown one is not quoted: it may be the end of a password with a question mark."""
+    """Return the options of a URL. A refusal does not quote an unknown option, which may be part of a password with a `?`."""
     known = [*CREDENTIAL_OPTIONS]
     known += ["db"] if kind != CLUSTER else []
     known += SENTINEL_OPTIONS if kind == SENTINEL else []
@@ -108,7 +108,7 @@ def _options(query: str, kind: str, *, has_tls: bool) -> dict[str, str]:
     options = dict(pairs)
     if len(options) < len(pairs) or not options.keys() <= set(known):
         raise BadLockUrl(
-            f"It has an option that is not known, or one of them twice. Options of such a URL: {', '.join(known)}. "
+            f"It has an unknown option, or the same option twice. The options of such a URL are {', '.join(known)}. "
             "Write ? as %3F and # as %23 in a password."
         )
     return options

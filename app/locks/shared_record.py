@@ -1,4 +1,4 @@
-"""The record of what the processes of a broker have seen, in Redis or for a single process."""
+"""The highest values that the processes of a broker have seen, in Redis or for a single process."""
 
 from collections.abc import Mapping
 
@@ -7,7 +7,7 @@ from app.locks.redis_connection import RedisConnection, ScriptCall
 from app.locks.redis_keys import RedisKeys
 
 SEEN_SECONDS = 30 * 86_400
-"""How long Redis remembers it after the last process: longer than the loss and the restore of a database take."""
+"""How long Redis keeps the values after the last process has ended: longer than it takes to restore a lost database."""
 
 
 class MemorySharedRecord:

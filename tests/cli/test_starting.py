@@ -69,7 +69,7 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
             "PEEKLOCK_REDIS_URL: This names no Redis; write a URL like redis://",
         ),
         ({"redis_url": "redis://user:hunter2/x@host"}, "PEEKLOCK_REDIS_URL: This names no Redis"),
-        ({"redis_url": "redis://:hunter2@host?patience=1"}, "PEEKLOCK_REDIS_URL: It has an option that is not known"),
+        ({"redis_url": "redis://:hunter2@host?patience=1"}, "PEEKLOCK_REDIS_URL: It has an unknown option"),
         ({"redis_url": "redis+sentinel://:hunter2@host"}, "names its service"),
     ],
 )

@@ -24,7 +24,7 @@ async def test_an_odd_answer_of_a_node_is_not_kept() -> None:
     cluster = OddCluster()
     client = _ClusterClient(cluster, [("localhost", 7000)], timeout_seconds=1)
     with pytest.raises(IndexError):
-        await client._know_nodes()
-    await client._know_nodes()
+        await client._ensure_nodes()
+    await client._ensure_nodes()
     assert cluster.reads == 3
     await client.aclose()

@@ -1,4 +1,4 @@
--- Raise what the processes of a broker have seen.
+-- Raise the highest values that the processes of a broker have seen.
 --
 -- KEYS[1] is a hash of whole numbers by name. ARGV: the seconds for which it is kept from now on, then names and values.
 -- Returns all names and their values. Digits are compared as text, because a number of Lua cannot hold all values.
