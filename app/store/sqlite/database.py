@@ -289,7 +289,7 @@ class SqliteDatabase:
 
         The lock is checked again after the work, because a file that is replaced during a commit does not have the commit.
         """
-        with translate_errors():
+        with translate_errors(self._path):
             if self._lock:
                 self._lock.ensure_held()
             yield

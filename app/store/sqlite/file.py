@@ -58,13 +58,23 @@ NOT_WRITABLE = frozenset({
 })  # fmt: skip
 """The codes of errors that mean that the file cannot be written."""
 
+SIDE_FILES = ("-wal", "-shm")
+"""The endings of the files that SQLite keeps beside a database file."""
+
 LOST = (
     "The database file, or the lock file beside it, was moved, replaced or removed while it was served. "
     "Put it back and restart the server."
 )
 
+HELD = (errno.EWOULDBLOCK, errno.EACCES)
+"""The errors of a lock that another process holds."""
+
 # On SQLite the parameter of `@in(:numbers)` is the text of a JSON array.
 sqlite3.register_adapter(list, json.dumps)
+
+
+class FileFailed(Exception):
+    """Names the file that SQLite cannot use, for operators, with the library's reason."""
 
 
 class FileLock:
@@ -76,9 +86,7 @@ class FileLock:
     """
 
     def __init__(self, path: Path) -> None:
-        # A symbolic link and its target are one file.
-        file = path.resolve()
-        lock_path = file.with_name(f"{file.name}.lock")
+        lock_path = _lock_path(path)
         try:
             self._file = os.fdopen(os.open(lock_path, os.O_RDWR | os.O_APPEND | os.O_CREAT, PRIVATE_MODE), "a+")
         except OSError as error:
@@ -109,13 +117,38 @@ class FileLock:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                self._file.seek(0)
-                raise FileInUse(path, self._file.read(20).strip()) from None
+            if error.errno in HELD:
+                raise _in_use(path, self._file.fileno()) from None
             raise StoreUnavailable(f"{path} cannot be locked: {error.strerror}.") from None
         self._file.truncate(0)
         self._file.write(str(os.getpid()))
         self._file.flush()
+
+
+def refuse_served(path: Path) -> None:
+    """Refuse with `FileInUse` a file that a process serves."""
+    try:
+        descriptor = os.open(_lock_path(path), os.O_RDONLY)
+    except OSError:
+        return  # no process has served it; otherwise SQLite reports why the file cannot be used
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in HELD:
+            raise _in_use(path, descriptor) from None
+    finally:
+        os.close(descriptor)
+
+
+def _lock_path(path: Path) -> Path:
+    # A symbolic link and its target are one file.
+    file = path.resolve()
+    return file.with_name(f"{file.name}.lock")
+
+
+def _in_use(path: Path, descriptor: int) -> FileInUse:
+    """Return the refusal that names the process in the lock file."""
+    return FileInUse(path, os.pread(descriptor, 20, 0).decode().strip())
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -197,13 +230,50 @@ def _row_digest(*fields: int | str | bytes | None) -> str:
 
 
 @contextmanager
-def translate_errors() -> Generator[None]:
-    """Translate SQLite's errors of the environment into `StoreUnavailable`. Let bugs here through unchanged."""
+def translate_errors(path: Path | None = None) -> Generator[None]:
+    """Translate SQLite's errors of the environment into `StoreUnavailable`. Let bugs here through unchanged.
+
+    The cause of the error is for operators: it names the file, and what the operating system says of it.
+    """
     try:
         yield
     except sqlite3.Error as error:
         # The upper bits distinguish variants of one error.
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if text := ERROR_MESSAGES.get(code):
-            raise (NotWritable if code in NOT_WRITABLE else StoreUnavailable)(text) from error
+            if code in NOT_WRITABLE:
+                raise NotWritable(text) from (path and unusable_file(path)) or _named(path, error)
+            raise StoreUnavailable(text) from _named(path, error)
         raise
+
+
+def _named(path: Path | None, error: sqlite3.Error) -> Exception:
+    return error if path is None else FileFailed(f"{path}: {error}")
+
+
+def unusable_file(path: Path) -> OSError | None:
+    """Return the error of the operating system for the first file that this process cannot read and write: the folder, the
+    database file or one beside it. None if it can use them all.
+
+    No file is opened, as in `make_private`. SQLite itself says of all these errors only that a file cannot be opened.
+    """
+    for file in (path.parent, path, *(path.with_name(path.name + ending) for ending in SIDE_FILES)):
+        if number := _error_number(file, is_folder=file == path.parent):
+            return OSError(number, os.strerror(number), str(file))
+    return None
+
+
+def _error_number(path: Path, *, is_folder: bool) -> int:
+    """Return the number of the error with which the file cannot be used, 0 if it can be or does not exist."""
+    try:
+        is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        return error.errno or 0
+    if path.is_dir() != is_folder:
+        return errno.ENOTDIR if is_folder else errno.EISDIR
+    needed = os.R_OK | os.W_OK | (os.X_OK if is_folder else 0)
+    if os.access(path, needed, effective_ids=os.access in os.supports_effective_ids) and not is_read_only:
+        return 0
+    return errno.EROFS if is_read_only else errno.EACCES

@@ -2,6 +2,8 @@
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -9,7 +11,8 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool, StaticPool
 
-from app.store.sqlite.file import make_private, refuse_second_name
+from app.store.sqlite import file
+from app.store.sqlite.file import make_private, refuse_second_name, translate_errors
 from app.store.url import StoreUrl
 
 BUSY_SECONDS = 120
@@ -24,7 +27,13 @@ def run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
         make_private(url.path)
         refuse_second_name(url.path)
     address = URL.create("sqlite", database=str(url.path) if url.path else None)
-    return _run(create_engine(address, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS}), work)
+    engine = create_engine(address, poolclass=NullPool, connect_args={"timeout": BUSY_SECONDS})
+    try:
+        return _run(engine, work)
+    except DBAPIError as error:
+        with suppress(sqlite3.Error), translate_errors(url.path):
+            raise error.orig or error from None
+        raise
 
 
 def run_on(connection: sqlite3.Connection, work: Callable[[Connection], Result]) -> Result:
@@ -34,6 +43,12 @@ def run_on(connection: sqlite3.Connection, work: Callable[[Connection], Result])
 
 def prepare(_connection: Connection, _try_seconds: int, _wait_seconds: int) -> None:
     """Do nothing: the transaction has begun as the only writer, and readers never wait for it."""
+
+
+def refuse_served(connection: Connection) -> None:
+    """See `Migration`. An update of a single process stops it first, and its statements would wait for the migration."""
+    if path := connection.engine.url.database:
+        file.refuse_served(Path(path))
 
 
 def is_lock_timeout(_error: DBAPIError) -> bool:
