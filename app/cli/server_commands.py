@@ -53,6 +53,7 @@ def migrate() -> None:
     from app.cli.serving import read_settings
     from app.domain.refusals import StoreUnavailable
     from app.server.preflight import RefusedToStart, make_data_directory, with_cause
+    from app.store.in_use import FileInUse
     from app.store.migrate import DatabaseIsNewer
     from app.store.migrate import migrate as migrate_tables
     from app.store.url import BadStoreUrl
@@ -67,7 +68,7 @@ def migrate() -> None:
     except StoreUnavailable as error:
         say(with_cause(error))
         raise typer.Exit(1) from None
-    except (RefusedToStart, BadStoreUrl) as refusal:
+    except (RefusedToStart, BadStoreUrl, FileInUse) as refusal:
         say(str(refusal))
         raise typer.Exit(1) from None
     say("The tables are up to date.")

@@ -60,7 +60,8 @@ def migrate(url: str, report: Callable[[str], None] = _ignore, give_up_seconds: 
 
     For PostgreSQL this runs an event loop of its own, so a coroutine calls it in a thread. An interrupted migration is
     undone on SQLite and behind a pooler. Elsewhere each step is committed, and a repeat continues where it stopped.
-    Refuses with `DatabaseIsNewer` if the tables are of a newer version.
+    Refuses with `DatabaseIsNewer` if the tables are of a newer version, and with `FileInUse` if a process serves a SQLite
+    file that lacks a migration.
     """
     store_url = read_url(url)
     migration = _migration(store_url.engine)
@@ -110,11 +111,14 @@ def _try_upgrade(connection: Connection, migration: "Migration", wait_seconds: i
     """Upgrade the tables. If a step got no lock in time, return a clause about the session that holds it."""
     try:
         migration.prepare(connection, TRY_SECONDS, wait_seconds)
-        if _schema_status(connection) is SchemaStatus.AHEAD:
+        status = _schema_status(connection)
+        if status is SchemaStatus.AHEAD:
             raise DatabaseIsNewer(
                 "A newer version has migrated the tables of this database. This version has nothing to do and changed "
                 "nothing."
             )
+        if status is SchemaStatus.BEHIND:
+            migration.refuse_served(connection)
         with ALEMBIC_LOCK:
             command.upgrade(configuration(connection), "head")
         connection.commit()
@@ -149,6 +153,10 @@ class Migration(Protocol):
 
         Refuses with `StoreUnavailable` if another migration takes longer than `wait_seconds`.
         """
+        ...
+
+    def refuse_served(self, connection: Connection, /) -> None:
+        """Refuse with `FileInUse` a SQLite file that a process serves. Database servers are migrated beside their clients."""
         ...
 
     def is_lock_timeout(self, error: DBAPIError, /) -> bool:

@@ -61,6 +61,10 @@ def prepare(connection: Connection, try_seconds: int, wait_seconds: int) -> None
     )
 
 
+def refuse_served(_connection: Connection) -> None:
+    """See `Migration`. Servers serve meanwhile."""
+
+
 def is_lock_timeout(error: DBAPIError) -> bool:
     """See `Migration`."""
     return error.orig is not None and error.orig.args[:1] in [(number,) for number in LOCK_TIMEOUTS]

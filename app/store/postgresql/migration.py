@@ -107,6 +107,10 @@ def prepare(connection: Connection, try_seconds: int, wait_seconds: int) -> None
         connection.execute(text(f"DROP INDEX {index}"))
 
 
+def refuse_served(_connection: Connection) -> None:
+    """See `Migration`. Servers serve meanwhile."""
+
+
 def is_lock_timeout(error: DBAPIError) -> bool:
     """See `Migration`."""
     return getattr(error.orig, "sqlstate", None) in LOCK_TIMEOUTS
