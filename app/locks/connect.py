@@ -7,12 +7,12 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from app.locks.cluster_client import open_cluster
 from app.locks.redis_client import RedisClient, RedisCommand, RedisSubscription
 from app.locks.redis_url import CLUSTER, SENTINEL, BadLockUrl, RedisUrl
+from app.locks.sentinels import Sentinels
 
 __all__ = ["BadLockUrl", "connect"]
 
@@ -98,6 +98,6 @@ class _PooledClient:
 def _open_sentinel(parsed: RedisUrl, limits: dict[str, Any]) -> RedisClient:
     """Return a client of a service's master, which asks the sentinels for the master at each new connection."""
     ours = {**parsed.tls, **limits}
-    sentinel: Any = Sentinel(parsed.hosts, sentinel_kwargs={**parsed.sentinel_credentials, **ours}, **ours)
+    sentinel: Any = Sentinels(parsed.hosts, sentinel_kwargs={**parsed.sentinel_credentials, **ours}, **ours)
     master = sentinel.master_for(parsed.service, db=parsed.database, **parsed.credentials)
     return _PooledClient(master, sentinel.sentinels)

@@ -33,6 +33,14 @@ class SentinelServer(RedisServer):
         return "Running mode=sentinel" in self.log()
 
 
+class TlsSentinelServer(SentinelServer):
+    """A sentinel that speaks nothing but TLS, to its clients and to the servers."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        super().__init__(directory)
+        self._configuration = (*options, "port 0", f"tls-port {self.port}", "tls-auth-clients no")
+
+
 class TlsServer(RedisServer):
     """A server that speaks nothing but TLS."""
 
@@ -98,6 +106,11 @@ class Cluster:
         command = ["redis-cli", *self._cli, "--cluster", *arguments]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def as_lines(options: Sequence[str]) -> list[str]:
+    """Return options of a command line as the lines of a configuration."""
+    return [f"{name.removeprefix('--')} {value}" for name, value in zip(options[::2], options[1::2], strict=True)]
 
 
 def make_certificate(directory: Path) -> list[str]:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
 from app.broker.ports import LockRecord, Renewed, Server
 from app.domain.instant import MINUTE, SECOND
@@ -73,6 +74,21 @@ async def test_the_master_of_a_sentinel_service(
     )
     unused_port = free_port()
     await check_lock_store(f"redis+sentinel://:secret@127.0.0.1:{unused_port},127.0.0.1:{watch.port}/main/2", new_token)
+
+
+async def test_each_sentinel_that_names_no_master_is_reported_with_its_reason(
+    private_server: Callable[..., RedisServer],
+) -> None:
+    watch = private_server(SentinelServer, f"sentinel monitor main 127.0.0.1 {free_port()} 1")
+    absent = free_port()
+    url = f"redis+sentinel://127.0.0.1:{absent},127.0.0.1:{watch.port}/other"
+    client = connect(url, timeout_seconds=TIMEOUT_SECONDS)
+    with pytest.raises(RedisError) as lost:
+        await client.execute([("PING",)])
+    await client.aclose()
+    text = str(lost.value)
+    assert text.startswith(f"No sentinel names a master of other. (127.0.0.1:{absent}: Error 111 connecting to")
+    assert text.endswith(f"; 127.0.0.1:{watch.port}: it does not know the service)")
 
 
 async def test_a_cluster(private_server: Callable[..., RedisServer], new_token: NewToken) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
@@ -21,8 +22,10 @@ from tests.locks.redis_topologies import (
     Cluster,
     SentinelServer,
     StartServer,
+    TlsSentinelServer,
     TlsServer,
     add_user,
+    as_lines,
     make_certificate,
 )
 from tests.servers import RedisServer, free_port
@@ -198,6 +201,37 @@ async def test_sentinels_with_a_password_of_their_own_follow_a_lost_master(
     master.kill()
     await work_together(*pair)
     async with Redis(port=replica.port, db=2) as third:
+        assert await third.dbsize() > 0
+
+
+async def test_sentinels_with_tls_follow_a_lost_master(
+    private_server: StartServer, processes: Processes, tmp_path: Path
+) -> None:
+    files = make_certificate(tmp_path)
+    certificate = tmp_path / "certificate.pem"
+    master = private_server(TlsServer, *files)
+    replica = private_server(TlsServer, *files, "--replicaof", "127.0.0.1", str(master.port))
+    watch = private_server(
+        TlsSentinelServer,
+        *as_lines(files),
+        f"sentinel monitor main 127.0.0.1 {master.port} 1",
+        f"sentinel down-after-milliseconds main {SOON_DOWN_MILLISECONDS}",
+    )
+    url = f"rediss+sentinel://127.0.0.1:{free_port()},127.0.0.1:{watch.port}/main/2"
+    pair = await processes.start(f"{url}?ssl_ca_certs={certificate}")
+    await work_together(*pair)
+    (stranger, _) = await processes.start(url)
+    assert stranger.backend.locks.state == "degraded"
+    assert "certificate" in "".join(map(str, stranger.failures)).lower()
+    with_tls: Any = {"ssl": True, "ssl_ca_certs": str(certificate)}
+    async with Redis(port=watch.port, host="127.0.0.1", **with_tls) as sentinel:
+        for _ in bounded("a replica that the sentinel knows", TRIES):
+            if await sentinel.sentinel_slaves("main"):
+                break
+            await asyncio.sleep(TRY_SECONDS)
+    master.kill()
+    await work_together(*pair)
+    async with Redis(port=replica.port, host="127.0.0.1", db=2, **with_tls) as third:
         assert await third.dbsize() > 0
 
 
