@@ -8,7 +8,7 @@ JAVA_CAUSE = "Caused by: "
 MESSAGE = re.compile("(?:Exception|Error): .")
 """The end of the name of Java's exception, and the start of its message, which some do not have."""
 
-MAX_LETTERS = 400
+MAX_CHARACTERS = 400
 """The length of a cause. A longer one ends with dots."""
 
 CREDENTIALS = re.compile(
@@ -21,7 +21,7 @@ CREDENTIALS = re.compile(
 def cause_of(report: str) -> str:
     """Return the cause that Spark's report of a failure ends with, in one line without credentials."""
     line = CREDENTIALS.sub(r"\1\2...", " ".join(_cause(report).split()))
-    return line if len(line) <= MAX_LETTERS else f"{line[: MAX_LETTERS - 3]}..."
+    return line if len(line) <= MAX_CHARACTERS else f"{line[: MAX_CHARACTERS - 3]}..."
 
 
 def _cause(report: str) -> str:

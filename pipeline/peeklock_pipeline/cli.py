@@ -122,7 +122,7 @@ def report(
     if done.tables:
         sentence += f" The lake has the tables {', '.join(done.tables)}."
     if done.unarchived:
-        sentence += f" How {messages(done.unarchived)} of queues without an archive ended is unknown."
+        sentence += f" It is unknown how {messages(done.unarchived)} of queues without an archive ended."
     job.print_result(done, sentence)
 
 

@@ -110,7 +110,7 @@ def paths_of(table: DeltaTable, paths: Set[str]) -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class DamagedFile:
-    """A file that is not what the log has. `rows` and `size` are those found; None if it has no readable footer."""
+    """A file that is not as the log describes it. `rows` and `size` are the found ones; None without a readable footer."""
 
     file: DataFile
     rows: int | None = None
@@ -145,7 +145,7 @@ def damaged_files(files: Iterable[DataFile], storage: Storage) -> list[DamagedFi
 
 
 def require_files(files: Iterable[DataFile], storage: Storage) -> None:
-    """Refuse with `BadLake` if one of the files is not what the log has, as `damaged_files` finds it."""
+    """Refuse with `BadLake` if `damaged_files` finds one of the files missing or replaced."""
     if found := damaged_files(files, storage):
         raise BadLake(f"{storage}/{found[0].file.path} {found[0]}. `peeklock-pipeline audit` names what is lost.")
 

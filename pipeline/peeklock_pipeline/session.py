@@ -77,7 +77,9 @@ def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if shutil.which(str(Path(home, "bin/java")) if home else "java") is None:
         place = f"JAVA_HOME is {home}, which has no bin/java" if home else "no `java` is in the PATH"
-        raise SparkUnavailable(f"Spark needs Java 17, and {place}: apt-get install openjdk-17-jre-headless.")
+        raise SparkUnavailable(
+            f"Spark needs Java 17, but {place}. Install it, for example with apt-get install openjdk-17-jre-headless."
+        )
 
 
 def _with_retries(master: str) -> str:

@@ -105,7 +105,7 @@ SUMS = {
         (ServerCount(2963, 26, 0, 0, 0), 0, ["+ 26 of queues without an archive"]),
         (ServerCount(3937, 0, 1000, 1000, 0), 0, ["+ 1000 removed by the lake's retention"]),
         (ServerCount(2940, 0, 0, 0, 3), 0, ["+ 3 gone before the lake began to count"]),
-        (ServerCount(0, 0, 0, 0, -2937), 0, ["- 2937 held then, but never counted"]),
+        (ServerCount(0, 0, 0, 0, -2937), 0, ["- 2937 held before the lake began to count, but never counted"]),
         (ServerCount(2930, 0, 0, 5, 0), 7, ["- 7 that no server counted"]),
         (ServerCount(2965, 26, 0, 0, 0), 0, ["+ 26 of queues without an archive", "+ 2 accepted or ended during the audit"]),
     ],

@@ -273,13 +273,14 @@ def test_messages_of_a_queue_without_an_archive_are_counted_and_not_called_lost(
     assert (done.findings, done.messages, done.expected, done.unknown) == ([], 43, 69, 26)
     unknown, _, equation = done.sentences().rpartition("\n")
     assert unknown == (
-        "26 messages of the log are in no place, and whether they are lost is unknown: of as many, only the number is known."
+        "26 messages of the log were not found, and it is unknown whether they are lost: "
+        "they may be among those of which only the number is known."
     )
     assert equation.startswith("No message is lost or duplicated: 69 accepted = 2 live + 1 dead-lettered + ")
     assert equation.endswith(" + 26 of queues without an archive; 43 were found.")
     log.write_text(log.read_text() + '"lost"\n')
     done = audit(spark, database, lake, log)
-    what = "was sent, but is missing, unless it is one of 26 of which only the number is known"
+    what = "was sent, but is missing; it may be one of 26 messages of which only the number is known"
     assert Finding(what, message_id="lost") in done.findings
     assert (len(done.findings), done.unknown) == (27, 0)
 

@@ -174,7 +174,8 @@ def test_without_java_a_job_is_refused_with_a_sentence_and_metrics(
     command = [COMMAND, "compact", "--lake", str(lake.root), "--metrics-directory", str(tmp_path)]
     nowhere = {**os.environ, "JAVA_HOME": str(tmp_path)}
     done = subprocess.run(command, env=nowhere, capture_output=True, text=True, check=False)
-    sentence = f"Spark needs Java 17, and JAVA_HOME is {tmp_path}, which has no bin/java: apt-get install openjdk-17-jre-headless.\n"
+    sentence = f"Spark needs Java 17, but JAVA_HOME is {tmp_path}, which has no bin/java. Install it, for example with "
+    sentence += "apt-get install openjdk-17-jre-headless.\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)
     [metrics] = tmp_path.glob("peeklock_pipeline_compact_*.prom")
     assert re.search(r"^peeklock_pipeline_success\{.*\} 0.0$", metrics.read_text(), re.MULTILINE)

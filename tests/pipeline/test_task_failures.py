@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from peeklock_pipeline.causes import MAX_LETTERS, cause_of
+from peeklock_pipeline.causes import MAX_CHARACTERS, cause_of
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import Lake
@@ -87,7 +87,7 @@ def test_a_cause_has_no_credentials(said: str, shown: str) -> None:
 
 def test_a_cause_is_not_longer_than_a_few_lines() -> None:
     cause = cause_of("x" * 10_000)
-    assert (len(cause), cause[-4:]) == (MAX_LETTERS, "x...")
+    assert (len(cause), cause[-4:]) == (MAX_CHARACTERS, "x...")
 
 
 def test_tasks_that_fail_name_their_own_exception(spark: SparkSession, lake: Lake) -> None:

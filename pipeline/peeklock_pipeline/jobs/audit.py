@@ -91,8 +91,8 @@ class AuditResult:
     """What was compared, and the findings; `unnamed` more findings are not listed. `batches` are those read.
 
     `ledger` has the first lines of the ledger; `unlisted_lines` follow them. `sums` are of all. `server` is what the server
-    counted; None if the lake is not compared with it. Of the `expected` messages of the senders' log, `unknown` ones are in
-    no place and may be among those of which only the number is known.
+    counted; None if the lake is not compared with it. Of the `expected` messages of the senders' log, `unknown` ones were not
+    found, and may be among those of which only the number is known.
     """
 
     ledger: list[LedgerLine]
@@ -118,8 +118,8 @@ class AuditResult:
             more.append("This result could not be recorded in the lake: the next audit reads the same batches again.")
         if self.unknown:
             more.append(
-                f"{messages(self.unknown)} of the log are in no place, and whether they are lost is unknown: "
-                "of as many, only the number is known."
+                f"{messages(self.unknown)} of the log were not found, and it is unknown whether they are lost: "
+                "they may be among those of which only the number is known."
             )
         found = f"{len(self.findings) + self.unnamed} findings" if self.findings else "No message is lost or duplicated"
         return "\n".join([*map(str, self.findings), *more, *self.notes.sentences(), f"{found}: {self._equation()}."])

@@ -1,4 +1,4 @@
-"""A senders' log: the ids of the messages that were sent, and those of them that are in no place."""
+"""A senders' log: the ids of the messages that were sent, and those of them that were not found."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,28 +14,28 @@ from peeklock_pipeline.transforms.audit import missing
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Messages of the `expected` ones that are in no place: those that are `lost`, or how many of which this is unknown."""
+    """The `expected` messages of a log that were not found: those that are `lost`, or how many may be lost (`unknown`)."""
 
     expected: int = 0
     unknown: int = 0
     lost: LimitedFindings = field(default_factory=lambda: ([], 0))
 
 
-def absent_from(expected: DataFrame, there: DataFrame, without_ids: int) -> Absent:
-    """Return the expected messages that are not `there`.
+def absent_from(expected: DataFrame, found_ids: DataFrame, without_ids: int) -> Absent:
+    """Return the expected messages that are not among `found_ids`.
 
-    Of `without_ids` messages only the number is known. If no more than these are absent, none is named as lost. Else each
-    is, because at least one of them is lost.
+    Of `without_ids` messages only the number is known. If no more messages than these are absent, none is named as lost.
+    Otherwise each is named, because at least one of them is lost.
     """
-    found, sent = missing(expected, there, "message_id"), expected.count()
-    if without_ids and (count := found.count()) <= without_ids:
+    absent, sent = missing(expected, found_ids, "message_id"), expected.count()
+    if without_ids and (count := absent.count()) <= without_ids:
         return Absent(sent, count)
-    return Absent(sent, lost=limit_rows(found, partial(_lost_finding, without_ids)))
+    return Absent(sent, lost=limit_rows(absent, partial(_lost_finding, without_ids)))
 
 
 def _lost_finding(without_ids: int, row: Row) -> Finding:
-    unless = f", unless it is one of {without_ids} of which only the number is known" if without_ids else ""
-    return Finding(f"was sent, but is missing{unless}", message_id=row.message_id)
+    doubt = f"; it may be one of {without_ids} messages of which only the number is known" if without_ids else ""
+    return Finding(f"was sent, but is missing{doubt}", message_id=row.message_id)
 
 
 def sent_ids(spark: SparkSession, log: Path) -> DataFrame:

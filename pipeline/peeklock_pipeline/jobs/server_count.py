@@ -1,4 +1,4 @@
-"""What the server counted as accepted, and what lies between this count and the messages that an audit finds."""
+"""The messages that the server counted as accepted, and why an audit does not find all of them."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from peeklock_pipeline.jobs.ledger_lines import LedgerSums
 
 @dataclass(frozen=True, slots=True)
 class ServerCount:
-    """The messages that the server has `accepted`, of all time, and those of them that an audit cannot find.
+    """The messages that the server has ever `accepted`, and those of them that an audit cannot find.
 
-    - `unarchived`: left a queue that keeps no archive, without a row. How they ended is unknown.
-    - `removed`: were removed from the lake by its retention; `removed_in_all` also counts those without a digest.
-    - `gone`: were gone, or exported without a digest, before this lake began to count. Below zero, more were held then
-      than the server had counted.
+    - `unarchived` messages left a queue that keeps no archive, without a row. How they ended is unknown.
+    - `removed` messages were removed from the lake by its retention. `removed_in_all` also counts those without a digest.
+    - `gone` messages were gone, or exported without a digest, before this lake began to count. If this is below zero, the
+      database then held more messages than the server had counted.
     """
 
     accepted: int
@@ -33,23 +33,23 @@ class ServerCount:
         return cls(account.accepted, account.unarchived, left.covered, left.messages, gone.messages)
 
     def terms(self, sums: LedgerSums) -> list[str]:
-        """Return what lies between this count and the messages of a ledger, each with its sign and reason.
+        """Return the differences between this count and the messages of a ledger, each with its sign and reason.
 
-        A server goes on while an audit reads, so what it accepted or removed meanwhile is the last of them.
+        A server runs while an audit reads, so the last difference is what it accepted or removed meanwhile.
         """
-        before = "gone before the lake began to count" if self.gone > 0 else "held then, but never counted"
-        between = (
+        before = "before the lake began to count"
+        differences = (
             (self.unarchived, "of queues without an archive"),
             (self.removed, "removed by the lake's retention"),
-            (self.gone, before),
+            (self.gone, f"gone {before}" if self.gone > 0 else f"held {before}, but never counted"),
             (-sums.uncounted, "that no server counted"),
         )
-        meanwhile = self.accepted - sums.accepted - sum(count for count, _ in between)
-        found = (*between, (meanwhile, "accepted or ended during the audit"))
-        return [f"{'-' if count < 0 else '+'} {abs(count)} {reason}" for count, reason in found if count]
+        meanwhile = self.accepted - sums.accepted - sum(count for count, _ in differences)
+        every = (*differences, (meanwhile, "accepted or ended during the audit"))
+        return [f"{'-' if count < 0 else '+'} {abs(count)} {reason}" for count, reason in every if count]
 
     def without_ids(self, missed: int) -> int:
-        """Return how many messages of a senders' log may be in no place without being lost. Their ids are unknown.
+        """Return the number of messages whose ids are unknown: a senders' log may name them, but no audit finds them.
 
         The archive removed `missed` messages before an export.
         """

@@ -177,7 +177,7 @@ def unknown_ends(unarchived: int) -> str:
         return ""
     return (
         f"{_messages(unarchived)} left without a row in the archive, because their queue keeps none: how and when they ended "
-        "is unknown. They count as sent, and no time, plot or table contains them."
+        "is unknown. They count as sent, but are in no time, plot or table."
     )
 
 

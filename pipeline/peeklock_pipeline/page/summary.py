@@ -75,7 +75,7 @@ class Summary:
     unarchived: Mapping[str, int]
 
     def unarchived_of(self, view: View) -> int:
-        """Return how many messages of a view left without a row; those of a group, a reason or other queues are unknown."""
+        """Return how many messages of a view left without a row. 0 for a group, a reason or other queues: it is unknown."""
         match view.key.kind:
             case "all":
                 return sum(self.unarchived.values())
