@@ -81,7 +81,7 @@ async def test_a_round_of_one_group_looks_at_the_group(api: ApiServer) -> None:
 
 
 @pytest.mark.behaviour("S1.64")
-async def test_a_round_that_waits_and_one_that_is_repeated_look_at_their_ends(api: ApiServer) -> None:
+async def test_has_more_is_read_after_a_wait_and_at_each_repeat(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/orders")
     waiting = asyncio.create_task(receive_round(api, max_messages=1, wait_seconds=20))
     await api.clock.advance(1)
@@ -95,7 +95,7 @@ async def test_a_round_that_waits_and_one_that_is_repeated_look_at_their_ends(ap
     assert [answer["has_more"] for answer in (first, again)] == [False, True]
 
 
-async def test_a_receive_that_does_not_ask_looks_for_nothing(api: ApiServer) -> None:
+async def test_a_receive_without_check_more_reads_nothing_more(api: ApiServer) -> None:
     await api.send()
     unasked = api.with_store(candidates=None)
     assert "has_more" not in await unasked.request_json("POST", "/queues/orders/messages/receive", {})
@@ -104,7 +104,7 @@ async def test_a_receive_that_does_not_ask_looks_for_nothing(api: ApiServer) -> 
 @pytest.mark.parametrize(
     "other", [{"filter": "message.priority > 1"}, {"sequence_numbers": [1]}, {"mode": "receive_and_delete"}], ids=str
 )
-async def test_what_is_left_is_not_answered_to_a_receive_that_cannot_tell(api: ApiServer, other: Any) -> None:
+async def test_check_more_is_refused_where_it_cannot_be_answered(api: ApiServer, other: Any) -> None:
     await api.send()
     refused = await api.request("POST", "/queues/orders/messages/receive", {"check_more": True, **other})
     assert pointers(refused) == ["/check_more"]

@@ -33,7 +33,7 @@ def proxied(api: ApiServer, address: PublicAddress, client: str = PROXY) -> http
     return httpx.AsyncClient(transport=transport, base_url="http://peeklock.test")
 
 
-def test_a_server_without_these_settings_pays_nothing(api: ApiServer) -> None:
+def test_a_server_without_these_settings_has_no_middleware(api: ApiServer) -> None:
     application = build_application(api.context)
     assert at_public_address(application, PublicAddress()) is application
 
@@ -73,7 +73,7 @@ async def test_a_server_of_several_root_paths_names_that_of_each_request(api: Ap
     assert [server["url"] for server in servers] == ["http://127.0.0.1:8080", "/"]
 
 
-async def test_what_other_clients_say_is_ignored(api: ApiServer) -> None:
+async def test_forwarded_headers_of_other_clients_are_ignored(api: ApiServer) -> None:
     http = proxied(api, TRUSTING, OTHER)
     created = await http.put("/v1/queues/orders", json={}, headers=FORWARDED | {"X-Forwarded-Proto": "ftp"})
     assert created.headers["location"] == "/v1/queues/orders"
@@ -93,7 +93,7 @@ async def test_what_other_clients_say_is_ignored(api: ApiServer) -> None:
         ("X-Forwarded-Prefix", "/v1"),
     ],
 )
-async def test_what_a_trusted_proxy_says_wrongly_is_refused(api: ApiServer, name: str, value: str) -> None:
+async def test_an_invalid_forwarded_header_of_a_trusted_proxy_is_refused(api: ApiServer, name: str, value: str) -> None:
     answer = await proxied(api, TRUSTING).get("/livez", headers={name: value})
     assert [fault["pointer"] for fault in problem(answer, 422, "invalid-request")["errors"]] == [f"#/header/{name}"]
 

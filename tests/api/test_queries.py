@@ -95,5 +95,5 @@ async def test_a_long_unknown_name_is_shortened(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("query", ["?", "?&", "?&&"])
-async def test_an_empty_query_is_none(api: ApiServer, query: str) -> None:
+async def test_an_empty_query_has_no_parameters(api: ApiServer, query: str) -> None:
     await api.request_json("PUT", f"/queues/orders{query}", {})

@@ -14,7 +14,7 @@ from tests.peeklock_process import PeeklockProcess, run_peeklock
 SENTENCE = "All earlier lock records are invalid. The next message gets sequence number {} or higher. You can start the servers now."
 
 
-def test_numbers_are_left_out_of_a_database_that_no_server_uses(
+def test_numbers_are_skipped_in_a_database_that_no_server_uses(
     serve: Callable[..., PeeklockProcess], tmp_path: Path
 ) -> None:
     done = run_peeklock("restored", "--skip", "41", directory=tmp_path)
@@ -31,7 +31,7 @@ def test_a_database_that_a_server_uses_is_refused(serve: Callable[..., PeeklockP
     assert "is in use by process" in done.stderr
 
 
-def test_a_server_whose_database_has_gone_back_leaves_numbers_out_and_says_so(
+def test_a_server_on_a_database_that_is_behind_skips_numbers_and_logs_it(
     serve: Callable[..., PeeklockProcess], tmp_path: Path, redis_url: str
 ) -> None:
     run_peeklock("migrate", directory=tmp_path)

@@ -83,7 +83,7 @@ def test_a_server_refuses_to_start_in_one_sentence(tmp_path: Path, settings: dic
     assert done.stdout == ""
 
 
-def test_a_looping_link_is_no_database(tmp_path: Path) -> None:
+def test_a_circular_link_is_refused_as_a_database(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     done = run_peeklock("serve", directory=tmp_path, database_url="sqlite:///loop")
     assert (done.returncode, done.stderr) == (2, "loop cannot be opened: Too many levels of symbolic links.\n")

@@ -166,7 +166,7 @@ waiting.start()
 """
 
 
-def test_the_end_of_a_program_may_still_send_and_says_nothing(server_url: str) -> None:
+def test_an_atexit_function_may_send_and_prints_nothing(server_url: str) -> None:
     """Functions of `atexit` that were registered before the first call run last. A call that still waits ends silently."""
     run = subprocess.run(
         [sys.executable, "-c", AT_EXIT, f"queue-{uuid4().hex[:12]}"],

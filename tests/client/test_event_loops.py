@@ -145,7 +145,7 @@ def test_an_http_client_of_the_caller_is_refused_in_a_second_event_loop() -> Non
     assert len(broker.requests) == 1
 
 
-def test_any_other_error_of_a_request_is_a_doubt() -> None:
+def test_any_other_error_of_a_request_is_in_doubt() -> None:
     def fail(request: httpx.Request) -> httpx.Response:
         raise RuntimeError("Event loop is closed")
 

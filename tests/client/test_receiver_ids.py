@@ -83,7 +83,7 @@ def test_a_worker_begins_with_what_it_held_before() -> None:
     assert broker.held == {"w": {}}
 
 
-def test_a_worker_recovers_a_lost_answer_when_it_has_nothing_in_hand() -> None:
+def test_a_worker_recovers_a_lost_answer_once_it_is_idle() -> None:
     broker = HoldingBroker(stored=10)
 
     async def scenario() -> None:

@@ -1,4 +1,4 @@
-"""A restored database: earlier lock records count for no queue, and numbers are left out."""
+"""A restored database: earlier lock records are invalid for every queue, and numbers are skipped."""
 
 import asyncio
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ async def test_a_lock_version_is_new_and_changes_nothing_else(store_fixture: Sto
 
 
 @pytest.mark.parametrize("ended", [False, True])
-async def test_numbers_that_clients_may_have_seen_are_left_out(
+async def test_numbers_that_clients_may_have_seen_are_skipped(
     store_fixture: StoreFixture, queue: Queue, ended: bool
 ) -> None:
     store = store_fixture.store
@@ -67,7 +67,7 @@ async def test_numbers_that_clients_may_have_seen_are_left_out(
     assert (await store_fixture.queue()).id > queue.id + SKIPPED
 
 
-async def test_numbers_are_left_out_in_a_database_without_messages(store_fixture: StoreFixture) -> None:
+async def test_numbers_are_skipped_in_a_database_without_messages(store_fixture: StoreFixture) -> None:
     first = await prepare_restored(store_fixture.store.queues, store_fixture.store, SKIPPED)
     queue = await store_fixture.queue()
     (number,) = await store_fixture.send(queue, b"first")
@@ -88,7 +88,7 @@ async def test_a_database_that_is_behind_catches_up(store_fixture: StoreFixture,
     assert await catch_up(store, record) is None
 
 
-async def test_processes_that_start_together_leave_out_the_same_numbers(
+async def test_processes_that_start_together_skip_the_same_numbers(
     store_fixture: StoreFixture, stores: list[Store], queue: Queue
 ) -> None:
     seen = await Record().as_of_a_lost_time(store_fixture, lost=SKIPPED)

@@ -47,7 +47,7 @@ def test_only_a_locked_message_has_a_token() -> None:
 
 
 @pytest.mark.behaviour("S2.21")
-def test_a_release_takes_its_delivery_back_and_keeps_the_position() -> None:
+def test_a_release_undoes_its_delivery_and_keeps_the_position() -> None:
     expected = Move(LockToken(7, SECRET), 3, Outcome.RELEASED, MessageState.AVAILABLE, delivery_count=0)
     assert undelivered_release(replace(LOCKED, delivery_count=1)) == expected
 

@@ -16,7 +16,7 @@ def test_a_root_path_has_no_slash_at_its_end(text: str, path: str) -> None:
     "text",
     ["peeklock", "//evil.test", "/a//b", "/a/../b", "/.", "/a b", "/a%2fb", "/a?b", "/a,/b", "/ä", "/" + "a" * 200],
 )
-def test_another_text_is_no_root_path(text: str) -> None:
+def test_an_invalid_root_path_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="begins with a slash"):
         parse_root_path(text)
 
@@ -51,6 +51,6 @@ def test_proxies_are_trusted_by_their_addresses() -> None:
 
 
 @pytest.mark.parametrize("text", ["proxy.example", "10.0.0.0/33", "10.0.0.1/8", "*"])
-def test_a_name_is_no_proxy(text: str) -> None:
+def test_a_host_name_is_refused_as_a_proxy(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_networks(text)

@@ -91,7 +91,7 @@ async def test_each_sentinel_that_names_no_master_is_reported_with_its_reason(
     assert text.endswith(f"; 127.0.0.1:{watch.port}: it does not know the service)")
 
 
-async def test_a_cluster(private_server: Callable[..., RedisServer], new_token: NewToken) -> None:
+async def test_a_lock_store_works_on_a_cluster(private_server: Callable[..., RedisServer], new_token: NewToken) -> None:
     cluster = Cluster(private_server, RedisServer)
     await cluster.has_formed()
     await check_lock_store(f"redis+cluster://{cluster.hosts}", new_token)

@@ -83,7 +83,7 @@ class Broken:
         """Nothing is open."""
 
 
-async def test_a_listener_that_fails_for_any_reason_says_so_and_starts_again() -> None:
+async def test_a_listener_that_fails_for_any_reason_reports_it_and_subscribes_again() -> None:
     lost: asyncio.Queue[BaseException] = asyncio.Queue()
     clock = VirtualClock()
     connection = RedisConnection(Broken(), clock, _ignore_failure)

@@ -38,7 +38,7 @@ async def test_nothing_is_learned_while_redis_is_away() -> None:
     await connection.close()
 
 
-async def test_a_process_without_others_sees_what_it_has_seen() -> None:
+async def test_without_redis_a_process_gets_its_own_values() -> None:
     assert await MemorySharedRecord().raise_to({"timeline:1": 2}) == {"timeline:1": 2}
 
 

@@ -122,7 +122,7 @@ async def test_processes_of_a_cluster_share_locks_and_wake_each_other(
     assert [process.failures for process in pair] == [[], []]
 
 
-async def test_a_lost_master_of_a_cluster_is_followed(private_server: StartServer, processes: Processes) -> None:
+async def test_a_cluster_client_follows_a_failover(private_server: StartServer, processes: Processes) -> None:
     cluster = Cluster(private_server, RedisServer)
     await cluster.has_formed()
     replica = cluster.add_replica(cluster.nodes[0])
