@@ -2,7 +2,7 @@
 
 import random
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from app.broker.ports import LockStore, ServerDirectory, SharedRecord
@@ -76,14 +76,18 @@ def open_locks(
     return _open_redis(options, wait_queue, clock, report)
 
 
-async def acquire_prefix(options: RedisOptions, clock: Clock, report: ErrorReporter) -> None:
-    """Take the prefix for a broker before its processes start. Refuses with `PrefixInUse`.
+async def acquire_prefix(
+    options: RedisOptions, seen: Mapping[str, int], clock: Clock, report: ErrorReporter
+) -> Mapping[str, int]:
+    """Take the prefix for a broker before its processes start. Return the highest values that its processes have ever seen.
 
-    Redis need not answer. Refuses with `BadLockUrl` a URL that names no Redis.
+    Redis need not answer: then these are the values that this process has `seen`. Refuses with `PrefixInUse`, and with
+    `BadLockUrl` a URL that names no Redis.
     """
     connection = RedisConnection(options.client(), clock, report)
     try:
-        await acquire(connection, options.keys, options.broker_id)
+        has_answered = await acquire(connection, options.keys, options.broker_id)
+        return await RedisSharedRecord(connection, options.keys).raise_to(seen) if has_answered else seen
     finally:
         await connection.close()
 

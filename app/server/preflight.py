@@ -124,7 +124,8 @@ async def _claim_redis_prefix(settings: Settings, store: Store) -> None:
     url, timeout_seconds = settings.redis_url.get_secret_value(), settings.redis_timeout_seconds
     shared = RedisOptions(url, await store.database_id(), timeout_seconds, settings.redis_prefix)
     try:
-        await acquire_prefix(shared, SystemClock(), _ignore_error)
+        # From here on the store refuses a former primary, where the lock version and the first key would be lost.
+        store.learn(await acquire_prefix(shared, store.seen(), SystemClock(), _ignore_error))
     except PrefixInUse as error:
         raise RefusedToStart(str(error)) from None
 

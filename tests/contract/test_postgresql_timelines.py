@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -11,6 +12,7 @@ import pytest
 
 from app.domain.queue import QueueSettings
 from app.domain.refusals import StoreUnavailable
+from app.locks.backend import RedisOptions, acquire_prefix
 from app.runtime.clock import SystemClock
 from app.store.migrate import migrate
 from app.store.open import open_store
@@ -19,6 +21,7 @@ from app.store.postgresql.store import PostgresqlStore
 from app.store.postgresql.timelines import read_timeline
 from tests.bounds import bounded
 from tests.contract.store_fixture import draft
+from tests.peeklock_process import run_peeklock
 from tests.servers import PostgresServer, ServerProcess
 
 
@@ -138,6 +141,28 @@ async def test_a_process_leaves_a_former_primary_that_another_process_knows_of(
         await isolated.send([draft(queue)])
     assert await messages(former) == 1
     await isolated.close()
+
+
+async def test_a_start_that_reaches_only_a_former_primary_is_refused_and_stores_nothing(
+    copies: tuple[ServerProcess, ServerProcess], store: PostgresqlStore, redis_url: str, tmp_path: Path
+) -> None:
+    former, _ = copies
+    settings = {"redis_url": redis_url, "redis_prefix": "former:", "redis_timeout_seconds": 10}
+    shared = RedisOptions(redis_url, await store.database_id(), 10, "former:")
+    await acquire_prefix(shared, store.seen(), SystemClock(), lambda _name, error: pytest.fail(str(error)))
+    done = await asyncio.to_thread(
+        run_peeklock,
+        "serve", "--port", "0", directory=tmp_path, database_url=former.url, bootstrap_key="k" * 32, **settings,
+    )  # fmt: skip
+    error = done.stderr.splitlines()[-1]
+    assert (done.returncode, done.stdout) == (2, "")
+    assert error == (
+        "The database server that accepts writes is a former primary: another one has been promoted since. "
+        f"({urlsplit(former.url).netloc.rpartition('@')[2]}: it is a former primary)"
+    )
+    connection = await asyncpg.connect(former.url)
+    assert await connection.fetchval("SELECT count(*) FROM api_key") == 0
+    await connection.close()
 
 
 async def test_a_role_without_rights_may_read_the_timeline(postgres_url: str) -> None:

@@ -93,7 +93,7 @@ async def test_a_second_broker_is_refused_with_the_remedy(backends: Backends, re
     assert backends.keys.owner() in sentence
     options = RedisOptions(redis_url, "other", TIMEOUT_SECONDS, backends.keys.prefix)
     with pytest.raises(PrefixInUse):
-        await acquire_prefix(options, backends.clock, _fail)
+        await acquire_prefix(options, {}, backends.clock, _fail)
 
 
 async def test_processes_of_one_broker_share_the_prefix(
@@ -190,7 +190,8 @@ async def test_a_broker_that_started_without_redis_checks_once_redis_answers(
 
 async def test_an_unavailable_redis_prevents_no_start(keys: RedisKeys) -> None:
     nowhere = RedisOptions(f"redis://127.0.0.1:{free_port()}", "one", 0.2, keys.prefix)
-    await acquire_prefix(nowhere, SystemClock(), lambda _name, _error: None)
+    seen = await acquire_prefix(nowhere, {"timeline:1": 2}, SystemClock(), lambda _name, _error: None)
+    assert seen == {"timeline:1": 2}
 
 
 def _fail(name: str, error: BaseException) -> None:
