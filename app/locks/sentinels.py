@@ -1,4 +1,4 @@
-"""Asks sentinels for the master of a service, and says of each why it names none."""
+"""Asks sentinels for the master of a service, and reports why each of them names none."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from redis.exceptions import TimeoutError as NoAnswer
 
 
 class Sentinels(Sentinel):
-    """The sentinels of a service. redis-py's own error has the settings of its clients in place of the reasons."""
+    """The sentinels of a service. redis-py's own error has the settings of its clients instead of the reasons."""
 
     sentinels: list[Any]
 
     async def discover_master(self, service_name: str) -> tuple[str, int]:
-        """Return the address of the master, and ask the sentinel first that knew it last.
+        """Return the address of the master. The sentinel that named it last is asked first.
 
         Raises `MasterNotFoundError` with the reason of each sentinel.
         """
@@ -30,13 +30,13 @@ class Sentinels(Sentinel):
                 self.sentinels[0], self.sentinels[number] = sentinel, self.sentinels[0]
                 return master["ip"], master["port"]
             reasons.append(
-                f"{_address(sentinel)}: it {'calls this master lost' if master else 'does not know the service'}"
+                f"{_address(sentinel)}: it {'reports the master as down' if master else 'does not know the service'}"
             )
         raise MasterNotFoundError(f"No sentinel names a master of {service_name}. ({'; '.join(reasons)})")
 
 
 def _is_usable(master: dict[str, Any]) -> bool:
-    """Return whether neither this sentinel nor a majority of them calls the master lost."""
+    """Return whether neither this sentinel nor a majority of them reports the master as down."""
     return bool(master["is_master"]) and not master["is_sdown"] and not master["is_odown"]
 
 

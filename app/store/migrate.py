@@ -156,7 +156,7 @@ class Migration(Protocol):
         ...
 
     def refuse_served(self, connection: Connection, /) -> None:
-        """Refuse with `FileInUse` a SQLite file that a process serves. Database servers are migrated beside their clients."""
+        """Refuse with `FileInUse` a SQLite file that a process serves. Database servers are migrated while servers run."""
         ...
 
     def is_lock_timeout(self, error: DBAPIError, /) -> bool:

@@ -4,9 +4,9 @@ A retry is safe if the request had no effect, if the server recognises it by its
 changes nothing (docs/http.md, Operations). The server says whether a retry can help (`retryable`), and how long to wait
 (`Retry-After`).
 
-The loop is no library's. With tenacity it is longer, because the doubt about an earlier attempt stays with us and each rule is
-passed as a function, and a request without a retry costs 0.09 ms more. The hooks of stamina, which would log the address and
-the cause, are those of the whole program.
+The loop uses no library. With tenacity it would be longer, because it must still keep the doubt about an earlier attempt, and
+pass each rule as a function. A request without a retry would also take 0.09 ms more. The hooks of stamina, which could log the
+address and the cause, are global to the program.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def prepare(connection: Connection, try_seconds: int, wait_seconds: int) -> None
 
 
 def refuse_served(_connection: Connection) -> None:
-    """See `Migration`. Servers serve meanwhile."""
+    """See `Migration`. Refuses nothing: servers may run during a migration."""
 
 
 def is_lock_timeout(error: DBAPIError) -> bool:

@@ -73,7 +73,7 @@ HELD = (errno.EWOULDBLOCK, errno.EACCES)
 sqlite3.register_adapter(list, json.dumps)
 
 
-class FileFailed(Exception):
+class UnusableFile(Exception):
     """Names the file that SQLite cannot use, for operators, with the library's reason."""
 
 
@@ -248,7 +248,7 @@ def translate_errors(path: Path | None = None) -> Generator[None]:
 
 
 def _named(path: Path | None, error: sqlite3.Error) -> Exception:
-    return error if path is None else FileFailed(f"{path}: {error}")
+    return error if path is None else UnusableFile(f"{path}: {error}")
 
 
 def unusable_file(path: Path) -> OSError | None:

@@ -46,7 +46,7 @@ def prepare(_connection: Connection, _try_seconds: int, _wait_seconds: int) -> N
 
 
 def refuse_served(connection: Connection) -> None:
-    """See `Migration`. An update of a single process stops it first, and its statements would wait for the migration."""
+    """See `Migration`. The statements of a running server would wait for the migration, so the server must be stopped first."""
     if path := connection.engine.url.database:
         file.refuse_served(Path(path))
 
