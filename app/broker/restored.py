@@ -5,13 +5,9 @@ and clients have seen sequence numbers that the database would give out again. N
 restored, because the backup contains all of it.
 """
 
-import secrets
 from typing import Protocol
 
 from app.broker.ports import LockVersions, SequenceNumbers, SharedRecord
-
-MAX_LOCK_VERSION = 1 << 30
-"""Half of what the column holds, because each purge of locks adds one."""
 
 SKIPPED_NUMBERS = 1_000_000_000
 """More messages than are sent between a backup and its restore."""
@@ -33,17 +29,9 @@ class RestorableStore(SequenceNumbers, Protocol):
         ...
 
 
-async def start_lock_version(queues: LockVersions) -> None:
-    """Invalidate all lock records that Redis has. The next renewal of each lock reads the database.
-
-    The version is random, because a counter in the database would have been restored too.
-    """
-    await queues.start_lock_version(secrets.randbelow(MAX_LOCK_VERSION))
-
-
 async def prepare_restored(queues: LockVersions, numbers: SequenceNumbers, skipped: int = SKIPPED_NUMBERS) -> int:
     """Start a lock version, and skip sequence numbers and ids of queues. Return the next sequence number."""
-    await start_lock_version(queues)
+    await queues.start_lock_version()
     return await numbers.skip_numbers(skipped)
 
 
@@ -62,5 +50,5 @@ async def catch_up(store: RestorableStore, record: SharedRecord) -> int | None:
     seen = await share_number(store, record)
     if await store.highest_number() >= seen:
         return None
-    await start_lock_version(store.queues)
+    await store.queues.start_lock_version()
     return await store.continue_after(seen, UNSHARED_NUMBERS)

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 
 from app.broker.keys import adopt_key, hash_secret
 from app.broker.ports import Store
-from app.broker.restored import start_lock_version
 from app.domain.access import ALL_RIGHTS, Grant
 from app.domain.refusals import StoreUnavailable, TooManyKeys
 from app.runtime.clock import SystemClock
@@ -34,7 +33,6 @@ async def prepare(settings: Settings) -> bool:
     await _check_redis_url(settings)
     async with open_database(settings) as store:
         await _claim_redis_prefix(settings, store)
-        await _start_lock_version(settings, store)
         await (store.acquire_exclusive() if settings.redis_url is None else store.acquire_shared())
         await _adopt_bootstrap_key(settings, store)
         await _check_access(settings, store)
@@ -128,16 +126,6 @@ async def _claim_redis_prefix(settings: Settings, store: Store) -> None:
         store.learn(await acquire_prefix(shared, store.seen(), SystemClock(), _ignore_error))
     except PrefixInUse as error:
         raise RefusedToStart(str(error)) from None
-
-
-async def _start_lock_version(settings: Settings, store: Store) -> None:
-    """Invalidate the lock records that earlier processes left in Redis, because the database may have been restored since.
-
-    Does nothing while another process serves the database. A process does this before it registers, so of several that
-    start at once, none relies on a process that has not done it yet.
-    """
-    if settings.redis_url is not None and not await store.is_served():
-        await start_lock_version(store.queues)
 
 
 def _ignore_error(_name: str, _error: BaseException) -> None:

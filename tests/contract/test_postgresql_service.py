@@ -117,6 +117,21 @@ async def check_lock_held(store: PostgresqlStore, url: str) -> None:
         raise StoreUnavailable
 
 
+async def test_a_process_that_registers_again_alone_invalidates_lock_records(
+    store_fixture: PostgresqlFixture, queue: Queue
+) -> None:
+    """The database may have been replaced by a backup while the process was paused."""
+    async with opened(store_fixture._url) as store:
+        await store.acquire_shared()
+        before = await store.queues.by_name(queue.name)
+        await end_connections(store_fixture._url)
+        await eventually(partial(check_lock_held, store, store_fixture._url))
+        after = await store.queues.by_name(queue.name)
+    assert before is not None
+    assert after is not None
+    assert after.lock_version != before.lock_version
+
+
 async def test_a_store_is_unavailable_while_another_process_has_taken_its_lock(postgres_url: str) -> None:
     async with opened(postgres_url) as one:
         await one.acquire_exclusive()

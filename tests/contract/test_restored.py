@@ -6,15 +6,9 @@ from collections.abc import Mapping
 import pytest
 
 from app.broker.ports import Store
-from app.broker.restored import (
-    MAX_LOCK_VERSION,
-    UNSHARED_NUMBERS,
-    catch_up,
-    prepare_restored,
-    share_number,
-    start_lock_version,
-)
+from app.broker.restored import UNSHARED_NUMBERS, catch_up, prepare_restored, share_number
 from app.domain.queue import Queue
+from app.store.records.lock_versions import MAX_LOCK_VERSION
 from tests.contract.store_fixture import StoreFixture
 
 SKIPPED = 1000
@@ -40,9 +34,9 @@ class Record:
 
 async def test_a_lock_version_is_new_and_changes_nothing_else(store_fixture: StoreFixture, queue: Queue) -> None:
     queues = store_fixture.store.queues
-    await start_lock_version(queues)
+    await queues.start_lock_version()
     first = await queues.by_name(queue.name)
-    await start_lock_version(queues)
+    await queues.start_lock_version()
     second = await queues.by_name(queue.name)
     assert first is not None
     assert second is not None
@@ -130,9 +124,14 @@ async def test_a_process_that_started_earlier_does_not_make_the_database_look_be
     assert await catch_up(store, record) is None
 
 
-async def test_a_process_that_has_registered_is_seen_by_others(stores: list[Store]) -> None:
+async def test_the_first_process_that_registers_starts_a_lock_version(stores: list[Store], queue: Queue) -> None:
     store, other = stores
-    before = await store.is_served()
-    await other.acquire_shared()
-    assert not before
-    assert await store.is_served() == (store.engine != "sqlite")  # a file has one process
+    await store.acquire_shared()
+    first = await store.queues.by_name(queue.name)
+    if store.engine != "sqlite":  # a file has one process
+        await other.acquire_shared()
+    second = await store.queues.by_name(queue.name)
+    assert first is not None
+    assert second is not None
+    assert first.lock_version != queue.lock_version
+    assert second.lock_version == first.lock_version

@@ -210,6 +210,13 @@ async def test_without_standbys_a_repeat_writes_nothing(cluster: Cluster) -> Non
     await connection.close()
 
 
+async def test_a_process_registers_while_the_standbys_are_away(cluster: Cluster) -> None:
+    await cluster.require_standbys("away")
+    await cluster.store.acquire_shared()
+    changed = await cluster.store.queues.by_name(cluster.queue.name)
+    assert changed.lock_version != cluster.queue.lock_version
+
+
 async def test_a_store_says_whether_its_answers_wait_for_standbys(cluster: Cluster) -> None:
     assert not await cluster.store.is_replicated()
     await cluster.require_standbys("away")

@@ -9,7 +9,7 @@ import pytest
 from app.domain.refusals import StoreUnavailable
 from app.store.in_use import DatabaseInUse
 from app.store.server.advisory_lock import VERIFIED_SECONDS, AdvisoryLock
-from app.store.server.pool import Pool
+from app.store.server.pool import Pool, TransactionConflict
 from tests.virtual_clock import VirtualClock, run_advancing, run_ready_tasks
 
 
@@ -28,10 +28,15 @@ class Connection:
         await asyncio.sleep(0)
         if self._server.is_away or self.is_lost:
             raise StoreUnavailable("The server is away.")
+        if name == "is_served":
+            return [(self._server.is_served,)]
         return [(not self._server.is_taken,)]
 
-    async def change(self, _name: str, /, **_values: Any) -> int:
-        raise NotImplementedError
+    async def change(self, name: str, /, **_values: Any) -> int:
+        self._server.fetched.append(name)
+        if self._server.conflicts:
+            raise TransactionConflict("a deadlock")
+        return 1
 
     async def begin(self) -> None: ...
     async def commit(self) -> None: ...
@@ -47,10 +52,12 @@ class Connection:
 
 
 class Server:
-    """Makes connections. Another process may hold the lock, or the server may be away."""
+    """Makes connections. Another process may hold the lock or have registered too, or the server may be away."""
 
     def __init__(self) -> None:
         self.is_taken = False
+        self.is_served = True
+        self.conflicts = False
         self.is_away = False
         self.fetched: list[str] = []
         self.connections: list[Connection] = []
@@ -96,7 +103,8 @@ async def test_a_lock_of_another_process_is_refused_and_not_requested_again(
     with pytest.raises(DatabaseInUse, match=reason):
         await advisory_lock.acquire(statement)
     await advisory_lock.ensure_held()
-    assert server.fetched == [statement]
+    assert server.fetched[-1:] == [statement]
+    assert "start_lock_version" not in server.fetched
     assert not server.connections[0].is_open
 
 
@@ -106,8 +114,33 @@ async def test_a_lock_whose_connection_was_lost_is_taken_again_once(
     await advisory_lock.acquire("acquire_shared")
     server.connections[0].is_usable = False
     await asyncio.gather(advisory_lock.ensure_held(), advisory_lock.ensure_held())
-    assert server.fetched == ["acquire_shared"] * 2
+    assert server.fetched == ["is_served", "acquire_shared"] * 2
     assert [connection.is_open for connection in server.connections] == [False, True]
+
+
+async def test_a_process_that_registers_again_as_the_first_one_starts_a_lock_version(
+    server: Server, advisory_lock: AdvisoryLock
+) -> None:
+    await advisory_lock.acquire("acquire_shared")
+    server.connections[0].is_usable = False
+    server.is_served = False
+    server.fetched.clear()
+    await advisory_lock.ensure_held()
+    assert server.fetched == ["is_served", "start_lock_version", "acquire_shared"]
+
+
+async def test_a_lock_version_that_conflicts_with_another_transaction_is_tried_again(
+    server: Server, advisory_lock: AdvisoryLock
+) -> None:
+    await advisory_lock.acquire("acquire_shared")
+    server.connections[0].is_usable = False
+    server.is_served, server.conflicts = False, True
+    with pytest.raises(StoreUnavailable):
+        await advisory_lock.ensure_held()
+    server.conflicts = False
+    await advisory_lock.ensure_held()
+    assert server.fetched[-2:] == ["start_lock_version", "acquire_shared"]
+    assert [connection.is_open for connection in server.connections] == [False, False, True]
 
 
 async def test_the_store_is_unavailable_until_a_faster_process_ends(

@@ -68,8 +68,9 @@ class LockRevocations(Protocol):
 class LockVersions(Protocol):
     """The versions of lock records. A record extends a lock only if it has the version of its queue."""
 
-    async def start_lock_version(self, version: int) -> None:
-        """Give all queues this version, which invalidates all lock records of other versions. `version` is below 2^30."""
+    async def start_lock_version(self) -> None:
+        """Give all queues a new version, which invalidates all lock records. The next renewal of each lock reads the
+        database."""
         ...
 
 

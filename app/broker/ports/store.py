@@ -138,10 +138,6 @@ class Store(
         """Return an id that is unique to this database, except for copies of it."""
         ...
 
-    async def is_served(self) -> bool:
-        """Return whether a process has registered on the database. Behind a pooler this may be False although one has."""
-        ...
-
     async def acquire_exclusive(self) -> list[str]:
         """Register as the only process on the database (no shared lock store); refused if another is registered.
 
@@ -150,7 +146,11 @@ class Store(
         ...
 
     async def acquire_shared(self) -> list[str]:
-        """Register as one of several processes with a shared lock store; refused if one is registered as exclusive."""
+        """Register as one of several processes with a shared lock store; refused if one is registered as exclusive.
+
+        The first of them starts a lock version, also when it registers again because its connection was lost. Behind a pooler
+        each one does. Returns warnings as `acquire_exclusive` does.
+        """
         ...
 
     async def close(self) -> None:

@@ -575,6 +575,9 @@ SELECT EXISTS (
     WHERE IS_USED_LOCK(CONCAT('peeklock seat ', number, ' ', MD5(DATABASE()))) IS NOT NULL
 );
 
+-- start_lock_version: invalidate the lock records of all queues
+UPDATE queue SET lock_purges = :version;
+
 -- unsafe_settings: settings by which the server can lose an acknowledged commit
 SELECT 'innodb_flush_log_at_trx_commit' FROM DUAL WHERE @@innodb_flush_log_at_trx_commit NOT IN (1, 3)
 UNION ALL

@@ -1369,6 +1369,11 @@ SELECT EXISTS (
       AND granted
 );
 
+-- start_lock_version: invalidate the lock records of all queues. Synchronous standbys may be away: if one is promoted, a
+-- process registers there first, and starts another version
+WITH setting AS (SELECT set_config('synchronous_commit', 'local', TRUE))
+UPDATE queue SET lock_purges = :version FROM setting;
+
 -- unsafe_settings: settings by which an acknowledged commit can be lost
 SELECT name
 FROM pg_settings

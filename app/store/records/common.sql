@@ -1262,9 +1262,6 @@ SET settings = :settings,
 WHERE id = :id
   AND version = :version;  -- fence: version
 
--- start_lock_version: invalidate the lock records of all queues
-UPDATE queue SET lock_purges = :version;
-
 -- count_lock_purge: count a purge that revoked locks of a queue
 UPDATE queue SET lock_purges = lock_purges + 1 WHERE id = :id;
 

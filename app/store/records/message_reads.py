@@ -40,11 +40,6 @@ class MessageReads:
         ((identity,),) = await self._database.fetch("database_id")
         return identity
 
-    async def is_served(self) -> bool:
-        """See `Store`."""
-        ((is_served,),) = await self._database.fetch("is_served")
-        return bool(is_served)
-
     async def highest_number(self) -> int:
         """See `SequenceNumbers`."""
         ((number,),) = await self._database.fetch("highest_number")

@@ -24,6 +24,7 @@ from app.store.records import rows
 from app.store.records.database import Database, SqlSession
 from app.store.records.forwarding import check_forwarding
 from app.store.records.json_columns import write_settings
+from app.store.records.lock_versions import start_lock_version
 
 UNCOMMITTED = 6
 """What counts of messages have in place of a state for sends that wait for a commit."""
@@ -48,9 +49,9 @@ class QueueRecords:
             if await self._insert(name, settings, limit) and (queue := await self.by_name(name)):
                 return queue, True
 
-    async def start_lock_version(self, version: int) -> None:
+    async def start_lock_version(self) -> None:
         """See `LockVersions`."""
-        await self._database.change("start_lock_version", version=version)
+        await start_lock_version(self._database)
 
     async def _insert(self, name: str, settings: QueueSettings, limit: int | None) -> bool:
         async def work(session: SqlSession) -> bool:

@@ -7,7 +7,8 @@ from math import inf
 from app.domain.refusals import StoreUnavailable
 from app.runtime.clock import Clock
 from app.store.in_use import DatabaseInUse
-from app.store.server.pool import PooledSession, close
+from app.store.records.lock_versions import start_lock_version_unless_served
+from app.store.server.pool import PooledSession, TransactionConflict, close
 
 NO_REDIS_REASON = (
     "Without Redis, processes do not learn of each other's lock renewals and do not wake each other's receivers: "
@@ -117,7 +118,12 @@ class AdvisoryLock:
         self.disconnect()
         self._session = await self._connect()
         try:
+            if statement == "acquire_shared":
+                await start_lock_version_unless_served(self._session)
             is_acquired = await self._ask(self._session, statement)
+        except TransactionConflict as conflict:
+            self.disconnect()
+            raise StoreUnavailable("Another transaction changes the queues.") from conflict
         except BaseException:
             self.disconnect()
             raise

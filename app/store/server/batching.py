@@ -357,6 +357,8 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     async def _acquire_lock(self, claim: str) -> list[str]:
         warnings = await self.durability_risks()
         if self._advisory_lock is None:
+            if claim == "acquire_shared":
+                await self.queues.start_lock_version()
             return [*warnings, POOLER_WARNING]
         await self._advisory_lock.acquire(claim)
         return warnings

@@ -294,8 +294,8 @@ VALUES ((SELECT rowid FROM sqlite_sequence WHERE name = 'message'), 'message', :
 INSERT OR REPLACE INTO sqlite_sequence (rowid, name, seq)
 VALUES ((SELECT rowid FROM sqlite_sequence WHERE name = 'queue'), 'queue', :first - 1);
 
--- is_served: whether a process has registered on the database; only one can open the file
-SELECT 0;
+-- start_lock_version: invalidate the lock records of all queues
+UPDATE queue SET lock_purges = :version;
 
 -- serialize_key_creation: nothing to lock: only one thread writes
 SELECT 1;

@@ -210,6 +210,7 @@ class SqliteStore(MessageRecords):
 
     async def acquire_shared(self) -> list[str]:
         """See `Store`. Only one process serves a file, with or without Redis."""
+        await self.queues.start_lock_version()
         return await self.durability_risks()
 
     async def close(self) -> None:
