@@ -1,4 +1,4 @@
-"""Behind a proxy with a path, requests are understood with the path and without, and every answer names it."""
+"""Behind a proxy with a root path, requests work with and without it, and every path in an answer begins with it."""
 
 from __future__ import annotations
 

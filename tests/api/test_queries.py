@@ -1,4 +1,4 @@
-"""A query parameter that an operation does not declare is refused: it may change what the client means."""
+"""A query parameter that an operation does not declare is refused, because ignoring it could do harm."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.expected_rights import PAGES, PATH_VALUES, RIGHTS, headers_of
 
 PROBES = ("/livez", "/readyz")
-"""What a load balancer adds to these addresses must not stop a healthy server."""
+"""A query that a load balancer adds must not make a healthy server fail its probe."""
 
 STRICT = [asked for asked in RIGHTS if not asked[1].startswith((*PROBES, *PAGES))]
 TOLERANT = [asked for asked in RIGHTS if asked not in STRICT]

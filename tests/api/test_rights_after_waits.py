@@ -1,4 +1,4 @@
-"""Rights are looked at again when a wait ends: a key that has ended meanwhile gets no message, and changes nothing."""
+"""Rights are checked again when a wait ends: a key that has ended meanwhile gets no message, and changes nothing."""
 
 from __future__ import annotations
 

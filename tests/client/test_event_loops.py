@@ -110,7 +110,7 @@ def test_a_worker_runs_in_one_event_loop_after_another(shared: Client, orders: Q
 
 
 def test_a_worker_and_its_receives_are_refused_in_another_event_loop(shared: Client, orders: Queue) -> None:
-    """A handler in a thread may run an event loop of its own. A settlement there would never be told its result."""
+    """A handler in a thread may run an event loop of its own. A settlement there would never get its result."""
     worker, ends, states = Worker(shared), list[Callable[[], object]](), list[ReceiveState]()
 
     @worker.on(orders.name)

@@ -1,4 +1,4 @@
-"""PostgreSQL servers of one system after a promotion: the former primary is used no more."""
+"""PostgreSQL servers of one system after a promotion: the former primary is no longer used."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ from tests.servers import PostgresServer, ServerProcess
 
 @pytest.fixture
 def copy_of() -> Iterator[Callable[[ServerProcess], ServerProcess]]:
-    """Make standbys that have what their primary has now. It is stopped for that, and runs again. They do not run yet."""
+    """Make standbys that have what their primary has now. The primary is stopped meanwhile; the standbys are not started."""
     made: list[ServerProcess] = []
 
     def make(primary: ServerProcess) -> ServerProcess:

@@ -1,4 +1,4 @@
-"""With synchronous standbys of PostgreSQL, an answer from what is stored waits for them as the first answer did."""
+"""With synchronous standbys of PostgreSQL, an answer read from stored results waits for them, as the first answer did."""
 
 import asyncio
 import secrets
@@ -99,7 +99,7 @@ async def repeated_receive(cluster: Cluster) -> Repeat:
 
 
 async def repeated_settlement(cluster: Cluster) -> Repeat:
-    """The look at the tombstone of a completed delivery."""
+    """A read of the tombstone of a completed delivery."""
     message = await cluster.fixture.locked(cluster.queue)
     assert await cluster.store.remove([completion(cluster.queue, message)]) == [True]
     return lambda: cluster.store.tombstones([token(message)])
@@ -113,7 +113,7 @@ async def repeated_unit(cluster: Cluster) -> Repeat:
 
 
 async def earlier_result(cluster: Cluster) -> Repeat:
-    """The look for the result of the first try, before a repeat is refused."""
+    """A read of the first try's result, before a repeat is refused."""
     attempt, unit = new_attempt(), WorkUnit(drafts=[draft(cluster.queue)])
     await cluster.store.execute(unit, attempt)
     return lambda: cluster.store.find_execution_result(attempt)
@@ -136,13 +136,13 @@ async def repeated_commit(cluster: Cluster) -> Repeat:
 
 
 async def outcome_of_transaction(cluster: Cluster) -> Repeat:
-    """The look at a transaction that has ended."""
+    """A read of a transaction that has ended."""
     key = await committed(cluster)
     return lambda: cluster.store.transactions.find(key)
 
 
 async def outcome_of_offer(cluster: Cluster) -> Repeat:
-    """The look of a synchronous sender at the settlement of its message."""
+    """A synchronous sender's read of the settlement of its message."""
     unit = WorkUnit(drafts=[draft(cluster.queue, ttl=MINUTE, offer_retention=HOUR)])
     number = (await cluster.store.execute(unit, None)).result.receipts[0].sequence_number
     await cluster.store.withdraw_offer(number)

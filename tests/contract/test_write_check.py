@@ -1,4 +1,4 @@
-"""Every store says whether it accepts writes."""
+"""Every store reports whether it accepts writes."""
 
 from tests.contract.store_fixture import StoreFixture
 

@@ -13,7 +13,7 @@ from tests.servers import RedisServer, free_port
 StartServer = Callable[..., RedisServer]
 
 SOON_DOWN_MILLISECONDS = "500"
-"""After this long without an answer, other nodes or sentinels call a server lost."""
+"""After this long without an answer, other nodes or sentinels report a server as down."""
 
 
 class SentinelServer(RedisServer):
@@ -65,7 +65,7 @@ class Cluster:
         self._run("create", *addresses, "--cluster-yes")
 
     def add_replica(self, master: RedisServer) -> RedisServer:
-        """Start a server that replaces this master once it is lost."""
+        """Start a replica that replaces this master once it is down."""
         replica = self._start_node()
         (master_id,) = self.ask(master, "cluster", "myid")
         own, known = f"127.0.0.1:{replica.port}", f"127.0.0.1:{master.port}"
@@ -73,7 +73,7 @@ class Cluster:
         return replica
 
     async def has_formed(self, *nodes: RedisServer) -> None:
-        """Wait until these nodes, or all, know who has each slot."""
+        """Wait until these nodes, or all, know which node has each slot."""
         for node in nodes or self.nodes:
             for _ in range(1000):
                 if "cluster_state:ok" in self.ask(node, "cluster", "info"):

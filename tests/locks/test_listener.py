@@ -67,7 +67,7 @@ def _ignore_failure(_name: str, _error: BaseException) -> None:
 
 
 class Broken:
-    """A client whose subscriptions fail as no Redis fails."""
+    """A client whose subscriptions raise an error that Redis never raises."""
 
     counts_all_subscribers = True
 
@@ -76,7 +76,7 @@ class Broken:
         raise NotImplementedError
 
     def subscription(self) -> NoReturn:
-        """Fail by a mistake."""
+        """Raise the error of a bug."""
         raise AttributeError("a mistake of the client")
 
     async def aclose(self) -> None:

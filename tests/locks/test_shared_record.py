@@ -1,4 +1,4 @@
-"""The record of what the processes of a broker have seen: each learns of the highest values."""
+"""The highest values that the processes of a broker have seen: each process learns them."""
 
 from app.locks.connect import connect
 from app.locks.redis_connection import RedisConnection

@@ -85,7 +85,7 @@ async def processes(keys: RedisKeys) -> AsyncIterator[Processes]:
 
 
 async def until(what: str, is_met: Callable[[], bool]) -> None:
-    """Wait until this is so."""
+    """Wait until this is true."""
     for _ in bounded(what, TRIES):
         if is_met():
             break

@@ -37,7 +37,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module", params=["passed on", "removed", "by the setting"])
 def way(request: pytest.FixtureRequest) -> str:
-    """What happens to the path: the proxy passes it on or removes it, and says so; or the server's setting says it."""
+    """What happens to the root path: the proxy passes it on or removes it, and reports it in a header, or the server has a setting."""
     return request.param
 
 

@@ -1,4 +1,4 @@
-"""nginx and HAProxy as docs/guides/proxy.md configures them, with TLS and HTTP/2 before one server of Peeklock."""
+"""nginx and HAProxy as docs/guides/proxy.md configures them, with TLS and HTTP/2, in front of one server of Peeklock."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def configuration(heading: str) -> str:
 
 
 class Proxy(ServerProcess):
-    """A proxy before a server. It passes on the root path, or removes it."""
+    """A proxy in front of a server. It passes on the root path, or removes it."""
 
     def __init__(self, directory: Path, server: str, *, removes_path: bool) -> None:
         super().__init__(directory)
@@ -74,7 +74,7 @@ class Proxy(ServerProcess):
 
 
 class Nginx(Proxy):
-    """nginx, which buffers answers unless they say otherwise."""
+    """nginx, which buffers answers unless their headers forbid it."""
 
     kind, title, program = "nginx", "nginx", "nginx"
 

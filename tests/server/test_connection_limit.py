@@ -82,7 +82,7 @@ async def client_group(clock: VirtualClock) -> AsyncIterator[ClientGroup]:
 
 
 async def send_large(send: Send) -> None:
-    """Answer with more than a client takes that does not read."""
+    """Answer with more than the buffers take while the client does not read."""
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % LARGE_BYTES)]})
     await send({"type": "http.response.body", "body": bytes(LARGE_BYTES)})
 
