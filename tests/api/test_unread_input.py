@@ -2,7 +2,11 @@
 
 import pytest
 
+from app.api.endpoints.routes import OPERATIONS
 from tests.api.api_server import ApiServer, pointers
+from tests.api.expected_rights import PAGES, PATH_VALUES, RIGHTS, headers_of
+
+TOLERANT = ("/livez", "/readyz", *PAGES)
 
 RAW_HEADERS = {
     "Peeklock-Transaction-Id": "5d0a1f6f2b0c4d51a2f5a0b8a1c9e7d3",
@@ -51,6 +55,42 @@ async def test_headers_of_raw_sends_are_refused_with_a_json_body(
     refused = await api.request("POST", path, body, headers={name: value})
     assert pointers(refused) == [f"#/header/{name}"]
     assert await api.counts() == {}
+
+
+READ = {(operation.method, operation.path): operation.headers for operation in OPERATIONS}
+STRICT = [asked for asked in RIGHTS if not asked[1].startswith(TOLERANT)]
+CONDITIONS = ("If-Match", "Idempotency-Key")
+
+
+@pytest.mark.parametrize("header", CONDITIONS)
+@pytest.mark.parametrize(("method", "path"), STRICT, ids=" ".join)
+async def test_a_condition_is_read_or_refused(api: ApiServer, method: str, path: str, header: str) -> None:
+    await api.request("PUT", "/queues/orders", {})
+    (needed,) = [headers_of(one) for one in OPERATIONS if (one.method, one.path) == (method, path)]
+    answer = await api.http.request(method, path.format(**PATH_VALUES), headers={**needed, header: '"x"'})
+    is_refused = answer.status_code == 422 and f"#/header/{header}" in [
+        error["pointer"] for error in answer.json().get("errors", ())
+    ]
+    assert is_refused is (header not in READ[method, path])
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/openapi.json"])
+async def test_probes_and_pages_ignore_conditions(api: ApiServer, path: str) -> None:
+    headers = {"If-Match": '"x"', "Idempotency-Key": "x"}
+    assert (await api.http.get(path, headers=headers)).status_code == 200
+
+
+async def test_a_condition_that_is_not_read_has_no_effect(api: ApiServer) -> None:
+    await api.send()
+    refused = await api.request("POST", "/queues/orders/purge", {}, headers={"If-Match": "*"})
+    assert pointers(refused) == ["#/header/If-Match"]
+    assert await api.counts() == {"available": 1}
+
+
+async def test_conditions_of_caches_are_ignored_where_they_are_not_read(api: ApiServer) -> None:
+    await api.send()
+    headers = {"If-None-Match": "*", "If-Modified-Since": "Sat, 01 Jan 2000 00:00:00 GMT"}
+    assert (await api.request("GET", "/queues", headers=headers)).status_code == 200
 
 
 @pytest.mark.parametrize(

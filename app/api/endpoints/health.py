@@ -17,14 +17,14 @@ STORE_TIMEOUT_SECONDS = 1.0
 
 
 # A query that a probe adds must not make a healthy server fail its probe, and it cannot change these answers.
-@operation("GET", "/livez", right=None, tag="health", responses={200: Liveness}, ignores_query=True)
+@operation("GET", "/livez", right=None, tag="health", responses={200: Liveness}, is_tolerant=True)
 async def check_live(_: Request[None]) -> Response:
     """Report that the process answers, even if the store does not."""
     return Response(Liveness())
 
 
 @operation(
-    "GET", "/readyz", right=None, tag="health", responses={200: Readiness}, refusals=(ShuttingDown,), ignores_query=True
+    "GET", "/readyz", right=None, tag="health", responses={200: Readiness}, refusals=(ShuttingDown,), is_tolerant=True
 )
 async def check_ready(request: Request[None]) -> Response:
     """Report whether this server takes work: it is not stopping, and its store accepts writes and answers within a second."""

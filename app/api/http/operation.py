@@ -45,7 +45,7 @@ class Operation:
 
     `right` None means that no API key is needed, `ANY_RIGHT` that any API key is enough. `responses` maps
     a status to the struct of its body: None for no body, `bytes` for bytes of any type. `body` None means that the operation has no body, `bytes` that it accepts any content
-    type. `refusals` are its own: others follow from `headers`, and `COMMON_CODES` has those of every operation. `query` is the struct of its query parameters; others are refused, unless it `ignores_query`. `headers` are the request headers that it reads.
+    type. `refusals` are its own: others follow from `headers`, and `COMMON_CODES` has those of every operation. `query` is the struct of its query parameters; `headers` are the request headers that it reads. Other parameters, and headers that would change what it does, are refused unless it `is_tolerant`.
     `etag_statuses` are the statuses whose answers have an ETag, and `has_location` says that those with 201 name what was
     created. `request_media_type` and `response_media_type` are
     the media types of the body and of the answers. `example` is one of the body.
@@ -72,7 +72,7 @@ class Operation:
     answer_bytes: int = 0
     empty_body: EmptyBody = EmptyBody.ACCEPTED
     lists_own: bool = False
-    ignores_query: bool = False
+    is_tolerant: bool = False
 
     @property
     def name(self) -> str:
@@ -122,7 +122,7 @@ def operation(
     answer_bytes: int = 0,
     empty_body: EmptyBody = EmptyBody.ACCEPTED,
     lists_own: bool = False,
-    ignores_query: bool = False,
+    is_tolerant: bool = False,
 ) -> Callable[[Endpoint], Operation]:
     """Declare an endpoint. `Operation` describes the arguments."""
 
@@ -146,7 +146,7 @@ def operation(
             answer_bytes,
             empty_body,
             lists_own,
-            ignores_query,
+            is_tolerant,
         )
 
     return declare

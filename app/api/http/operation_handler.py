@@ -14,6 +14,7 @@ from app.api.http.operation import EmptyBody, Operation
 from app.api.http.query import query_decoder
 from app.api.http.request import Request, invalid_path
 from app.api.http.request_body import (
+    CONDITIONS,
     UNCOUNTED_BYTES,
     BodyReservation,
     check_json_headers,
@@ -21,6 +22,7 @@ from app.api.http.request_body import (
     check_length_and_encoding,
     check_no_body,
     read_body,
+    unread_header,
 )
 from app.api.http.response import (
     Response,
@@ -154,7 +156,23 @@ class OperationHandler:
 
 
 def _header_check(operation: Operation) -> Callable[[Headers, int], int]:
-    """Return the check of the headers about the body of a request; it returns the announced length."""
+    """Return the check of the headers of a request; it returns the announced length of the body."""
+    check = _body_header_check(operation)
+    read = {name.lower().encode() for name in operation.headers}
+    unread = {name: why for name, why in CONDITIONS.items() if name not in read}
+    if operation.is_tolerant or not unread:
+        return check
+
+    def checked(headers: Headers, max_bytes: int) -> int:
+        for name, _ in headers:
+            if name in unread:
+                raise unread_header(name, unread[name])
+        return check(headers, max_bytes)
+
+    return checked
+
+
+def _body_header_check(operation: Operation) -> Callable[[Headers, int], int]:
     if operation.body is None:
         return check_length if operation.method == "GET" else check_no_body
     return check_length_and_encoding if operation.body is bytes else check_json_headers

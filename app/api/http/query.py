@@ -18,9 +18,9 @@ from app.wire.values import pointer_segment
 def query_decoder(operation: Operation) -> Callable[[bytes], Any]:
     """Return the decoder of an operation's query string. Only the parameter of a list may be repeated.
 
-    It refuses with `InvalidRequest` parameters that the operation does not declare, unless it ignores every query.
+    It refuses with `InvalidRequest` parameters that the operation does not declare, unless it is tolerant.
     """
-    if operation.ignores_query:
+    if operation.is_tolerant:
         return lambda query: None
     shape = operation.query
     fields = msgspec.structs.fields(shape) if shape else ()

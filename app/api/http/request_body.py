@@ -14,6 +14,12 @@ TRANSACTION_HEADER = b"peeklock-transaction-id"
 RAW_HEADER_PREFIX = b"peeklock-"
 """The prefix of the headers of raw operations. Another operation that ignored them would, for example, send without the delay
 of `Peeklock-Delay-Seconds`, or outside of the transaction."""
+CONDITIONS = {
+    b"if-match": "This operation does not read If-Match: it would take effect also if the resource has changed.",
+    b"idempotency-key": "This operation does not read Idempotency-Key: it would take effect again at each repeat.",
+}
+"""Headers by which a client limits what its request may do, and what ignoring them would mean. Conditions of reads, such as
+If-None-Match, are not among them: browsers and proxies add those, and an answer without them is complete."""
 LOCAL_ADMIN_HEADER = LOCAL_ADMIN.lower().encode()
 """Any operation may have this header: clients of a local server send it with every request."""
 UNCOUNTED_BYTES = 64 << 10
@@ -120,8 +126,13 @@ def check_json_headers(headers: Headers, max_bytes: int) -> int:
             detail = (
                 "Only raw operations read this header. Other operations take its value in the body, if they support it."
             )
-            raise InvalidRequest(field_errors=[FieldError(f"#/header/{key.decode('latin-1').title()}", detail)])
+            raise unread_header(key, detail)
     return check_length_and_encoding(headers, max_bytes)
+
+
+def unread_header(name: bytes, detail: str) -> InvalidRequest:
+    """Return the refusal of a header, by its lower-case name, that an operation does not read."""
+    return InvalidRequest(field_errors=[FieldError(f"#/header/{name.decode('latin-1').title()}", detail)])
 
 
 def _to_integer(digits: bytes) -> int:

@@ -27,7 +27,7 @@ def guide_pages(directory: Path | None) -> list[Operation]:
     home = _file_page(f"{PREFIX}/", directory / HOME)
     # Links of the home page are relative to its folder.
     redirect = Operation(
-        _redirect_to_home, "GET", PREFIX, right=None, tag="index", responses={308: None}, ignores_query=True
+        _redirect_to_home, "GET", PREFIX, right=None, tag="index", responses={308: None}, is_tolerant=True
     )
     return [redirect, home, *files]
 

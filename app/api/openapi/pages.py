@@ -85,5 +85,5 @@ def _tagged(content: bytes, media_type: bytes) -> Response:
 
 def _operation(path: str, endpoint: Endpoint) -> Operation:
     return Operation(
-        endpoint, "GET", path, right=None, tag="index", responses={200: bytes, 304: None}, ignores_query=True
+        endpoint, "GET", path, right=None, tag="index", responses={200: bytes, 304: None}, is_tolerant=True
     )
