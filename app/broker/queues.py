@@ -87,6 +87,7 @@ async def change_queue(
         precondition.check("queue", queue.name, queue.etag)
         settings = change(queue.settings)
         if settings == queue.settings:
+            await ports.queues.await_replication()
             return queue
         changed = await ports.queues.change(queue, settings)
         ports.queue_cache.forget(queue)
@@ -157,7 +158,11 @@ async def reload_queue(ports: QueuePorts, name: str) -> Queue:
 
     Refuses with `QueueNotFound`, and with `NewerQueue` if only a newer server can serve it.
     """
-    queue = await _read_queue(ports, name)
+    try:
+        queue = await _read_queue(ports, name)
+    except QueueNotFound:
+        await ports.queues.await_replication()
+        raise
     check_known(queue)
     return queue
 

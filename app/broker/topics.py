@@ -123,7 +123,7 @@ async def delete(
 ) -> None:
     """Delete the entity. No queue is deleted with it. Refuses as `read` does, and with `PreconditionFailed`."""
     for _ in range(MAX_TRIES):
-        entity = await read(collection, name)
+        entity = await _reload(collection, name)
         precondition.check(collection.kind, entity.name, entity.etag)
         if await collection.store.delete(entity):
             collection.report_change()
@@ -136,12 +136,22 @@ async def create_target(ports: TopicPorts, name: str) -> None:
     await ports.queue_cache.create(name, QueueSettings())
 
 
+async def _reload(collection: Collection[EntityT, SettingsT], name: str) -> EntityT:
+    """Return the entity of this name, before it is deleted. Refuses as `read` does, once synchronous standbys agree."""
+    entity = await collection.store.find(name)
+    if entity is None:
+        await collection.store.await_replication()
+        raise collection.missing(name)
+    return entity
+
+
 async def _try_change(
     collection: Collection[EntityT, SettingsT], entity: EntityT, settings: SettingsT, precondition: Precondition
 ) -> EntityT | None:
     """Return the changed entity, or None if another request has changed it meanwhile."""
     precondition.check(collection.kind, entity.name, entity.etag)
     if settings == entity.settings:
+        await collection.store.await_replication()
         return entity
     changed = await collection.store.change(entity, settings)
     if changed is not None:

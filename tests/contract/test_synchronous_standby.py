@@ -8,18 +8,24 @@ from typing import Any
 import asyncpg
 import pytest
 
+from app.broker.keys import revoke_key
 from app.broker.ports import Attempt
+from app.broker.queues import delete_queue, put_queue, reload_queue
+from app.broker.topics import all_topics, delete, put
 from app.domain.instant import HOUR, MINUTE
 from app.domain.queue import Queue
-from app.domain.refusals import StoreUnavailable
+from app.domain.refusals import NotFound, StoreUnavailable
+from app.domain.topic import TopicSettings
 from app.domain.transaction import TransactionKey
 from app.domain.work_unit import WorkUnit
 from app.runtime.clock import SystemClock
 from app.store.migrate import migrate
 from app.store.open import open_store
+from tests.brokers import build_broker
 from tests.contract.store_fixture import PostgresqlFixture, claim, completion, draft, token
 from tests.databases import RunResources
 from tests.servers import PostgresServer, ServerProcess
+from tests.virtual_clock import VirtualClock
 
 STANDBYS = "ALTER SYSTEM SET synchronous_standby_names = '{}'"
 WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
@@ -149,9 +155,52 @@ async def outcome_of_offer(cluster: Cluster) -> Repeat:
     return lambda: cluster.store.read_offer(number)
 
 
+async def repeated_change_of_a_queue(cluster: Cluster) -> Repeat:
+    """A PUT of the settings that a queue has."""
+    broker = build_broker(cluster.store, VirtualClock())
+    return lambda: put_queue(broker.queues, cluster.queue.name, cluster.queue.settings)
+
+
+async def repeated_change_of_a_topic(cluster: Cluster) -> Repeat:
+    """A PUT of the settings that a topic has."""
+    topics, name = all_topics(build_broker(cluster.store, VirtualClock()).topics), secrets.token_hex(8)
+    await put(topics, name, TopicSettings())
+    return lambda: put(topics, name, TopicSettings())
+
+
+async def repeated_deletion_of_a_queue(cluster: Cluster) -> Repeat:
+    """The deletion of a queue that is deleted."""
+    broker, queue = build_broker(cluster.store, VirtualClock()), await cluster.fixture.queue()
+    await delete_queue(broker.queues, queue)
+    return lambda: refusal_of(reload_queue(broker.queues, queue.name))
+
+
+async def repeated_deletion_of_a_topic(cluster: Cluster) -> Repeat:
+    """The deletion of a topic that is deleted."""
+    topics = all_topics(build_broker(cluster.store, VirtualClock()).topics)
+    return lambda: refusal_of(delete(topics, "deleted"))
+
+
+async def repeated_revocation(cluster: Cluster) -> Repeat:
+    """The revocation of a key that is revoked."""
+    return lambda: refusal_of(revoke_key(cluster.store.keys, "revoked"))
+
+
+async def refusal_of(request: Awaitable[object]) -> NotFound:
+    """Return the refusal of a request for what is not there."""
+    with pytest.raises(NotFound) as refused:
+        await request
+    return refused.value
+
+
 @pytest.mark.parametrize(
     "road",
     [
+        repeated_change_of_a_queue,
+        repeated_change_of_a_topic,
+        repeated_deletion_of_a_queue,
+        repeated_deletion_of_a_topic,
+        repeated_revocation,
         repeated_send,
         duplicate_send,
         repeated_receive,

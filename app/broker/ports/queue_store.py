@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from app.broker.ports.replicated_store import ReplicatedStore
 from app.domain.access import ApiKey, ReadKey
 from app.domain.instant import Duration, Instant
 from app.domain.queue import Queue, QueueCounts, QueueSettings
@@ -74,7 +75,9 @@ class LockVersions(Protocol):
         ...
 
 
-class QueueStore(QueueTotals, DeletedQueues, DeadLetterQueues, LockRevocations, LockVersions, Protocol):
+class QueueStore(
+    QueueTotals, DeletedQueues, DeadLetterQueues, LockRevocations, LockVersions, ReplicatedStore, Protocol
+):
     """The queues and their settings."""
 
     async def create(self, name: str, settings: QueueSettings, limit: int | None = None) -> tuple[Queue, bool]:
@@ -143,7 +146,7 @@ class ApiKeyStore(Protocol):
         ...
 
     async def revoke(self, key_id: str) -> bool:
-        """Revoke a key now; return whether a live key of this id existed."""
+        """Revoke a key now; return whether a live key of this id existed. If not, the synchronous standbys know it too."""
         ...
 
     async def record_use(self, key_ids: Sequence[str]) -> None:

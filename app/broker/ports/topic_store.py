@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+from app.broker.ports.replicated_store import ReplicatedStore
 from app.domain.topic import Route, Subscription, SubscriptionSettings, Topic, TopicSettings
 
 Entity = TypeVar("Entity")
 SettingsT_contra = TypeVar("SettingsT_contra", contravariant=True)
 
 
-class EntityStore(Protocol[Entity, SettingsT_contra]):
+class EntityStore(ReplicatedStore, Protocol[Entity, SettingsT_contra]):
     """Named entities of one kind, each with settings and a version that grows with every change."""
 
     async def create(self, name: str, settings: SettingsT_contra, limit: int | None = None) -> Entity | None:

@@ -226,6 +226,9 @@ FROM (
 
 -- ---- attempts --------------------------------------------------------------------------------------------------------
 
+-- await_replication: make the end of this transaction wait for synchronous standbys
+SELECT @replicated AS replicated;
+
 -- answered_attempt: the fingerprint that belongs to a key, and the saved answer of its attempt
 SELECT fingerprint, answer
 FROM attempt

@@ -6,9 +6,10 @@ from app.domain.access import ApiKey, ReadKey
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
 from app.store.records.json_columns import write_rights
+from app.store.records.replicated import ReplicatedRecords
 
 
-class KeyRecords:
+class KeyRecords(ReplicatedRecords):
     """`Keys` over a database."""
 
     def __init__(self, database: Database) -> None:
@@ -50,7 +51,10 @@ class KeyRecords:
 
     async def revoke(self, key_id: str) -> bool:
         """See `Keys`."""
-        return await self._database.change("revoke_key", id=key_id) == 1
+        if await self._database.change("revoke_key", id=key_id):
+            return True
+        await self.await_replication()
+        return False
 
     async def record_use(self, key_ids: Sequence[str]) -> None:
         """See `Keys`."""

@@ -25,6 +25,7 @@ from app.store.records.database import Database, SqlSession
 from app.store.records.forwarding import check_forwarding
 from app.store.records.json_columns import write_settings
 from app.store.records.lock_versions import start_lock_version
+from app.store.records.replicated import ReplicatedRecords
 
 UNCOMMITTED = 6
 """What counts of messages have in place of a state for sends that wait for a commit."""
@@ -32,7 +33,7 @@ UNCOMMITTED = 6
 COUNTED_STATES = {**{number: state.label for number, state in rows.STATES.items()}, UNCOMMITTED: "uncommitted"}
 
 
-class QueueRecords:
+class QueueRecords(ReplicatedRecords):
     """`Queues` over a database."""
 
     def __init__(self, database: Database) -> None:

@@ -12,9 +12,10 @@ from app.domain.topic import Route, Subscription, SubscriptionSettings, Topic, T
 from app.store.records import rows
 from app.store.records.database import Database, SqlSession
 from app.store.records.json_columns import write_names
+from app.store.records.replicated import ReplicatedRecords
 
 
-class TopicRecords:
+class TopicRecords(ReplicatedRecords):
     """`TopicStore` over a database."""
 
     def __init__(self, database: Database) -> None:
@@ -72,7 +73,7 @@ class TopicRecords:
         return [rows.route(row) for row in await self._database.fetch("routes", topic_id=topic.id)]
 
 
-class SubscriptionRecords:
+class SubscriptionRecords(ReplicatedRecords):
     """`SubscriptionStore` over a database."""
 
     def __init__(self, database: Database, topic: Topic) -> None:
