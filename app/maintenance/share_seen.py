@@ -20,14 +20,20 @@ class SeenStore(ObservedStore, RestorableStore, Protocol):
 
 
 class SeenSharing:
-    """Shares what this process has seen with the other processes, at the start and repeatedly."""
+    """Shares what this process has seen with the other processes, at the start and repeatedly.
+
+    Timelines have a loop of their own: it reads nothing from the database, so a database that does not answer does not keep
+    this process from learning of another primary.
+    """
 
     def __init__(self, store: SeenStore, record: SharedRecord, clock: Clock, report: ErrorReporter) -> None:
         self._store = store
         self._record = record
-        self._loop = BackgroundLoop(
-            "seen", self._pass, clock, report=report, delays=LoopDelays(idle_seconds=SHARE_SECONDS)
-        )
+        delays = LoopDelays(idle_seconds=SHARE_SECONDS)
+        self._loops = [
+            BackgroundLoop("timelines", self._share_timelines, clock, report=report, delays=delays),
+            BackgroundLoop("numbers", self._share_numbers, clock, report=report, delays=delays),
+        ]
 
     async def catch_up(self) -> None:
         """Learn what other processes have seen, before this one serves. If the database is behind, skip its numbers."""
@@ -38,16 +44,16 @@ class SeenSharing:
 
     def start(self) -> None:
         """Share repeatedly from now on."""
-        self._loop.start()
+        for loop in self._loops:
+            loop.start()
 
     async def stop(self) -> None:
         """Stop sharing."""
-        await self._loop.stop()
+        for loop in self._loops:
+            await loop.stop()
 
     async def _share_timelines(self) -> None:
         self._store.learn(await self._record.raise_to(self._store.seen()))
 
-    async def _pass(self) -> float:
-        await self._share_timelines()
+    async def _share_numbers(self) -> None:
         await share_number(self._store, self._record)
-        return SHARE_SECONDS
