@@ -181,7 +181,35 @@ def move_directory(path: Path) -> None:
     path.parent.rename(path.parent.with_name("moved"))
 
 
-LOSSES = [Path.unlink, move_away, replace, remove_lock_file, move_directory]
+def remove_log(path: Path) -> None:
+    path.with_name(f"{path.name}-wal").unlink()
+
+
+def replace_log(path: Path) -> None:
+    replace(path.with_name(f"{path.name}-wal"))
+
+
+LOSSES = [Path.unlink, move_away, replace, remove_lock_file, move_directory, remove_log, replace_log]
+
+
+async def test_what_a_removed_write_ahead_log_had_is_in_the_file_after_a_stop(store: SqliteStore, path: Path) -> None:
+    queue, _ = await store.queues.create("queue", QueueSettings())
+    await store.send([draft(queue)])
+    remove_log(path)
+    with pytest.raises(StoreUnavailable, match="restart the server"):
+        await store.send([draft(queue)])
+    await store.close()
+    again = await open_sqlite(path, VirtualClock(), lambda *_: None, create_tables)
+    assert len(await again.browse(queue.id, list(MessageState), 0, 10)) == 1
+    await again.close()
+
+
+async def test_a_log_that_the_last_connection_has_removed_is_no_loss(store: SqliteStore, path: Path) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):
+        await store.database.write(Step(lambda transaction: transaction._connection.execute("SELECT * FROM absent")))
+    assert not path.with_name(f"{path.name}-wal").exists()
+    queue, _ = await store.queues.create("queue", QueueSettings())
+    await store.send([draft(queue)])
 
 
 @pytest.mark.parametrize("lose", LOSSES)

@@ -109,6 +109,7 @@ class SqliteDatabase:
         self._lock = FileLock(path) if path else None
         self._writer: sqlite3.Connection | None = None
         self._idle_readers: list[sqlite3.Connection] = []
+        self._connections = 0
         self._writing_thread = ThreadPoolExecutor(1, "sqlite-writer")
         self._reading_threads = ThreadPoolExecutor(READERS, "sqlite-reader")
         self._steps: Coalescer[Step[Any], Any] = Coalescer(
@@ -183,7 +184,7 @@ class SqliteDatabase:
         self._writing_thread.shutdown()
         self._reading_threads.shutdown()
         for reader in self._idle_readers:
-            reader.close()
+            self._disconnect(reader)
         if self._lock:
             self._lock.release()
 
@@ -235,8 +236,29 @@ class SqliteDatabase:
 
     def _open_writer(self) -> sqlite3.Connection:
         if self._writer is None:
-            self._writer = connect(self._path)
+            self._writer = self._connect()
         return self._writer
+
+    def _connect(self) -> sqlite3.Connection:
+        """Open a connection. The write-ahead log of the first one stays the same until the last one is closed."""
+        if self._lock is None:
+            return connect(None)
+        with self._lock.connecting:
+            connection = connect(self._path)
+            self._connections += 1
+            if self._connections == 1:
+                self._lock.note_log()
+            return connection
+
+    def _disconnect(self, connection: sqlite3.Connection) -> None:
+        if self._lock is None:
+            connection.close()
+            return
+        with self._lock.connecting:
+            connection.close()
+            self._connections -= 1
+            if not self._connections:
+                self._lock.forget_log()
 
     def _rollback(self) -> None:
         if self._path:
@@ -246,7 +268,7 @@ class SqliteDatabase:
 
     def _close_writer(self) -> None:
         if self._writer:
-            self._writer.close()
+            self._disconnect(self._writer)
             self._writer = None
 
     def _compensate(self, step: Step[Any], result: Any) -> None:
@@ -271,11 +293,11 @@ class SqliteDatabase:
 
     def _read_committed(self, name: str, values: dict[str, Any]) -> list[Row]:
         with self._access():
-            reader = self._idle_readers.pop() if self._idle_readers else connect(self._path)
+            reader = self._idle_readers.pop() if self._idle_readers else self._connect()
             try:
                 found_rows = self._read_with(reader, name, values)
             except BaseException:
-                reader.close()
+                self._disconnect(reader)
                 raise
             self._idle_readers.append(reader)
             return found_rows

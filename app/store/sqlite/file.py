@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 
 from app.domain.digest import row_digest
 from app.domain.refusals import StoreUnavailable
@@ -62,8 +63,8 @@ SIDE_FILES = ("-wal", "-shm")
 """The endings of the files that SQLite keeps beside a database file."""
 
 LOST = (
-    "The database file, or the lock file beside it, was moved, replaced or removed while it was served. "
-    "Put it back and restart the server."
+    "The database file, or the lock file or the write-ahead log beside it, was moved, replaced or removed while it was "
+    "served. Put it back if you can, and restart the server."
 )
 
 HELD = (errno.EWOULDBLOCK, errno.EACCES)
@@ -99,15 +100,35 @@ class FileLock:
             self._file.close()
             raise
         locked = os.fstat(self._file.fileno())
+        self._log_path = path.resolve().with_name(f"{path.resolve().name}-wal")
         self._identities = {path: _identity(path), lock_path: (locked.st_dev, locked.st_ino)}
         self._is_lost = False
+        self.connecting = Lock()
+        """Held while a connection is opened or closed: the first one makes the write-ahead log, the last one removes it."""
 
     def ensure_held(self) -> None:
-        """Raise `NotWritable` once the file at the path is not the one that was locked."""
-        if not self._is_lost:
-            self._is_lost = any(_identity(path) != locked for path, locked in self._identities.items())
+        """Raise `NotWritable` once a file at its path is not the one that was locked or opened."""
+        if not self._is_lost and self._has_changed():
+            # The last connection may be removing the write-ahead log.
+            with self.connecting:
+                self._is_lost = self._has_changed()
         if self._is_lost:
             raise NotWritable(LOST)
+
+    def _has_changed(self) -> bool:
+        return any(_identity(path) != expected for path, expected in self._identities.items())
+
+    def note_log(self) -> None:
+        """Expect from now on the write-ahead log that the first connection has just opened.
+
+        SQLite would not notice its removal. A commit would go to a file without a name, and the next connection would begin
+        another log.
+        """
+        self._identities = {**self._identities, self._log_path: _identity(self._log_path)}
+
+    def forget_log(self) -> None:
+        """Expect no write-ahead log: SQLite removes it with the last connection."""
+        self._identities = {path: expected for path, expected in self._identities.items() if path != self._log_path}
 
     def release(self) -> None:
         """Release the file for other processes. The lock file stays, or two processes could lock different ones."""
@@ -211,6 +232,8 @@ def connect(path: Path | None) -> sqlite3.Connection:
             raise StoreUnavailable(f"The file system of the database file allows no write-ahead log, only {mode}.")
         for setting in SETTINGS:
             connection.execute(setting)
+        # The first read opens the write-ahead log.
+        connection.execute("PRAGMA schema_version").fetchall()
     except BaseException:
         connection.close()
         raise
