@@ -20,7 +20,7 @@ from peeklock_pipeline.histories import without_history
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.session import open_session
-from peeklock_pipeline.table_specs import ARCHIVE, ARCHIVE_COLUMNS
+from peeklock_pipeline.table_specs import ARCHIVE, ARCHIVE_COLUMNS, MESSAGE_COLUMNS
 from pyspark.sql import SparkSession
 
 from app.store.migrate import migrate
@@ -188,9 +188,9 @@ def by_export(spark: SparkSession, archive: Archive) -> CopyJob:
 def by_jdbc(spark: SparkSession, archive: Archive) -> CopyJob:
     """The same columns of every batch, with the same compression. The files' footers contain the number of rows.
 
-    Only the histories are absent, which these messages do not have.
+    The histories are absent, which these messages do not have, and the checksums of rows.
     """
-    columns = [f"{LAKE_COLUMNS.get(name, name)} AS {name}" for name in without_history(ARCHIVE.schema.names)]
+    columns = [f"{LAKE_COLUMNS.get(name, name)} AS {name}" for name in without_history(MESSAGE_COLUMNS)]
 
     def copy(target: Path) -> int:
         rows = spark.read.format("jdbc").options(**_jdbc_options(archive)).load().selectExpr(*columns)

@@ -30,6 +30,7 @@ from peeklock_pipeline.table_specs import (
     EVENTS,
     HISTORY,
     MESSAGES,
+    ROW_CHECKSUM,
     STORED_ROWS,
     TableSpec,
     to_lake_table,
@@ -348,10 +349,14 @@ BATCHES = {
 }  # fmt: skip
 
 
+UNSTORED_COLUMNS = ("date", "taken_at", HISTORY, ROW_CHECKSUM)
+"""Columns of the lake that no table of the database has."""
+
+
 def _stored_columns(spec: TableSpec) -> dict[str, str]:
     """Return the columns of a table of the lake that the database stores, each with an empty value of its stored
     type."""
-    fields = {field.name: field.type for field in spec.schema if field.name not in ("date", "taken_at", HISTORY)}
+    fields = {field.name: field.type for field in spec.schema if field.name not in UNSTORED_COLUMNS}
     return {name: _empty(name, kind) for name, kind in fields.items()}
 
 

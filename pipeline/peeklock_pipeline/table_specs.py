@@ -79,6 +79,9 @@ HISTORY_FIELDS = (
 HISTORY = "history"
 """The column of the archive that has the events of a message."""
 
+ROW_CHECKSUM = "row_checksum"
+"""The column of the lake's archive by which an audit names a message of a batch that is not as it was sealed."""
+
 ARCHIVE_FIELDS = (
     *IDENTITY_FIELDS,
     pa.field("date", pa.date32(), nullable=False),
@@ -92,12 +95,19 @@ ARCHIVE_FIELDS = (
 
 ARCHIVE = TableSpec(
     "archive",
-    pa.schema([*ARCHIVE_FIELDS, pa.field(HISTORY, pa.list_(pa.struct(HISTORY_FIELDS)))]),
+    pa.schema(
+        [
+            *ARCHIVE_FIELDS,
+            pa.field(HISTORY, pa.list_(pa.struct(HISTORY_FIELDS))),
+            pa.field(ROW_CHECKSUM, pa.int32()),
+        ]
+    ),
     partitions=("date",),
     sort_columns=("queue", "sequence_number"),
     statistics=("queue", "sequence_number", "settled_at", "enqueued_at", "export_batch"),
 )
-"""Ended messages. `date` is the day of `settled_at`, in UTC. `history` is null if the queue kept none.
+"""Ended messages. `date` is the day of `settled_at`, in UTC. `history` is null if the queue kept none. `row_checksum` is
+null in rows that an older version exported.
 
 A partition for each queue as well would make a file of each queue, day and task of an export.
 """
@@ -284,7 +294,10 @@ CODES = {
 }
 """The names of the codes in these columns."""
 
-ARCHIVE_COLUMNS = tuple(name for name in ARCHIVE.schema.names if name != "date")
+MESSAGE_COLUMNS = tuple(name for name in ARCHIVE.schema.names if name != ROW_CHECKSUM)
+"""The columns of an ended message, in the server's archive and in the lake."""
+
+ARCHIVE_COLUMNS = tuple(name for name in MESSAGE_COLUMNS if name != "date")
 """The columns that an export reads from the archive."""
 
 

@@ -17,8 +17,8 @@ from peeklock_pipeline.refusals import BadLake, LakeUnavailable
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import TableSpec
 
-FORMAT = 4
-"""The format that this version writes: 2 has digests of contents, 3 histories, 4 partitions by day alone.
+FORMAT = 5
+"""The format that this version writes: 2 has digests of contents, 3 histories, 4 partitions by day alone, 5 checksums of rows.
 
 A lake of a higher format is refused. The first commit to a table of a lower format adds the missing columns, which are
 null in older rows. It keeps the partitions of the table; `copy` makes a lake with those of this version.

@@ -20,6 +20,7 @@ from peeklock_pipeline.jobs.archive_rows import ArchiveRows
 from peeklock_pipeline.jobs.audit import FROM_SCRATCH, audit, is_wrong
 from peeklock_pipeline.jobs.batch_comparison import BatchComparison, BatchContents
 from peeklock_pipeline.jobs.batch_portions import HIGHEST, LOWEST
+from peeklock_pipeline.jobs.compact import compact
 from peeklock_pipeline.jobs.copy import copy
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
@@ -394,15 +395,13 @@ def test_a_file_that_was_replaced_by_one_of_another_size_is_named_with_its_messa
         copy(spark, lake, Lake(f"{lake.root}-copy"))
 
 
-def test_the_same_edit_in_lake_and_archive_names_the_message_if_its_content_changed(
+EDITED = "is not in the lake as it was exported: its values do not match its row_checksum"
+
+
+def test_the_same_edit_in_lake_and_archive_names_the_message(
     spark: SparkSession, small_archive: Archive, lake: Lake
 ) -> None:
-    database = history(small_archive)
-    export(spark, database, lake)
-    edits: dict[int, Row] = {7: {"body": b"other"}, 30: {"priority": 9}}
-    rewrite(lake, lambda _: True, lambda row: row | edits.get(row["sequence_number"], {}))
-    execute(small_archive.url, "UPDATE archive SET body = x'6f74686572' WHERE sequence_number = 7")
-    execute(small_archive.url, "UPDATE archive SET priority = 9 WHERE sequence_number = 30")
+    database = edited_everywhere(spark, small_archive, lake)
     done = audit(spark, database, lake)
     assert [(finding.batch, finding.message_id, finding.what) for finding in done.findings] == [
         *((1, "id-7", f"does not have the content that was accepted, in the {place}") for place in ("archive", "lake")),
@@ -411,7 +410,57 @@ def test_the_same_edit_in_lake_and_archive_names_the_message_if_its_content_chan
             for place in ("lake", "archive")
             for n in (1, 2)
         ),
+        (2, "id-30", EDITED),
     ]
+
+
+def edited_everywhere(spark: SparkSession, small_archive: Archive, lake: Lake) -> Database:
+    """Export messages, and edit the body of message 7 and the priority of message 30 in the lake and in the archive."""
+    database = history(small_archive)
+    export(spark, database, lake)
+    edits: dict[int, Row] = {7: {"body": b"other"}, 30: {"priority": 9}}
+    rewrite(lake, lambda _: True, lambda row: row | edits.get(row["sequence_number"], {}))
+    execute(small_archive.url, "UPDATE archive SET body = x'6f74686572' WHERE sequence_number = 7")
+    execute(small_archive.url, "UPDATE archive SET priority = 9 WHERE sequence_number = 30")
+    return database
+
+
+def test_an_edit_of_a_row_without_a_checksum_names_the_batch_alone(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    database = edited_everywhere(spark, small_archive, lake)
+    rewrite(lake, lambda _: True, lambda row: row | {"row_checksum": None})
+    assert [finding.message_id for finding in audit(spark, database, lake).findings if finding.batch == 2] == [
+        None,
+        None,
+    ]
+
+
+def compacted(spark: SparkSession, lake: Lake) -> Lake:
+    assert compact(spark, lake).files_before == 3
+    return lake
+
+
+def copied(spark: SparkSession, lake: Lake) -> Lake:
+    other = Lake(f"{lake.root}-copy")
+    copy(spark, lake, other)
+    return other
+
+
+def without_orders(spark: SparkSession, lake: Lake) -> Lake:
+    assert retention(spark, lake, date(2026, 9, 23), ["orders"]).messages == 21
+    return lake
+
+
+@pytest.mark.parametrize("rewritten", [compacted, copied, without_orders])
+def test_an_edit_in_a_trimmed_batch_is_named_after_a_job_has_rewritten_its_file(
+    spark: SparkSession, small_archive: Archive, lake: Lake, rewritten: Callable[[SparkSession, Lake], Lake]
+) -> None:
+    database = edited_everywhere(spark, small_archive, lake)
+    small_archive.seal(3, [archived(50, settled_at=NOON + DAY)])
+    export(spark, database, lake)
+    small_archive.remove(2, "trimmed")
+    assert Finding(EDITED, 2, "billing", 30, "id-30") in audit(spark, database, rewritten(spark, lake)).findings
 
 
 def replace_file(lake: Lake, file: DataFile, change: Callable[[Row], Row]) -> int:

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 from peeklock_pipeline.digests import content_digests, digest_of_lines, event_digests, row_digests
 from peeklock_pipeline.files import read, write
+from peeklock_pipeline.histories import with_histories
 from peeklock_pipeline.jobs.archive_rows import HISTORIES
 from peeklock_pipeline.located_rows import events_in_lake, located, located_events, located_in_lake
+from peeklock_pipeline.row_checksums import edited_in_lake, with_checksums
 from peeklock_pipeline.storage import Storage
 from peeklock_pipeline.table_specs import (
     ARCHIVE,
@@ -20,6 +22,7 @@ from peeklock_pipeline.table_specs import (
     HISTORY,
     HISTORY_FIELDS,
     MISSED,
+    ROW_CHECKSUM,
     STORED_ROWS,
     TableSpec,
     to_lake_table,
@@ -29,7 +32,7 @@ from peeklock_pipeline.transforms.audit import BATCH_SCHEMA, batch_of
 
 from app.domain.digest import row_digest
 from app.store.records.digest_columns import DIGESTED_COLUMNS, DIGESTED_EVENT_COLUMNS
-from tests.pipeline.archive import DAY, NOON, archived, content_of, happened
+from tests.pipeline.archive import DAY, NOON, archived, content_of, digest_of, happened
 
 Row = dict[str, Any]
 
@@ -189,6 +192,28 @@ def test_events_of_histories_are_those_that_were_read() -> None:
     assert (found.column_names, found.to_pylist()) == (EVENTS.schema.names, events)
     assert events_in_lake(table.slice(1)).to_pylist() == events[2:]
     assert events_in_lake(pa.concat_tables([table.slice(1), table.slice(0, 1)])).to_pylist() == events[2:] + events[:2]
+
+
+def test_a_checksum_begins_the_digest_of_a_batch_with_that_message_alone() -> None:
+    rows = [archived(7), archived(5), archived(8, **FULL)]
+    table = with_histories(lake_rows(rows).drop_columns([ROW_CHECKSUM]), event_rows(EVENT_ROWS))
+    own = [[event for event in EVENT_ROWS if event["sequence_number"] == row["sequence_number"]] for row in rows]
+    sealed = [digest_of([row], events)[:8] for row, events in zip(rows, own, strict=True)]
+    written = with_checksums(table)
+    assert [number.to_bytes(4, signed=True).hex() for number in written[ROW_CHECKSUM].to_pylist()] == sealed
+    [lost] = changed(written.slice(0, 1), history=None).to_pylist()
+    spoiled = [lost, *written.slice(1, 1).to_pylist(), *changed(written.slice(2), date=None).to_pylist()]
+    edited = edited_in_lake(pa.Table.from_pylist(spoiled, schema=written.schema))
+    assert edited["sequence_number"].to_pylist() == [7, 8]
+
+
+def test_a_message_without_a_checksum_or_with_other_content_is_not_called_edited() -> None:
+    table = with_histories(lake_rows(ROWS).drop_columns([ROW_CHECKSUM]), event_rows([]))
+    written = with_checksums(table)
+    assert edited_in_lake(written).num_rows == 0
+    assert edited_in_lake(changed(written, priority=9)).num_rows == 1
+    assert edited_in_lake(changed(written, priority=9, body=b"other")).num_rows == 0
+    assert edited_in_lake(changed(written, priority=9, row_checksum=None)).num_rows == 0
 
 
 def test_a_digest_of_an_event_has_its_batch_place_and_numbers() -> None:

@@ -22,7 +22,7 @@ from peeklock_pipeline.jobs.export import LISTED_BATCHES, ExportResult, ExportTa
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.logged_files import files_of
 from peeklock_pipeline.refusals import BadArchive, BadLake, DatabaseUnavailable
-from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
+from peeklock_pipeline.table_specs import ARCHIVE, MESSAGE_COLUMNS, TableSpec
 from peeklock_pipeline.tables import DESCRIPTION_PREFIX, FORMAT, SEALED_AT_KEY, Change, ExportPosition, commit
 from pyspark.sql import SparkSession
 
@@ -73,12 +73,13 @@ def test_any_reader_of_parquet_or_delta_sees_what_the_database_has(
     directory = str(lake.directory(ARCHIVE))
     stored = database.read(1, 3).sort_by("sequence_number").to_pylist()
     by_delta = pa.table(DeltaTable(directory).to_pyarrow_dataset().to_table())
-    assert by_delta.select(ARCHIVE.schema.names).sort_by("sequence_number").to_pylist() == stored
+    assert by_delta.select(MESSAGE_COLUMNS).sort_by("sequence_number").to_pylist() == stored
     by_spark = spark.read.option("basePath", directory).parquet(*DeltaTable(directory).file_uris())
     assert sorted(by_spark.select("sequence_number", "queue").collect()) == sorted(
         (row["sequence_number"], row["queue"]) for row in stored
     )
-    assert lake.read(spark).orderBy("sequence_number").toArrow().to_pylist() == stored
+    read = lake.read(spark).select(*MESSAGE_COLUMNS).orderBy("sequence_number")
+    assert read.toArrow().to_pylist() == stored
 
 
 def test_a_task_writes_one_file_of_each_day_in_the_order_of_queues(
@@ -172,7 +173,9 @@ def test_a_lake_of_the_previous_format_gets_digests_with_its_next_export(
     database = Database.from_url(small_archive.url)
     small_archive.seal_numbers(1, [archived(1), archived(2)])
     before = TableSpec(
-        "archive", pa.schema([field for field in ARCHIVE.schema if field.name != "content_digest"]), ARCHIVE.partitions
+        "archive",
+        pa.schema([field for field in ARCHIVE.schema if field.name not in ("content_digest", "row_checksum")]),
+        ARCHIVE.partitions,
     )
     files = list(write(database.read(1, 1).drop_columns("content_digest"), lake.directory(ARCHIVE), before))
     ended = (Transaction(LAST_BATCH_KEY, 1), Transaction(SEALED_AT_KEY, NOON + 1))
@@ -184,8 +187,9 @@ def test_a_lake_of_the_previous_format_gets_digests_with_its_next_export(
     found = DeltaTable(str(lake.directory(ARCHIVE)))
     assert [field.name for field in found.schema().fields if field.name == "content_digest"] == ["content_digest"]
     assert found.metadata().description == f"{DESCRIPTION_PREFIX}{FORMAT}"
-    rows = lake.read(spark).orderBy("sequence_number").select("content_digest").collect()
-    assert [row[0] for row in rows] == [None, None, archived(3)["content_digest"]]
+    rows = lake.read(spark).orderBy("sequence_number").select("content_digest", "row_checksum").collect()
+    assert [row.content_digest for row in rows] == [None, None, archived(3)["content_digest"]]
+    assert [row.row_checksum is None for row in rows] == [True, True, False]
     assert audit(spark, database, lake).findings == []
 
 

@@ -13,13 +13,13 @@ from peeklock_pipeline import source
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.files import write
 from peeklock_pipeline.first_batch import LAST_BATCH_KEY
-from peeklock_pipeline.histories import MAX_EVENTS, ranges_of_events, with_histories
+from peeklock_pipeline.histories import MAX_EVENTS, ranges_of_events, with_histories, without_history
 from peeklock_pipeline.jobs.audit import audit
 from peeklock_pipeline.jobs.compact import compact
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.findings import Finding
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.table_specs import ARCHIVE, HISTORY, TableSpec
+from peeklock_pipeline.table_specs import ARCHIVE, HISTORY, MESSAGE_COLUMNS, TableSpec
 from peeklock_pipeline.table_specs import EVENTS as EVENTS_TABLE
 from peeklock_pipeline.tables import DESCRIPTION_PREFIX, SEALED_AT_KEY, Change, ExportPosition, commit
 from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def sealed(archive: Archive) -> Database:
 
 def test_a_message_is_read_with_its_events_in_order(archive: Archive) -> None:
     rows = sealed(archive).read(1, 2)
-    assert rows.schema.equals(ARCHIVE.schema)
+    assert rows.schema.equals(ARCHIVE.with_columns(*MESSAGE_COLUMNS).schema)
     found = {row["sequence_number"]: row[HISTORY] for row in rows.to_pylist()}
     assert found == histories() | {4: None}
 
@@ -192,7 +192,7 @@ def test_a_lake_of_the_previous_format_gets_histories_with_its_next_export(
 ) -> None:
     small_archive.seal(1, [archived(8)])
     database = Database.from_url(small_archive.url)
-    older = TableSpec("archive", pa.schema(list(ARCHIVE.schema)[:-1]), ARCHIVE.partitions)
+    older = TableSpec("archive", ARCHIVE.with_columns(*without_history(MESSAGE_COLUMNS)).schema, ARCHIVE.partitions)
     files = list(write(database.read(1, 1).drop_columns(HISTORY), lake.directory(ARCHIVE), older))
     ended = (Transaction(LAST_BATCH_KEY, 1), Transaction(SEALED_AT_KEY, NOON + 1))
     assert commit(lake.directory(ARCHIVE), None, older, Change(files), ended)

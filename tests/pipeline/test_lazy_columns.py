@@ -9,7 +9,7 @@ from peeklock_pipeline import source
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.table_specs import MESSAGE_COLUMNS
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -40,7 +40,7 @@ def test_every_column_is_read_as_by_the_format(spark: SparkSession, archive: Arc
     rows = source.read(spark, databaseUrl=archive.url)
     expected = spark.read.format("peeklock").options(databaseUrl=archive.url, columns="*").load()
 
-    assert rows.columns == ARCHIVE.schema.names
+    assert rows.columns == [*MESSAGE_COLUMNS]
     order = "sequence_number"
     assert rows.orderBy(order).toArrow().to_pylist() == expected.orderBy(order).toArrow().to_pylist()
     assert source.read(spark, databaseUrl=archive.url, fromBatch="2").count() == 3
@@ -79,6 +79,6 @@ def test_of_a_lake_spark_reads_the_columns_in_use(spark: SparkSession, small_arc
 
     rows = source.read(spark, lake=str(lake.root))
 
-    assert rows.columns == ARCHIVE.schema.names
+    assert rows.columns == [*MESSAGE_COLUMNS]
     assert "ReadSchema: struct<message_id:string>" in plan(rows.select("message_id"))
     assert source.read(spark, lake=str(lake.root), fromBatch="2").count() == 3

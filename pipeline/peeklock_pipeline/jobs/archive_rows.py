@@ -15,7 +15,16 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.located_rows import events_in_lake, located_events, located_in_lake
 from peeklock_pipeline.logged_files import DamagedFile, LoggedFiles, damaged_files, files_of, require_files
 from peeklock_pipeline.ranges import Conversion
-from peeklock_pipeline.table_specs import ARCHIVE, EVENT_DIGESTS, HISTORY, HISTORY_FIELDS, LOCATED_ROWS, TableSpec
+from peeklock_pipeline.row_checksums import EDITED_ROWS, edited_in_lake
+from peeklock_pipeline.table_specs import (
+    ARCHIVE,
+    EVENT_DIGESTS,
+    HISTORY,
+    HISTORY_FIELDS,
+    LOCATED_ROWS,
+    MESSAGE_COLUMNS,
+    TableSpec,
+)
 
 IDS = ARCHIVE.with_columns("message_id", "export_batch")
 """The columns of the archive in which a senders' log is looked up."""
@@ -23,11 +32,12 @@ IDS = ARCHIVE.with_columns("message_id", "export_batch")
 ANY_EVENTS = pa.list_(pa.struct([field.with_nullable(True) for field in HISTORY_FIELDS]))
 """The type of the histories of a damaged lake: any value of an event may be null, and is then found by its digest."""
 
-WITHOUT_HISTORIES = ARCHIVE.with_columns(*without_history(ARCHIVE.schema.names))
-HISTORIES = replace(
+WITHOUT_HISTORIES = ARCHIVE.with_columns(*without_history(MESSAGE_COLUMNS))
+WHOLE_ROWS = replace(
     ARCHIVE,
-    schema=pa.schema([*ARCHIVE.with_columns("sequence_number", "export_batch").schema, pa.field(HISTORY, ANY_EVENTS)]),
+    schema=pa.schema([field for field in ARCHIVE.schema if field.name != HISTORY] + [pa.field(HISTORY, ANY_EVENTS)]),
 )
+HISTORIES = WHOLE_ROWS.with_columns("sequence_number", "export_batch", HISTORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +85,12 @@ class ArchiveRows:
     def events(self, low: int, high: int) -> DataFrame:
         """Return the digests of the events of these batches (`EVENT_DIGESTS`)."""
         return self._converted(low, high, HISTORIES, Conversion(_located_events, EVENT_DIGESTS))
+
+    def edited(self, batches: Sequence[int]) -> DataFrame:
+        """Return the messages of these batches (`EDITED_ROWS`) that do not match their checksums."""
+        conversion = Conversion(edited_in_lake, EDITED_ROWS)
+        found = self._converted(min(batches) - 1, max(batches), WHOLE_ROWS, conversion)
+        return found.where(F.col("export_batch").isin(*batches))
 
     def _converted(self, low: int, high: int, spec: TableSpec, conversion: Conversion) -> DataFrame:
         number = pc.field("export_batch")

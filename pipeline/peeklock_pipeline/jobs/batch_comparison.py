@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import DataFrame, Row
 
@@ -162,12 +163,20 @@ def _difference(here: str, contents: BatchContents, batch: Batch) -> str:
     return f"{here}, but was sealed with {batch.rows}"
 
 
+KEYS = ("export_batch", "sequence_number")
+"""The columns that identify a row of a batch."""
+
+ReadAgain = Callable[[list[int]], DataFrame]
+"""Reads batches again, and returns some of their messages."""
+
+
 def batch_findings(
-    contents: BatchComparison, placed: DataFrame, pairs: Callable[[list[int]], DataFrame]
+    contents: BatchComparison, placed: DataFrame, pairs: ReadAgain, edited: ReadAgain
 ) -> LimitedFindings:
     """Return the wrong batches, and those of their messages that lake and archive identify.
 
-    `pairs` reads batches again, and returns the messages that differ between lake and archive.
+    `pairs` reads batches again, and returns the messages that differ between lake and archive; `edited` those that do not
+    match their checksums in the lake.
     """
     wrong = {"lake": list(contents.wrong_in_lake()), "archive": list(contents.wrong_in_archive())}
     without_record = list(contents.without_record())
@@ -185,9 +194,19 @@ def batch_findings(
         place: [number for number in found - unrecorded if contents.is_unexpected(number, place)]
         for place, found in numbers.items()
     }
-    alone, more = limit_rows(ask.in_one_place_only(placed, both, unexpected), _row_namer(numbers))
-    changed, others = limit_rows(pairs(both), _batch_namer(numbers)) if both else ([], 0)
-    return [*batches, *alone, *changed], unnamed + more + others
+    named = [(ask.in_one_place_only(placed, both, unexpected), _row_namer(numbers))]
+    if both:
+        named.append((pairs(both), _batch_namer(numbers)))
+    if in_lake := sorted(numbers["lake"].difference(unexpected["lake"]))[:MAX_NAMED]:
+        others = reduce(lambda found, rows: ask.missing(found, rows[0], *KEYS), named, edited(in_lake))
+        named.append((others.orderBy("sequence_number"), _edited_finding))
+    found = [limit_rows(rows, name) for rows, name in named]
+    return [*batches, *(finding for some, _ in found for finding in some)], unnamed + sum(more for _, more in found)
+
+
+def _edited_finding(row: Row) -> Finding:
+    what = "is not in the lake as it was exported: its values do not match its row_checksum"
+    return Finding(what, row.export_batch, row.queue, row.sequence_number, row.message_id)
 
 
 def _batch_namer(wrong: Mapping[str, set[int]]) -> Callable[[Row], Finding]:

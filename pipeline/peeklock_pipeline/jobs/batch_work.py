@@ -15,14 +15,17 @@ from peeklock_pipeline.jobs.batch_portions import LOWEST, BatchPortion, KnownBat
 from peeklock_pipeline.jobs.findings import MAX_NAMED, LimitedFindings, merge
 from peeklock_pipeline.located_rows import located_events
 from peeklock_pipeline.ranges import even_ranges, rows_of
-from peeklock_pipeline.table_specs import ARCHIVE, EVENT_DIGESTS
+from peeklock_pipeline.table_specs import ARCHIVE, EVENT_DIGESTS, MESSAGE_COLUMNS
 from peeklock_pipeline.transforms import audit as ask
+
+MESSAGES = ARCHIVE.with_columns(*MESSAGE_COLUMNS)
+"""The columns in which lake and archive are compared."""
 
 EVENT_BATCHES = 100
 """Batches of which one task reads the events from the database. More, if this made too many tasks."""
 
-KINDS = 3
-"""Wrong batches, messages in one place only, and messages that differ."""
+KINDS = 4
+"""Wrong batches, messages in one place only, messages that differ, and edited ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class BatchWork:
         batches = unexported = 0
         for portion in known.portions(self.database, most):
             comparison = self._comparison(portion, known.oldest, first, exported)
-            more = batch_findings(comparison, self._rows(portion), self._pairs)
+            more = batch_findings(comparison, self._rows(portion), self._pairs, self.archive.edited)
             found = merge([found, more], KINDS * MAX_NAMED)
             batches, unexported = batches + comparison.compared(), unexported + comparison.unexported()
         return Compared(found, batches, unexported)
@@ -89,8 +92,9 @@ class BatchWork:
     def _pairs(self, numbers: Sequence[int]) -> DataFrame:
         """Read these batches again, and return the messages that differ between lake and archive."""
         ranges = [(number, number) for number in numbers]
-        lake = self.archive.between(min(numbers) - 1, max(numbers)).where(F.col("export_batch").isin(*numbers))
-        return ask.differing_rows(lake, rows_of(self.spark, ranges, self.database.chunks, ARCHIVE))
+        lake = self.archive.between(min(numbers) - 1, max(numbers), MESSAGES)
+        chosen = lake.where(F.col("export_batch").isin(*numbers))
+        return ask.differing_rows(chosen, rows_of(self.spark, ranges, self.database.chunks, MESSAGES))
 
 
 def _located_events(database: Database, first: int, last: int) -> Iterator[pa.Table]:

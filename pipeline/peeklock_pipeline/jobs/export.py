@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from peeklock_pipeline.database import Batch, Database, PendingBatches
@@ -16,6 +17,7 @@ from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.progress import Progress, no_progress
 from peeklock_pipeline.ranges import write_ranges
 from peeklock_pipeline.refusals import BadArchive, BadLake
+from peeklock_pipeline.row_checksums import with_checksums
 from peeklock_pipeline.table_specs import ARCHIVE, OPENING
 from peeklock_pipeline.tables import ExportPosition
 
@@ -155,7 +157,11 @@ def _write(
     """
     work = export_tasks(portion)
     ranges = [(unit.first, unit.last) for unit in work]
-    files = write_ranges(spark, ranges, database.chunks, lake.directory(ARCHIVE), lake.layout(ARCHIVE))
+
+    def read(first: int, last: int) -> Iterator[pa.Table]:
+        return map(with_checksums, database.chunks(first, last))
+
+    files = write_ranges(spark, ranges, read, lake.directory(ARCHIVE), lake.layout(ARCHIVE))
     found, expected = sum(file.rows for file in files), sum(unit.rows for unit in work)
     if found == expected:
         return files, [batch for batch in portion if batch.removed_at is not None]

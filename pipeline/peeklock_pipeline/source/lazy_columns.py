@@ -19,7 +19,7 @@ from peeklock_pipeline.plurals import messages
 from peeklock_pipeline.refusals import BatchesLost
 from peeklock_pipeline.source.lake_archive import LakeArchive
 from peeklock_pipeline.source.options import UNSELECTED_BY_DEFAULT, ReadOptions
-from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.table_specs import ARCHIVE, MESSAGE_COLUMNS
 
 
 def read(spark: SparkSession, **options: str) -> DataFrame:
@@ -32,11 +32,11 @@ def read(spark: SparkSession, **options: str) -> DataFrame:
     """
     found = ReadOptions.of(options)
     if isinstance(found.origin, LakeArchive):
-        rows = found.origin.lake.read(spark)
+        rows = found.origin.lake.read(spark).select(*MESSAGE_COLUMNS)
         return rows if found.from_batch is None else rows.where(fn.col("export_batch") >= found.from_batch)
     rows = spark.read.format("peeklock").options(**options).load()
     lazy = {name: lazy_column(found.origin.database, name) for name in UNSELECTED_BY_DEFAULT}
-    return rows.withColumns(lazy).select(*ARCHIVE.schema.names)
+    return rows.withColumns(lazy).select(*MESSAGE_COLUMNS)
 
 
 def lazy_column(database: Database, name: str) -> Column:

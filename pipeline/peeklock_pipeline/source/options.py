@@ -13,7 +13,7 @@ from peeklock_pipeline.refusals import BadOption
 from peeklock_pipeline.sending import Destination
 from peeklock_pipeline.source.lake_archive import LakeArchive
 from peeklock_pipeline.source.server_archive import ServerArchive
-from peeklock_pipeline.table_specs import ARCHIVE, HISTORY
+from peeklock_pipeline.table_specs import ARCHIVE, HISTORY, MESSAGE_COLUMNS
 
 STORAGE = "storage."
 """The prefix of an option of the lake's object store, such as `storage.AWS_REGION`."""
@@ -91,11 +91,9 @@ def parsed(given: Mapping[str, str]) -> dict[str, str]:
 
 def check_columns(columns: tuple[str, ...]) -> tuple[str, ...]:
     """Return these columns if the archive has all of them. Refuses with `BadOption`."""
-    unknown_columns = [name for name in columns if name not in ARCHIVE.schema.names]
+    unknown_columns = [name for name in columns if name not in MESSAGE_COLUMNS]
     if unknown_columns:
-        raise BadOption(
-            f"The archive has no column {', '.join(unknown_columns)}. It has {', '.join(ARCHIVE.schema.names)}."
-        )
+        raise BadOption(f"The archive has no column {', '.join(unknown_columns)}. It has {', '.join(MESSAGE_COLUMNS)}.")
     return columns
 
 
@@ -110,9 +108,9 @@ def _origin(options: Mapping[str, str]) -> ServerArchive | LakeArchive:
 
 def _columns(given: str | None) -> tuple[str, ...]:
     if given is None or not given.strip():
-        return tuple(name for name in ARCHIVE.schema.names if name not in UNSELECTED_BY_DEFAULT)
+        return tuple(name for name in MESSAGE_COLUMNS if name not in UNSELECTED_BY_DEFAULT)
     if given.strip() == "*":
-        return tuple(ARCHIVE.schema.names)
+        return MESSAGE_COLUMNS
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",")))
     if "" in names:
         raise BadOption(f"The option columns has names between commas, or is *; {given!r} has an empty name.")

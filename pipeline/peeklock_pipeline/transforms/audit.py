@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from peeklock_pipeline.digests import digest_of_lines
-from peeklock_pipeline.table_specs import ARCHIVE
+from peeklock_pipeline.table_specs import MESSAGE_COLUMNS
 
 STANDINGS = ("live", "dead_lettered", "completed", "received", "expired", "purged", "cancelled")
 """The possible states of an accepted message: in its queue, or in the archive with its outcome."""
@@ -216,7 +216,7 @@ def _first() -> list[Column]:
 def differing_rows(lake: DataFrame, archive: DataFrame) -> DataFrame:
     """Return messages whose rows differ between lake and archive, and the differing columns."""
     keys = ("export_batch", "sequence_number")
-    names = [name for name in ARCHIVE.schema.names if name not in keys]
+    names = [name for name in MESSAGE_COLUMNS if name not in keys]
     other = archive.select(*keys, *(F.col(name).alias(f"other_{name}") for name in names))
     differing = [F.when(~F.col(name).eqNullSafe(F.col(f"other_{name}")), F.lit(name)) for name in names]
     columns = F.array_join(F.array_compact(F.array(*differing)), ", ").alias("columns")
