@@ -53,7 +53,7 @@ INSIDE = frozenset((
     "queue.MIN_HISTORY_RETENTION",
     "offer.ANSWER_RETENTION",
     # docs/console.md.
-    "restored.MAX_LOCK_VERSION", "operation_handler.SLOW_BODY_SECONDS",
+    "operation_handler.SLOW_BODY_SECONDS",
     "session.SESSION_BYTES", "sessions.CACHE_SECONDS", "attention.MIN_GROWTH",
     "attention.MIN_GROWTH_RATIO", "history.MAX_COUNTED_EVENTS", "raw_send.MAX_QUOTED_NAME",
     "server_directory.LISTED_SECONDS", "server_directory.MAX_COUNTS", "server_directory.MAX_WINDOWS",
