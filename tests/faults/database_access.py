@@ -97,7 +97,12 @@ def remaining_versions(url: str, queue: str) -> list[RemainingVersion]:
         "WHERE s.state_key LIKE :keys",
         keys=f"{queue}%",
     )
-    return [RemainingVersion(*row) for row in rows]
+    return [RemainingVersion(key, number, _text(message_id)) for key, number, message_id in rows]
+
+
+def _text(column: str | bytes) -> str:
+    """What a column holds that MariaDB compares by its bytes."""
+    return column.decode() if isinstance(column, bytes) else column
 
 
 def digest(body: bytes) -> str:
