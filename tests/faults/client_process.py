@@ -23,7 +23,7 @@ WAIT_SECONDS = 2
 MAX_BODY_BYTES = 3000
 
 ACTIONS = {
-    "complete": 32,
+    "complete": 28,
     "complete and send": 6,
     "commit a state": 6,
     "commit a transaction": 5,
@@ -32,6 +32,7 @@ ACTIONS = {
     "renew and complete": 10,
     "renew while completing": 6,
     "abandon": 8,
+    "release": 4,
     "dead_letter": 6,
     "defer": 4,
     "forget": 5,
@@ -161,6 +162,9 @@ async def _handle(client: RetryingClient, message: dict[str, Any], rng: ActionCh
             await client.settle("renew", token)
         case "renew while completing":
             return await _complete_while_renewing(client, token)
+        case "release":
+            await client.settle("release", token)
+            return False
         case "dead_letter":
             return await _settle(client, "dead_letter", token, reason="set aside")
         case "abandon":

@@ -199,7 +199,9 @@ def _early(history: History) -> Iterator[Finding]:
         for first in deliveries:
             end = history.promised_until(first)
             for later in deliveries:
-                if later.claimed <= first.claimed or later.heard_at >= end:
+                # Both counts may be equal: a release takes the count of its delivery back.
+                is_later = later.claimed > first.claimed or later.asked_at > first.heard_at
+                if not is_later or later.heard_at >= end:
                     continue
                 if not history.may_have_ended(first.token, before=later.heard_at):
                     details = f"{first.token} was promised {end - later.heard_at:.3f} s more when {later.token} came"

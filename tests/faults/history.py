@@ -9,7 +9,7 @@ from functools import cached_property
 
 from tests.faults.journal import RecordedCall
 
-SETTLEMENTS = frozenset({"complete", "execute", "abandon", "dead_letter", "defer"})
+SETTLEMENTS = frozenset({"complete", "execute", "abandon", "dead_letter", "defer", "release"})
 FINAL = {"complete": "completed", "execute": "completed", "dead_letter": "dead_lettered"}
 """Settlements after which a load client never sees the message again, and what the service then calls it."""
 

@@ -82,7 +82,7 @@ class RetryingClient:
         return messages
 
     async def settle(self, verb: str, token: str, **more: Any) -> tuple[int, dict[str, Any]]:
-        """Complete, abandon, dead-letter, defer or renew, repeating until it is answered or refused."""
+        """Complete, abandon, release, dead-letter, defer or renew, repeating until it is answered or refused."""
         path = f"/locks/{token}/{verb.replace('_', '-')}"
         return await self._repeat_until_answered(verb, path, more, {"token": token})
 

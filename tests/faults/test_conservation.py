@@ -60,6 +60,20 @@ def test_a_body_of_a_refused_request_is_no_change(history: HistoryBuilder) -> No
     assert history.findings() == []
 
 
+def test_an_early_redelivery_is_found_although_a_release_took_the_first_delivery_back(history: HistoryBuilder) -> None:
+    history.add_delivery("m2", 2, at=5, secret="b")
+    history.add_delivery("m2", 2, at=7, secret="c")
+    assert kinds(history) == {("early redelivery", "m2")}
+
+
+def test_a_delivery_after_a_release_is_no_fault(history: HistoryBuilder) -> None:
+    history.add_delivery("m2", 2, at=5, secret="b")
+    history.add_call("release", 6, NO_ANSWER, token="2.b")
+    history.add_delivery("m2", 2, at=7, secret="c")
+    history.add_call("release", 8, 200, token="2.b")
+    assert history.findings() == []
+
+
 def test_a_delivery_after_the_promise_is_no_fault(history: HistoryBuilder) -> None:
     history.add_delivery("m2", 2, at=5, secret="b")
     history.add_delivery("m2", 2, at=15, secret="c", claimed=2)
