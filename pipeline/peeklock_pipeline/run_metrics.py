@@ -15,6 +15,7 @@ import httpx
 from prometheus_client import CollectorRegistry, Gauge, pushadd_to_gateway, write_to_textfile
 from prometheus_client.parser import text_fd_to_metric_families
 
+from peeklock_pipeline.loopback import direct_mounts
 from peeklock_pipeline.uris import without_credentials
 
 PREFIX = "peeklock_pipeline_"
@@ -200,7 +201,10 @@ def _handler(
 
     def send() -> None:
         given = [*headers, ("Accept-Encoding", "identity")]
-        with httpx.stream(method, url, headers=given, content=data, timeout=timeout) as answer:
+        with (
+            httpx.Client(mounts=direct_mounts(url), timeout=timeout) as http,
+            http.stream(method, url, headers=given, content=data) as answer,
+        ):
             if not answer.is_success:
                 raise OSError(f"it answers {answer.status_code} {_reason(answer)}".strip())
 

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
+from peeklock_pipeline.loopback import direct_mounts
 from peeklock_pipeline.refusals import BadOption, InDoubt, NoDuplicateDetection, SendRefused, ServerUnavailable
 
 REQUEST_MESSAGES = 500
@@ -49,7 +50,8 @@ def http_client(url: str, api_key: str | None, seconds: float) -> httpx.Client:
     if api_key and not (api_key.isascii() and api_key.isprintable()):
         raise BadOption("This is not a key of a server: keys have ASCII characters only.")
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    return httpx.Client(base_url=parse_server_url(url), headers=headers, timeout=seconds)
+    base = parse_server_url(url)
+    return httpx.Client(base_url=base, headers=headers, timeout=seconds, mounts=direct_mounts(base))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from peeklock_pipeline.files import DataFile, write
 from peeklock_pipeline.job_app import OPTIONS, JobApp
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.loopback import direct_mounts
 from peeklock_pipeline.run_metrics import (
     METRICS,
     PREFIX,
@@ -40,6 +41,7 @@ from peeklock_pipeline.run_metrics import (
     update_of,
     write_file,
 )
+from peeklock_pipeline.sending import ANSWER_SECONDS, http_client
 from peeklock_pipeline.table_specs import ARCHIVE
 from peeklock_pipeline.tables import ExportPosition
 from prometheus_client import CollectorRegistry, generate_latest
@@ -377,6 +379,29 @@ def test_a_gateway_that_cannot_be_reached_is_reported(url: str) -> None:
     problem = push(RunMetrics("export", "/srv/lake", {"success": 1}), url)
     assert problem is not None
     assert problem.startswith(f"The metrics of this run were not pushed to {url}: ")
+
+
+def test_a_server_on_this_host_is_reached_without_a_proxy(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert push(RunMetrics("export", "/srv/lake", {"success": 1}), gateway.url) is None
+    with http_client(gateway.url, None, ANSWER_SECONDS) as http:
+        assert http.post("/v1", content=b"text").is_success
+
+
+@pytest.mark.parametrize(
+    ("url", "mounts"),
+    [
+        ("http://localhost:8080", ["all://localhost"]),
+        ("https://broker.localhost", ["all://broker.localhost"]),
+        ("http://127.1.2.3", ["all://127.1.2.3"]),
+        ("http://[::1]:8080", ["all://[::1]"]),
+        ("http://broker.test", []),
+        ("http://10.0.0.1", []),
+    ],
+)
+def test_a_host_is_this_one_by_its_name_or_address(url: str, mounts: list[str]) -> None:
+    assert [*direct_mounts(url)] == mounts
 
 
 def test_a_gateway_that_never_answers_does_not_hold_the_job() -> None:
