@@ -7,17 +7,20 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import pyarrow.parquet as pq
 import pytest
 from peeklock_pipeline import source
 from peeklock_pipeline.conditions import Condition, batches_between
 from peeklock_pipeline.database import Database
+from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.jobs.compact import compact
 from peeklock_pipeline.jobs.export import export
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.refusals import BatchesLost
+from peeklock_pipeline.refusals import BadLake, BatchesLost
 from peeklock_pipeline.source.lake_archive import TASK_BYTES, TASK_FILES, grouped
-from peeklock_pipeline.source.lake_files import LakeFile, files_with
+from peeklock_pipeline.source.lake_files import files_with
 from peeklock_pipeline.source.options import ReadOptions
 from peeklock_pipeline.source.reading import ArchiveReader, FilteringReader
 from peeklock_pipeline.table_specs import ARCHIVE
@@ -113,6 +116,23 @@ def test_a_file_that_is_gone_is_named(spark: SparkSession, small_archive: Archiv
         list(reader.read(task))
 
 
+def test_a_file_that_was_replaced_by_one_of_another_size_is_not_read(
+    spark: SparkSession, small_archive: Archive, lake: Lake
+) -> None:
+    exported(spark, small_archive, lake, 1)
+    options = ReadOptions.of({"lake": str(lake.root)})
+    reader = ArchiveReader(options, options.schema())
+    [task] = reader.partitions()
+    [file] = map(Path, lake.archive_table().file_uris())
+    rows = pq.ParquetFile(file).read()
+    pq.write_table(rows.slice(1), file)
+
+    with pytest.raises(BatchesLost, match=f"{file.name} was replaced: it has 2 messages"):
+        list(reader.read(task))
+    with pytest.raises(BadLake, match=f"{file.name} was replaced: it has 2 messages"):
+        source.duckdb_views(duckdb.connect(), lake)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
@@ -128,10 +148,10 @@ def test_what_is_no_place_to_read_is_refused(
 
 
 def test_tasks_have_files_of_a_bounded_size_and_number() -> None:
-    large = [LakeFile(str(number), (), TASK_BYTES // 2) for number in range(5)]
+    large = [DataFile(str(number), {}, 1, TASK_BYTES // 2) for number in range(5)]
     assert [len(files) for files in grouped(large)] == [2, 2, 1]
-    assert [len(files) for files in grouped([LakeFile("one", (), TASK_BYTES * 9)])] == [1]
-    assert [len(files) for files in grouped([LakeFile("small", (), 1)] * (TASK_FILES + 1))] == [TASK_FILES, 1]
+    assert [len(files) for files in grouped([DataFile("one", {}, 1, TASK_BYTES * 9)])] == [1]
+    assert [len(files) for files in grouped([DataFile("small", {}, 1, 1)] * (TASK_FILES + 1))] == [TASK_FILES, 1]
     assert list(grouped([])) == []
 
 
@@ -139,10 +159,10 @@ def test_a_file_is_skipped_by_what_the_log_says_of_it(spark: SparkSession, small
     exported(spark, small_archive, lake, 1, 2, 3)
     compact(spark, lake)  # which writes the least and the greatest value of each column into the log
     table = lake.archive_table()
-    days = [dict(file.partition)["date"] for file in files_with(table, batches_between(1, 1))]
+    days = [file.partition["date"] for file in files_with(table, batches_between(1, 1))]
     assert set(days) == {str(FIRST_DAY)}
     day_after = Condition("settled_at", ">=", (NOON + DAY // 2,))
-    assert {dict(file.partition)["date"] for file in files_with(table, [day_after])} == {str(NEXT_DAY)}
+    assert {file.partition["date"] for file in files_with(table, [day_after])} == {str(NEXT_DAY)}
     assert files_with(table, batches_between(4, 9)) == []
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from peeklock_pipeline.broker_tables import LIVE_HISTORY
 from peeklock_pipeline.dialects import Dialect
 from peeklock_pipeline.lake import Lake
+from peeklock_pipeline.logged_files import files_of, require_files
 from peeklock_pipeline.refusals import BadLake
 from peeklock_pipeline.table_specs import ARCHIVE, HISTORY, MESSAGES, TableSpec
 from peeklock_pipeline.transforms.report import NO_REASON
@@ -95,6 +96,7 @@ def register_duckdb(connection: Any, lake: Lake) -> None:
     for spec in present:
         table = lake.table(spec)
         assert table is not None
+        require_files(files_of(table), lake.directory(spec))
         connection.register(BASE_PREFIX + spec.name, table.to_pyarrow_dataset())
     for name, query in queries(_registered(present), Dialect.DUCKDB).items():
         connection.execute(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {query}")

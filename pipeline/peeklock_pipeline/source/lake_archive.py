@@ -16,11 +16,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from peeklock_pipeline.conditions import Condition, all_of, batches_between
+from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.first_batch import first_batch_of
 from peeklock_pipeline.lake import REMOVAL_KEY_PREFIX, Lake
+from peeklock_pipeline.logged_files import require_files
 from peeklock_pipeline.plurals import messages
-from peeklock_pipeline.refusals import BatchesLost
-from peeklock_pipeline.source.lake_files import LakeFile, files_with, rows_of_files
+from peeklock_pipeline.refusals import BadLake, BatchesLost
+from peeklock_pipeline.source.lake_files import files_with, rows_of_files
 from peeklock_pipeline.source.origins import CHUNK_ROWS, Offset, Plan
 from peeklock_pipeline.table_specs import ARCHIVE, MISSED, REMOVED, TableSpec
 from peeklock_pipeline.tables import export_position_of
@@ -31,6 +33,9 @@ TASK_BYTES = 64 << 20
 TASK_FILES = 1000
 """The number of files of one task: opening one takes about a millisecond."""
 
+READ_AGAIN = "If a compaction replaced it and a vacuum removed it meanwhile, read again."
+"""What a reader does about a file that it cannot read, where audit would find nothing."""
+
 NO_TABLE = -1
 """The version of a table that did not exist."""
 
@@ -39,7 +44,7 @@ NO_TABLE = -1
 class LakeTask(InputPartition):
     """Files of the lake that one task reads, and the batches of which it takes rows."""
 
-    files: tuple[LakeFile, ...]
+    files: tuple[DataFile, ...]
     first: int
     last: int
 
@@ -77,19 +82,20 @@ class LakeArchive:
     ) -> Iterator[pa.RecordBatch]:
         """Yield the messages of these files that meet the conditions.
 
-        Refuses with `BatchesLost` if a file is gone.
+        Refuses with `BatchesLost` if a file is gone or was replaced.
         """
         assert isinstance(task, LakeTask)
         exact = to_arrow_schema(schema, timezone="UTC")
         chosen = all_of((*batches_between(task.first, task.last), *conditions))
         try:
+            require_files(task.files, self.lake.directory(ARCHIVE))
             for batch in rows_of_files(self.lake, task.files, schema.fieldNames(), chosen):
                 yield from pa.Table.from_batches([batch]).cast(exact).to_batches(max_chunksize=CHUNK_ROWS)
+        except BadLake as error:
+            raise BatchesLost(f"{error} {READ_AGAIN}") from error
         except (OSError, pa.ArrowInvalid) as error:
-            raise BatchesLost(
-                f"A file of {self.lake.root} cannot be read ({' '.join(str(error).split())}). If a compaction replaced it "
-                "and a vacuum removed it meanwhile, read again; otherwise `peeklock-pipeline audit` names what is lost."
-            ) from error
+            reason = " ".join(str(error).split())
+            raise BatchesLost(f"A file of {self.lake.root} cannot be read ({reason}). {READ_AGAIN}") from error
 
     def _lost(self, table: DeltaTable, start: Offset, first: int, last: int) -> str | None:
         """Return a sentence about messages of these batches that are gone at this version, and were not at the start."""
@@ -133,9 +139,9 @@ class LakeArchive:
         return NO_TABLE if table is None else table.version()
 
 
-def grouped(files: Sequence[LakeFile]) -> Iterator[list[LakeFile]]:
+def grouped(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
     """Yield the files of each task."""
-    some: list[LakeFile] = []
+    some: list[DataFile] = []
     size = 0
     for file in files:
         if some and (size + file.size > TASK_BYTES or len(some) == TASK_FILES):

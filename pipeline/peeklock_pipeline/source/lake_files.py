@@ -1,7 +1,6 @@
 """Files of a lake's archive: which of them may have rows, by the table's log, and their rows."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from functools import reduce
 from operator import and_
@@ -12,8 +11,9 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from peeklock_pipeline.conditions import Condition, microseconds
+from peeklock_pipeline.files import DataFile
 from peeklock_pipeline.lake import Lake
-from peeklock_pipeline.logged_files import PARTITION, PORTION_FILES
+from peeklock_pipeline.logged_files import COLUMNS, PARTITION, PORTION_FILES
 from peeklock_pipeline.source.origins import CHUNK_ROWS
 from peeklock_pipeline.table_specs import ARCHIVE
 
@@ -23,16 +23,7 @@ LOG_PRECISION = 1000
 ONE_DAY = 86_400_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class LakeFile:
-    """A Parquet file of the archive: its path below the table, the columns that its path has, and its bytes."""
-
-    path: str
-    partition: tuple[tuple[str, str], ...]
-    size: int
-
-
-def files_with(table: DeltaTable, conditions: Sequence[Condition]) -> list[LakeFile]:
+def files_with(table: DeltaTable, conditions: Sequence[Condition]) -> list[DataFile]:
     """Return the files in which a row may meet all conditions, ordered by path.
 
     Uses what the log says of each file. A file of which it does not say enough is returned.
@@ -41,15 +32,12 @@ def files_with(table: DeltaTable, conditions: Sequence[Condition]) -> list[LakeF
     for condition in conditions:
         actions = _with_batches(actions, condition)
     bounds = {f"{end}.{condition.column}" for condition in conditions for end in ("min", "max")}
-    used = [
-        name for name in actions.column_names if name in bounds | {"path", "size_bytes"} or name.startswith(PARTITION)
-    ]
+    used = [name for name in actions.column_names if name in {*COLUMNS, *bounds} or name.startswith(PARTITION)]
     listed, starts = actions.select(used), range(0, actions.num_rows, PORTION_FILES)
     rows = (row for begun in starts for row in listed.slice(begun, PORTION_FILES).to_pylist())
     chosen = (row for row in rows if all(_may_hold(one, row) for one in conditions))
-    return sorted(
-        (LakeFile(row["path"], _partition(row), row["size_bytes"]) for row in chosen), key=lambda file: file.path
-    )
+    files = (DataFile(row["path"], _partition(row), row["num_records"] or 0, row["size_bytes"]) for row in chosen)
+    return sorted(files, key=lambda file: file.path)
 
 
 def _with_batches(actions: pa.Table, condition: Condition) -> pa.Table:
@@ -63,7 +51,7 @@ def _with_batches(actions: pa.Table, condition: Condition) -> pa.Table:
 
 
 def rows_of_files(
-    lake: Lake, files: Sequence[LakeFile], columns: Sequence[str], chosen: ds.Expression
+    lake: Lake, files: Sequence[DataFile], columns: Sequence[str], chosen: ds.Expression
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of these files for which the expression holds. Columns that a file does not have are null."""
     place = lake.directory(ARCHIVE).filesystem()
@@ -100,12 +88,12 @@ def _bounds_of_day(column: str, row: Mapping[str, Any]) -> tuple[int, int] | Non
     return microseconds(day), microseconds(day) + ONE_DAY - 1
 
 
-def _partition(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((name.removeprefix(PARTITION), str(row[name])) for name in row if name.startswith(PARTITION))
+def _partition(row: Mapping[str, Any]) -> dict[str, str]:
+    return {name.removeprefix(PARTITION): str(row[name]) for name in row if name.startswith(PARTITION)}
 
 
-def _expression(file: LakeFile) -> ds.Expression:
+def _expression(file: DataFile) -> ds.Expression:
     """Return what all rows of a file have in common."""
-    values = {name: date.fromisoformat(value) if name == "date" else value for name, value in file.partition}
+    values = {name: date.fromisoformat(value) if name == "date" else value for name, value in file.partition.items()}
     equal = [ds.field(name) == pa.scalar(value) for name, value in values.items()]
     return reduce(and_, equal, ds.scalar(True))
