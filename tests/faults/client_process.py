@@ -162,13 +162,10 @@ async def _handle(client: RetryingClient, message: dict[str, Any], rng: ActionCh
             await client.settle("renew", token)
         case "renew while completing":
             return await _complete_while_renewing(client, token)
-        case "release":
-            await client.settle("release", token)
-            return False
         case "dead_letter":
             return await _settle(client, "dead_letter", token, reason="set aside")
-        case "abandon":
-            await client.settle("abandon", token, reason="not now")
+        case "abandon" | "release" as verb:
+            await client.settle(verb, token)
             return False
         case "defer":
             return await _settle(client, "defer", token) and await _complete_deferred(
