@@ -16,6 +16,12 @@ from developing.machine import SERVERS
 from developing.processes import Refusal, say
 from developing.sdk import GENERATORS
 
+TIERS = {
+    "full": "run all that must pass before a change lands: every engine, faults, browser, pages, pipeline",
+    "nightly": "run everything, also what takes too long for every change",
+}
+"""The options for more than the quick tests. tests/tiers.py says which tests each has."""
+
 
 def read_command_line() -> argparse.Namespace:
     """Return the command and its options; `rest` has the arguments for the tool behind it."""
@@ -27,7 +33,10 @@ def read_command_line() -> argparse.Namespace:
         sub = commands.add_parser(name, help=command.__doc__, description=command.__doc__, add_help=has_help)
         sub.set_defaults(command=command)
         if command is test:
-            sub.add_argument("--nightly", action="store_true", help="also run what takes too long for every change")
+            sub.set_defaults(tier="quick")
+            tiers = sub.add_mutually_exclusive_group()
+            for name, text in TIERS.items():
+                tiers.add_argument(f"--{name}", dest="tier", action="store_const", const=name, help=text)
             sub.add_argument("--without", choices=SERVERS, action="append", default=[], help="run without this server")
             sub.add_argument(
                 "--sdks",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from benchmarks.jdbc_driver import jdbc_driver
@@ -34,8 +36,9 @@ from developing.paths import (
     REQUEST_OPTIONS,
     ROOT,
 )
-from developing.processes import call, output, status
+from developing.processes import call, output, say, status
 from developing.sdk import BY_OPENAPI_GENERATOR, make_sdk
+from developing.test_costs import RESULTS, exceeds_budget, result_file, slowest, table
 
 REQUIREMENT_SETS = (
     "uv",
@@ -61,48 +64,70 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def test(arguments: argparse.Namespace) -> int:
-    """Run the checks and every test with the servers they need; further arguments select tests and go to pytest."""
+    """Run the checks and the quick tests; --full for all that must pass before a change lands; arguments select tests."""
     if arguments.mutants:
         prepare("run", "test", *PACKAGES)
         return status(PYTHON, "-m", "tests.mutants", *arguments.rest)
-    prepare_sdk()
-    install_java()
-    if arguments.sdks:
-        prepare("run", "test", *PACKAGES)
-        install_compilers()
-        return run_tests(["--sdks"], arguments.rest or ["tests/sdks", "tests/docs/test_pages.py"])
     prepare("run", "test", "helm", "docs", *PACKAGES)
+    install_java()
+    without = [f"--without={kind}" for kind in arguments.without]
+    if arguments.sdks:
+        prepare_sdk()
+        install_compilers()
+        return run_selection(["--sdks", *without], arguments.rest or ["tests/sdks", "tests/docs/test_pages.py"])
     install_servers(arguments.without)
+    prepare_node()
+    if arguments.tier == "quick" and not arguments.rest:
+        return run_tests("quick", without)
+    prepare_sdk()
     install_browser()
     install_proxies()
-    prepare_node()
     prepare_brokers()
-    if arguments.nightly:
+    if arguments.tier == "nightly":
         install_rabbitmq()
         prepare_azurite()
-    choices = [*(["--nightly"] if arguments.nightly else []), *(f"--without={kind}" for kind in arguments.without)]
-    return run_tests(choices, arguments.rest)
+    if arguments.rest:  # in any tier, because a selection names what it wants
+        tier = "nightly" if arguments.tier == "nightly" else "full"
+        return run_selection([f"--tier={tier}", *without], arguments.rest)
+    return run_tests(arguments.tier, without)
 
 
-def run_tests(choices: list[str], selection: list[str]) -> int:
-    """Run the selected tests, or the checks and all tests: those of the pipeline in parallel with the others.
+def run_selection(choices: list[str], selection: list[str]) -> int:
+    """Run the selected tests in two processes, unless the selection says how many."""
+    processes = () if any(word.startswith("-n") for word in selection) else ("-n2", "--dist=worksteal")
+    return status(PYTHON, "-m", "pytest", *choices, *processes, *selection)
 
-    Beside all tests, some run under the newest other Python of this machine.
+
+def run_tests(tier: str, without: list[str]) -> int:
+    """Run the checks and all tests of a tier at the same time, and say which took the most processor time.
+
+    Fails too if the tier exceeds its budget of processor time.
     """
+    parts = test_commands(tier, without)
+    shutil.rmtree(RESULTS, ignore_errors=True)
+    pytest = {name: (*command, f"--junitxml={result_file(name)}") for name, command in parts.items()}
+    code, seconds = run_parallel({"checks": (PYTHON, ROOT / "dev.py", "check"), **pytest})
+    print(f"---- processor time of the slowest tests\n{table(slowest(map(result_file, pytest)))}", end="", flush=True)
+    if excess := exceeds_budget(tier, seconds):
+        say(excess)
+        return code or 1
+    return code
+
+
+def test_commands(tier: str, without: list[str]) -> dict[str, tuple[str | Path, ...]]:
+    """Return the commands that run the tests of a tier side by side, by their names."""
+    choices = (f"--tier={tier}", *without)
     pytest, shared = (PYTHON, "-m", "pytest", *choices), "--dist=worksteal"
-    if selection:
-        two = () if any(word.startswith("-n") for word in selection) else ("-n2", shared)
-        return status(*pytest, *two, *selection)
+    if tier == "quick":
+        return {"tests": (*pytest, "-n2", shared)}
     # The pipeline has one worker, because all its tests share one Spark session, and a test that hangs ends only its
     # worker. It would end last, so the other tests get a lower priority. These have a worker more than a machine of two
     # cores has, because many of them wait for processes and for locks to end.
     servers = ("nice", "-n5", *pytest, "-n3", shared, f"--ignore={PIPELINE_TESTS}")
-    checks = (PYTHON, ROOT / "dev.py", "check")
-    commands = {"checks": checks, "servers": servers, "pipeline": (*pytest, "-n1", PIPELINE_TESTS)}
-    return run_parallel(commands | newest_python(choices))
+    return {"servers": servers, "pipeline": (*pytest, "-n1", PIPELINE_TESTS), **newest_python(choices)}
 
 
-def newest_python(choices: list[str]) -> dict[str, tuple[str | Path, ...]]:
+def newest_python(choices: Iterable[str]) -> dict[str, tuple[str | Path, ...]]:
     """Return the command that runs some tests under the newest other Python, by its name; empty without one."""
     python = find_newest()
     if python is None:

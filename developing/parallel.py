@@ -57,14 +57,15 @@ class RunningCommand:
         self.processor_seconds = usage.ru_utime + usage.ru_stime
 
 
-def run_parallel(commands: Mapping[str, Iterable[str | Path]]) -> int:
+def run_parallel(commands: Mapping[str, Iterable[str | Path]]) -> tuple[int, float]:
     """Run commands at the same time. Print the output of each, one after the other, and then all results.
 
-    Returns the first exit code that is not 0, else 0.
+    Returns the first exit code that is not 0, else 0, and the seconds of processor time of all.
     """
     command_runs = [RunningCommand(name, command) for name, command in commands.items()]
     for command_run in command_runs:
         command_run.wait()
         print(f"---- {command_run.name}\n{''.join(command_run.lines)}", flush=True)
     print("".join(command_run.report() for command_run in command_runs), end="", flush=True)
-    return next((command_run.code for command_run in command_runs if command_run.code != 0), 0)
+    code = next((command_run.code for command_run in command_runs if command_run.code != 0), 0)
+    return code, sum(command_run.processor_seconds for command_run in command_runs)

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import processor_time
 from tests.databases import RunResources
 from tests.servers import KINDS, ServerProcess
+from tests.tiers import TIERS, tier_of
 
 RUN_KEY = pytest.StashKey[RunResources]()
 LONG_TIMEOUT_SECONDS = 900  # for a test that waits for several servers, each up to a minute and a half
@@ -29,7 +31,7 @@ if settings.get_current_profile_name() == "default":
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of `dev.py test`."""
     parser.addoption("--without", action="append", default=[], choices=list(KINDS), help="leave this server out")
-    parser.addoption("--nightly", action="store_true", help="also run what takes too long for every change")
+    parser.addoption("--tier", choices=TIERS, default="full", help="run the tests of this tier and of those before it")
     parser.addoption("--screenshots", action="store_true", help="make the images of docs/images again")
     parser.addoption("--sdks", action="store_true", help="run the tests of SDKs that need a JDK and Go")
 
@@ -40,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
         RunResources(Path(os.environ[SHARED_RUN_VARIABLE])) if _is_worker(config) else RunResources.begin()
     )
     os.environ[SHARED_RUN_VARIABLE] = str(config.stash[RUN_KEY].directory)
+    config.pluginmanager.register(processor_time)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -70,7 +73,7 @@ def pytest_collection_finish() -> None:
 def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
     if item.get_closest_marker("sdks") and not config.getoption("--sdks"):
         return True
-    return item.get_closest_marker("nightly") is not None and not config.getoption("--nightly")
+    return tier_of(item) > TIERS[str(config.getoption("--tier"))]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -80,7 +83,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     for kind, server in KINDS.items():
         left_out = f"left out by --without={kind}" if kind in _left_out(config) else "not needed"
         terminalreporter.write_line(f"{server.title}: {used.get(kind, left_out)}")
-    terminalreporter.write_line(f"nightly tests: {'included' if config.getoption('--nightly') else 'left out'}")
+    terminalreporter.write_line(f"tier: {config.getoption('--tier')}")
 
 
 def _left_out(config: pytest.Config) -> list[str]:

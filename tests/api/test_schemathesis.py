@@ -100,7 +100,7 @@ def test_no_request_finds_a_bug_or_a_broken_promise(
     store: str,
     pytestconfig: pytest.Config,
 ) -> None:
-    is_nightly = pytestconfig.getoption("--nightly")
+    is_nightly = pytestconfig.getoption("--tier") == "nightly"
     has_limits = store == "sqlite" and (is_nightly or operation in LIMITS_IN_EVERY_RUN)
     examples = NIGHTLY_RANDOM_REQUESTS if is_nightly else RANDOM_REQUESTS
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from developing.newest_python import newest_of, supported_versions
 from developing.parallel import run_parallel
 from developing.processes import Refusal
 from developing.sdk import GENERATORS, make_sdk
+from developing.test_costs import BUDGETS, SLOWEST, TOLERANCE, exceeds_budget, slowest, table
 
 ROOT = Path(__file__).parents[2]
 PASSING_SCRIPT = "print('1 passed')"
@@ -22,7 +24,7 @@ FAILING_SCRIPT = "import sys; print('FAILED tests/test_one.py::test_it - because
 )
 def test_the_exit_code_is_that_of_the_part_that_failed(first: str, second: str, code: int) -> None:
     commands = {"first": (sys.executable, "-c", first), "second": (sys.executable, "-c", second)}
-    assert run_parallel(commands) == code
+    assert run_parallel(commands)[0] == code
 
 
 def test_the_last_lines_name_each_part_and_the_tests_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -47,7 +49,38 @@ def test_the_parts_run_at_the_same_time(tmp_path: Path) -> None:
     )
     one, two = tmp_path / "one", tmp_path / "two"
     commands = {"one": (sys.executable, "-c", meets, one, two), "two": (sys.executable, "-c", meets, two, one)}
-    assert run_parallel(commands) == 0
+    assert run_parallel(commands)[0] == 0
+
+
+JUNIT = """<testsuites><testsuite>{cases}</testsuite></testsuites>"""
+CASE = """<testcase classname="tests.one" name="{name}"><properties><property name="processor_seconds" value="{seconds}"/>
+</properties></testcase>"""
+
+
+def junit_file(directory: Path, name: str, costs: Sequence[tuple[str, float]]) -> Path:
+    """Write a JUnit file with the processor time of tests."""
+    file = directory / name
+    file.write_text(JUNIT.format(cases="".join(CASE.format(name=name, seconds=seconds) for name, seconds in costs)))
+    return file
+
+
+def test_the_slowest_tests_of_all_parts_are_named_with_the_sum_of_their_cases(tmp_path: Path) -> None:
+    one = junit_file(tmp_path, "one.xml", [("test_a[1]", 1.5), ("test_a[2]", 2.0), ("test_b", 3.0)])
+    other = junit_file(
+        tmp_path, "other.xml", [("test_c", 9.25), *((f"test_{number}", 0.0) for number in range(SLOWEST))]
+    )
+    found = slowest([one, other])
+    assert len(found) == SLOWEST
+    assert [tuple(cost) for cost in found[:3]] == [
+        (9.25, 1, "tests.one.test_c"), (3.5, 2, "tests.one.test_a"), (3.0, 1, "tests.one.test_b"),
+    ]  # fmt: skip
+    assert table(found[1:2]).split() == ["3.5", "s", "2", "tests.one.test_a"]
+
+
+@pytest.mark.parametrize("tier", BUDGETS)
+def test_a_tier_that_exceeds_its_budget_by_half_is_named(tier: str) -> None:
+    assert exceeds_budget(tier, BUDGETS[tier] * TOLERANCE) == ""
+    assert exceeds_budget(tier, BUDGETS[tier] * TOLERANCE + 1).startswith(f"the {tier} tests took ")
 
 
 def test_it_needs_nothing_but_python() -> None:

@@ -42,7 +42,7 @@ def make_store_fixture(
 
 @pytest.mark.timeout(900)  # a failing history is reduced to its shortest form
 def test_histories(store: str, make_store_fixture: Callable[[], StoreFixture], pytestconfig: pytest.Config) -> None:
-    times = EXAMPLES_FACTOR if pytestconfig.getoption("--nightly") else 1
+    times = EXAMPLES_FACTOR if pytestconfig.getoption("--tier") == "nightly" else 1
     run_state_machine_as_test(
         lambda: StateHistories(make_store_fixture),
         settings=settings(

@@ -16,6 +16,8 @@ import pytest
 from app.settings import Settings
 from tests.peeklock_process import PeeklockProcess, run_peeklock
 
+pytestmark = pytest.mark.full
+
 LONG = "a" * 300
 """A name that no file and no host can have."""
 

@@ -14,6 +14,8 @@ from playwright.async_api import Locator, Page, Route, expect
 from tests.console.browser import TIMEOUT_MS, faults_of_accessibility, open_browser, open_screen
 from tests.peeklock_process import PeeklockProcess
 
+pytestmark = pytest.mark.full
+
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 MAX_FIRST_PAINT_BYTES = 100 << 10
 IS_LAID_OUT = "(element) => element.checkVisibility({contentVisibilityAuto: true})"

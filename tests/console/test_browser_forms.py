@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from playwright.async_api import Locator, Page, Route, expect
 
 from tests.console.browser import faults_of_accessibility, open_browser, open_screen
 from tests.peeklock_process import PeeklockProcess
+
+pytestmark = pytest.mark.full
 
 Call = Callable[..., Any]
 QUEUE = "/queues/orders"

@@ -11,6 +11,8 @@ from playwright.async_api import Page, expect
 from tests.console.browser import TIMEOUT_MS, faults_of_accessibility, open_browser, open_screen
 from tests.peeklock_process import PeeklockProcess
 
+pytestmark = pytest.mark.full
+
 Call = Callable[..., Any]
 QUEUE = "/queues/orders"
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.async_api import expect
 
 from app import __version__
@@ -12,6 +13,8 @@ from tests.console.console_server import ConsoleServer
 from tests.console.shared_directory import Directory, other
 from tests.console.test_screenshots import serve
 from tests.console.test_servers import ALONE_NOW
+
+pytestmark = pytest.mark.full
 
 
 async def test_the_list_of_servers_is_live(console: ConsoleServer, directory: Directory) -> None:

@@ -17,6 +17,8 @@ from tests.databases import RunResources
 from tests.faults.proxies import FaultyProxy
 from tests.peeklock_process import PeeklockProcess
 
+pytestmark = pytest.mark.full
+
 Call = Callable[..., Any]
 
 

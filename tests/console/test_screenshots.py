@@ -22,6 +22,8 @@ from app.console.activity import SAMPLES
 from tests.console.browser import open_browser, open_screen
 from tests.console.console_server import ConsoleServer
 
+pytestmark = pytest.mark.full
+
 IMAGES = Path(__file__).parents[2] / "docs/images"
 WIDTH, HEIGHT = 1280, 800
 MIN_BYTES = 20_000

@@ -271,7 +271,7 @@ def test_without_a_rule_of_the_model_these_promises_break() -> None:
 SESSION = "A session"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_session_runs_as_shown(serve_as_reader: Callable[[], PeeklockProcess]) -> None:
     section = blocks(PAGE, SESSION)
     typed = [block for kind, block in section if kind == "sh"]

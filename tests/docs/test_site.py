@@ -143,6 +143,7 @@ def leaves(section: dict[str, Any]) -> list[str]:
     return [content] if isinstance(content, str) else [page for entry in content for page in leaves(entry)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("theme", ["dark", pytest.param("light", marks=pytest.mark.nightly)])
 async def test_no_page_has_a_fault_of_accessibility(
     serve: Callable[..., PeeklockProcess], site: Path, theme: str

@@ -51,7 +51,7 @@ def test_a_missing_rule_breaks_the_promise_it_guards(run: ModelRun) -> None:
     _check(run)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.faults
 @pytest.mark.nightly
 @pytest.mark.parametrize("run", LONG, ids=_name)

@@ -43,6 +43,7 @@ HOUR = 3_600_000_000
 KEY = "a key for the tests of this guarded server"
 
 
+@pytest.mark.quick
 def test_a_day_with_the_pipeline(run_command: RunCommand, small_archive: Archive, lake: Lake) -> None:
     small_archive.seal(1, [archived(number) for number in range(1, 11)])
     small_archive.add_to_queue(1, "orders", [live(11)])

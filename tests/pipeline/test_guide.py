@@ -125,7 +125,7 @@ def guide_runner(demo_run: DemoRun, tmp_path: Path, s3_store: ObjectStore) -> It
         yield GuideRunner(tmp_path, url, f"sqlite:///{demo_run.directory}/server/peeklock.db", s3_store)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_demo_makes_a_lake_an_audit_and_a_report(demo_run: DemoRun) -> None:
     sent = [json.loads(line)["message_id"] for line in (demo_run.directory / "sent.jsonl").read_text().splitlines()]
     assert sorted(kept(demo_run.directory / "lake")) == sorted(sent)
@@ -165,7 +165,7 @@ def test_a_kept_server_takes_the_commands_of_the_guide_until_ctrl_c(tmp_path: Pa
         httpx.get(f"{given['PEEKLOCK_URL']}/livez")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.nightly
 def test_the_guide_is_true(guide_runner: GuideRunner, spark: SparkSession) -> None:
     output = ""
@@ -182,7 +182,7 @@ def test_the_guide_is_true(guide_runner: GuideRunner, spark: SparkSession) -> No
     assert of_customers == archive.where("group_id IS NOT NULL").count() > 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_notebook_runs_over_the_lake_of_the_demo(demo_run: DemoRun, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PEEKLOCK_LAKE", str(demo_run.directory / "lake"))
     notebook = json.loads(NOTEBOOK.read_text())
