@@ -60,7 +60,7 @@ def test_a_body_of_a_refused_request_is_no_change(history: HistoryBuilder) -> No
     assert history.findings() == []
 
 
-def test_an_early_redelivery_is_found_although_a_release_took_the_first_delivery_back(history: HistoryBuilder) -> None:
+def test_an_early_redelivery_is_found_although_a_release_took_one_back(history: HistoryBuilder) -> None:
     history.add_delivery("m2", 2, at=5, secret="b")
     history.add_delivery("m2", 2, at=7, secret="c")
     assert kinds(history) == {("early redelivery", "m2")}
