@@ -19,13 +19,6 @@ from pydantic import SecretStr
 
 from app import __version__
 from app.api.application import build_application
-from app.api.http.asgi import ASGI, Receive, Scope, Send
-from app.api.http.context import AppContext
-from app.api.http.metrics import Metrics
-from app.api.http.metrics_page import MetricsPage
-from app.api.http.public_address import at_public_address
-from app.api.http.queue_statistics import QueueStatistics
-from app.api.http.request_id import RequestIdMiddleware
 from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
 from app.broker.broker import Broker
 from app.broker.durability import DurabilityCheck
@@ -45,6 +38,13 @@ from app.domain.instant import from_seconds
 from app.domain.message import MAX_BATCH_COUNT
 from app.domain.refusals import Overloaded
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
+from app.http.asgi import ASGI, Receive, Scope, Send
+from app.http.context import AppContext
+from app.http.metrics import Metrics
+from app.http.metrics_page import MetricsPage
+from app.http.public_address import at_public_address
+from app.http.queue_statistics import QueueStatistics
+from app.http.request_id import RequestIdMiddleware
 from app.locks.backend import LockBackend, RedisOptions, open_locks
 from app.logs import configure
 from app.maintenance.background_loops import BackgroundLoops, Intervals

@@ -9,21 +9,21 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http import access_log
-from app.api.http.asgi import ASGI, Receive, Scope, Send
-from app.api.http.authorize import DEFAULT_RIGHT, Authorization
-from app.api.http.context import AppContext
-from app.api.http.cors import allow_origins
-from app.api.http.local_access import LocalAccessPolicy
-from app.api.http.operation_handler import OperationHandler
-from app.api.http.operation_index import OperationIndex, path_segments
-from app.api.http.operation_route import OperationRoute
-from app.api.http.problems import make_problem
-from app.api.http.response import PROBLEM, encode, problem_response, refusal_response, respond
 from app.api.openapi.document import openapi_document
 from app.api.openapi.guide import guide_pages
 from app.api.openapi.pages import document_pages
 from app.domain.refusals import BackendUnavailable, Refusal
+from app.http import access_log
+from app.http.asgi import ASGI, Receive, Scope, Send
+from app.http.authorize import DEFAULT_RIGHT, Authorization
+from app.http.context import AppContext
+from app.http.cors import allow_origins
+from app.http.local_access import LocalAccessPolicy
+from app.http.operation_handler import OperationHandler
+from app.http.operation_index import OperationIndex, path_segments
+from app.http.operation_route import OperationRoute
+from app.http.problems import make_problem
+from app.http.response import PROBLEM, encode, problem_response, refusal_response, respond
 
 FRAMEWORK_CODES = {404: "not-found", 405: "method-not-allowed"}
 

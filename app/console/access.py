@@ -13,9 +13,6 @@ from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request, Response
 
-from app.api.http.asgi import root_path
-from app.api.http.authorize import IS_AUTHENTICATED, authorize
-from app.api.http.local_access import is_same_origin
 from app.console.context import ConsoleContext
 from app.console.forms import MAX_FIELD_BYTES, read_form
 from app.console.known_visitors import KnownVisitor
@@ -24,6 +21,9 @@ from app.domain.instant import to_seconds
 from app.domain.queue import is_valid_name
 from app.domain.refusals import Forbidden, InvalidRequest, NotFound, StoreUnavailable, Unauthenticated
 from app.domain.session import SESSION_BYTES, SESSION_DURATION
+from app.http.asgi import root_path
+from app.http.authorize import IS_AUTHENTICATED, authorize
+from app.http.local_access import is_same_origin
 
 COOKIE, SECURE_COOKIE, HOST_COOKIE = "peeklock_session", "__Secure-peeklock_session", "__Host-peeklock_session"
 """The names of the session's cookie: over HTTP, over HTTPS below a root path, and over HTTPS at the root of a host. No other

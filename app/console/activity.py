@@ -9,8 +9,6 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
-from app.api.http.metrics import MetricsSnapshot
-from app.api.http.queue_statistics import QueueStatistics
 from app.broker.ports import Counters, Counts, ListedServer, Server, ServerDirectory
 from app.broker.ports.server_directory import MAX_WINDOWS, WINDOW_SECONDS
 from app.broker.queues import QueueWithCounts
@@ -19,6 +17,8 @@ from app.domain.attention import Trend
 from app.domain.instant import Duration, Instant, from_seconds
 from app.domain.message import Message
 from app.domain.settlement import Settlement
+from app.http.metrics import MetricsSnapshot
+from app.http.queue_statistics import QueueStatistics
 from app.runtime.clock import Clock, Signal
 
 SAMPLE_SECONDS = WINDOW_SECONDS

@@ -12,11 +12,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 
-from app.api.http.asgi import ASGI, Receive, Scope, Send
-from app.api.http.context import AppContext
-from app.api.http.local_access import LocalAccessPolicy
-from app.api.http.problems import TITLES, status_of
-from app.api.http.queue_statistics import QueueStatistics
 from app.broker.sessions import Sessions
 from app.console import (
     assets,
@@ -45,6 +40,11 @@ from app.console.reporting import Reporting
 from app.console.signing_in import SIGN_IN
 from app.console.summaries import Summaries
 from app.domain.refusals import BackendUnavailable, Refusal, StoreUnavailable
+from app.http.asgi import ASGI, Receive, Scope, Send
+from app.http.context import AppContext
+from app.http.local_access import LocalAccessPolicy
+from app.http.problems import TITLES, status_of
+from app.http.queue_statistics import QueueStatistics
 
 PREFIX = "/console"
 ROUTERS = (

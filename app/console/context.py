@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from app.api.http.local_access import LocalAccessPolicy
-from app.api.http.queue_statistics import QueueStatistics
 from app.broker.broker import Broker
 from app.broker.keys import Authenticator
 from app.broker.sessions import Sessions
 from app.console.activity import Activity
 from app.console.known_visitors import KnownVisitors
 from app.console.summaries import Summaries
+from app.http.local_access import LocalAccessPolicy
+from app.http.queue_statistics import QueueStatistics
 from app.runtime.byte_budget import ByteBudget
 
 

@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from app.api.http.problems import status_of
 from app.broker.dead_letter_groups import EarlierDeadLetters, group_dead_letters
 from app.broker.filters import CelFilter, Filter, MatchAll
 from app.broker.plan import plan_redrive, plan_restore, plan_selection
@@ -31,6 +30,7 @@ from app.domain.message import MessageState
 from app.domain.plan import Plan
 from app.domain.queue import Queue
 from app.domain.refusals import FieldError, InvalidRequest, QueueNotFound, Refusal, invalid_at
+from app.http.problems import status_of
 from app.wire.queues import PurgeQueue, RedriveDeadLetters, RestoreMessages
 from app.wire.times import from_wire, to_wire
 

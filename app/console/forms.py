@@ -9,9 +9,9 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
-from app.api.http.asgi import ASGI, Event, Receive, Scope, Send
-from app.api.http.request_body import BodyReservation
 from app.domain.refusals import BackendUnavailable, MessageTooLarge, Refusal, invalid_at
+from app.http.asgi import ASGI, Event, Receive, Scope, Send
+from app.http.request_body import BodyReservation
 from app.runtime.byte_budget import ByteBudget
 from app.wire.decode_errors import invalid_request
 from app.wire.json_depth import TOO_DEEP, is_too_deep

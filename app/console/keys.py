@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.api.http.problems import status_of
 from app.broker.keys import NewApiKey, create_key, revoke_key
 from app.console.access import needs
 from app.console.forms import decoded, faults_of, read_form
@@ -14,6 +13,7 @@ from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import ApiKey, Right
 from app.domain.instant import DAY, Instant, to_seconds
 from app.domain.refusals import InvalidRequest, KeyNotFound, Refusal, invalid_at
+from app.http.problems import status_of
 from app.wire.keys import CreateKey
 
 MEANINGS: Mapping[Right, str] = {

@@ -8,8 +8,6 @@ import msgspec
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.api.http.problems import status_of
-from app.api.http.request import ATTEMPT_RETENTION
 from app.broker.browse import read_message
 from app.broker.edit import cancel, edit
 from app.broker.ports import Attempt, Edit
@@ -25,6 +23,8 @@ from app.domain.message import DEFAULT_PRIORITY, Message, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import InvalidRequest, QueueNotFound, Refusal, invalid_at
 from app.domain.sending import NewMessage
+from app.http.problems import status_of
+from app.http.request import ATTEMPT_RETENTION
 from app.wire.messages import EditMessage
 from app.wire.properties import decode_properties, encode_properties
 from app.wire.sending import MessageToSend

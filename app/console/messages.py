@@ -7,8 +7,6 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
 
-from app.api.http.asgi import root_path
-from app.api.http.response import UNTRUSTED_BODY_HEADERS
 from app.broker.browse import browse, read_message, show_message
 from app.broker.browse_archive import read_archived
 from app.broker.explain import explain_one_message
@@ -26,6 +24,8 @@ from app.domain.access import Right
 from app.domain.message import BodyKind, Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import InvalidRequest, MessageNotFound, invalid_at
+from app.http.asgi import root_path
+from app.http.response import UNTRUSTED_BODY_HEADERS
 from app.wire.explanations import message_explanation_view
 from app.wire.field_types import MAX_INT64
 from app.wire.messages import BrowseMessages

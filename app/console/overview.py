@@ -8,7 +8,6 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from jinja2.environment import TemplateModule
 
-from app.api.http.asgi import root_path
 from app.console.access import Context, KnownVisitorToo, Visitor
 from app.console.context import ConsoleContext
 from app.console.formats import format_number
@@ -18,6 +17,7 @@ from app.console.summaries import QueueSummary
 from app.domain.access import Right
 from app.domain.attention import Concern
 from app.domain.refusals import StoreUnavailable
+from app.http.asgi import root_path
 
 MAX_ROWS = 1000
 """Rows of a page; a filter by name finds the others."""

@@ -10,12 +10,12 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse
 
 import app
-from app.api.http.asgi import root_path
 from app.console.access import CSRF_FIELD, Context, CurrentVisitor, Visitor, session_secret, set_session_cookie
 from app.console.assets import asset_url
 from app.console.context import ConsoleContext
 from app.console.formats import format_bytes, format_duration, format_number, format_rate, format_time, mark_times
 from app.console.servers import scope_note
+from app.http.asgi import root_path
 from app.wire.times import to_wire
 
 CONTENT_SECURITY_POLICY = (

@@ -8,7 +8,6 @@ import msgspec
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.api.http.problems import status_of
 from app.broker.precondition import Precondition
 from app.broker.queues import QueueWithCounts, change_queue, get_queue
 from app.console.access import needs
@@ -17,6 +16,7 @@ from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import Right
 from app.domain.queue import Queue, QueueSettings, check_known, is_receive_enabled, is_send_enabled, revokes_locks
 from app.domain.refusals import InvalidRequest, Refusal
+from app.http.problems import status_of
 from app.wire.queues import QueueSettingsBody, settings_body
 
 SWITCHES = ("dead_letter_on_expiry", "history")

@@ -6,7 +6,6 @@ import msgspec
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.api.http.problems import status_of
 from app.broker.browse import read_message
 from app.broker.queues import reload_queue
 from app.broker.resubmit import resubmit
@@ -19,6 +18,7 @@ from app.domain.access import Right
 from app.domain.message import BodyKind, Message, MessageState
 from app.domain.refusals import Conflict, InvalidRequest, Refusal
 from app.domain.sending import NewMessage
+from app.http.problems import status_of
 from app.wire.text_bodies import text_of
 
 RESUBMITTED_FIELDS = (

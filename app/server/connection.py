@@ -11,7 +11,7 @@ import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from app.api.http.request_id import request_id_from
+from app.http.request_id import request_id_from
 from app.server.chunk_overhead import ChunkOverhead
 from app.server.declined_upgrade import head_without_upgrade, parser_after_upgrade
 from app.server.request_errors import (

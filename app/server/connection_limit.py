@@ -9,7 +9,7 @@ from itertools import count
 from typing import cast
 
 from app.api.endpoints.health import check_live, check_ready
-from app.api.http.authorize import IS_AUTHENTICATED
+from app.http.authorize import IS_AUTHENTICATED
 from app.server.connection import LINGER_SECONDS, Stage
 from app.server.read_timeout import TimedConnection
 from app.server.request_errors import RequestError

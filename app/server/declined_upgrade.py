@@ -9,7 +9,7 @@ from typing import Protocol
 
 import httptools
 
-from app.api.http.asgi import Headers
+from app.http.asgi import Headers
 
 FRAMING_FIELDS = (b"content-length", b"transfer-encoding")
 """The fields that determine where a body ends (RFC 9112, 6)."""

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from app.api.http.problems import PARSE_ERROR_CODES, make_problem
 from app.domain.refusals import MessageTooLarge, Overloaded
+from app.http.problems import PARSE_ERROR_CODES, make_problem
 from app.server.chunk_overhead import MAX_SMALL_CHUNKS, MIN_BYTES_PER_CHUNK
 
 MAX_URL_BYTES = 16 << 10

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import uvicorn
 from pydantic import SecretStr
 
-from app.api.http.asgi import Receive, Scope, Send
 from app.domain.instant import Instant
+from app.http.asgi import Receive, Scope, Send
 from app.main import ServerApplication, Services
 from app.server.connection_limit import LimitedConnection
 from app.settings import Settings

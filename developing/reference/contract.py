@@ -12,8 +12,8 @@ from typing import Any
 
 import app
 from app.api.application import FRAMEWORK_CODES
-from app.api.http.problems import RETRYABLE, TITLES, codes_of_status
 from app.domain.refusals import Refusal
+from app.http.problems import RETRYABLE, TITLES, codes_of_status
 from app.settings import Settings
 
 ROOT = Path(app.__file__).parents[1]
@@ -21,7 +21,7 @@ DOCUMENT: Mapping[str, Any] = json.loads((ROOT / "openapi" / "openapi.json").rea
 SCHEMAS: Mapping[str, Any] = DOCUMENT["components"]["schemas"]
 METHODS = ("get", "put", "post", "patch", "delete")
 
-WHERE_LIMITS_ARE = ("app.api", "app.broker", "app.domain", "app.server", "app.wire")
+WHERE_LIMITS_ARE = ("app.api", "app.broker", "app.domain", "app.http", "app.server", "app.wire")
 LIMIT = re.compile(r"(?:MAX|MIN)_|BATCH_SIZE$|SPARE_CONNECTIONS$|.*_(?:SECONDS|BYTES|RETENTION|KEEP)$")
 """The names of constants that are limits."""
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from app.api.http.problems import TITLES
+from app.http.problems import TITLES
 from developing.reference import markdown, schemas, words
 from developing.reference.contract import DOCUMENT, METHODS, SCHEMAS, errors
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api.http.problems import TITLES
+from app.http.problems import TITLES
 from developing.reference import markdown, words
 from developing.reference.contract import errors
 

@@ -8,15 +8,15 @@ from typing import Any
 import httpx
 
 from app.api.application import build_application
-from app.api.http.context import AppContext
-from app.api.http.metrics import Metrics
-from app.api.http.metrics_page import MetricsPage
-from app.api.http.queue_statistics import QueueStatistics
-from app.api.http.request_id import RequestIdMiddleware
 from app.assembly import assemble_verbs
 from app.broker.keys import Authenticator, create_key
 from app.domain.access import Grant, Right
 from app.domain.refusals import Overloaded
+from app.http.context import AppContext
+from app.http.metrics import Metrics
+from app.http.metrics_page import MetricsPage
+from app.http.queue_statistics import QueueStatistics
+from app.http.request_id import RequestIdMiddleware
 from app.maintenance.expiry import expire_locks
 from app.maintenance.retention import expire_overdue
 from app.maintenance.schedule import promote_scheduled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api.http.operation import Operation
+from app.http.operation import Operation
 
 PUBLIC = "needs no key"
 ANY = "any"

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 
-from app.api.http.problems import COMMON_CODES
 from app.api.openapi.document import OTHER_PROBLEM_HEADERS, openapi_document
+from app.http.problems import COMMON_CODES
 from tests.api.expected_rights import PAGES
 
 UNDOCUMENTED_STATUSES = {404, 405}  # answers to unknown paths and methods

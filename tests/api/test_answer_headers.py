@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.http.local_access import LOCAL_ADMIN
+from app.http.local_access import LOCAL_ADMIN
 from tests.api.api_server import ApiServer
 
 

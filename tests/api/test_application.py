@@ -12,14 +12,14 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from app.api.application import Application
-from app.api.http.asgi import Receive, Scope, Send
-from app.api.http.operation import Operation, operation
-from app.api.http.operation_handler import OperationHandler
-from app.api.http.operation_route import OperationRoute
-from app.api.http.request import Request
-from app.api.http.request_id import RequestIdMiddleware
-from app.api.http.response import Response
 from app.domain.access import Right
+from app.http.asgi import Receive, Scope, Send
+from app.http.operation import Operation, operation
+from app.http.operation_handler import OperationHandler
+from app.http.operation_route import OperationRoute
+from app.http.request import Request
+from app.http.request_id import RequestIdMiddleware
+from app.http.response import Response
 from tests.api.api_server import MAX_REQUEST_BYTES, ApiServer, problem
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from app.api.application import build_application
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.request_id import RequestIdMiddleware
 from app.domain.access import Right
+from app.http.request_id import RequestIdMiddleware
 from tests.api.api_server import ApiServer, problem
 
 SHOP = "https://shop.example"

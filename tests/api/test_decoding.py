@@ -4,8 +4,8 @@ import tracemalloc
 
 import pytest
 
-from app.api.http.decoding import ENCODING_BLOCK_BYTES, body_decoder, is_json
 from app.domain.refusals import InvalidRequest
+from app.http.decoding import ENCODING_BLOCK_BYTES, body_decoder, is_json
 from app.wire.sending import SendMessage
 
 decode = body_decoder(SendMessage)

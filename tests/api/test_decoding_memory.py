@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.api.http.decoding import body_decoder
 from app.domain.refusals import InvalidRequest
+from app.http.decoding import body_decoder
 from app.wire.keys import CreateKey
 from app.wire.sending import SendMessage
 from tests.memory_bound import MIB, REQUESTS

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app.api.application import build_application
-from app.api.http.request_id import RequestIdMiddleware
+from app.http.request_id import RequestIdMiddleware
 from tests.api.api_server import ApiServer, problem
 
 SITE = {

@@ -3,8 +3,8 @@
 import asyncio
 
 from app.api.endpoints.health import STORE_TIMEOUT_SECONDS
-from app.api.http.queue_statistics import QueueStatistics
 from app.domain.refusals import StoreUnavailable
+from app.http.queue_statistics import QueueStatistics
 from tests.api.api_server import ApiServer, problem
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from app.api.application import Application, build_application
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.local_access import (
+from app.broker.keys import Authenticator
+from app.domain.access import Right
+from app.http.local_access import (
     CROSS_SITE,
     FORM_FROM_PAGE,
     HOST_NOT_LOCAL,
@@ -23,10 +25,8 @@ from app.api.http.local_access import (
     is_loopback_host,
     is_same_origin,
 )
-from app.api.http.operation import Operation
-from app.api.http.request_id import RequestIdMiddleware
-from app.broker.keys import Authenticator
-from app.domain.access import Right
+from app.http.operation import Operation
+from app.http.request_id import RequestIdMiddleware
 from tests.api.api_server import ApiServer, open_api_server, problem
 from tests.api.expected_rights import PATH_VALUES
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client.multiprocess import mark_process_dead
 
 WORKER_SCRIPT = """
-from app.api.http.metrics import Metrics, MetricsSnapshot
+from app.http.metrics import Metrics, MetricsSnapshot
 
 metrics = Metrics()
 meter = metrics.for_operation("send_message")
@@ -45,7 +45,7 @@ def test_one_answer_has_the_counts_of_every_process(tmp_path: Path) -> None:
 def test_processes_that_have_counted_nothing_yet_answer(tmp_path: Path) -> None:
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     script = """
-from app.api.http.metrics import Metrics, MetricsSnapshot
+from app.http.metrics import Metrics, MetricsSnapshot
 
 print(Metrics().render(MetricsSnapshot([], "ok")).decode())
 """

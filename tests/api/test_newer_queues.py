@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.operation import Operation
+from app.http.operation import Operation
 from app.maintenance.wake_receivers import wake_receivers
 from tests.api.api_server import ApiServer, problem
 from tests.api.expected_rights import headers_of, path_of

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.operation import Operation
 from app.api.openapi.document import openapi_document
+from app.http.operation import Operation
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.expected_rights import PATH_VALUES
 

@@ -8,10 +8,10 @@ import pytest
 import structlog
 
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.operation import Operation
-from app.api.http.problems import status_of
 from app.broker.search_state import SearchRegistry
 from app.domain.refusals import Refusal, StoreUnavailable
+from app.http.operation import Operation
+from app.http.problems import status_of
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.expected_rights import headers_of, path_of
 from tests.bounds import bounded

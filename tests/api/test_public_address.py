@@ -10,10 +10,10 @@ import pytest
 
 from app.api.application import build_application
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.public_address import at_public_address
-from app.api.http.request_id import RequestIdMiddleware
 from app.api.openapi.pages import VIEWER_FILES
 from app.domain.public_address import OWN_SEGMENTS, PublicAddress, parse_networks
+from app.http.public_address import at_public_address
+from app.http.request_id import RequestIdMiddleware
 from tests.api.api_server import ApiServer, problem
 
 PROXY, OTHER = "10.0.0.7", "192.0.2.1"

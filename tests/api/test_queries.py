@@ -3,9 +3,9 @@
 import pytest
 
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.operation import Operation
-from app.api.http.query import query_decoder
 from app.domain.refusals import InvalidRequest
+from app.http.operation import Operation
+from app.http.query import query_decoder
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.expected_rights import PAGES, PATH_VALUES, RIGHTS, headers_of
 

@@ -9,16 +9,16 @@ import httpx
 import pytest
 
 from app.api.application import build_application
-from app.api.http.message_counters import MAX_COUNTED_QUEUES
-from app.api.http.metrics import MAX_NAMED_QUEUES, Metrics, MetricsSnapshot
-from app.api.http.metrics_page import MetricsPage
-from app.api.http.queue_statistics import TIMEOUT_SECONDS, QueueStatistics
-from app.api.http.request_id import RequestIdMiddleware
 from app.broker.queue_cache import QueueCache
 from app.broker.queues import QueueWithCounts
 from app.domain.access import Right
 from app.domain.queue import Queue, QueueCounts, QueueSettings
 from app.domain.refusals import StoreUnavailable
+from app.http.message_counters import MAX_COUNTED_QUEUES
+from app.http.metrics import MAX_NAMED_QUEUES, Metrics, MetricsSnapshot
+from app.http.metrics_page import MetricsPage
+from app.http.queue_statistics import TIMEOUT_SECONDS, QueueStatistics
+from app.http.request_id import RequestIdMiddleware
 from tests.api.api_server import METRICS_KEY, ApiServer, problem
 from tests.brokers import ChangedStore
 from tests.faults.polling import wait_until

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.api.http.list_limits import UNCHECKED_COMMAS
 from app.api.openapi.document import openapi_document
 from app.domain.message import MAX_BATCH_COUNT
 from app.domain.queue import QueueSettings
+from app.http.list_limits import UNCHECKED_COMMAS
 from tests.api.api_server import ApiServer, open_api_server, pointers, problem
 
 EVERYTHING = {

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.operation import Operation
+from app.http.operation import Operation
 from app.server.read_timeout import TimedConnection
 from tests.api.api_server import ApiServer
 from tests.api.expected_rights import headers_of, path_of

@@ -29,17 +29,17 @@ from app.api.endpoints.cloudevents import event_message
 from app.api.endpoints.messages import browse_messages
 from app.api.endpoints.raw_send import header_fields, idempotency_payload
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.asgi import Event
-from app.api.http.authorize import Authorization
-from app.api.http.decoding import body_decoder, is_json
-from app.api.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
-from app.api.http.query import query_decoder
-from app.api.http.request import Request
 from app.broker.filters import CelFilter
 from app.domain.access import ANONYMOUS, Grant, Right
 from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageMetadata, MessageState
 from app.domain.refusals import Refusal
 from app.domain.settlement import LockToken
+from app.http.asgi import Event
+from app.http.authorize import Authorization
+from app.http.decoding import body_decoder, is_json
+from app.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
+from app.http.query import query_decoder
+from app.http.request import Request
 from app.store.mysql.templates import literal
 from app.wire.decode_errors import pointer_and_detail
 from app.wire.json_depth import is_too_deep
@@ -129,8 +129,8 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         ],
     ),
     "app.api.endpoints.cloudevents.RFC3339_TIME": ("fullmatch", [lambda n: f"{DATE}." + "0" * n, lambda n: "0" * n]),
-    "app.api.http.decoding.INTEGER": ("fullmatch", [lambda n: "1" * n, lambda n: "-" + "1" * n + "x"]),
-    "app.api.http.decoding.LONE_SURROGATE": (
+    "app.http.decoding.INTEGER": ("fullmatch", [lambda n: "1" * n, lambda n: "-" + "1" * n + "x"]),
+    "app.http.decoding.LONE_SURROGATE": (
         "search",
         [
             lambda n: (SLASHES * n).encode(),
@@ -140,11 +140,11 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: b"\\ud8" * n,
         ],
     ),
-    "app.api.http.public_address.FORWARDED_HOST": (
+    "app.http.public_address.FORWARDED_HOST": (
         "fullmatch",
         [lambda n: "a" * n, lambda n: "a." * n + ":", lambda n: "[" + ":" * n, lambda n: "a:" + "1" * n],
     ),
-    "app.api.http.request.PREFER_WAIT": (
+    "app.http.request.PREFER_WAIT": (
         "search",
         [
             lambda n: "wait=" + "1" * n + "x",
@@ -157,12 +157,12 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: ",wait=1 " * n + "x",
         ],
     ),
-    "app.api.http.request.ENTITY_TAG": (
+    "app.http.request.ENTITY_TAG": (
         "findall",
         [lambda n: '"' + "a" * n, lambda n: '"' * n, lambda n: '" ' * n, lambda n: 'W/"a",' * n],
     ),
-    "app.api.http.request.TRACEPARENT": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
-    "app.api.http.request_id.REQUEST_ID": ("fullmatch", [lambda n: b"a" * n]),
+    "app.http.request.TRACEPARENT": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
+    "app.http.request_id.REQUEST_ID": ("fullmatch", [lambda n: b"a" * n]),
     "app.console.bodies.CONTROLS": ("search", [lambda n: "a" * n]),
     "app.console.bodies.SPACES": ("findall", [lambda n: " " * n, lambda n: " a" * n]),
     "app.console.formats.WIRE_TIME": (

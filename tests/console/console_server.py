@@ -11,9 +11,6 @@ from typing import Any
 import httpx
 
 from app import __version__
-from app.api.http.local_access import LocalAccessPolicy
-from app.api.http.queue_statistics import QueueStatistics
-from app.api.http.request_id import RequestIdMiddleware
 from app.broker.ports import Server, ServerDirectory
 from app.broker.sessions import Sessions
 from app.console.access import COOKIE, csrf_token
@@ -22,6 +19,9 @@ from app.console.application import build_console
 from app.console.context import ConsoleContext
 from app.console.known_visitors import KnownVisitors
 from app.console.summaries import Summaries
+from app.http.local_access import LocalAccessPolicy
+from app.http.queue_statistics import QueueStatistics
+from app.http.request_id import RequestIdMiddleware
 from app.locks.memory_server_directory import MemoryServerDirectory
 from tests.api.api_server import MAX_REQUEST_BYTES, MAX_WAIT, ApiServer, open_api_server
 from tests.brokers import ChangedStore

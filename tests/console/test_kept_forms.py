@@ -10,8 +10,6 @@ import pytest
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
-from app.api.http.asgi import Event, Scope
-from app.api.http.request_id import RequestIdMiddleware
 from app.broker.sessions import CACHE_SECONDS
 from app.console import application
 from app.console.access import COOKIE, csrf_token
@@ -19,6 +17,8 @@ from app.console.application import DOUBT
 from app.console.forms import FORM_TYPE, MAX_FIELD_BYTES
 from app.domain.access import Right
 from app.domain.refusals import StoreUnavailable
+from app.http.asgi import Event, Scope
+from app.http.request_id import RequestIdMiddleware
 from tests.brokers import ChangedStore
 from tests.console.console_server import ConsoleServer, token_of
 

@@ -7,11 +7,11 @@ import re
 import httpx
 import pytest
 
-from app.api.http.public_address import at_public_address
-from app.api.http.request_id import RequestIdMiddleware
 from app.console.access import HOST_COOKIE, SECURE_COOKIE
 from app.domain.access import Right
 from app.domain.public_address import PublicAddress, parse_networks
+from app.http.public_address import at_public_address
+from app.http.request_id import RequestIdMiddleware
 from tests.console.console_server import ConsoleServer, token_of
 
 ROOT = "/apps/peeklock"

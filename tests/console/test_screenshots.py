@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from app.api.http.request_id import RequestIdMiddleware
 from app.console.activity import SAMPLES
+from app.http.request_id import RequestIdMiddleware
 from tests.console.browser import open_browser, open_screen
 from tests.console.console_server import ConsoleServer
 

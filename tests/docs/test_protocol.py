@@ -14,7 +14,6 @@ import pytest
 from sqlmodel import SQLModel
 
 import app
-from app.api.http.request import ATTEMPT_RETENTION
 from app.broker.queue_cache import CACHE_SECONDS
 from app.broker.renew import CLOCK_MARGIN
 from app.broker.settle import FIRST_PAUSE_SECONDS, MAX_TRIES
@@ -24,6 +23,7 @@ from app.domain.message import MessageState
 from app.domain.queue import lead_time
 from app.domain.refusals import BackendUnavailable, LossCause, Refusal
 from app.domain.settlement import ANY_LOCK, NEVER_RENEWED, TOMBSTONE_RETENTION, Outcome, fence_above
+from app.http.request import ATTEMPT_RETENTION
 from app.locks.redis_connection import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from app.settings import Settings
 from app.store import tables

@@ -27,7 +27,7 @@ import asyncmy.connection
 import asyncpg
 import uvicorn
 
-from app.api.http.asgi import Receive, Scope, Send
+from app.http.asgi import Receive, Scope, Send
 from app.locks.backend import open_locks
 from app.main import Backends, ServerApplication
 from app.settings import Settings

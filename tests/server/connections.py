@@ -12,7 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from app.api.http.asgi import ASGI, Receive, Scope, Send
+from app.http.asgi import ASGI, Receive, Scope, Send
 from app.server.connection import Connection
 from tests.servers import TIMEOUT_SECONDS
 from tests.virtual_clock import VirtualClock, VirtualTimer

@@ -11,8 +11,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from app.api.http.asgi import Receive, Scope, Send
-from app.api.http.authorize import IS_AUTHENTICATED
+from app.http.asgi import Receive, Scope, Send
+from app.http.authorize import IS_AUTHENTICATED
 from app.server.connection import LINGER_SECONDS
 from app.server.connection_limit import SPARE_CONNECTIONS, SPARE_SECONDS, LimitedConnection
 from tests.server.connections import CHUNKED, GET, Client, EchoApplication, ReceivedBytes, open_server

@@ -1,10 +1,10 @@
 """The archive over HTTP: list sealed batches, and remove those that were copied elsewhere."""
 
-from app.api.http.operation import operation
-from app.api.http.request import Request, invalid_cursor
-from app.api.http.response import Response
 from app.broker.trim import trim
 from app.domain.access import Right
+from app.http.operation import operation
+from app.http.request import Request, invalid_cursor
+from app.http.response import Response
 from app.wire.archive import ArchiveTrimmed, BatchPage, BrowseBatches, TrimArchive, archive_trimmed, batch_page
 from app.wire.field_types import MAX_INT64
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from app.api.http.decoding import entry_decoder
 from app.domain.message import Durability
 from app.domain.refusals import FieldError, InvalidRequest, invalid_at
 from app.domain.sending import NewMessage
+from app.http.decoding import entry_decoder
 from app.wire.sending import MessageToSend
 
 _decode_message = entry_decoder(MessageToSend)

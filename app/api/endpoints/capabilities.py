@@ -1,10 +1,10 @@
 """What a server offers: how safe its messages are, its limits and its versions."""
 
 import app
-from app.api.http.operation import operation
-from app.api.http.request import Request
-from app.api.http.response import Response
 from app.domain.access import ANY_RIGHT
+from app.http.operation import operation
+from app.http.request import Request
+from app.http.response import Response
 from app.wire.capabilities import Capabilities, LockStoreCapabilities, ServerLimits, StoreCapabilities, Versions
 
 

@@ -12,11 +12,11 @@ from urllib.parse import unquote
 import msgspec
 
 from app.api.endpoints.raw_send import KnownFields, header_text, message_from_headers, with_body
-from app.api.http.decoding import body_decoder
-from app.api.http.request import Request, given_twice, invalid_header
 from app.domain.message import MAX_ID_LENGTH, MAX_PROPERTIES, MAX_PROPERTIES_BYTES
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
+from app.http.decoding import body_decoder
+from app.http.request import Request, given_twice, invalid_header
 from app.wire.field_types import DateTime
 from app.wire.media_types import is_json_media_type
 from app.wire.properties import MAX_RAW_PROPERTIES_BYTES

@@ -4,10 +4,6 @@ from collections.abc import Sequence
 
 from app.api.endpoints.lock_actions import settlement_request
 from app.api.endpoints.refusals import UNIT_REFUSALS
-from app.api.http.authorize import authorize
-from app.api.http.operation import operation
-from app.api.http.request import Request
-from app.api.http.response import REPLAYED_HEADERS, Response
 from app.broker.execute import UnitPublish, UnitRequest, UnitSend, UnitSettlement, execute, identified
 from app.broker.publish import message_ids, published_results
 from app.domain.access import ANY_RIGHT, Right
@@ -18,6 +14,10 @@ from app.domain.settlement import LockToken
 from app.domain.state import StateChange, state_change
 from app.domain.state_refusals import VersionConflict
 from app.domain.work_unit import WorkUnitResult
+from app.http.authorize import authorize
+from app.http.operation import operation
+from app.http.request import Request
+from app.http.response import REPLAYED_HEADERS, Response
 from app.wire.execution import AddedState, Execute, Executed, PublishEntry, SendEntry, SettleEntry
 from app.wire.sending import MessageToSend, sent_message
 from app.wire.settlements import settlement_done

@@ -2,13 +2,13 @@
 
 from app.api.endpoints.messages import MESSAGE, sequence_number_of
 from app.api.endpoints.queues import QUEUE
-from app.api.http.operation import operation
-from app.api.http.request import Request
-from app.api.http.response import Response
 from app.broker.explain import explain_one_message, explain_whole_queue
 from app.broker.queues import reload_queue
 from app.domain.access import Right
 from app.domain.refusals import MessageNotFound, QueueNotFound
+from app.http.operation import operation
+from app.http.request import Request
+from app.http.response import Response
 from app.wire.explanations import (
     MessageExplanationView,
     QueueExplanationView,

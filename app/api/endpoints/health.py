@@ -2,13 +2,13 @@
 
 from hmac import compare_digest
 
-from app.api.http.authorize import IS_AUTHENTICATED, Authorization, bearer_token
-from app.api.http.local_access import LocalAccessPolicy
-from app.api.http.operation import operation
-from app.api.http.request import Request
-from app.api.http.response import PROMETHEUS, Response
 from app.domain.access import Right
 from app.domain.refusals import Forbidden, ShuttingDown, StoreUnavailable, Unauthenticated
+from app.http.authorize import IS_AUTHENTICATED, Authorization, bearer_token
+from app.http.local_access import LocalAccessPolicy
+from app.http.operation import operation
+from app.http.request import Request
+from app.http.response import PROMETHEUS, Response
 from app.runtime.clock import wait_for
 from app.wire.health import Liveness, Readiness
 

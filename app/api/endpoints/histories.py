@@ -1,12 +1,12 @@
 """Histories over HTTP: what happened to a message."""
 
 from app.api.endpoints.messages import MESSAGE, cursor_of, sequence_number_of
-from app.api.http.operation import operation
-from app.api.http.request import Request
-from app.api.http.response import Response
 from app.broker.history import read_history
 from app.domain.access import Right
 from app.domain.refusals import MessageNotFound, QueueNotFound
+from app.http.operation import operation
+from app.http.request import Request
+from app.http.response import Response
 from app.wire.field_types import Page
 from app.wire.history import MAX_HISTORY_PAGE_BYTES, HistoryPage, history_page
 

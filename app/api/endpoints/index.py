@@ -1,9 +1,9 @@
 """The start page: what this server is, and where to go on."""
 
 import app
-from app.api.http.operation import operation
-from app.api.http.request import Request
-from app.api.http.response import Response
+from app.http.operation import operation
+from app.http.request import Request
+from app.http.response import Response
 from app.wire.index import Index, IndexLinks
 
 GUIDES = (

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from app.api.http.request import Request
 from app.domain.message import Durability
 from app.domain.refusals import InvalidRequest
 from app.domain.sending import NewMessage
 from app.domain.transaction import TransactionKey
+from app.http.request import Request
 
 
 def joined_transaction(

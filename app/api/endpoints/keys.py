@@ -1,14 +1,14 @@
 """API keys over HTTP: create, list and revoke them. All need the right `manage` on all queues."""
 
-from app.api.http.answer_headers import location
-from app.api.http.asgi import Headers
-from app.api.http.local_access import LOCAL_ADMIN
-from app.api.http.operation import operation
-from app.api.http.request import Request, invalid_cursor
-from app.api.http.response import Response
 from app.broker import keys as verbs
 from app.domain.access import Right
 from app.domain.refusals import KeyNotFound, TooManyKeys
+from app.http.answer_headers import location
+from app.http.asgi import Headers
+from app.http.local_access import LOCAL_ADMIN
+from app.http.operation import operation
+from app.http.request import Request, invalid_cursor
+from app.http.response import Response
 from app.wire.field_types import Page
 from app.wire.keys import CreatedKey, CreateKey, KeyPage, created_key, key_view
 

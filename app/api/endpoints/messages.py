@@ -7,11 +7,6 @@ from functools import partial
 from msgspec import UNSET, UnsetType
 
 from app.api.endpoints.filters import parse_filter
-from app.api.http.asgi import Headers
-from app.api.http.authorize import authorize
-from app.api.http.operation import EmptyBody, operation
-from app.api.http.request import Request, invalid_cursor, invalid_path
-from app.api.http.response import JSON, MERGE_PATCH, OCTET_STREAM, UNTRUSTED_BODY_HEADERS, Response
 from app.broker.browse import browse, read_message, show_message
 from app.broker.edit import cancel, edit
 from app.broker.plan import plan_redrive, plan_restore
@@ -34,6 +29,11 @@ from app.domain.refusals import (
     SendDisabled,
     invalid_at,
 )
+from app.http.asgi import Headers
+from app.http.authorize import authorize
+from app.http.operation import EmptyBody, operation
+from app.http.request import Request, invalid_cursor, invalid_path
+from app.http.response import JSON, MERGE_PATCH, OCTET_STREAM, UNTRUSTED_BODY_HEADERS, Response
 from app.wire.field_types import MAX_INT64, Page, PropertyValue
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, browsed_view, message_view
 from app.wire.plans import plan_fields

@@ -14,10 +14,6 @@ from app.api.endpoints.raw_send import (
 )
 from app.api.endpoints.refusals import JOIN_REFUSALS, STORE_REFUSALS
 from app.api.endpoints.sending import SEND_HEADER_NAMES
-from app.api.http.asgi import Headers
-from app.api.http.operation import EmptyBody, operation
-from app.api.http.request import Request
-from app.api.http.response import REPLAYED_HEADERS, Response
 from app.broker.join import join_publishes
 from app.broker.ports import Attempt
 from app.broker.publish import publish, publish_once
@@ -26,6 +22,10 @@ from app.domain.message import Durability
 from app.domain.refusals import TopicNotFound, invalid_at
 from app.domain.sending import NewMessage
 from app.domain.topic import Published
+from app.http.asgi import Headers
+from app.http.operation import EmptyBody, operation
+from app.http.request import Request
+from app.http.response import REPLAYED_HEADERS, Response
 from app.wire.topics import PublishBatch, PublishedMessage, PublishMessage, PublishResults, published_message
 
 MESSAGES = "/v1/topics/{topic}/messages"

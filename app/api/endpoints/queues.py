@@ -6,12 +6,6 @@ from typing import Any
 import msgspec
 
 from app.api.endpoints.filters import parse_filter
-from app.api.http.answer_headers import location
-from app.api.http.asgi import Headers
-from app.api.http.authorize import authorize
-from app.api.http.operation import EmptyBody, operation
-from app.api.http.request import Request, name_cursor
-from app.api.http.response import MERGE_PATCH, Response
 from app.broker import queues as verbs
 from app.broker.filters import MatchAll
 from app.broker.plan import plan_selection
@@ -22,6 +16,12 @@ from app.domain.access import Right
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import ForwardingCycle, ForwardingTooLong, QueueIsTarget, QueueNotFound, TooManyQueues
+from app.http.answer_headers import location
+from app.http.asgi import Headers
+from app.http.authorize import authorize
+from app.http.operation import EmptyBody, operation
+from app.http.request import Request, name_cursor
+from app.http.response import MERGE_PATCH, Response
 from app.wire.decode_errors import invalid_request
 from app.wire.field_types import Page
 from app.wire.plans import PlanView, plan_fields

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from app.api.endpoints.messages import body_response
 from app.api.endpoints.raw_send import EXTENDED_PREFIX
 from app.api.endpoints.receiving import loss_counter, receive_request, receive_unless_disconnected
-from app.api.http.asgi import Headers
-from app.api.http.operation import operation
-from app.api.http.request import Request
-from app.api.http.response import OCTET_STREAM, Response, encode
 from app.broker.ports import Attempt
 from app.broker.receive import ReceiveRequest
 from app.domain.access import Right
 from app.domain.message import BodyKind, Message
 from app.domain.refusals import FieldError, InvalidRequest, QueueNotFound, RateLimited, ReceiveDisabled
+from app.http.asgi import Headers
+from app.http.operation import operation
+from app.http.request import Request
+from app.http.response import OCTET_STREAM, Response, encode
 from app.wire.messages import MessageView, ReceiveMessages, ReceiveRaw, message_views
 
 MAX_MESSAGE_HEADERS_BYTES = 3 << 10

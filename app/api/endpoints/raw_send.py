@@ -8,14 +8,14 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec.structs import replace
 
-from app.api.http.asgi import Headers
-from app.api.http.decoding import convert, is_json
-from app.api.http.request import Request, given_twice, invalid_header
-from app.api.http.request_body import TRANSACTION_HEADER
 from app.domain.message import MAX_ID_LENGTH, BodyKind
 from app.domain.refusals import InvalidRequest, invalid_at
 from app.domain.sending import NewMessage
 from app.domain.suggestions import did_you_mean
+from app.http.asgi import Headers
+from app.http.decoding import convert, is_json
+from app.http.request import Request, given_twice, invalid_header
+from app.http.request_body import TRANSACTION_HEADER
 from app.wire.field_types import PropertyValue
 from app.wire.media_types import is_json_media_type
 from app.wire.properties import decode_properties, raw_properties

@@ -8,10 +8,6 @@ from msgspec.structs import replace
 
 from app.api.endpoints.settlement_batch import read_settlements
 from app.api.endpoints.settling import EntryResult, results_of, settle_all
-from app.api.http.asgi import ClientDisconnected, Headers, is_disconnected, wait_for_disconnect
-from app.api.http.operation import operation
-from app.api.http.request import Request, invalid_header
-from app.api.http.response import REPLAYED_HEADERS, Response
 from app.broker.filters import CelFilter
 from app.broker.ports import Attempt
 from app.broker.receive import ReceiveRequest, check_receive, has_more, receive, receive_and_delete, receive_once
@@ -21,6 +17,10 @@ from app.domain.instant import from_seconds
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import BackendUnavailable, QueueNotFound, RateLimited, ReceiveDisabled, invalid_at
+from app.http.asgi import ClientDisconnected, Headers, is_disconnected, wait_for_disconnect
+from app.http.operation import operation
+from app.http.request import Request, invalid_header
+from app.http.response import REPLAYED_HEADERS, Response
 from app.wire.messages import ReceivedMessages, ReceiveMessages, message_views
 
 SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LETTERED}

@@ -1,11 +1,11 @@
 """Recovery over HTTP: deliver the locked messages of a receiver to it again."""
 
-from app.api.http.operation import operation
-from app.api.http.request import Request
-from app.api.http.response import Response
 from app.broker.recover import recover
 from app.domain.access import Right
 from app.domain.refusals import QueueNotFound, ReceiveDisabled
+from app.http.operation import operation
+from app.http.request import Request
+from app.http.response import Response
 from app.wire.messages import RecoveredMessages, RecoverMessages, message_views
 
 

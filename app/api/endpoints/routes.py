@@ -21,7 +21,7 @@ from app.api.endpoints import (
     topics,
     transactions,
 )
-from app.api.http.operation import Operation
+from app.http.operation import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
     sending.send_message,

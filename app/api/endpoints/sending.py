@@ -15,13 +15,6 @@ from app.api.endpoints.raw_send import (
     without_transaction,
 )
 from app.api.endpoints.refusals import JOIN_REFUSALS, SEND_REFUSALS
-from app.api.http.answer_headers import location
-from app.api.http.asgi import Headers
-from app.api.http.disconnect import run_until_disconnect
-from app.api.http.operation import EmptyBody, operation
-from app.api.http.problems import problem_of
-from app.api.http.request import Request, invalid_header
-from app.api.http.response import REPLAYED_HEADERS, Response
 from app.broker.join import join_sends
 from app.broker.ports import Attempt
 from app.broker.send import send, send_each, send_once, send_volatile
@@ -31,6 +24,13 @@ from app.domain.message import Durability, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import InvalidRequest, NoAnswer, NoReceiver, NotAccepted, RateLimited, Refusal, invalid_at
 from app.domain.sending import NewMessage
+from app.http.answer_headers import location
+from app.http.asgi import Headers
+from app.http.disconnect import run_until_disconnect
+from app.http.operation import EmptyBody, operation
+from app.http.problems import problem_of
+from app.http.request import Request, invalid_header
+from app.http.response import REPLAYED_HEADERS, Response
 from app.wire.sending import (
     AcceptedMessage,
     RefusedSend,

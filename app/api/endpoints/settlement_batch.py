@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import msgspec
 
 from app.api.endpoints.lock_actions import lock_duration, settlement_request
-from app.api.http.decoding import entry_decoder
 from app.broker.settle import SettlementRequest
 from app.domain.instant import Duration
 from app.domain.queue import Queue
 from app.domain.refusals import Refusal, invalid_at
 from app.domain.settlement import LockToken
+from app.http.decoding import entry_decoder
 from app.wire.field_types import LockTokenText
 from app.wire.settlements import RenewSettlement, Settlement
 

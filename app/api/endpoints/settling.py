@@ -12,10 +12,6 @@ from app.api.endpoints.settlement_batch import (
     SettlementEntry,
     read_settlements,
 )
-from app.api.http.operation import EmptyBody, operation
-from app.api.http.problems import problem_of
-from app.api.http.request import Request
-from app.api.http.response import Response
 from app.broker.broker import Broker
 from app.broker.join import join_settlements
 from app.broker.renew import RenewedLock, RenewPorts, renew
@@ -26,6 +22,10 @@ from app.domain.queue import Queue
 from app.domain.refusals import MessageBusy, OfferedMessage, QueueNotFound, Refusal, ReplyTooLarge
 from app.domain.settlement import LockToken, Settled
 from app.domain.transaction import JoinedIntent, TransactionKey
+from app.http.operation import EmptyBody, operation
+from app.http.problems import problem_of
+from app.http.request import Request
+from app.http.response import Response
 from app.wire.settlements import (
     AbandonLock,
     CompleteLock,

@@ -2,10 +2,6 @@
 
 from app.api.endpoints.execution import unit_publish, unit_send
 from app.api.endpoints.refusals import UNIT_REFUSALS
-from app.api.http.authorize import authorize
-from app.api.http.operation import operation
-from app.api.http.request import Request, commit_attempt, invalid_cursor, invalid_query
-from app.api.http.response import Response
 from app.broker import states as verbs
 from app.broker.commit import CommitRequest, commit
 from app.domain.access import Right
@@ -13,6 +9,10 @@ from app.domain.refusals import TopicNotFound
 from app.domain.settlement import LockToken
 from app.domain.state import MAX_METADATA_BYTES, MAX_VALUE_BYTES
 from app.domain.state_refusals import ResultDiffers, StateNotFound, VersionConflict
+from app.http.authorize import authorize
+from app.http.operation import operation
+from app.http.request import Request, commit_attempt, invalid_cursor, invalid_query
+from app.http.response import Response
 from app.wire.states import (
     MAX_PAGE_SIZE,
     BrowseHistory,

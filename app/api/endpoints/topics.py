@@ -5,12 +5,6 @@ from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.filters import parse_filter
-from app.api.http.answer_headers import location
-from app.api.http.asgi import Headers
-from app.api.http.authorize import authorize
-from app.api.http.operation import operation
-from app.api.http.request import Request, invalid_path, name_cursor
-from app.api.http.response import MERGE_PATCH, Response
 from app.broker import topics as verbs
 from app.broker.filters import BATCH_SIZE
 from app.broker.precondition import Precondition
@@ -30,6 +24,12 @@ from app.domain.refusals import (
     invalid_at,
 )
 from app.domain.topic import Subscription, Topic
+from app.http.answer_headers import location
+from app.http.asgi import Headers
+from app.http.authorize import authorize
+from app.http.operation import operation
+from app.http.request import Request, invalid_path, name_cursor
+from app.http.response import MERGE_PATCH, Response
 from app.wire.field_types import Page
 from app.wire.topics import (
     MAX_TESTED,

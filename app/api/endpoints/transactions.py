@@ -2,10 +2,6 @@
 
 from typing import Any
 
-from app.api.http.answer_headers import location
-from app.api.http.operation import EmptyBody, operation
-from app.api.http.request import Request, invalid_cursor
-from app.api.http.response import Response
 from app.broker.transactions import commit, open_transaction, read_transaction, roll_back
 from app.domain.access import ANY_RIGHT
 from app.domain.refusals import StoreNotDurable
@@ -16,6 +12,10 @@ from app.domain.transaction_refusals import (
     TransactionNotFound,
     TransactionRolledBack,
 )
+from app.http.answer_headers import location
+from app.http.operation import EmptyBody, operation
+from app.http.request import Request, invalid_cursor
+from app.http.response import Response
 from app.wire.transactions import (
     BrowseMembers,
     CommittedTransaction,

@@ -14,16 +14,16 @@ from starlette.routing import BaseRoute
 import app
 from app.api.endpoints.raw_send import FIELD_HEADERS, PROPERTIES_HEADER
 from app.api.endpoints.routes import OPERATIONS
-from app.api.http.answer_headers import is_paged
-from app.api.http.authorize import DEFAULT_RIGHT
-from app.api.http.local_access import LOCAL_ADMIN
-from app.api.http.operation import EmptyBody, Operation
-from app.api.http.problems import COMMON_CODES, TITLES, codes_of_status, status_of
-from app.api.http.response import OCTET_STREAM, PROBLEM
 from app.api.openapi.schemas import Schema, Schemas, reference
 from app.domain.access import ANY_RIGHT
 from app.domain.message import MAX_ID_LENGTH
 from app.domain.queue import MAX_NAME_LENGTH, NAME_PATTERN
+from app.http.answer_headers import is_paged
+from app.http.authorize import DEFAULT_RIGHT
+from app.http.local_access import LOCAL_ADMIN
+from app.http.operation import EmptyBody, Operation
+from app.http.problems import COMMON_CODES, TITLES, codes_of_status, status_of
+from app.http.response import OCTET_STREAM, PROBLEM
 from app.wire.capabilities import OPENAPI_VERSION
 from app.wire.problems import Problem
 from app.wire.sending import MessageToSend

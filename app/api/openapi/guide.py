@@ -4,11 +4,11 @@ import mimetypes
 from collections.abc import Iterator
 from pathlib import Path
 
-from app.api.http.asgi import Headers
-from app.api.http.operation import Operation
-from app.api.http.request import Request
-from app.api.http.response import Response
 from app.api.openapi.pages import page
+from app.http.asgi import Headers
+from app.http.operation import Operation
+from app.http.request import Request
+from app.http.response import Response
 
 PREFIX = "/docs/guide"
 HOME = "index.html"

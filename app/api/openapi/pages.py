@@ -9,11 +9,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from app.api.http.asgi import Headers
-from app.api.http.operation import Endpoint, Operation
-from app.api.http.request import Request
-from app.api.http.response import JSON, Response, encode
 from app.api.openapi.document import served_below
+from app.http.asgi import Headers
+from app.http.operation import Endpoint, Operation
+from app.http.request import Request
+from app.http.response import JSON, Response, encode
 
 FILES = Path(__file__).with_name("page_files")
 VIEWER_FILES: Mapping[str, tuple[str, bytes]] = {

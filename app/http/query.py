@@ -7,10 +7,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from app.api.http.decoding import convert
-from app.api.http.operation import Operation
 from app.domain.refusals import FieldError, InvalidRequest
 from app.domain.suggestions import did_you_mean
+from app.http.decoding import convert
+from app.http.operation import Operation
 from app.wire.decode_errors import shortened
 from app.wire.values import pointer_segment
 

@@ -5,15 +5,18 @@ from typing import Any
 
 import structlog
 
-from app.api.http.answer_headers import finish_of
-from app.api.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send, root_path
-from app.api.http.authorize import IS_AUTHENTICATED, Authorization
-from app.api.http.context import AppContext
-from app.api.http.decoding import body_decoder, entry_counter
-from app.api.http.operation import EmptyBody, Operation
-from app.api.http.query import query_decoder
-from app.api.http.request import Request, invalid_path
-from app.api.http.request_body import (
+from app.domain.queue import is_valid_name
+from app.domain.refusals import BackendUnavailable, Refusal
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
+from app.http.answer_headers import finish_of
+from app.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send, root_path
+from app.http.authorize import IS_AUTHENTICATED, Authorization
+from app.http.context import AppContext
+from app.http.decoding import body_decoder, entry_counter
+from app.http.operation import EmptyBody, Operation
+from app.http.query import query_decoder
+from app.http.request import Request, invalid_path
+from app.http.request_body import (
     CONDITIONS,
     UNCOUNTED_BYTES,
     BodyReservation,
@@ -24,7 +27,7 @@ from app.api.http.request_body import (
     read_body,
     unread_header,
 )
-from app.api.http.response import (
+from app.http.response import (
     Response,
     problem_response,
     refusal_response,
@@ -32,9 +35,6 @@ from app.api.http.response import (
     send_response,
     send_until_taken,
 )
-from app.domain.queue import is_valid_name
-from app.domain.refusals import BackendUnavailable, Refusal
-from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 
 INVALID_NAME = "The name of a {} has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
 

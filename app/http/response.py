@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from app.api.http.asgi import Event, Headers, Receive, Send, is_disconnected
-from app.api.http.problems import make_problem, problem_of
 from app.domain.refusals import BackendUnavailable, Refusal
+from app.http.asgi import Event, Headers, Receive, Send, is_disconnected
+from app.http.problems import make_problem, problem_of
 
 JSON = b"application/json"
 MERGE_PATCH = b"application/merge-patch+json"

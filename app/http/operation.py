@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from app.api.http.context import AppContext
-from app.api.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
-from app.api.http.request import Request
-from app.api.http.response import JSON, Response
 from app.domain.access import RequiredRight
 from app.domain.refusals import BackendUnavailable, KeyReused, PreconditionFailed, Refusal, RequestInProgress
+from app.http.context import AppContext
+from app.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
+from app.http.request import Request
+from app.http.response import JSON, Response
 
 Endpoint: TypeAlias = Callable[[Request[Any]], Awaitable[Response]]
 Refused: TypeAlias = Refusal | BackendUnavailable

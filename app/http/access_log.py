@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import structlog
 
-from app.api.http.asgi import ASGI, Event, Receive, Scope, Send
 from app.domain.queue import is_valid_name
+from app.http.asgi import ASGI, Event, Receive, Scope, Send
 
 LOGGER_NAME = "peeklock.access"
 log = structlog.get_logger(LOGGER_NAME)

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from app.api.http.asgi import Headers
-from app.api.http.local_access import LocalAccessPolicy
 from app.broker.keys import Authenticator
 from app.domain.access import ANONYMOUS, ANY_RIGHT, Principal, RequiredRight, Right
 from app.domain.refusals import Forbidden, Unauthenticated
+from app.http.asgi import Headers
+from app.http.local_access import LocalAccessPolicy
 
 BEARER_PREFIX = b"bearer "
 DEFAULT_RIGHT = Right.MANAGE

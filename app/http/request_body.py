@@ -2,9 +2,9 @@
 
 from types import TracebackType
 
-from app.api.http.asgi import ClientDisconnected, Headers, Receive
-from app.api.http.local_access import LOCAL_ADMIN
 from app.domain.refusals import FieldError, InvalidRequest, MessageTooLarge, UnsupportedContentEncoding
+from app.http.asgi import ClientDisconnected, Headers, Receive
+from app.http.local_access import LOCAL_ADMIN
 from app.runtime.byte_budget import ByteBudget
 
 IDENTITY_ENCODINGS = (b"identity", b"")

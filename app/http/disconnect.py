@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from app.api.http.asgi import ClientDisconnected, Receive, wait_for_disconnect
+from app.http.asgi import ClientDisconnected, Receive, wait_for_disconnect
 
 Result = TypeVar("Result")
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Awaitable
 from functools import lru_cache
 
-from app.api.http.asgi import ASGI, Event, Headers, Receive, Scope, Send
-from app.api.http.request import given_twice, invalid_header
-from app.api.http.response import refusal_response, respond
 from app.domain.public_address import PublicAddress, below_root, parse_root_path
 from app.domain.refusals import InvalidRequest
+from app.http.asgi import ASGI, Event, Headers, Receive, Scope, Send
+from app.http.request import given_twice, invalid_header
+from app.http.response import refusal_response, respond
 
 PROTO, HOST, PREFIX = "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix"
 FORWARDED_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")

@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import replace
 
-from app.api.http.metrics import Metrics
-from app.api.http.queue_statistics import CACHE_SECONDS, QueueStatistics
+from app.http.metrics import Metrics
+from app.http.queue_statistics import CACHE_SECONDS, QueueStatistics
 from app.runtime.cache import Cache
 from app.runtime.clock import Clock
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from app.api.http.asgi import Scope
-from app.api.http.operation_handler import OperationHandler
-from app.api.http.operation_route import OperationRoute
+from app.http.asgi import Scope
+from app.http.operation_handler import OperationHandler
+from app.http.operation_route import OperationRoute
 
 
 class IndexedOperation(NamedTuple):

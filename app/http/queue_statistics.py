@@ -1,9 +1,9 @@
 """The queues of the store with their counts, read once a second at most."""
 
-from app.api.http.metrics import MetricsSnapshot
 from app.broker.ports import Counters, LockStoreState, QueueStore
 from app.broker.queues import QueueWithCounts, list_queues
 from app.domain.refusals import StoreUnavailable
+from app.http.metrics import MetricsSnapshot
 from app.runtime.cache import Cache
 from app.runtime.clock import Clock, wait_for
 

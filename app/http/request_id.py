@@ -4,7 +4,7 @@ import random
 import re
 from collections.abc import Awaitable
 
-from app.api.http.asgi import ASGI, Event, Headers, Receive, Scope, Send
+from app.http.asgi import ASGI, Event, Headers, Receive, Scope, Send
 
 REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 

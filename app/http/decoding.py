@@ -8,8 +8,8 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from app.api.http.list_limits import list_limit_checker, union_members
 from app.domain.refusals import FieldError, InvalidRequest, invalid_at
+from app.http.list_limits import list_limit_checker, union_members
 from app.wire.decode_errors import invalid_request
 from app.wire.json_depth import TOO_DEEP, is_too_deep
 

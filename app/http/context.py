@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.api.http.metrics import Metrics
-from app.api.http.metrics_page import MetricsPage
 from app.broker.broker import Broker
 from app.broker.keys import Authenticator
+from app.http.metrics import Metrics
+from app.http.metrics_page import MetricsPage
 from app.runtime.byte_budget import ByteBudget
 
 

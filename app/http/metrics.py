@@ -13,10 +13,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from app.api.http.message_counters import MessageCounters, with_names
 from app.broker.ports import Counters
 from app.broker.queues import QueueWithCounts
 from app.domain.instant import to_seconds
+from app.http.message_counters import MessageCounters, with_names
 
 MULTIPROC_DIR = "PROMETHEUS_MULTIPROC_DIR"
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)

@@ -8,10 +8,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from app.api.http.asgi import Headers, Receive
-from app.api.http.authorize import Authorization
-from app.api.http.context import AppContext
-from app.api.http.request_body import UNCOUNTED_BYTES
 from app.broker.broker import Broker
 from app.broker.ports import Attempt
 from app.domain.access import Principal
@@ -20,6 +16,10 @@ from app.domain.name_ranges import NameRange
 from app.domain.queue import Queue, is_valid_name
 from app.domain.refusals import FieldError, InvalidRequest
 from app.domain.settlement import LockToken
+from app.http.asgi import Headers, Receive
+from app.http.authorize import Authorization
+from app.http.context import AppContext
+from app.http.request_body import UNCOUNTED_BYTES
 from app.wire.field_types import TRACEPARENT_PATTERN, Page
 
 ATTEMPT_RETENTION = DAY

@@ -10,7 +10,7 @@ from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address
 from urllib.parse import urlsplit
 
-from app.api.http.asgi import Headers
+from app.http.asgi import Headers
 from app.wire.media_types import is_json_media_type
 
 LOCAL_ADMIN = "Peeklock-Local-Admin"

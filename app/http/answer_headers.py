@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode
 
-from app.api.http.asgi import Headers, Scope
-from app.api.http.operation import Operation
-from app.api.http.request import Request
-from app.api.http.response import Response
+from app.http.asgi import Headers, Scope
+from app.http.operation import Operation
+from app.http.request import Request
+from app.http.response import Response
 
 Finish: TypeAlias = Callable[[Scope, Request[Any], Response], Response]
 

@@ -6,8 +6,8 @@ from typing import Any, cast
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 
-from app.api.http.asgi import ASGI, Receive, Scope, Send
-from app.api.http.response import problem_response, respond
+from app.http.asgi import ASGI, Receive, Scope, Send
+from app.http.response import problem_response, respond
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 READABLE_HEADERS = ("*",)

@@ -2,8 +2,8 @@
 
 from starlette.routing import Match, Route
 
-from app.api.http.asgi import Scope
-from app.api.http.operation_handler import OperationHandler
+from app.http.asgi import Scope
+from app.http.operation_handler import OperationHandler
 
 
 class OperationRoute(Route):
