@@ -33,18 +33,18 @@ BATCH_KEEP: Duration = 366 * DAY
 
 
 class ArchiveRecords:
-    """`Archive` over a database."""
+    """`ArchiveStore` over a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def ended_before(self, before: int, limit: int) -> list[ArchivedMessage]:
-        """See `Archive`."""
+        """See `ArchiveStore`."""
         found_rows = await self._database.fetch("ended_before", before=before, limit=limit)
         return [archived_message(row) for row in found_rows]
 
     async def first_unsealed(self, since: Instant) -> UnsealedMessage | None:
-        """See `Archive`."""
+        """See `ArchiveStore`."""
         return await _first_unsealed(self._database, since)
 
     async def seal(
@@ -53,7 +53,7 @@ class ArchiveRecords:
         limits: BatchLimits = DEFAULT_BATCH_LIMITS,
         version: DigestVersion = CURRENT_DIGEST_VERSION,
     ) -> ArchiveBatch | None:
-        """See `Archive`. One transaction seals at a time and holds its lock until it ends, so numbers have no gaps."""
+        """See `ArchiveStore`. One transaction seals at a time and holds its lock until it ends, so numbers have no gaps."""
 
         async def work(session: SqlSession) -> ArchiveBatch | None:
             if not await session.fetch("try_lock_sealing"):
@@ -66,11 +66,11 @@ class ArchiveRecords:
         return await self._database.transaction(work)
 
     async def list_batches(self, after: int, limit: int) -> list[ArchiveBatch]:
-        """See `Archive`."""
+        """See `ArchiveStore`."""
         return [rows.batch(row) for row in await self._database.fetch("batches", after=after, limit=limit)]
 
     async def trim(self, copy: CopiedBatch) -> TrimResult:
-        """See `Archive`."""
+        """See `ArchiveStore`."""
 
         async def work(session: SqlSession) -> TrimResult:
             locked = await session.fetch("batch_for_update", number=copy.number)
@@ -94,7 +94,7 @@ class ArchiveRecords:
         return await self._database.transaction(work)
 
     async def delete_expired(self, limit: int) -> int:
-        """See `Archive`. A batch is removed as a whole, even if it holds more messages than `limit`."""
+        """See `ArchiveStore`. A batch is removed as a whole, even if it holds more messages than `limit`."""
         total = 0
         for _ in range(limit):
             removed = await self._database.transaction(_remove_expired_batch)

@@ -10,13 +10,13 @@ from app.store.records.replicated import ReplicatedRecords
 
 
 class KeyRecords(ReplicatedRecords):
-    """`Keys` over a database."""
+    """`ApiKeyStore` over a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def add(self, key: ApiKey, max_live: int) -> bool:
-        """See `Keys`. Additions run one at a time, so two at once cannot exceed the limit."""
+        """See `ApiKeyStore`. Additions run one at a time, so two at once cannot exceed the limit."""
 
         async def work(session: SqlSession) -> bool:
             await session.fetch("serialize_key_creation")
@@ -41,23 +41,23 @@ class KeyRecords(ReplicatedRecords):
         return await self._database.transaction(work)
 
     async def by_hash(self, secret_hash: bytes) -> ReadKey | None:
-        """See `Keys`."""
+        """See `ApiKeyStore`."""
         found_rows = await self._database.fetch("key_by_hash", secret_hash=secret_hash)
         return rows.read_key(found_rows[0]) if found_rows else None
 
     async def list_all(self) -> list[ApiKey]:
-        """See `Keys`."""
+        """See `ApiKeyStore`."""
         return [rows.api_key(row) for row in await self._database.fetch("list_keys")]
 
     async def revoke(self, key_id: str) -> bool:
-        """See `Keys`."""
+        """See `ApiKeyStore`."""
         if await self._database.change("revoke_key", id=key_id):
             return True
         await self.await_replication()
         return False
 
     async def record_use(self, key_ids: Sequence[str]) -> None:
-        """See `Keys`."""
+        """See `ApiKeyStore`."""
 
         async def work(session: SqlSession) -> None:
             for key_id in sorted(key_ids):
@@ -66,5 +66,5 @@ class KeyRecords(ReplicatedRecords):
         await self._database.transaction(work)
 
     async def has_live(self) -> bool:
-        """See `Keys`."""
+        """See `ApiKeyStore`."""
         return bool(await self._database.fetch("any_live_key"))

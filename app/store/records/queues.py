@@ -34,13 +34,13 @@ COUNTED_STATES = {**{number: state.label for number, state in rows.STATES.items(
 
 
 class QueueRecords(ReplicatedRecords):
-    """`Queues` over a database."""
+    """`QueueStore` over a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def create(self, name: str, settings: QueueSettings, limit: int | None = None) -> tuple[Queue, bool]:
-        """See `Queues`. When several callers create one name at once, one creates it and all receive the same queue."""
+        """See `QueueStore`. When several callers create one name at once, one creates it and all receive the same queue."""
         if not is_valid_name(name):
             raise InvalidRequest(f"{name} is not a valid queue name.")
         while True:
@@ -73,15 +73,15 @@ class QueueRecords(ReplicatedRecords):
         return await self._database.transaction(work)
 
     async def by_name(self, name: str) -> Queue | None:
-        """See `Queues`. Only a valid name reaches the database: MariaDB ignores trailing blanks, PostgreSQL fails on NUL."""
+        """See `QueueStore`. Only a valid name reaches the database: MariaDB ignores trailing blanks, PostgreSQL fails on NUL."""
         return await _fetch_queue(self._database, "find_queue", name=name) if is_valid_name(name) else None
 
     async def by_id(self, queue_id: int) -> Queue | None:
-        """See `Queues`."""
+        """See `QueueStore`."""
         return await _fetch_queue(self._database, "queue_by_id", id=queue_id)
 
     async def page(self, after: str, limit: int) -> list[Queue]:
-        """See `Queues`."""
+        """See `QueueStore`."""
         return [rows.queue(row) for row in await self._database.fetch("page_of_queues", after=after, limit=limit)]
 
     async def that_forward_dead_letters(self) -> list[Queue]:
@@ -91,7 +91,7 @@ class QueueRecords(ReplicatedRecords):
         return [queue for queue in queues if queue.settings.forward_dead_letters_to is not None]
 
     async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
-        """See `Queues`."""
+        """See `QueueStore`."""
 
         is_revoking = revokes_locks(queue.settings, settings)
 
@@ -120,16 +120,16 @@ class QueueRecords(ReplicatedRecords):
         return await self._database.transaction(work)
 
     async def revocations(self, limit: int) -> list[LockRevocation]:
-        """See `Queues`."""
+        """See `LockRevocations`."""
         found = await self._database.fetch("revocations", period=REVOCATION_PERIOD, limit=limit)
         return [LockRevocation(queue_id, granted_until, bool(is_over)) for queue_id, granted_until, is_over in found]
 
     async def end_revocation(self, revocation: LockRevocation) -> None:
-        """See `Queues`."""
+        """See `LockRevocations`."""
         await self._database.change("end_revocation", id=revocation.queue_id, granted_until=revocation.granted_until)
 
     async def delete(self, queue: Queue) -> bool:
-        """See `Queues`. Its messages can no longer be reached. A background loop archives them."""
+        """See `QueueStore`. Its messages can no longer be reached. A background loop archives them."""
 
         async def work(session: SqlSession) -> bool:
             # Lock the queue first, so that no subscription begins.
@@ -144,15 +144,15 @@ class QueueRecords(ReplicatedRecords):
         return await self._database.transaction(work)
 
     async def check_deletable(self, queue: Queue) -> None:
-        """See `Queues`."""
+        """See `QueueStore`."""
         await _check_no_subscription(self._database, queue.name)
 
     async def find_deleted(self, queue_id: int) -> DeletedQueue:
-        """See `Queues`."""
+        """See `DeletedQueues`."""
         return await last_known(self._database, queue_id)
 
     async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
-        """See `Queues`."""
+        """See `QueueStore`."""
         if not queue_ids:
             return {}
         ids = list(queue_ids)
@@ -169,7 +169,7 @@ class QueueRecords(ReplicatedRecords):
         }
 
     async def total(self, queue_id: int) -> int:
-        """See `Queues`."""
+        """See `QueueTotals`."""
         ((total,),) = await self._database.fetch("total_messages", queue_id=queue_id)
         return total
 
