@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from app.domain.history import Event, MessageEvent
 from app.domain.instant import Instant
@@ -62,14 +63,24 @@ def event_text(event: MessageEvent) -> str:
 def _end_text(outcome: Outcome | None, receiver: str) -> str:
     """Say how a delivery ended."""
     subject = "A receiver" if receiver == "a receiver" else receiver
-    texts = {
-        Outcome.COMPLETED: f"{subject} completed it.",
-        Outcome.ABANDONED: f"{subject} abandoned it.",
-        Outcome.DEAD_LETTERED: f"{subject} dead-lettered it.",
-        Outcome.DEFERRED: f"{subject} deferred it.",
-        Outcome.RECEIVED: f"{subject} received and deleted it.",
-        Outcome.RELEASED: f"It was released unprocessed. The delivery to {receiver} is not counted.",
-        Outcome.LOCK_EXPIRED: f"The lock of {receiver} expired.",
-        Outcome.ENTITY_CHANGED: f"The lock of {receiver} was revoked.",
-    }
-    return texts.get(outcome, "The delivery ended.") if outcome else "The delivery ended."
+    match outcome:
+        case Outcome.COMPLETED:
+            return f"{subject} completed it."
+        case Outcome.ABANDONED:
+            return f"{subject} abandoned it."
+        case Outcome.DEAD_LETTERED:
+            return f"{subject} dead-lettered it."
+        case Outcome.DEFERRED:
+            return f"{subject} deferred it."
+        case Outcome.RECEIVED:
+            return f"{subject} received and deleted it."
+        case Outcome.RELEASED:
+            return f"It was released unprocessed. The delivery to {receiver} is not counted."
+        case Outcome.LOCK_EXPIRED:
+            return f"The lock of {receiver} expired."
+        case Outcome.ENTITY_CHANGED:
+            return f"The lock of {receiver} was revoked."
+        case None | Outcome.RECOVERED | Outcome.EXPIRED | Outcome.PURGED | Outcome.CANCELLED | Outcome.WITHDRAWN:
+            return "The delivery ended."
+        case _:
+            assert_never(outcome)

@@ -279,7 +279,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords)
         return removed
 
     async def _purge_orphans(self, queue_id: int, limit: int) -> int:
-        """Archive messages of a deleted queue, locked ones too. Return how many, or None if the queue still exists."""
+        """Archive messages of a deleted queue, locked ones too. Return how many: 0 if the queue still exists."""
 
         async def work(session: SqlSession) -> int:
             if await session.fetch("queue_by_id", id=queue_id):
