@@ -30,7 +30,7 @@ class Cost:
 
     @property
     def throughput(self) -> float:
-        """Messages a second by the clock, the median of the rounds."""
+        """Messages per second by the clock, the median of the rounds."""
         return statistics.median(self.per_second)
 
     def parts(self) -> str:

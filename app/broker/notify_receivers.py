@@ -1,7 +1,7 @@
 """Notify: wake waiting receivers for every message that becomes receivable, and count what has happened to messages.
 
 Each operation and background loop passes the states in which the store has left its messages. Only this module decides
-which receivers to wake and whether the schedule changes. A lost notification is harmless: receivers also poll once a
+which receivers to wake and whether the schedule changes. A lost notification is harmless: receivers also poll once per
 second.
 """
 

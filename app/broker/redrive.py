@@ -42,12 +42,12 @@ async def redrive(
 ) -> int:
     """Make selected dead-lettered messages available with counts of 0; return how many before the timeout.
 
-    A redrive that has found no message continues past the timeout, as a purge does. It moves at most `rate` messages a
-    second (None: no limit). The limit also holds over successive calls, because the response waits until the next
+    A redrive that has found no message continues past the timeout, as a purge does. It moves at most `rate` messages
+    per second (None: no limit). The limit also holds over successive calls, because the response waits until the next
     message may move. Another queue receives only as many messages as it has room for, and none that is too large for
     it. Refuses with `InvalidRequest` a rate at which one message takes longer than the timeout, with `SendDisabled` as
-    a send does, with `QueueFull` if the target has no room, and with `Overloaded` if too many requests with a filter read. After the first message has moved, a target that becomes
-    full, is deleted or refuses sends ends the redrive.
+    a send does, with `QueueFull` if the target has no room, and with `Overloaded` if too many requests with a filter
+    read. After the first message has moved, a target that becomes full, is deleted or refuses sends ends the redrive.
     """
     check_send_enabled(to_queue)
     check_rate(rate, timeout_seconds)

@@ -82,7 +82,7 @@ class QueueActivity:
         return [None if value == NOT_KNOWN else round(value, 4) for value in self._seconds[kind]]
 
     def rate(self, name: str) -> float:
-        """Return the events a second within the last minute."""
+        """Return the events per second within the last minute."""
         recent = self._series[name][-RATE_SAMPLES:]
         return sum(recent) / (len(recent) * SAMPLE_SECONDS) if recent else 0.0
 

@@ -17,7 +17,7 @@ def format_number(number: float) -> str:
 
 
 def format_rate(rate: float) -> str:
-    """Format a rate a second: two digits below 10, and a dash for none."""
+    """Format a rate per second: two digits below 10, and a dash for none."""
     if rate == 0:
         return "–"
     return f"{rate:.2f}" if rate < 1 else f"{rate:.1f}" if rate < 10 else f"{rate:,.0f}"

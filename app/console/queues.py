@@ -101,7 +101,7 @@ def _status(fields: Mapping[str, str], name: str) -> QueueStatus:
 
 
 def _plots(context: ConsoleContext, queue_id: int) -> dict[str, Any]:
-    """Return the points of the plots: events a second, messages, and average seconds."""
+    """Return the points of the plots: events per second, messages, and average seconds."""
     activity = context.activity.of(queue_id)
     points = len(activity.series("waiting"))
     end = context.broker.clock.now() / SECOND

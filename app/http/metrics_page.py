@@ -12,7 +12,7 @@ from app.runtime.clock import Clock
 class MetricsPage:
     """Renders the metrics of a server with the statistics of its queues.
 
-    Clients that see no names of queues need no key, so they share one text a second, however often they ask.
+    Clients that see no names of queues need no key, so they share one text per second, however often they ask.
     """
 
     def __init__(self, metrics: Metrics, statistics: QueueStatistics, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""The queues of the store with their counts, read once a second at most."""
+"""The queues of the store with their counts, read once per second at most."""
 
 from app.broker.ports import Counters, LockStoreState, QueueStore
 from app.broker.queues import QueueWithCounts, list_queues

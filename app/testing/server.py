@@ -18,7 +18,7 @@ from app.testing.clock import MovableClock
 HOST = "127.0.0.1"
 
 STEP_SECONDS = 1.0
-"""The shortest step of time. Background work that follows from other background work polls once a second."""
+"""The shortest step of time. Background work that follows from other background work polls once per second."""
 
 MAX_STEPS = 100
 """The largest number of steps of one advance, so it does not take too long. A longer advance has longer steps."""

@@ -100,7 +100,7 @@ Rate: TypeAlias = Annotated[
     msgspec.Meta(
         ge=0.001,
         le=1_000_000,
-        description="The largest number of messages a second. The response waits until the next message may move, so "
+        description="The largest number of messages per second. The response waits until the next message may move, so "
         "repeated requests keep the limit too.",
     ),
 ]

@@ -1,4 +1,4 @@
-"""How many messages a second of CPU exports, against Spark's own JDBC reader."""
+"""How many messages per second of CPU exports, against Spark's own JDBC reader."""
 
 import statistics
 from collections.abc import Iterator, Sequence

@@ -20,7 +20,7 @@ POLL_SECONDS = 0.05
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """A server that seals messages a second after they ended, against one that seals none, round by round."""
+    """A server that seals messages one second after they ended, against one that seals none, round by round."""
     units = bench.units(4000)
     with (
         bench.peeklock(seal_seconds=SEAL_SECONDS) as ours,

@@ -22,7 +22,7 @@ SECONDS = 600
 PERIODS = 10
 CALLERS = 16
 TURNS_PER_SECOND = 15
-"""For each caller: 240 messages a second in total, far below the capacity of a server, so that the load is steady."""
+"""For each caller: 240 messages per second in total, far below the capacity of a server, so that the load is steady."""
 
 BARE_REQUESTS = 5000
 """Measured after each period, to distinguish a slow machine from a server that becomes slower."""

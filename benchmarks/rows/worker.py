@@ -23,7 +23,7 @@ MAX_WORKERS = 10
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run cost: messages a second, and CPU milliseconds a message of the server process and of this one."""
+    """What one run cost: messages per second, and CPU milliseconds a message of the server process and of this one."""
 
     per_second: float
     server_ms: float

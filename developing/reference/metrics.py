@@ -19,7 +19,7 @@ the counts of its processes. [Monitoring](../monitoring.md) says which metrics t
 AFTER_METRICS = f"""
 The states of messages are {", ".join(f"`{state}`" for state in STATES)}. Those of the lock store are
 {", ".join(f"`{state}`" for state in LOCK_STORE_STATES)}. While the store cannot be reached, the metrics of queues and
-messages are missing. Figures of queues are counted at most once a second, however many callers ask.
+messages are missing. Figures of queues are counted at most once per second, however many callers ask.
 """
 OPERATIONS = """
 ## Operations and outcomes

@@ -22,7 +22,7 @@ class InDoubtAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """Send what matches `where` to a queue, at most `rate` messages a second, under a name.
+    """Send what matches `where` to a queue, at most `rate` messages per second, under a name.
 
     A request with the same name continues the same replay. So does one without a name but with the same filter and
     queue. Messages are sent in portions of at most `portion_messages`. A crash puts at most one portion in doubt.

@@ -19,6 +19,12 @@ WORDS = (
 )  # fmt: skip
 PATTERN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 
+RATE = re.compile(
+    r"\b(?:messages|requests|events|lifecycles|rates?|once|twice|[kmgt]ib)\s+an?\s+(?:second|minute|hour|day)\b",
+    re.IGNORECASE,
+)
+"""A rate that should say "per second"."""
+
 COMMENT_MARKS = {".sql": "--", ".lua": "--", ".yaml": "#", ".toml": "#", ".tpl": "#", ".in": "#", ".sh": "#"}
 WRITTEN_BY_OTHERS = ("LICENSE", "openapi/", "migrations/versions/", "tests/architecture/test_words.py")
 """The text of the licence, an exported document, migrations that are never edited, and this list."""
@@ -65,6 +71,13 @@ def found() -> Iterator[str]:
 def test_no_listed_word_stands_in_prose() -> None:
     assert len(files()) > 500  # or they were not found
     assert list(found()) == []
+
+
+def test_rates_are_per_second() -> None:
+    texts = [(file, text) for file in files() if file.name != "CHANGELOG.md" for text in prose(file)]
+    pages = (ROOT / "app/console/templates").glob("*.html")
+    texts += [(page, page.read_text("utf-8")) for page in pages]
+    assert [f"{file.relative_to(ROOT)}: {found}" for file, text in texts for found in RATE.findall(text)] == []
 
 
 def names_of_tests() -> list[str]:

@@ -113,7 +113,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         GUIDE, "Who sees the names of queues"
     )
     assert limits["queue_statistics.CACHE_SECONDS"] == 1.0
-    assert "counted at most once a second" in section(PAGE, "All metrics")
+    assert "counted at most once per second" in section(PAGE, "All metrics")
 
 
 def test_no_queue_is_named_where_the_setting_says_so(serve: Callable[..., PeeklockProcess]) -> None:

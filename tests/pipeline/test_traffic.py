@@ -40,7 +40,7 @@ HOUR = 3_600_000_000
 
 @pytest.fixture
 def service(archive: Archive, tmp_path: Path) -> Iterator[PeeklockProcess]:
-    """A server on each engine's archive, which seals twice a second."""
+    """A server on each engine's archive, which seals twice per second."""
     running = PeeklockProcess(tmp_path, database_url=archive.url, seal_interval_seconds=0.5)
     yield running
     running.end()
