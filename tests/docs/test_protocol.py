@@ -138,6 +138,17 @@ def test_what_is_named_exists() -> None:
     assert sorted(span for span in spans if not is_known(span)) == []
 
 
+def test_each_word_is_in_the_file_beside_it() -> None:
+    rows = [(word, ROOT / file.strip("`")) for word, _, file in table(PAGE, "Words", "word")]
+    assert len(rows) > 10  # or they were not found
+    assert [word for word, file in rows if not in_code(word, file.read_text())] == []
+
+
+def in_code(word: str, text: str) -> bool:
+    """Whether a term occurs, in prose or as part of a name, as in `home_state` and `WorkUnit`."""
+    return re.search(word.replace(" ", "[ _]?"), text, re.IGNORECASE) is not None
+
+
 def test_a_name_that_does_not_exist_is_noticed() -> None:
     assert not is_known("remove_all")
     assert not is_known("message.lock_tokens")
