@@ -120,7 +120,7 @@ async def current_or_known_visitor(request: Request) -> Visitor:
 
 Context: TypeAlias = Annotated[ConsoleContext, Depends(console_context)]
 CurrentVisitor: TypeAlias = Annotated[Visitor, Depends(current_visitor)]
-KnownVisitorToo: TypeAlias = Annotated[Visitor, Depends(current_or_known_visitor)]
+CurrentOrKnownVisitor: TypeAlias = Annotated[Visitor, Depends(current_or_known_visitor)]
 
 
 def needs(right: Right, parameter: str | None = None, kind: str = "queue") -> Callable[..., Awaitable[None]]:

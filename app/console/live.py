@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response, StreamingResponse
 
-from app.console.access import Context, KnownVisitorToo, SignInNeeded, Visitor, current_or_known_visitor
+from app.console.access import Context, CurrentOrKnownVisitor, SignInNeeded, Visitor, current_or_known_visitor
 from app.console.activity import SAMPLE_SECONDS
 from app.console.context import ConsoleContext
 from app.console.formats import format_duration, format_number, format_rate
@@ -63,7 +63,7 @@ class View:
         return is_new
 
 
-async def open_view(context: Context, visitor: KnownVisitorToo) -> AsyncGenerator[Signal]:
+async def open_view(context: Context, visitor: CurrentOrKnownVisitor) -> AsyncGenerator[Signal]:
     """Register a view until its response has ended. Refuses with `RateLimited` if too many are open."""
     activity, principal = context.activity, visitor.principal.name if visitor.is_signed_in else None
     is_one_too_many = principal is not None and activity.viewers_of(principal) >= MAX_VIEWERS_OF_ONE
@@ -77,7 +77,7 @@ async def open_view(context: Context, visitor: KnownVisitorToo) -> AsyncGenerato
 async def stream_rows(
     request: Request,
     context: Context,
-    visitor: KnownVisitorToo,
+    visitor: CurrentOrKnownVisitor,
     signal: Annotated[Signal, Depends(open_view)],
     sort: str = "attention",
     find: str = "",

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from jinja2.environment import TemplateModule
 
-from app.console.access import Context, KnownVisitorToo, Visitor
+from app.console.access import Context, CurrentOrKnownVisitor, Visitor
 from app.console.context import ConsoleContext
 from app.console.formats import format_number
 from app.console.pages import render, templates
@@ -51,7 +51,7 @@ SORT_KEYS: dict[str, Callable[[QueueSummary], Any]] = {
 
 @router.get("/console")
 async def show_overview(
-    request: Request, context: Context, visitor: KnownVisitorToo, sort: str = "attention", find: str = ""
+    request: Request, context: Context, visitor: CurrentOrKnownVisitor, sort: str = "attention", find: str = ""
 ) -> HTMLResponse:
     """Show the queues that the visitor may browse, while the database is away as they were last known."""
     await context.activity.refresh(context.statistics)
