@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from peeklock_client import Client, Worker
-from peeklock_client.worker.misfits import FIRST_PAUSE_SECONDS, Misfits
+from peeklock_client.worker.invalid_body_backoff import FIRST_PAUSE_SECONDS, InvalidBodyBackoff
 from peeklock_client.worker.report import WorkerReport
 
 from tests.client.test_stops import worker_of
@@ -43,21 +43,21 @@ def test_a_body_that_fits_shortens_the_next_pause() -> None:
 @pytest.mark.parametrize(("early", "is_over"), [(1e-12, True), (0.01, False)])
 def test_a_timer_that_is_a_little_early_ends_the_pause(early: float, is_over: bool) -> None:
     """Nothing else would: a worker whose messages all wait receives no further message, and renews their locks for ever."""
-    misfits = Misfits()
-    assert misfits.is_first(100.0)
+    backoff = InvalidBodyBackoff()
+    assert backoff.record_invalid(100.0)
     at = 100.0 + FIRST_PAUSE_SECONDS - early
-    assert (misfits.seconds_left(at) == 0.0, misfits.is_first(at)) == (is_over, is_over)
+    assert (backoff.seconds_left(at) == 0.0, backoff.record_invalid(at)) == (is_over, is_over)
 
 
 def test_a_body_that_fits_ends_the_doubling_of_pauses() -> None:
-    misfits, now = Misfits(), 0.0
+    backoff, now = InvalidBodyBackoff(), 0.0
     for pause in (1, 2, 4):
-        assert misfits.is_first(now)
-        assert misfits.seconds_left(now) == pause
+        assert backoff.record_invalid(now)
+        assert backoff.seconds_left(now) == pause
         now += pause
-    misfits.note_fit()
-    assert misfits.is_first(now)
-    assert misfits.seconds_left(now) == 1
+    backoff.record_valid()
+    assert backoff.record_invalid(now)
+    assert backoff.seconds_left(now) == 1
 
 
 def test_the_warning_names_the_message_and_the_pause(caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from peeklock_client.errors import InDoubt, PeeklockError, Refusal
 from peeklock_client.messages import NewMessage
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.worker.handlers import InvalidBody
-from peeklock_client.worker.misfits import Misfits
+from peeklock_client.worker.invalid_body_backoff import InvalidBodyBackoff
 from peeklock_client.worker.processing import Processing
 from peeklock_client.worker.report import WorkerReport
 from peeklock_client.worker.slots import HandlerSlots
@@ -51,7 +51,7 @@ class Dispatcher:
         self._lanes: dict[str, deque[ReceiveContext[Any]]] = {}
         self._running: dict[ReceiveContext[Any], asyncio.Task[None]] = {}
         self._settling: set[ReceiveContext[Any]] = set()
-        self._misfits = Misfits()
+        self._invalid_bodies = InvalidBodyBackoff()
         self._changed = asyncio.Event()
         self._is_stopping = False
         slots.offer_to(self._start_waiting)
@@ -166,7 +166,7 @@ class Dispatcher:
     def _start_waiting(self) -> None:
         """Start handlers for waiting messages, while there are free slots and the worker does not pause."""
         self._changed.set()
-        if self._misfits.seconds_left(asyncio.get_running_loop().time()):
+        if self._invalid_bodies.seconds_left(asyncio.get_running_loop().time()):
             return
         while self._slots.has_free and self._waiting and not self._is_stopping:
             context = self._waiting.popleft()
@@ -253,12 +253,12 @@ class Dispatcher:
     def _must_wait(self, context: ReceiveContext[Any], result: BaseException | list[NewMessage]) -> bool:
         """Return whether a message waits for the end of a pause, because its body does not fit and another one has begun it."""
         if not isinstance(result, InvalidBody):
-            self._misfits.note_fit()
+            self._invalid_bodies.record_valid()
             return False
         loop = asyncio.get_running_loop()
-        if not self._misfits.is_first(loop.time()):
+        if not self._invalid_bodies.record_invalid(loop.time()):
             return context.is_active
-        pause = self._misfits.seconds_left(loop.time())
+        pause = self._invalid_bodies.seconds_left(loop.time())
         log.warning(
             "queue %s: message %d is dead-lettered, and no other handler starts for %.0f s. If the queue holds messages of "
             "several kinds, use a filter or a wider type. %s",

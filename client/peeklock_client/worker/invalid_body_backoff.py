@@ -12,18 +12,18 @@ TIMER_SECONDS = 0.001
 """How early a timer may fire, by the clock of its event loop: uvloop rounds to milliseconds."""
 
 
-class Misfits:
+class InvalidBodyBackoff:
     """Counts bodies in a row that did not fit, and says for how long no further handler starts."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
         self._until = 0.0
 
-    def note_fit(self) -> None:
+    def record_valid(self) -> None:
         """Record a body that had the type of its handler. A pause goes on."""
         self._in_a_row = 0
 
-    def is_first(self, now: float) -> bool:
+    def record_invalid(self, now: float) -> bool:
         """Record a body that did not fit. Return whether it begins a pause; False if a pause is under way."""
         if self.seconds_left(now):
             return False
