@@ -97,7 +97,7 @@ class ReceiveContext(Receive, Generic[BodyType]):
         settlement = requests.AbandonSettlement(
             self.lock_token, _or_unset(delay_seconds), count, _or_unset(reason), _dict(properties)
         )
-        await self._give_back(self._retry_of(settlement, None), transaction)
+        await self._abandon_by(self._retry_of(settlement, None), transaction)
 
     async def dead_letter(
         self,
@@ -110,17 +110,17 @@ class ReceiveContext(Receive, Generic[BodyType]):
         settlement = requests.DeadLetterSettlement(
             self.lock_token, _or_unset(reason), _or_unset(description), _dict(properties)
         )
-        await self._give_back(settlement, transaction)
+        await self._abandon_by(settlement, transaction)
 
     async def defer(
         self, properties: Mapping[str, Any] | None = None, transaction: JoinableTransaction | None = None
     ) -> None:
         """Set the message aside. It can only be received by its sequence number (S3.25). Raises as `abandon` does."""
-        await self._give_back(requests.DeferSettlement(self.lock_token, _dict(properties)), transaction)
+        await self._abandon_by(requests.DeferSettlement(self.lock_token, _dict(properties)), transaction)
 
     async def release(self, transaction: JoinableTransaction | None = None) -> None:
         """Return the message unprocessed to its old position, without counting the delivery (S2.21). Raises as `abandon` does."""
-        await self._give_back(requests.ReleaseSettlement(self.lock_token), transaction)
+        await self._abandon_by(requests.ReleaseSettlement(self.lock_token), transaction)
 
     async def renew(self, lock_seconds: float | None = None) -> None:
         """Prolong the lock: it lasts `lock_seconds` from now (S3.15). Raises `WrongState` except in Received, and `LockLost`."""
@@ -155,14 +155,14 @@ class ReceiveContext(Receive, Generic[BodyType]):
             self.fault(error)
         else:
             settlement = requests.AbandonSettlement(self.lock_token, reason=reason_of(error))
-            await self._give_back(self._retry_of(settlement, error), None)
+            await self._abandon_by(self._retry_of(settlement, error), None)
 
     def _retry_of(self, settlement: requests.AbandonSettlement, error: BaseException | None) -> Settlement:
         """Return the settlement that a worker sends instead of an abandon, for the error that has caused it."""
         has_decided = settlement.delay_seconds is not UNSET or settlement.count is False
         return settlement if self._decide_retry is None or has_decided else self._decide_retry(settlement, error)
 
-    async def _give_back(self, settlement: Settlement, transaction: JoinableTransaction | None) -> None:
+    async def _abandon_by(self, settlement: Settlement, transaction: JoinableTransaction | None) -> None:
         if self._state in (ReceiveState.ABANDONING, ReceiveState.ABANDONED) and type(settlement) is self._step:
             return
         self._check_received(f"takes no {settlement.__struct_config__.tag}")

@@ -574,5 +574,5 @@ def test_the_queues_of_a_declaration_take_free_slots_in_turn() -> None:
 
         slots.offer_to(start_waiting)
     for _ in range(6):
-        slots.give_back()
+        slots.release()
     assert started == [*"bcabca"]

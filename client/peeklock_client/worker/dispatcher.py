@@ -103,21 +103,21 @@ class Dispatcher:
         """Start no further handlers, because the worker stops."""
         self._is_stopping = True
 
-    def hand_back_waiting(self) -> None:
+    def release_waiting(self) -> None:
         """Release the messages that no handler has started."""
         waiting = [*self._waiting, *(context for lane in self._lanes.values() for context in lane)]
         self._waiting.clear()
         self._lanes.clear()
         for context in waiting:
-            self._hand_back(context, context.release)
+            self._start_settling(context, context.release)
 
-    def _hand_back(self, context: ReceiveContext[Any], give_back: Callable[[], Awaitable[None]]) -> None:
+    def _start_settling(self, context: ReceiveContext[Any], settle: Callable[[], Awaitable[None]]) -> None:
         self._settling.add(context)
-        self._run(context, self._give_back(context, give_back))
+        self._run(context, self._settle(context, settle))
 
-    async def _give_back(self, context: ReceiveContext[Any], give_back: Callable[[], Awaitable[None]]) -> None:
+    async def _settle(self, context: ReceiveContext[Any], settle: Callable[[], Awaitable[None]]) -> None:
         try:
-            await give_back()
+            await settle()
             self._report.handed_back += 1
         except PeeklockError as error:
             log.warning(
@@ -148,7 +148,7 @@ class Dispatcher:
                 )
             if context.is_active:
                 # Its handler has begun, so the delivery counts, and a message that hangs its handlers has a limit.
-                self._hand_back(context, partial(context.abandon, count=False))
+                self._start_settling(context, partial(context.abandon, count=False))
             elif not task.done():
                 del self._running[context]
                 self._processing.count(context)
@@ -239,14 +239,14 @@ class Dispatcher:
             self._leave_lane(context)
             if returned is not None:
                 self._keep_waiting(returned)
-            self._slots.give_back()
+            self._slots.release()
         await self._processing.settle(context, result)
 
     def _keep_waiting(self, context: ReceiveContext[Any]) -> None:
         """Let a message that its handler has not seen wait again, or release it if the worker stops."""
         del self._running[context]
         if self._is_stopping:
-            self._hand_back(context, context.release)
+            self._start_settling(context, context.release)
         else:
             self._waiting.appendleft(context)
 

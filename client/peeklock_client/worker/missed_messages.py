@@ -57,7 +57,7 @@ class MissedMessages:
             self._doubtful[self.receiver_id] = asyncio.get_running_loop().time() + wait_seconds + LATE_SECONDS
             self._number += 1
 
-    async def hand_back(self) -> None:
+    async def release(self) -> None:
         """Return the messages of lost answers to the queue, without counting their deliveries.
 
         Ids are kept until their receives must have ended. If the recovery fails, it is logged, and the next call tries again.
@@ -72,7 +72,7 @@ class MissedMessages:
     async def _recover(self, receiver_id: str, ends_at: float) -> None:
         has_ended = asyncio.get_running_loop().time() >= ends_at
         try:
-            while await self._return_some(receiver_id):
+            while await self._release_page(receiver_id):
                 pass
         except (Refusal, UnexpectedAnswer) as error:
             if isinstance(error, Refusal) and error.retryable:
@@ -82,7 +82,7 @@ class MissedMessages:
         if has_ended:
             del self._doubtful[receiver_id]
 
-    async def _return_some(self, receiver_id: str) -> bool:
+    async def _release_page(self, receiver_id: str) -> bool:
         """Recover and release messages of this receiver, as many as one answer has. Return whether there were any."""
         recovery = requests.RecoverMessages(receiver_id, count=False)
         recovered = await self._api.recover_messages(self._queue, recovery)

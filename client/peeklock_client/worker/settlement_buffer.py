@@ -89,8 +89,8 @@ class SettlementBuffer:
             self._filled.clear()
         return taken
 
-    def give_back(self, taken: Sequence[WaitingSettlement]) -> None:
-        """Take back settlements whose request failed. Repeating them is harmless."""
+    def requeue(self, taken: Sequence[WaitingSettlement]) -> None:
+        """Let settlements whose request failed wait again. Repeating them is harmless."""
         self._waiting[:0] = taken
         if self._waiting:
             self._filled.set()

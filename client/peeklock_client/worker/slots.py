@@ -26,7 +26,7 @@ class HandlerSlots:
         """Take a free slot."""
         self._free -= 1
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Free a slot. Each time, another queue may take it first."""
         self._free += 1
         self._queues.rotate(-1)

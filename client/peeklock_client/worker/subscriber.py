@@ -120,12 +120,12 @@ class Subscriber:
         fetch, flush, locks = self._loops[:1], self._loops[1:2], self._loops[2:]
         self.start_no_more()
         await cancel(fetch)
-        self._dispatcher.hand_back_waiting()
+        self._dispatcher.release_waiting()
         await self._dispatcher.wait_for_handlers(grace_seconds)
         await cancel(flush)
         await self._flush_all()
         await cancel(locks)
-        await self._hand_back_missed()
+        await self._release_missed()
         await self._dispatcher.cancel_running()
         self._threads.shutdown(wait=False, cancel_futures=True)
         return self.report
@@ -180,11 +180,11 @@ class Subscriber:
         """Recover messages of an earlier run and of lost answers."""
         while self._earlier.may_be_left and await self._wait_until_idle():
             await self._receive_earlier()
-        await self._hand_back_missed()
+        await self._release_missed()
 
-    async def _hand_back_missed(self) -> None:
+    async def _release_missed(self) -> None:
         if not self._missed.needs_idle_worker or await self._wait_until_idle():
-            await self._missed.hand_back()
+            await self._missed.release()
 
     async def _receive_earlier(self) -> int:
         """Receive what an earlier run held under the same `receiver_id`. Return the number of messages."""
@@ -241,7 +241,7 @@ class Subscriber:
             received = await self._api.receive_messages(self.queue, body)
         except BaseException as error:
             # The settlements may have taken effect; repeating them is harmless.
-            self._settlements.give_back(taken)
+            self._settlements.requeue(taken)
             self._missed.note_error(error, wait_seconds)
             raise
         self._missed.note_answer(len(received.messages))
@@ -279,7 +279,7 @@ class Subscriber:
             self._settlements.fail(taken, error)
             return False
         except asyncio.CancelledError:
-            self._settlements.give_back(taken)
+            self._settlements.requeue(taken)
             raise
         self._settlements.finish(taken, answer.results)
         return True
