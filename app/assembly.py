@@ -54,7 +54,7 @@ from app.maintenance.roll_back import RollBackPorts
 from app.maintenance.schedule import SchedulePorts
 from app.maintenance.seal import SealPorts
 from app.runtime.clock import Clock
-from app.runtime.turnstile import Turnstile
+from app.runtime.round_robin_gate import RoundRobinGate
 from app.runtime.wait_queue import WaitQueue
 
 
@@ -113,7 +113,9 @@ def assemble_verbs(parts: Components) -> Broker:
         parts.store, parts.lock_store, parts.searches, parts.response_limits, parts.page_limits, parts.clock
     )
     sending = _send_ports(parts, shared.receivers)
-    publishing = PublishPorts(sending, parts.topic_cache, parts.counters, parts.response_limits.budget, Turnstile())
+    publishing = PublishPorts(
+        sending, parts.topic_cache, parts.counters, parts.response_limits.budget, RoundRobinGate()
+    )
     executing = ExecutePorts(parts.store, publishing, settling, parts.counters)
     return Broker(
         sending=sending,

@@ -26,7 +26,7 @@ from app.domain.shared_body import MIN_SHARED_BYTES, with_shared_bodies
 from app.domain.topic import MAX_PUBLISHED_BYTES, Published, check_evaluations, copy_for
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES, weight_of
 from app.runtime.byte_budget import ByteBudget, GrowingReservation
-from app.runtime.turnstile import Turnstile
+from app.runtime.round_robin_gate import RoundRobinGate
 
 Result = TypeVar("Result")
 
@@ -52,14 +52,14 @@ class PublishPorts:
     """What publishes use.
 
     `budget` bounds the bytes of the copies that publishes hold. All publishes of a process, and the tests of
-    subscriptions, share the `turnstile`, so that many of them leave time for other requests.
+    subscriptions, share the `gate`, so that many of them leave time for other requests.
     """
 
     sending: SendPorts
     topic_cache: TopicCache
     counters: Counters
     budget: ByteBudget
-    turnstile: Turnstile
+    gate: RoundRobinGate
 
 
 async def publish(ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage]) -> list[Published]:
@@ -119,7 +119,7 @@ async def route(
     topics = [await ports.topic_cache.by_name(topic) for topic, _ in publishes]
     check_evaluations([topic.filter_count for topic in topics], identified)
     limit = max(MAX_PUBLISHED_BYTES, sum(map(weight_of, identified)))
-    matches = await _matches(ports.turnstile, topics, identified, limit)
+    matches = await _matches(ports.gate, topics, identified, limit)
     weight = _held_weight(matches)
     if weight > UNCOUNTED_BYTES:
         await held.grow(weight)
@@ -130,7 +130,7 @@ async def route(
 
 
 async def _matches(
-    turnstile: Turnstile, topics: Sequence[TopicRoutes], new_messages: Sequence[NewMessage], limit: int
+    gate: RoundRobinGate, topics: Sequence[TopicRoutes], new_messages: Sequence[NewMessage], limit: int
 ) -> list[Match]:
     """Return the subscriptions that match each message. Other tasks run between batches of filters.
 
@@ -144,7 +144,7 @@ async def _matches(
         for active in topic.routes:
             evaluated += 1
             if evaluated % EVALUATION_BATCH_SIZE == 0:
-                await turnstile.enter()
+                await gate.enter()
             if active.matches(message):
                 matching.append(active)
         found.append((new_message, matching))
@@ -179,7 +179,7 @@ async def _copy(ports: PublishPorts, matches: Sequence[Match], limit: int) -> li
                 raise _too_large(limit)
             routed.append((await last_queue(ports.sending.queue_cache, active.queue), copy))
             if len(routed) % EVALUATION_BATCH_SIZE == 0:
-                await ports.turnstile.enter()
+                await ports.gate.enter()
     return routed
 
 

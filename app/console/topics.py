@@ -140,11 +140,11 @@ async def _routes(page: PageRequest, topic: Topic) -> Sequence[Route]:
 async def _test(page: PageRequest, routes: Sequence[Route], message: NewMessage, expression: str | None) -> FilterTest:
     """Evaluate all filters as a publish does. Refuses with `MessageTooLarge` a test that would take too long."""
     check_evaluations([len(routes) + 1], [message])
-    tested, turnstile = input_of(message), page.context.broker.publishing.turnstile
+    tested, gate = input_of(message), page.context.broker.publishing.gate
     matches: dict[str, bool] = {}
     for number, route in enumerate(routes):
         if number % EVALUATION_BATCH_SIZE == 0:
-            await turnstile.enter()
+            await gate.enter()
         matches[route.subscription.name] = compiled(route.subscription.settings.filter)(tested)
     return FilterTest(matches, None if expression is None else compiled(expression)(tested))
 

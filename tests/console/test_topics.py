@@ -14,7 +14,7 @@ from app.console.topics import PAGE_SIZE, SHOWN_BRANCHES
 from app.domain.access import Right
 from app.domain.queue import MAX_FORWARDING_HOPS
 from app.domain.topic import MAX_EVALUATED_BYTES, Route, Topic
-from app.runtime.turnstile import Turnstile
+from app.runtime.round_robin_gate import RoundRobinGate
 from tests.brokers import ChangedStore
 from tests.console.console_server import ConsoleServer
 
@@ -43,13 +43,13 @@ def repeat_subscriptions(console: ConsoleServer, times: int) -> None:
     console.application.state.context = console.context
 
 
-class CountedTurnstile(Turnstile):
+class CountedRoundRobinGate(RoundRobinGate):
     """Counts how often it was entered."""
 
     entered = 0
 
     async def enter(self) -> None:
-        """See `Turnstile`."""
+        """See `RoundRobinGate`."""
         self.entered += 1
         await super().enter()
 
@@ -188,11 +188,11 @@ async def test_a_test_that_would_take_too_long_is_refused_and_what_was_typed_sta
 async def test_a_test_of_many_filters_shares_the_time_of_publishes(console: ConsoleServer) -> None:
     await subscribe(console, "all")
     repeat_subscriptions(console, 3 * EVALUATION_BATCH_SIZE)
-    broker, turnstile = console.context.broker, CountedTurnstile()
-    changed = replace(broker, publishing=replace(broker.publishing, turnstile=turnstile))
+    broker, gate = console.context.broker, CountedRoundRobinGate()
+    changed = replace(broker, publishing=replace(broker.publishing, gate=gate))
     console.application.state.context = replace(console.context, broker=changed)
     assert (await console.post(f"{PAGE}/test", PAGE)).status_code == 200
-    assert turnstile.entered == 3
+    assert gate.entered == 3
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ async def check_subscription(request: Request[SubscriptionTest]) -> Response:
     for message in messages:
         results.append(matches(input_of(message)))
         if len(results) % BATCH_SIZE == 0:
-            await request.broker.publishing.turnstile.enter()
+            await request.broker.publishing.gate.enter()
     return Response(SubscriptionTestResults(results))
 
 

@@ -2,12 +2,12 @@
 
 import asyncio
 
-from app.runtime.turnstile import Turnstile
+from app.runtime.round_robin_gate import RoundRobinGate
 from tests.virtual_clock import run_ready_tasks
 
 
 async def test_callers_take_turns_and_do_one_step_in_an_iteration() -> None:
-    turnstile, iterations = Turnstile(), 0
+    gate, iterations = RoundRobinGate(), 0
     steps: list[tuple[int, str]] = []
 
     async def count_iterations() -> None:
@@ -18,7 +18,7 @@ async def test_callers_take_turns_and_do_one_step_in_an_iteration() -> None:
 
     async def work(name: str) -> None:
         for _ in range(3):
-            await turnstile.enter()
+            await gate.enter()
             steps.append((iterations, name))
 
     counting = asyncio.create_task(count_iterations())
@@ -29,8 +29,8 @@ async def test_callers_take_turns_and_do_one_step_in_an_iteration() -> None:
 
 
 async def test_a_caller_that_leaves_lets_the_next_one_pass() -> None:
-    turnstile = Turnstile()
-    first, second, third = [asyncio.create_task(turnstile.enter()) for _ in range(3)]
+    gate = RoundRobinGate()
+    first, second, third = [asyncio.create_task(gate.enter()) for _ in range(3)]
     await asyncio.sleep(0)
     first.cancel()
     second.cancel()

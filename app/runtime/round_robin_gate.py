@@ -1,9 +1,9 @@
-"""A turnstile: work in small steps gets a bounded share of the event loop, however many callers do it at once."""
+"""A gate: work in small steps gets a bounded share of the event loop, however many callers do it at once."""
 
 import asyncio
 
 
-class Turnstile:
+class RoundRobinGate:
     """Lets one caller pass in each iteration of the event loop, in order of arrival.
 
     With `asyncio.sleep(0)` instead, every caller would do a step in each iteration, and all other tasks would wait for
