@@ -12,7 +12,7 @@ from app.console.access import Context, CurrentOrKnownVisitor, SignInNeeded, Vis
 from app.console.activity import SAMPLE_SECONDS
 from app.console.context import ConsoleContext
 from app.console.formats import format_duration, format_number, format_rate
-from app.console.overview import MAX_ROWS, browsable_rows, format_concerned, format_found, found_rows, totals
+from app.console.overview import MAX_ROWS, browsable_rows, format_attention_count, format_found, found_rows, totals
 from app.console.servers import scope_note, server_list
 from app.domain.instant import SECOND
 from app.domain.refusals import BackendUnavailable, Forbidden, RateLimited
@@ -143,7 +143,7 @@ def _event(context: ConsoleContext, visitor: Visitor, view: View) -> bytes:
         rows = browsable_rows(context, visitor)
         data["rows"], data["gone"] = view.update_rows({row.name: context.summaries.cells(row.name) for row in rows})
         found = found_rows(rows, view.find, view.sort)
-        data["found"], data["concerned"] = format_found(len(found)), format_concerned(rows)
+        data["found"], data["attention_count"] = format_found(len(found)), format_attention_count(rows)
         if view.update_order([row.name for row in found[:MAX_ROWS]]):
             data["order"] = view.order
         data["totals"] = {

@@ -15,7 +15,7 @@ from app.console.pages import render, templates
 from app.console.servers import server_list
 from app.console.summaries import QueueSummary
 from app.domain.access import Right
-from app.domain.attention import Concern
+from app.domain.attention import AttentionCause
 from app.domain.refusals import StoreUnavailable
 from app.http.asgi import root_path
 
@@ -31,9 +31,9 @@ router = APIRouter()
 
 
 TOTALS = ("available", "locked", "scheduled", "dead_lettered", "rate_in", "rate_out", "rate_failed")
-URGENCY = {concern.value: number for number, concern in enumerate(Concern)}
+URGENCY = {cause.value: number for number, cause in enumerate(AttentionCause)}
 SORT_KEYS: dict[str, Callable[[QueueSummary], Any]] = {
-    "attention": lambda row: (URGENCY.get(row.concern, len(URGENCY)), row.name),
+    "attention": lambda row: (URGENCY.get(row.attention_cause, len(URGENCY)), row.name),
     "name": lambda row: row.name,
     "in": lambda row: row.rate_in,
     "out": lambda row: row.rate_out,
@@ -69,7 +69,7 @@ async def show_overview(
         found=len(found),
         found_text=format_found(len(found)),
         all_rows=rows,
-        concerned=format_concerned(rows),
+        attention_count=format_attention_count(rows),
         sort=sort,
         find=find,
         totals=totals(rows),
@@ -104,10 +104,10 @@ def format_found(found: int) -> str:
     return f"{format_number(found)} queue{'' if found == 1 else 's'}"
 
 
-def format_concerned(rows: Iterable[QueueSummary]) -> str:
+def format_attention_count(rows: Iterable[QueueSummary]) -> str:
     """Return how many queues need attention, empty if none does."""
-    concerned = sum(row.attention is not None for row in rows)
-    return f"{concerned} need{'s' if concerned == 1 else ''} attention" if concerned else ""
+    count = sum(row.attention is not None for row in rows)
+    return f"{count} need{'s' if count == 1 else ''} attention" if count else ""
 
 
 def totals(rows: Iterable[QueueSummary]) -> dict[str, float]:

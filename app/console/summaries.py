@@ -34,9 +34,9 @@ class QueueSummary:
     attention: Attention | None
 
     @property
-    def concern(self) -> str:
-        """The concern about the queue, empty if there is none."""
-        return self.attention.concern.value if self.attention else ""
+    def attention_cause(self) -> str:
+        """Why the queue needs attention, empty if it does not."""
+        return self.attention.cause.value if self.attention else ""
 
 
 class Summaries:
@@ -93,7 +93,7 @@ def summary(activity: Activity, listed: QueueWithCounts) -> QueueSummary:
 def row_cells(row: QueueSummary) -> list[str]:
     """Return the texts of a row, in the order of the cells that a page marks as live."""
     return [
-        row.concern,
+        row.attention_cause,
         row.attention.reason if row.attention else "",
         row.status,
         ",".join(map(str, row.spark)),

@@ -14,7 +14,7 @@ MIN_GROWTH_RATIO = 1.2
 """A queue grows if it has this many more messages than before, and this many times as many."""
 
 
-class Concern(StrEnum):
+class AttentionCause(StrEnum):
     """Why a queue needs attention, the most urgent first."""
 
     STUCK = "stuck"
@@ -37,31 +37,31 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """The concern about a queue, and a sentence that says why."""
+    """Why a queue needs attention: the cause, and a sentence about it."""
 
-    concern: Concern
+    cause: AttentionCause
     reason: str
 
 
 def attention_of(status: QueueStatus, counts: QueueCounts, trend: Trend) -> Attention | None:
-    """Return the most urgent concern about a queue, or None."""
+    """Return why a queue needs attention, the most urgent cause first, or None."""
     waiting = counts.available + counts.blocked
     if _is_stuck(status, counts, trend):
         waits = _duration(counts.oldest_available or 0)
         return Attention(
-            Concern.STUCK,
+            AttentionCause.STUCK,
             f"No receiver takes its messages: {_messages(counts.available)} available, the oldest for {waits}.",
         )
     risen = counts.dead_lettered - trend.dead_lettered_before
     if risen > 0:
         letters = "1 more dead letter" if risen == 1 else f"{risen:,} more dead letters"
-        return Attention(Concern.DEAD_LETTERS, f"{letters} in {_duration(trend.period)}.")
+        return Attention(AttentionCause.DEAD_LETTERS, f"{letters} in {_duration(trend.period)}.")
     if waiting >= trend.waiting_before + MIN_GROWTH and waiting >= trend.waiting_before * MIN_GROWTH_RATIO:
         came_and_went = f"{trend.arrived:,} arrived and {trend.left:,} left"
-        return Attention(Concern.GROWING, f"Growing: {came_and_went} in {_duration(trend.period)}.")
+        return Attention(AttentionCause.GROWING, f"Growing: {came_and_went} in {_duration(trend.period)}.")
     if status is not QueueStatus.ACTIVE and waiting:
         return Attention(
-            Concern.PAUSED, f"{_PAUSED[status]} while {_messages(waiting)} wait{'s' if waiting == 1 else ''}."
+            AttentionCause.PAUSED, f"{_PAUSED[status]} while {_messages(waiting)} wait{'s' if waiting == 1 else ''}."
         )
     return None
 

@@ -65,18 +65,18 @@ async def test_figures_change_while_the_page_is_open(server: PeeklockProcess, ca
         await expect(page.locator("tr[data-row=payments]")).to_have_class(re.compile("gone"), timeout=TIMEOUT_MS)
 
 
-async def test_the_order_and_the_number_of_concerns_follow_the_figures(
+async def test_the_order_and_the_number_of_queues_with_attention_follow_the_figures(
     server: PeeklockProcess, call: Callable[..., Any]
 ) -> None:
     for queue in ("alpha", "beta"):
         call("POST", f"/queues/{queue}/messages", body=1)
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
         page = await screen.open()
-        rows, concerned = page.locator("tr[data-row]"), page.locator("[data-concerned]")
+        rows, attention_count = page.locator("tr[data-row]"), page.locator("[data-attention-count]")
         await expect(rows.nth(0)).to_have_attribute("data-row", "alpha")
-        await expect(concerned).to_be_hidden()
+        await expect(attention_count).to_be_hidden()
         call("PATCH", "/queues/beta", status="disabled")
-        await expect(concerned).to_have_text("1 needs attention", timeout=TIMEOUT_MS)
+        await expect(attention_count).to_have_text("1 needs attention", timeout=TIMEOUT_MS)
         await expect(rows.nth(0)).to_have_attribute("data-row", "beta")
         await expect(rows.nth(0).locator(".tag")).to_have_text("disabled")
         await rows.nth(0).hover()

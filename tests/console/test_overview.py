@@ -289,9 +289,9 @@ async def test_the_stream_has_the_order_of_the_page_and_says_when_it_changes(con
     seen = await events(console, 3, between, b"sort=-name&find=ORDERS")
     assert [event.get("order") for event in seen] == [["orders.eu", "orders"], None, None]
     assert [event["found"] for event in seen] == ["2 queues"] * 3
-    assert [event["concerned"] for event in seen] == ["", "1 needs attention", "1 needs attention"]
-    by_concern = await events(console, 1, between)
-    assert by_concern[0]["order"] == ["orders", "orders.eu", "payments"]
+    assert [event["attention_count"] for event in seen] == ["", "1 needs attention", "1 needs attention"]
+    by_attention = await events(console, 1, between)
+    assert by_attention[0]["order"] == ["orders", "orders.eu", "payments"]
 
 
 async def test_the_stream_has_only_what_a_key_may_browse(console_with_keys: ConsoleServer) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.attention import Attention, Concern, Trend, attention_of
+from app.domain.attention import Attention, AttentionCause, Trend, attention_of
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.queue import QueueCounts, QueueStatus
 
@@ -15,9 +15,9 @@ def trend(**changes: int) -> Trend:
     return Trend(**{name: getattr(QUIET, name) for name in Trend.__slots__} | changes)
 
 
-def concern(found: Attention | None) -> Concern | None:
-    """The concern of an attention, None without one."""
-    return found and found.concern
+def cause(found: Attention | None) -> AttentionCause | None:
+    """The cause of an attention, None without one."""
+    return found and found.cause
 
 
 def test_an_empty_queue_needs_no_attention() -> None:
@@ -27,19 +27,19 @@ def test_an_empty_queue_needs_no_attention() -> None:
 @pytest.mark.parametrize(
     ("oldest", "delivered", "period", "expected"),
     [
-        (5 * MINUTE, 0, 5 * MINUTE, Concern.STUCK),
+        (5 * MINUTE, 0, 5 * MINUTE, AttentionCause.STUCK),
         (5 * MINUTE - SECOND, 0, 15 * MINUTE, None),
         (HOUR, 1, 15 * MINUTE, None),
         (HOUR, 0, 5 * MINUTE - SECOND, None),
     ],
 )
 def test_a_queue_is_stuck_if_messages_wait_and_none_is_delivered(
-    oldest: int, delivered: int, period: int, expected: Concern | None
+    oldest: int, delivered: int, period: int, expected: AttentionCause | None
 ) -> None:
     found = attention_of(
         ACTIVE, QueueCounts(available=1, oldest_available=oldest), trend(delivered=delivered, period=period)
     )
-    assert concern(found) is expected
+    assert cause(found) is expected
 
 
 def test_a_stuck_queue_says_how_many_messages_wait_and_how_long() -> None:
@@ -51,7 +51,7 @@ def test_a_stuck_queue_says_how_many_messages_wait_and_how_long() -> None:
 @pytest.mark.parametrize(("before", "after", "reason"), [(0, 1, "1 more dead letter"), (7, 9, "2 more dead letters")])
 def test_more_dead_letters_need_attention(before: int, after: int, reason: str) -> None:
     found = attention_of(ACTIVE, QueueCounts(dead_lettered=after), trend(dead_lettered_before=before))
-    assert found == Attention(Concern.DEAD_LETTERS, f"{reason} in 15 minutes.")
+    assert found == Attention(AttentionCause.DEAD_LETTERS, f"{reason} in 15 minutes.")
     assert attention_of(ACTIVE, QueueCounts(dead_lettered=before), trend(dead_lettered_before=before)) is None
 
 
@@ -63,7 +63,7 @@ def test_a_queue_that_grows_by_twenty_messages_and_a_fifth_needs_attention(
 ) -> None:
     happened = trend(waiting_before=before, arrived=5, left=3, delivered=9)
     found = attention_of(ACTIVE, QueueCounts(available=after, oldest_available=SECOND), happened)
-    assert (concern(found) is Concern.GROWING) == expected
+    assert (cause(found) is AttentionCause.GROWING) == expected
     if found:
         assert found.reason == "Growing: 5 arrived and 3 left in 15 minutes."
 
@@ -78,16 +78,16 @@ def test_a_queue_that_grows_by_twenty_messages_and_a_fifth_needs_attention(
 )
 def test_a_paused_queue_needs_attention_while_messages_wait(status: QueueStatus, reason: str) -> None:
     waiting = QueueCounts(available=1, blocked=1, oldest_available=SECOND)
-    assert attention_of(status, waiting, trend(delivered=1)) == Attention(Concern.PAUSED, reason)
+    assert attention_of(status, waiting, trend(delivered=1)) == Attention(AttentionCause.PAUSED, reason)
     assert attention_of(status, QueueCounts(), QUIET) is None
 
 
 def test_a_queue_without_receives_is_not_stuck_but_paused() -> None:
     found = attention_of(QueueStatus.RECEIVE_DISABLED, QueueCounts(available=1, oldest_available=HOUR), QUIET)
-    assert concern(found) is Concern.PAUSED
+    assert cause(found) is AttentionCause.PAUSED
 
 
-def test_the_most_urgent_concern_is_said() -> None:
+def test_the_most_urgent_cause_is_said() -> None:
     many = QueueCounts(available=100, dead_lettered=3, oldest_available=HOUR)
-    assert concern(attention_of(ACTIVE, many, QUIET)) is Concern.STUCK
-    assert concern(attention_of(ACTIVE, many, trend(delivered=1))) is Concern.DEAD_LETTERS
+    assert cause(attention_of(ACTIVE, many, QUIET)) is AttentionCause.STUCK
+    assert cause(attention_of(ACTIVE, many, trend(delivered=1))) is AttentionCause.DEAD_LETTERS

@@ -67,9 +67,9 @@ function show(data, rows) {
   if (data.age) write(document.querySelector("[data-age]"), data.age);
   if (!data.rows) return;
   for (const [name, value] of Object.entries(data.totals)) write(document.querySelector(`[data-total="${name}"]`), value);
-  const concerned = document.querySelector("[data-concerned]");
-  write(concerned, data.concerned);
-  concerned.hidden = !data.concerned;
+  const attentionCount = document.querySelector("[data-attention-count]");
+  write(attentionCount, data.attention_count);
+  attentionCount.hidden = !data.attention_count;
   rows.show(data);
   // A reader who has typed a text sees the rows of this page that have it, and their number.
   const find = document.querySelector("[data-find]");

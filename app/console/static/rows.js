@@ -92,8 +92,8 @@ class Slices {
   }
 }
 
-function showRow(row, [concern, why, status, points, ...texts]) {
-  if (row.dataset.concern !== concern) row.dataset.concern = concern;
+function showRow(row, [cause, why, status, points, ...texts]) {
+  if (row.dataset.attention !== cause) row.dataset.attention = cause;
   const tag = row.querySelector(".tag");
   write(tag, status.replace("_", " "));
   tag.hidden = status === "active";
