@@ -21,7 +21,7 @@ import pytest
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.jobs.compact import compact
 from peeklock_pipeline.jobs.export import export
-from peeklock_pipeline.jobs.replay import ReplayResult, merge_grains, plan, replay
+from peeklock_pipeline.jobs.replay import ReplayResult, merge_ranges, plan, replay
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import (
@@ -36,7 +36,7 @@ from peeklock_pipeline.replay_log import Portion, ReplayLog, ReplayState
 from peeklock_pipeline.replay_request import InDoubtAction, ReplayRequest
 from peeklock_pipeline.sending import Destination
 from peeklock_pipeline.table_specs import ARCHIVE
-from peeklock_pipeline.transforms.replay import GRAINS
+from peeklock_pipeline.transforms.replay import RANGES
 from pyspark.sql import SparkSession
 
 from tests.bounds import bounded
@@ -271,9 +271,9 @@ def interrupted(spark: SparkSession, lake: Lake, begun: ReplayRequest) -> None:
 
 
 def test_portions_are_neighbours(spark: SparkSession) -> None:
-    grains = [Portion(1, 3, 3), Portion(5, 6, 2), Portion(8, 9, 1), Portion(10, 30, 20), Portion(31, 31, 1)]
+    counted = [Portion(1, 3, 3), Portion(5, 6, 2), Portion(8, 9, 1), Portion(10, 30, 20), Portion(31, 31, 1)]
 
-    found = merge_grains(grains, 5)
+    found = merge_ranges(counted, 5)
 
     assert found == [Portion(1, 6, 5), Portion(8, 9, 1), Portion(10, 30, 20), Portion(31, 31, 1)]
 
@@ -281,8 +281,8 @@ def test_portions_are_neighbours(spark: SparkSession) -> None:
 def test_neighbouring_messages_are_cut_into_portions(
     spark: SparkSession, small_archive: Archive, lake: Lake, queue: Queue
 ) -> None:
-    in_one_grain, far_away = range(1, 25), 1_000 * GRAINS
-    exported(spark, small_archive, lake, 1, [archived(number) for number in (*in_one_grain, far_away)])
+    in_one_range, far_away = range(1, 25), 1_000 * RANGES
+    exported(spark, small_archive, lake, 1, [archived(number) for number in (*in_one_range, far_away)])
     reported: list[tuple[int, int]] = []
 
     done = replay(

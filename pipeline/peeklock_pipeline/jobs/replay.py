@@ -23,7 +23,7 @@ from peeklock_pipeline.replay_request import InDoubtAction, ReplayRequest
 from peeklock_pipeline.sending import Destination, RateLimiter, Sender, SendResult
 from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
 from peeklock_pipeline.task_refusals import task_refusals
-from peeklock_pipeline.transforms.replay import grains, matching, narrowed, outgoing
+from peeklock_pipeline.transforms.replay import counted_ranges, matching, narrowed, outgoing
 
 TASK_RATE = 100.0
 """Messages per second for which a further task is used."""
@@ -200,7 +200,7 @@ class _Selection:
 
     def count(self, first: int, last: int) -> list[Portion]:
         """Count the messages between these sequence numbers, in ranges. Reads no other columns than the filter's."""
-        found = grains(self.between(first, last, narrowed(self._where)))
+        found = counted_ranges(self.between(first, last, narrowed(self._where)))
         return [Portion(row["first"], row["last"], row["messages"]) for row in found.collect()]
 
 
@@ -271,17 +271,17 @@ class _Run:
         return sent
 
     def _cut(self, first: int, last: int) -> list[Portion]:
-        return merge_grains(self._selection.count(first, last), self._max_messages)
+        return merge_ranges(self._selection.count(first, last), self._max_messages)
 
 
-def merge_grains(grains: Sequence[Portion], max_messages: int) -> list[Portion]:
-    """Merge neighbouring grains, in order, into portions of at most `max_messages`, or of a single grain."""
+def merge_ranges(counted: Sequence[Portion], max_messages: int) -> list[Portion]:
+    """Merge neighbouring ranges, in order, into portions of at most `max_messages`, or of a single range."""
     found: list[Portion] = []
-    for grain in grains:
-        if found and found[-1].messages + grain.messages <= max_messages:
-            found[-1] = Portion(found[-1].first, grain.last, found[-1].messages + grain.messages)
+    for portion in counted:
+        if found and found[-1].messages + portion.messages <= max_messages:
+            found[-1] = Portion(found[-1].first, portion.last, found[-1].messages + portion.messages)
         else:
-            found.append(grain)
+            found.append(portion)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Selects the messages of a replay, counts them in pieces, and turns them into new messages."""
+"""Selects the messages of a replay, counts them in ranges, and turns them into new messages."""
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
@@ -9,7 +9,7 @@ from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
 
 HEADERS = ("content_type", "correlation_id", "subject", "reply_to", "to")
 
-GRAINS = 4096
+RANGES = 4096
 """Ranges of sequence numbers that are counted, independent of the number of messages."""
 
 
@@ -38,15 +38,15 @@ def matching(archive: DataFrame, where: str, last_batch: int) -> DataFrame:
         ) from error
 
 
-def grains(messages: DataFrame) -> DataFrame:
-    """Count the messages in each of at most `GRAINS` ranges of sequence numbers, about."""
+def counted_ranges(messages: DataFrame) -> DataFrame:
+    """Count the messages in each of at most `RANGES` ranges of sequence numbers, about."""
     number = fn.col("sequence_number")
     bounds = messages.agg(fn.min(number).alias("lowest"), fn.max(number).alias("highest"))
-    width = fn.expr(f"(highest - lowest) div {GRAINS} + 1")
+    width = fn.expr(f"(highest - lowest) div {RANGES} + 1")
     placed = messages.select("sequence_number").crossJoin(fn.broadcast(bounds))
-    grain = ((number - fn.col("lowest")) / width).cast("bigint")
+    range_index = ((number - fn.col("lowest")) / width).cast("bigint")
     counts = (fn.min(number).alias("first"), fn.max(number).alias("last"), fn.count("*").alias("messages"))
-    return placed.groupBy(grain.alias("grain")).agg(*counts).orderBy("grain")
+    return placed.groupBy(range_index.alias("range_index")).agg(*counts).orderBy("range_index")
 
 
 def outgoing(messages: DataFrame, replay: str) -> DataFrame:
