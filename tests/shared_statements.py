@@ -60,10 +60,10 @@ class SharedRecordedStatementSession(SharedStatementSession):
 
 
 def _claim_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    no_floor = {"floor_time": None, "floor_number": None}
+    no_bound = {"bound_time": None, "bound_number": None}
     return {
         **values,
-        **no_floor,
+        **no_bound,
         "max_messages": 1,
         "slots_before": 0,
         "secrets": values["secret"],

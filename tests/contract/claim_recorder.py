@@ -1,4 +1,4 @@
-"""Claims on PostgreSQL with `ScanFloors` of their own, under a clock that moves only when a test sets it."""
+"""Claims on PostgreSQL with `ScanBounds` of their own, under a clock that moves only when a test sets it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from app.domain.queue import Queue
 from app.runtime.clock import SystemClock
 from app.store.postgresql import receiving
-from app.store.postgresql.scan_floors import ScanFloors
+from app.store.postgresql.scan_bounds import ScanBounds
 from app.store.postgresql.store import PostgresqlStore
 from app.store.records.rows import Row
 from tests.contract.store_fixture import PostgresqlFixture, bodies, claim
@@ -18,13 +18,13 @@ class ClaimRecorder:
     def __init__(self, store_fixture: PostgresqlFixture) -> None:
         assert isinstance(store_fixture.store, PostgresqlStore)
         self.seconds = 0.0
-        self.scan_floors = ScanFloors(lambda: self.seconds)
+        self.scan_bounds = ScanBounds(lambda: self.seconds)
         self.skipped = 0
         self._pool = store_fixture.store._pool
 
     async def claim(self, queue: Queue, most: int, **fields: Any) -> list[bytes]:
         """Return the bodies of the next messages."""
-        (messages,) = await receiving.claim(self, self.scan_floors, SystemClock(), [claim(queue, most, **fields)])
+        (messages,) = await receiving.claim(self, self.scan_bounds, SystemClock(), [claim(queue, most, **fields)])
         return bodies(messages)
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:

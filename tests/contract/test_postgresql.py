@@ -22,7 +22,7 @@ from app.store.postgresql import receiving
 from app.store.postgresql.attempts import receive
 from app.store.postgresql.connect import connect, parse_address
 from app.store.postgresql.dialect import DIALECT
-from app.store.postgresql.scan_floors import ScanFloor, ScanFloors
+from app.store.postgresql.scan_bounds import ScanBound, ScanBounds
 from app.store.postgresql.session import PostgresqlSession, PreparedStatement
 from app.store.postgresql.store import PostgresqlStore
 from app.store.records.rows import Row
@@ -283,7 +283,7 @@ async def test_a_single_claim_locks_no_row_but_its_own(store_fixture: Postgresql
     async with store_fixture.open_transaction(f"SELECT FROM message WHERE sequence_number = {first} FOR UPDATE"):
 
         async def work(session: PostgresqlSession) -> list[tuple[int]]:
-            (claimed,) = await receiving.claim(session, ScanFloors(), store_fixture.clock, [claim(queue, 1)])
+            (claimed,) = await receiving.claim(session, ScanBounds(), store_fixture.clock, [claim(queue, 1)])
             assert not isinstance(claimed, Exception)
             assert numbers(claimed) == [second]
             return await store_fixture.execute(
@@ -370,15 +370,15 @@ class CancelsAfterFetch:
 async def test_an_attempt_with_a_rolled_back_transaction_is_unavailable(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
-    """Its scan above the floor has found nothing. The server cancels the one below, and rolls the attempt back."""
+    """Its scan above the bound has found nothing. The server cancels the one below, and rolls the attempt back."""
     await store_fixture.send(queue, b"body")
-    one, floors = Attempt(b"k" * 32, b"f" * 32, HOUR), ScanFloors()
-    floor = floors._floors[queue.id] = ScanFloor(time.monotonic(), 0)
-    floor.positions = [(await store_fixture.store.now() + HOUR, 0)] * len(floor.positions)
+    one, bounds = Attempt(b"k" * 32, b"f" * 32, HOUR), ScanBounds()
+    bound = bounds._bounds[queue.id] = ScanBound(time.monotonic(), 0)
+    bound.positions = [(await store_fixture.store.now() + HOUR, 0)] * len(bound.positions)
 
     async def work(session: PostgresqlSession) -> AttemptResult[list[Message]]:
         cancelled: Any = CancelsAfterFetch(session)
-        return await receive(cancelled, floors, store_fixture.clock, claim(queue, 2), one)
+        return await receive(cancelled, bounds, store_fixture.clock, claim(queue, 2), one)
 
     with pytest.raises(StoreUnavailable):
         await pool_of(store_fixture).transaction(work)

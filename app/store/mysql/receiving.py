@@ -119,7 +119,7 @@ async def claim(
     ]
 
 
-async def claim_one(
+async def claim_unbatched(
     session: MysqlSession, clock: Clock, wanted_claim: Claim, execute: Execute, scan_limits: ScanLimits[SourceKey]
 ) -> list[Message]:
     """Lock the next messages for one claim."""

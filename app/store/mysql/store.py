@@ -108,7 +108,7 @@ class MysqlStore(ServerStore[MysqlSession]):
                 return AttemptResult(
                     await receiving.still_locked(session, self._clock, read_tokens(earlier)), replayed=True
                 )
-            messages = await receiving.claim_one(session, self._clock, claim, session.execute, self._scan_limits)
+            messages = await receiving.claim_unbatched(session, self._clock, claim, session.execute, self._scan_limits)
             if messages:
                 await session.commit(attempts.answer_statement(session, attempt, write_tokens(messages)))
             else:

@@ -9,7 +9,7 @@ from app.domain.settlement import LockToken
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.postgresql import receiving, sending, work_unit
-from app.store.postgresql.scan_floors import ScanFloors
+from app.store.postgresql.scan_bounds import ScanBounds
 from app.store.postgresql.session import PostgresqlSession
 from app.store.records import message_rows
 from app.store.records.attempts import stored_answer, stored_receipts, stored_unit_result
@@ -56,13 +56,13 @@ async def answer(session: PostgresqlSession, attempt: Attempt, text: str) -> Non
 
 
 async def receive(
-    session: PostgresqlSession, floors: ScanFloors, clock: Clock, claim: Claim, attempt: Attempt
+    session: PostgresqlSession, bounds: ScanBounds, clock: Clock, claim: Claim, attempt: Attempt
 ) -> AttemptResult[list[Message]]:
     """Within a transaction: claim messages, or return those of the first try that its locks still hold."""
     earlier = await begin(session, attempt)
     if earlier is not None:
         return AttemptResult(await still_locked(session, clock, read_tokens(earlier)), replayed=True)
-    messages = await receiving.claim_one(session, floors, clock, claim)
+    messages = await receiving.claim_unbatched(session, bounds, clock, claim)
     if messages:
         await answer(session, attempt, write_tokens(messages))
     else:

@@ -13,7 +13,7 @@ from app.domain.weight import weight_of
 from app.runtime.clock import Clock
 from app.runtime.coalescer import RequeueEntryError
 from app.store.postgresql.entries import short_array
-from app.store.postgresql.scan_floors import Scan, ScanFloors, ScanPosition, ScanResult
+from app.store.postgresql.scan_bounds import Scan, ScanBounds, ScanPosition, ScanResult
 from app.store.records import message_rows
 from app.store.records.database import SqlSession
 from app.store.records.history import any_keeps_history, record_delivered
@@ -29,7 +29,7 @@ exceeded the budget, or None."""
 
 
 async def claim(
-    session: SqlSession, floors: ScanFloors, clock: Clock, claims: Sequence[Claim]
+    session: SqlSession, bounds: ScanBounds, clock: Clock, claims: Sequence[Claim]
 ) -> list[list[Message] | Exception]:
     """Return the next messages for all these claims, each in order, together within one budget.
 
@@ -41,7 +41,7 @@ async def claim(
     """
     batch = ClaimBatch(claims, clock)
     try:
-        await _serve_all(session, floors, batch)
+        await _serve_all(session, bounds, batch)
     except StoreUnavailable:
         # The served messages are locked for their receivers, so return them.
         if not batch.has_served:
@@ -50,17 +50,17 @@ async def claim(
 
 
 async def claim_in_transaction(
-    session: SqlSession, floors: ScanFloors, clock: Clock, claims: Sequence[Claim]
+    session: SqlSession, bounds: ScanBounds, clock: Clock, claims: Sequence[Claim]
 ) -> list[list[Message] | Exception]:
     """Within a transaction: claim as `claim` does. Serves nothing if the transaction failed."""
     batch = ClaimBatch(claims, clock)
-    await _serve_all(session, floors, batch)
+    await _serve_all(session, bounds, batch)
     return batch.results()
 
 
-async def claim_one(session: SqlSession, floors: ScanFloors, clock: Clock, wanted_claim: Claim) -> list[Message]:
+async def claim_unbatched(session: SqlSession, bounds: ScanBounds, clock: Clock, wanted_claim: Claim) -> list[Message]:
     """Within a transaction: return the next messages for one claim. Serves nothing if the transaction failed."""
-    (answer,) = await claim_in_transaction(session, floors, clock, [wanted_claim])
+    (answer,) = await claim_in_transaction(session, bounds, clock, [wanted_claim])
     if isinstance(answer, Exception):
         raise answer
     return answer
@@ -139,16 +139,16 @@ def _delivery_position(message: Message) -> tuple[int, ...]:
     return delivery_position(message)
 
 
-async def _serve_all(session: SqlSession, floors: ScanFloors, batch: ClaimBatch) -> None:
+async def _serve_all(session: SqlSession, bounds: ScanBounds, batch: ClaimBatch) -> None:
     if batch.claims[0].source is MessageState.DEAD_LETTERED:
         await _serve_dead_letters(session, batch)
         return
-    scan = floors.scan(batch.queue_ids())
-    await _serve(session, floors, scan, batch)
-    await _serve_again(session, floors, scan, batch)
+    scan = bounds.scan(batch.queue_ids())
+    await _serve(session, bounds, scan, batch)
+    await _serve_again(session, bounds, scan, batch)
 
 
-async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: ClaimBatch) -> None:
+async def _serve(session: SqlSession, bounds: ScanBounds, scan: Scan, batch: ClaimBatch) -> None:
     """Fetch the missing messages of the scanned queues, and serve them."""
     slots: list[int] = []
     slot_counts: list[int] = []
@@ -166,8 +166,8 @@ async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: Cla
         truncated_at: int | None = found_rows[-1][TRUNCATED_AT] if found_rows else None
         if truncated_at is not None:
             batch.requeue(slots[truncated_at - 1 :])
-        if found_rows and floors.needs_update(skipped := found_rows[-1][ENTRIES_READ] - len(found_rows)):
-            floors.update(
+        if found_rows and bounds.needs_update(skipped := found_rows[-1][ENTRIES_READ] - len(found_rows)):
+            bounds.update(
                 scan,
                 _scan_results(scan, slot_counts, found_rows, is_truncated=truncated_at is not None),
                 skipped,
@@ -175,10 +175,10 @@ async def _serve(session: SqlSession, floors: ScanFloors, scan: Scan, batch: Cla
             )
     except BaseException:
         for queue_id in scan.queue_ids:
-            floors.discard(queue_id)
+            bounds.discard(queue_id)
         raise
     finally:
-        floors.finish(scan)
+        bounds.finish(scan)
 
 
 async def _fetch(
@@ -202,8 +202,8 @@ async def _fetch(
         queue_id=scan.queue_ids,
         max_messages=slot_counts,
         slots_before=list(accumulate(slot_counts, initial=0))[:-1],
-        floor_time=[time for time, _ in positions],
-        floor_number=[number for _, number in positions],
+        bound_time=[time for time, _ in positions],
+        bound_number=[number for _, number in positions],
         secrets=token_bytes(SECRET_BYTES * len(claims)),
         lock_duration=short_array([claim.lock_duration for claim in claims]),
         receiver_id=short_array([claim.receiver_id for claim in claims]),
@@ -211,30 +211,30 @@ async def _fetch(
     )
 
 
-async def _serve_again(session: SqlSession, floors: ScanFloors, scan: Scan, batch: ClaimBatch) -> None:
-    """Serve claims again that got nothing: below their `ScanFloor` if that is cheap, and if a message is available after
+async def _serve_again(session: SqlSession, bounds: ScanBounds, scan: Scan, batch: ClaimBatch) -> None:
+    """Serve claims again that got nothing: below their `ScanBound` if that is cheap, and if a message is available after
     all."""
-    above_floor = [queue_id for queue_id in batch.unserved() if queue_id not in scan.from_start]
-    if cheap := floors.cheap_to_scan_below(above_floor):
-        await _serve(session, floors, floors.scan_below(cheap), batch)
+    above_bound = [queue_id for queue_id in batch.unserved() if queue_id not in scan.from_start]
+    if cheap := bounds.cheap_to_scan_below(above_bound):
+        await _serve(session, bounds, bounds.scan_below(cheap), batch)
     if unserved := [queue_id for queue_id in batch.unserved() if queue_id in scan.from_start]:
-        await _serve_claimable(session, floors, unserved, batch)
+        await _serve_claimable(session, bounds, unserved, batch)
 
 
 async def _serve_claimable(
-    session: SqlSession, floors: ScanFloors, queue_ids: Sequence[int], batch: ClaimBatch
+    session: SqlSession, bounds: ScanBounds, queue_ids: Sequence[int], batch: ClaimBatch
 ) -> None:
     """Check which queues have a claimable message, and claim from those once more."""
-    scan = floors.scan_below(queue_ids)
+    scan = bounds.scan_below(queue_ids)
     try:
         ((claimable, now, skipped),) = await session.fetch("claimable_queues", queue_id=queue_ids)
-        if floors.needs_update(skipped):
+        if bounds.needs_update(skipped):
             results = {queue_id: ScanResult(None, is_exhausted=queue_id not in claimable) for queue_id in queue_ids}
-            floors.update(scan, results, skipped, now)
+            bounds.update(scan, results, skipped, now)
     finally:
-        floors.finish(scan)
+        bounds.finish(scan)
     if claimable:
-        await _serve(session, floors, floors.scan_below(claimable), batch)
+        await _serve(session, bounds, bounds.scan_below(claimable), batch)
 
 
 def _scan_results(

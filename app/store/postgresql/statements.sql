@@ -249,7 +249,7 @@ WHERE ctid = ANY(ARRAY(
 
 -- ---- receiving -------------------------------------------------------------------------------------------------------
 
--- claim: lock the next messages of some queues, for each priority from the position of the queue's ScanFloor on
+-- claim: lock the next messages of some queues, for each priority from the position of the queue's ScanBound on
 --
 -- Together they weigh no more than the budget, unless the first one alone exceeds it. The scan ends with the second row
 -- beyond the budget. PostgreSQL before 15 cannot end it there: those rows stay locked until the statement ends.
@@ -294,8 +294,8 @@ next AS MATERIALIZED (
                           AND m.state = 1
                           AND m.priority = level.priority
                           AND (m.available_at, m.sequence_number) >= (
-                              coalesce((:floor_time::bigint[])[10 * request.queue_index - level.priority], 0),
-                              coalesce((:floor_number::bigint[])[10 * request.queue_index - level.priority], 0)
+                              coalesce((:bound_time::bigint[])[10 * request.queue_index - level.priority], 0),
+                              coalesce((:bound_number::bigint[])[10 * request.queue_index - level.priority], 0)
                           )
                           AND (m.expires_at IS NULL OR m.expires_at > clock.now)
                         ORDER BY m.available_at, m.sequence_number

@@ -17,7 +17,7 @@ from app.store.postgresql.commits import GatheredCommits
 from app.store.postgresql.connect import Connector, parse_address
 from app.store.postgresql.depths import DepthCountingDatabase
 from app.store.postgresql.dialect import DIALECT
-from app.store.postgresql.scan_floors import ScanFloors
+from app.store.postgresql.scan_bounds import ScanBounds
 from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement
 from app.store.postgresql.settling import AnySettlement, Settlement
 from app.store.postgresql.timelines import HighestTimelines
@@ -59,7 +59,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         super().__init__(DepthCountingDatabase(pool), pool, advisory_lock, clock, observe)
         self._timelines = timelines or HighestTimelines()
         self._timelines.on_raised = self.leave_server
-        self._scan_floors = ScanFloors()
+        self._scan_bounds = ScanBounds()
         self._state_mutex = StateMutex()
         self._commits = GatheredCommits(pool, self._observed, self._on_executed)
         steps = TransactionSteps(
@@ -89,10 +89,10 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
         """See `MessageStore`."""
         work = partial(attempts.send, drafts=drafts, attempt=attempt)
-        with self._discarding_floors(drafts):
+        with self._discarding_bounds(drafts):
             result, admitted = await self._retry_while_in_use(partial(self._pool.transaction, work))
         if not result.replayed:
-            self._lower_floors(drafts, result.result)
+            self._lower_bounds(drafts, result.result)
         self._announce(admitted)
         return result
 
@@ -104,34 +104,34 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         else:
             statements = sending.RECORDED_SEND if any_keeps_history(drafts) else sending.SEND
             receipts = await sending.send(self._pool, drafts, statements)
-        self._lower_floors(drafts, receipts)
+        self._lower_bounds(drafts, receipts)
         self._announce(admitted)
         return receipts
 
-    def _lower_floors(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
-        if self._scan_floors.is_idle:
+    def _lower_bounds(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
+        if self._scan_bounds.is_idle:
             return
         for draft, receipt in zip(drafts, receipts, strict=True):
             if receipt.state is MessageState.AVAILABLE:
                 position = (receipt.enqueued_at, receipt.sequence_number)
-                self._scan_floors.lower(draft.queue_id, draft.priority, position)
+                self._scan_bounds.lower(draft.queue_id, draft.priority, position)
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
         """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
-        work = partial(attempts.receive, floors=self._scan_floors, clock=self._clock, claim=claim, attempt=attempt)
+        work = partial(attempts.receive, bounds=self._scan_bounds, clock=self._clock, claim=claim, attempt=attempt)
         try:
             return await self._retry_while_in_use(partial(self._pool.transaction, work))
         except BaseException:
-            # The messages that it claimed are available again, perhaps below a `ScanFloor` that rose over them.
-            self._scan_floors.discard(claim.queue_id)
+            # The messages that it claimed are available again, perhaps below a `ScanBound` that rose over them.
+            self._scan_bounds.discard(claim.queue_id)
             raise
 
     async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
         if claims[0].source is not MessageState.DEAD_LETTERED or not any_keeps_history(claims):
-            return await receiving.claim(self._pool, self._scan_floors, self._clock, claims)
-        work = partial(receiving.claim_in_transaction, floors=self._scan_floors, clock=self._clock, claims=claims)
+            return await receiving.claim(self._pool, self._scan_bounds, self._clock, claims)
+        work = partial(receiving.claim_in_transaction, bounds=self._scan_bounds, clock=self._clock, claims=claims)
         return await self._pool.transaction(work)
 
     async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
@@ -175,7 +175,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         for move, row in zip(moves, settled, strict=True):
             if row is not None and move.state is MessageState.AVAILABLE:
                 *_, priority, available_at = row
-                self._scan_floors.lower(move.queue_id, priority, (available_at, move.token.sequence_number))
+                self._scan_bounds.lower(move.queue_id, priority, (available_at, move.token.sequence_number))
         return [row is not None for row in settled]
 
     async def _settle(
@@ -200,7 +200,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         if effects is not None:
             return AttemptResult(effects.result(unit), replayed=False)
         work = partial(attempts.execute, unit=unit, attempt=attempt)
-        with self._discarding_floors([*unit.settlements, *unit.drafts]):
+        with self._discarding_bounds([*unit.settlements, *unit.drafts]):
             result, effects = await self._retry_while_in_use(partial(self._pool.transaction, work))
         if effects is not None:
             self._on_executed(unit, effects)
@@ -213,18 +213,18 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
     def _on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:
         if not any(version.duplicate for version in effects.versions):
-            self._lower_floors(unit.drafts, effects.receipts)
-        self._lower_floors_for(effects.returned)
+            self._lower_bounds(unit.drafts, effects.receipts)
+        self._lower_bounds_for(effects.returned)
         self._announce(effects.admitted)
 
     def _announce(self, admitted: Sequence[Admitted]) -> None:
-        self._lower_floors_for(admitted)
+        self._lower_bounds_for(admitted)
         super()._announce(admitted)
 
-    def _lower_floors_for(self, messages: Sequence[Admitted]) -> None:
+    def _lower_bounds_for(self, messages: Sequence[Admitted]) -> None:
         for message in messages:
             position = (message.available_at, message.sequence_number)
-            self._scan_floors.lower(message.queue_id, message.priority, position)
+            self._scan_bounds.lower(message.queue_id, message.priority, position)
 
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
         read_started_at = self._clock.monotonic()
@@ -234,12 +234,12 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
             extended = await settling.extend(self._pool, extensions)
         return [None if row is None else Extended(*row[1:], read_started_at=read_started_at) for row in extended]
 
-    # ---- other verbs that store messages below a `ScanFloor` ---------------------------------------------------------
+    # ---- other verbs that store messages below a `ScanBound` ---------------------------------------------------------
 
     async def promote(self, limit: int) -> Promoted:
         """See `MaintenanceStore`."""
         promoted = await super().promote(limit)
-        self._discard_floors(promoted.by_queue)
+        self._discard_bounds(promoted.by_queue)
         return promoted
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
@@ -247,7 +247,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         try:
             return await super().redrive(redrives)
         finally:
-            self._discard_floors({redrive.to_queue_id for redrive in redrives})
+            self._discard_bounds({redrive.to_queue_id for redrive in redrives})
 
     async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
         """See `RestoreStore`."""
@@ -262,7 +262,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
             with unavailable_when_closed:
                 receipts, admitted = await self._pool.transaction(work)
         finally:
-            self._discard_floors([queue.id])
+            self._discard_bounds([queue.id])
         self._announce(admitted)
         return receipts
 
@@ -271,20 +271,20 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         try:
             return await super().edit(edit)
         finally:
-            self._discard_floors([edit.expected.queue_id])
+            self._discard_bounds([edit.expected.queue_id])
 
     @contextmanager
-    def _discarding_floors(self, entries: Iterable[Draft | Move | Removal]) -> Generator[None]:
-        """Discard the floors of these queues if the transaction fails: it may have been committed."""
+    def _discarding_bounds(self, entries: Iterable[Draft | Move | Removal]) -> Generator[None]:
+        """Discard the bounds of these queues if the transaction fails: it may have been committed."""
         try:
             yield
         except BaseException:
-            self._discard_floors({entry.queue_id for entry in entries})
+            self._discard_bounds({entry.queue_id for entry in entries})
             raise
 
-    def _discard_floors(self, queue_ids: Iterable[int]) -> None:
+    def _discard_bounds(self, queue_ids: Iterable[int]) -> None:
         for queue_id in queue_ids:
-            self._scan_floors.discard(queue_id)
+            self._scan_bounds.discard(queue_id)
 
     async def close(self) -> None:
         """See `Store`."""

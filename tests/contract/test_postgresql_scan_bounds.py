@@ -15,7 +15,7 @@ from app.domain.refusals import StoreUnavailable
 from app.domain.work_unit import WorkUnit
 from app.runtime.clock import SystemClock
 from app.store.open import open_store
-from app.store.postgresql.scan_floors import COSTLY_SCAN, ScanResult
+from app.store.postgresql.scan_bounds import COSTLY_SCAN, ScanResult
 from app.store.postgresql.store import PostgresqlStore
 from tests.bounds import bounded
 from tests.contract.claim_recorder import ClaimRecorder
@@ -48,10 +48,10 @@ async def queue(store_fixture: PostgresqlFixture) -> AsyncIterator[Queue]:
     await backup.close()
 
 
-def has_scan_floor(store_fixture: PostgresqlFixture, queue: Queue) -> bool:
+def has_scan_bound(store_fixture: PostgresqlFixture, queue: Queue) -> bool:
     """Return whether the store's own claims begin above the start of the queue."""
     assert isinstance(store_fixture.store, PostgresqlStore)
-    return queue.id in store_fixture.store._scan_floors._floors
+    return queue.id in store_fixture.store._scan_bounds._bounds
 
 
 async def test_one_claim_skips_the_dead_entries_and_the_next_does_not(
@@ -65,10 +65,10 @@ async def test_one_claim_skips_the_dead_entries_and_the_next_does_not(
     assert claims.skipped < 5
 
 
-async def test_an_empty_queue_has_a_scan_floor_too(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_an_empty_queue_has_a_scan_bound_too(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     claims = ClaimRecorder(store_fixture)
     assert await claims.claim(queue, 1) == []
-    assert claims.scan_floors.scan([queue.id]).from_start == set()
+    assert claims.scan_bounds.scan([queue.id]).from_start == set()
 
 
 async def test_abandoned_and_urgent_messages_are_delivered_in_order(
@@ -76,12 +76,12 @@ async def test_abandoned_and_urgent_messages_are_delivered_in_order(
 ) -> None:
     await store_fixture.send(queue, b"first", b"second", b"third")
     (first,) = await store_fixture.claim(queue, 1)
-    assert has_scan_floor(store_fixture, queue)
+    assert has_scan_bound(store_fixture, queue)
     await store_fixture.send(queue, b"urgent", priority=9)
     await store_fixture.store.move([abandonment(first)])
     assert bodies(await store_fixture.claim(queue, 1)) == [b"urgent"]
     assert bodies(await store_fixture.claim(queue, 2)) == [b"first", b"second"]
-    assert has_scan_floor(store_fixture, queue)
+    assert has_scan_bound(store_fixture, queue)
 
 
 async def test_promoted_messages_are_delivered_in_order(store_fixture: PostgresqlFixture, queue: Queue) -> None:
@@ -101,7 +101,7 @@ async def test_edited_messages_are_delivered_in_order(store_fixture: PostgresqlF
     assert bodies(await store_fixture.claim(queue, 1)) == [b"third"]
 
 
-async def test_a_message_of_another_process_below_the_floor_is_found_after_a_second(
+async def test_a_message_of_another_process_below_the_bound_is_found_after_a_second(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     claims = ClaimRecorder(store_fixture)
@@ -114,7 +114,7 @@ async def test_a_message_of_another_process_below_the_floor_is_found_after_a_sec
     assert await claims.claim(queue, 1) == [b"first"]
 
 
-async def test_scans_above_and_below_the_floor_share_one_budget(store_fixture: PostgresqlFixture, queue: Queue) -> None:
+async def test_scans_above_and_below_the_bound_share_one_budget(store_fixture: PostgresqlFixture, queue: Queue) -> None:
     claims = ClaimRecorder(store_fixture)
     await store_fixture.send(queue, b"first", b"second", b"third")
     (first,) = await store_fixture.claim(queue, 1)
@@ -125,7 +125,7 @@ async def test_scans_above_and_below_the_floor_share_one_budget(store_fixture: P
         assert await claims.claim(queue, 2, max_bytes=1) == [body]
 
 
-async def test_a_claim_that_got_nothing_scans_below_the_floor_if_that_is_cheap(
+async def test_a_claim_that_got_nothing_scans_below_the_bound_if_that_is_cheap(
     store_fixture: PostgresqlFixture, queue: Queue
 ) -> None:
     claims = ClaimRecorder(store_fixture)
@@ -139,7 +139,7 @@ async def test_a_claim_that_got_nothing_scans_below_the_floor_if_that_is_cheap(
 
 
 async def overtaken(store_fixture: PostgresqlFixture, queue: Queue) -> tuple[PostgresqlStore, Message]:
-    """Raise the floor of a queue over messages that are stored from now on, as a scan does that overtakes their commit.
+    """Raise the bound of a queue over messages that are stored from now on, as a scan does that overtakes their commit.
 
     Return the store, and a locked message. The queue has another message, the last one.
     """
@@ -148,8 +148,8 @@ async def overtaken(store_fixture: PostgresqlFixture, queue: Queue) -> tuple[Pos
     (first,) = await store_fixture.claim(queue, 1)
     await store_fixture.execute(f"UPDATE message SET available_at = available_at + {2 * HOUR} WHERE state = 1")
     later = SystemClock().now() + HOUR
-    floor = store_fixture.store._scan_floors._floors[queue.id]
-    floor.raise_to(ScanResult((MIN_PRIORITY, (later, 0)), is_exhausted=True), later)
+    bound = store_fixture.store._scan_bounds._bounds[queue.id]
+    bound.raise_to(ScanResult((MIN_PRIORITY, (later, 0)), is_exhausted=True), later)
     return store_fixture.store, first
 
 

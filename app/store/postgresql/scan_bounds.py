@@ -2,8 +2,8 @@
 
 PostgreSQL keeps the index entry of a claimed message until no snapshot can see it any more. While a backup runs,
 thousands of them pile up exactly where a claim begins. Each claim reports how many entries it skipped. When that was
-costly, this process keeps a `ScanFloor` for the queue: for each priority, a position below which no message is
-available. Claims begin there.
+costly, this process keeps a `ScanBound` for the queue: for each priority, a lower bound of the positions of available
+messages. Claims begin there.
 
 When this process stores a message below that position, it lowers the position, so its own order is exact. A message
 that another process stores there is found by the next scan from the start: after a second, or sooner if a claim gets
@@ -33,7 +33,7 @@ SECONDS_PER_ENTRY = 2e-7
 
 MAX_TRUST_SECONDS = 1.0
 MAX_SHARE = 1 / 10
-"""A `ScanFloor` is trusted for a second, or longer if scans below it would take more than `MAX_SHARE` of the time."""
+"""A `ScanBound` is trusted for a second, or longer if scans below it would take more than `MAX_SHARE` of the time."""
 
 MAX_SHARE_WHEN_SHORT = 1 / 50
 """A claim that got nothing scans below it sooner, if that takes no more than this share of the time."""
@@ -50,7 +50,7 @@ class ScanResult:
     is_exhausted: bool
 
 
-class ScanFloor:
+class ScanBound:
     """One queue's start position for each priority, and the time of the last scan below them."""
 
     __slots__ = ("_cheap_at", "_cost_seconds", "_stale_at", "positions")
@@ -93,23 +93,23 @@ class ScanFloor:
 class Scan:
     """One running statement that scans some queues, and the changes that it may have missed."""
 
-    __slots__ = ("_changed", "_floors", "_lowered", "from_start", "queue_ids")
+    __slots__ = ("_bounds", "_changed", "_lowered", "from_start", "queue_ids")
 
-    def __init__(self, queue_ids: Sequence[int], floors: Mapping[int, ScanFloor]) -> None:
+    def __init__(self, queue_ids: Sequence[int], bounds: Mapping[int, ScanBound]) -> None:
         self.queue_ids = queue_ids
-        self.from_start = frozenset(queue_ids) - floors.keys()
-        self._floors = floors
+        self.from_start = frozenset(queue_ids) - bounds.keys()
+        self._bounds = bounds
         self._lowered: dict[tuple[int, int], ScanPosition] = {}
         self._changed: set[int] = set()
 
     def positions(self) -> list[ScanPosition]:
         """Return the start positions: per queue and priority, highest first; empty if every queue has none."""
-        if not self._floors:
+        if not self._bounds:
             return []
         positions: list[ScanPosition] = []
         for queue_id in self.queue_ids:
-            floor = self._floors.get(queue_id)
-            positions += [floor.positions[priority] for priority in PRIORITIES] if floor else ALL_START
+            bound = self._bounds.get(queue_id)
+            positions += [bound.positions[priority] for priority in PRIORITIES] if bound else ALL_START
         return positions
 
     def note_lowered(self, queue_id: int, priority: int, position: ScanPosition) -> None:
@@ -122,40 +122,40 @@ class Scan:
         self._changed.add(queue_id)
 
     def is_valid_for(self, queue_id: int) -> bool:
-        """Return whether the result of this scan can still set a `ScanFloor`."""
+        """Return whether the result of this scan can still set a `ScanBound`."""
         return queue_id not in self._changed
 
-    def lower_floor(self, queue_id: int, floor: ScanFloor) -> None:
+    def lower(self, queue_id: int, bound: ScanBound) -> None:
         """Lower the positions to those of the messages stored during the scan."""
         for (of_queue, priority), position in self._lowered.items():
             if of_queue == queue_id:
-                floor.lower(priority, position)
+                bound.lower(priority, position)
 
 
-class ScanFloors:
-    """The `ScanFloor` of each queue that needs one, and the running scans. Without costly scans there is none."""
+class ScanBounds:
+    """The `ScanBound` of each queue that needs one, and the running scans. Without costly scans there is none."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._floors: dict[int, ScanFloor] = {}
+        self._bounds: dict[int, ScanBound] = {}
         self._scans: set[Scan] = set()
 
     @property
     def is_idle(self) -> bool:
         """Return whether no stored message needs to be reported."""
-        return not (self._floors or self._scans)
+        return not (self._bounds or self._scans)
 
     def needs_update(self, skipped: int) -> bool:
         """Return whether `update` would change anything after a scan that skipped this many entries."""
-        return skipped >= COSTLY_SCAN or bool(self._floors)
+        return skipped >= COSTLY_SCAN or bool(self._bounds)
 
     def scan(self, queue_ids: Sequence[int]) -> Scan:
-        """Begin a scan, from a `ScanFloor` if a trusted one exists. The caller ends it with `finish`."""
+        """Begin a scan, from a `ScanBound` if a trusted one exists. The caller ends it with `finish`."""
         now = self._monotonic()
         usable = {
-            queue_id: floor
+            queue_id: bound
             for queue_id in queue_ids
-            if (floor := self._floors.get(queue_id)) and not floor.is_stale(now)
+            if (bound := self._bounds.get(queue_id)) and not bound.is_stale(now)
         }
         return self._begin(Scan(queue_ids, usable))
 
@@ -163,8 +163,8 @@ class ScanFloors:
         """Begin a scan from the start."""
         now = self._monotonic()
         for queue_id in queue_ids:
-            if floor := self._floors.get(queue_id):
-                floor.scan_below(now)
+            if bound := self._bounds.get(queue_id):
+                bound.scan_below(now)
         return self._begin(Scan(queue_ids, {}))
 
     def cheap_to_scan_below(self, queue_ids: Sequence[int]) -> list[int]:
@@ -173,21 +173,21 @@ class ScanFloors:
         return [
             queue_id
             for queue_id in queue_ids
-            if (floor := self._floors.get(queue_id)) is None or floor.is_cheap_to_scan_below(now)
+            if (bound := self._bounds.get(queue_id)) is None or bound.is_cheap_to_scan_below(now)
         ]
 
     def update(self, scan: Scan, result: Mapping[int, ScanResult], skipped: int, read_at: Instant) -> None:
-        """Set each `ScanFloor` from the result of a scan, or drop it if the scan from the start was cheap."""
+        """Set each `ScanBound` from the result of a scan, or drop it if the scan from the start was cheap."""
         for queue_id in scan.queue_ids:
             if not scan.is_valid_for(queue_id):
                 continue
             if queue_id in scan.from_start:
-                self._floors.pop(queue_id, None)
+                self._bounds.pop(queue_id, None)
                 if skipped >= COSTLY_SCAN:
-                    self._floors[queue_id] = ScanFloor(self._monotonic(), skipped)
-            if floor := self._floors.get(queue_id):
-                floor.raise_to(result[queue_id], read_at)
-                scan.lower_floor(queue_id, floor)
+                    self._bounds[queue_id] = ScanBound(self._monotonic(), skipped)
+            if bound := self._bounds.get(queue_id):
+                bound.raise_to(result[queue_id], read_at)
+                scan.lower(queue_id, bound)
 
     def finish(self, scan: Scan) -> None:
         """End a scan, whether it succeeded or failed."""
@@ -197,14 +197,14 @@ class ScanFloors:
         """Record that this process has stored a message at this position."""
         for scan in self._scans:
             scan.note_lowered(queue_id, priority, position)
-        if floor := self._floors.get(queue_id):
-            floor.lower(priority, position)
+        if bound := self._bounds.get(queue_id):
+            bound.lower(priority, position)
 
     def discard(self, queue_id: int) -> None:
-        """Drop the `ScanFloor` of a queue: messages were stored at unknown positions, or a claim's outcome is unknown."""
+        """Drop the `ScanBound` of a queue: messages were stored at unknown positions, or a claim's outcome is unknown."""
         for scan in self._scans:
             scan.note_changed(queue_id)
-        self._floors.pop(queue_id, None)
+        self._bounds.pop(queue_id, None)
 
     def _begin(self, scan: Scan) -> Scan:
         self._scans.add(scan)
