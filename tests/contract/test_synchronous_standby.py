@@ -27,8 +27,12 @@ from tests.databases import RunResources
 from tests.servers import PostgresServer, ServerProcess
 from tests.virtual_clock import VirtualClock
 
+pytestmark = pytest.mark.full
+
 STANDBYS = "ALTER SYSTEM SET synchronous_standby_names = '{}'"
 WAITING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+COMMIT = "SELECT pg_logical_emit_message(TRUE, 'test', '')"
+"""A transaction that writes to the WAL, and nothing else."""
 
 Repeat = Callable[[], Awaitable[Any]]
 
@@ -47,6 +51,21 @@ class Cluster:
         await self.fixture.execute("SELECT pg_reload_conf()")
         while await self.fixture.execute("SHOW synchronous_standby_names") != [(names,)]:
             pass  # this connection reads the setting with its next statement
+        while names and not await self._commits_wait():
+            pass  # the checkpointer tells all connections, and may read the setting later
+
+    async def _commits_wait(self) -> bool:
+        """Return whether a commit waits for standbys, and end its wait."""
+        connection = await asyncpg.connect(self.fixture._url)
+        commit = asyncio.ensure_future(connection.execute(COMMIT))
+        waiting: list[Any] = []
+        while not (waiting or commit.done()):
+            waiting = await self.fixture.execute(WAITING)
+        for (pid,) in waiting:
+            await self.fixture.execute(f"SELECT pg_cancel_backend({pid})")
+        await commit
+        await connection.close()
+        return bool(waiting)
 
     async def end_wait(self, repeated: asyncio.Task[Any], function: str) -> None:
         """Wait until the answer waits for standbys, and end this wait as an administrator does."""

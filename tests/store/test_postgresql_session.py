@@ -62,7 +62,7 @@ def test_a_password_with_an_at_sign_must_be_percent_encoded() -> None:
 
 
 def test_hosts_and_ports_of_different_numbers_are_refused() -> None:
-    with pytest.raises(BadStoreUrl, match="number of ports"):
+    with pytest.raises(BadStoreUrl, match="several ports, but not one for each host"):
         parse_address("postgresql:///database?host=a,b,c&port=1,2")
 
 

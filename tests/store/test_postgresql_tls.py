@@ -14,6 +14,8 @@ from tests.databases import RunResources
 from tests.peeklock_process import run_peeklock
 from tests.servers import PostgresServer
 
+pytestmark = pytest.mark.full
+
 NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 DEMANDS_A_CERTIFICATE = "hostssl all all all trust clientcert=verify-ca\n"
 
