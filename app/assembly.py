@@ -10,7 +10,7 @@ from app.broker.commit import CommitPorts
 from app.broker.delivered_ids import DeliveredIds
 from app.broker.durability import DurabilityCheck
 from app.broker.edit import EditPorts
-from app.broker.end_offer import EndOfferPorts
+from app.broker.end_synchronous_send import EndSynchronousSendPorts
 from app.broker.execute import ExecutePorts
 from app.broker.expire import ExpirePorts
 from app.broker.explain import ExplainPorts
@@ -93,7 +93,7 @@ class _SharedPorts:
     receivers: ReceiverNotifier
     releasing: ReleasePorts
     revoking: RevokePorts
-    offers: EndOfferPorts
+    offers: EndSynchronousSendPorts
 
 
 def assemble_verbs(parts: Components) -> Broker:
@@ -198,7 +198,7 @@ def connect_notifications(parts: Components) -> None:
 def _shared_ports(parts: Components) -> _SharedPorts:
     store, counters = parts.store, parts.counters
     receivers = ReceiverNotifier(parts.notifier, parts.searches, parts.counters)
-    offers = EndOfferPorts(store, parts.notifier)
+    offers = EndSynchronousSendPorts(store, parts.notifier)
     return _SharedPorts(
         receivers,
         ReleasePorts(store, parts.queue_cache, offers, receivers, counters, parts.random_fraction),
@@ -265,7 +265,7 @@ def _purge_ports(parts: Components) -> PurgePorts:
         parts.queue_cache,
         parts.notifier,
         parts.lock_store,
-        EndOfferPorts(parts.store, parts.notifier),
+        EndSynchronousSendPorts(parts.store, parts.notifier),
         parts.counters,
         parts.clock,
     )

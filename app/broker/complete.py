@@ -1,8 +1,8 @@
 """Complete: a processed message moves from its queue to the archive, exactly once."""
 
-from app.domain.offer import check_reply
 from app.domain.queue import Queue
 from app.domain.settlement import LockToken, Outcome, Removal
+from app.domain.synchronous_send import check_reply
 
 
 def complete(queue: Queue, token: LockToken, reply: bytes | None = None) -> Removal:

@@ -9,7 +9,7 @@ from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Counters, Edit, EditStore
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import Conflict, MessageLocked, OfferedMessage, PreconditionFailed
+from app.domain.refusals import Conflict, MessageLocked, PreconditionFailed, SynchronousMessage
 from app.domain.settlement import Outcome
 
 STATES_WITH_DUE_TIME = (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.BLOCKED)
@@ -69,7 +69,7 @@ async def _read_unlocked(
     """Read the message. Refuses if a receiver holds it, if its sender waits for one, or if its ETag does not match."""
     message = await read_message(ports, queue, sequence_number)
     if message.is_offered:
-        raise OfferedMessage
+        raise SynchronousMessage
     if message.state is MessageState.LOCKED:
         raise MessageLocked  # an ETag counts only where the request would succeed without it (RFC 9110, 13.2.1)
     if if_match is not None and message.etag not in if_match:

@@ -30,7 +30,7 @@ from app.broker.settle import (
 )
 from app.domain.message import Draft
 from app.domain.queue import Queue
-from app.domain.refusals import AlreadySettled, MessageBusy, OfferedMessage, Refusal
+from app.domain.refusals import AlreadySettled, MessageBusy, Refusal, SynchronousMessage
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, NEVER_RENEWED, Settled, Settlement
 from app.domain.state import StateChange
@@ -182,7 +182,7 @@ async def _with_current_fences(
             raise _refusal(settlement).located_at(f"/settlements/{index}")
         if settlement is not None:
             if settlement.is_offered:
-                raise OfferedMessage().located_at(f"/settlements/{index}")
+                raise SynchronousMessage().located_at(f"/settlements/{index}")
             current[index] = settlement
     return current
 

@@ -28,7 +28,7 @@ from app.broker.settle import (
 )
 from app.domain.message import Draft
 from app.domain.queue import Queue
-from app.domain.refusals import AlreadySettled, MessageBusy, OfferedMessage, Refusal
+from app.domain.refusals import AlreadySettled, MessageBusy, Refusal, SynchronousMessage
 from app.domain.sending import NewMessage
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockedMessage, LockToken, Settlement
 from app.domain.topic import Published
@@ -166,7 +166,7 @@ async def _try_join(
             results[index] = await _late(ports, queue, settlement)
             continue
         if row.is_offered:
-            results[index] = OfferedMessage()
+            results[index] = SynchronousMessage()
             continue
         expired_generation = expired_generations.get(row.token, NO_EXPIRED_GENERATION)
         if row.is_live and row.lock_generation != expired_generation:

@@ -6,7 +6,7 @@ from math import inf
 
 from msgspec.structs import replace
 
-from app.broker.end_offer import EndOfferPorts, end_offers
+from app.broker.end_synchronous_send import EndSynchronousSendPorts, end_synchronous_sends
 from app.broker.ports import Counters, LockStore, Notifier, PurgeStore, UnlockedRow, Withdrawal
 from app.broker.queue_cache import QueueCache
 from app.broker.search_state import SearchRegistry
@@ -26,7 +26,7 @@ class PurgePorts:
     queue_cache: QueueCache
     notifier: Notifier
     lock_store: LockStore
-    offers: EndOfferPorts
+    offers: EndSynchronousSendPorts
     counters: Counters
     clock: Clock
 
@@ -75,7 +75,7 @@ async def _purge_locked(ports: PurgePorts, queue: Queue, messages: Sequence[Sele
     effective = await ports.messages.remove_locked(queue.id, removals)
     # Those whose sender waits are left. They end one by one, so that each sender gets its answer.
     left = [replace(removal, is_offered=True) for removal, done in zip(removals, effective, strict=True) if not done]
-    removed = sum(effective) + sum(await end_offers(ports.offers, left))
+    removed = sum(effective) + sum(await end_synchronous_sends(ports.offers, left))
     if removed:
         ports.queue_cache.forget(queue)
         ports.notifier.queues_changed()

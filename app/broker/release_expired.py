@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from app.broker.end_offer import EndOfferPorts, end_offers
+from app.broker.end_synchronous_send import EndSynchronousSendPorts, end_synchronous_sends
 from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import Counters, OfferEndCause, ReleaseStore
+from app.broker.ports import Counters, ReleaseStore, SynchronousSendEnd
 from app.broker.queue_cache import QueueCache
 from app.domain.queue import QueueSettings, Redelivery
 from app.domain.refusals import NewerQueue
@@ -25,7 +25,7 @@ class ReleasePorts:
 
     messages: ReleaseStore
     queue_cache: QueueCache
-    offers: EndOfferPorts
+    offers: EndSynchronousSendPorts
     receivers: ReceiverNotifier
     counters: Counters
     random_fraction: Callable[[], float]
@@ -43,7 +43,7 @@ async def release_expired(ports: ReleasePorts, ended: Sequence[tuple[LockedMessa
     offered = [move for move in moves if move is not None and move.is_offered]
     freed = await ports.messages.release(served) if served else []
     ports.receivers.notify_moved(served, freed)
-    ended_offers = await end_offers(ports.offers, offered, OfferEndCause.LOCK_ENDED)
+    ended_offers = await end_synchronous_sends(ports.offers, offered, SynchronousSendEnd.LOCK_ENDED)
     ports.counters.count("locks_expired", sum(freed) + sum(ended_offers))
     in_order, offers_in_order = iter(freed), iter(ended_offers)
     return [move is not None and next(offers_in_order if move.is_offered else in_order) for move in moves]

@@ -8,7 +8,7 @@ rest.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.broker.end_offer import EndOfferPorts, end_offers
+from app.broker.end_synchronous_send import EndSynchronousSendPorts, end_synchronous_sends
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Counters, LockRevocations, LockStore, RevokeStore
 from app.domain.settlement import ANY_LOCK, MAX_GENERATION, LockedMessage, Move, Outcome
@@ -27,7 +27,7 @@ class RevokePorts:
     messages: RevokeStore
     revocations: LockRevocations
     lock_store: LockStore
-    offers: EndOfferPorts
+    offers: EndSynchronousSendPorts
     receivers: ReceiverNotifier
     counters: Counters
 
@@ -51,7 +51,7 @@ async def _revoke_batch(ports: RevokePorts, rows: Sequence[LockedMessage]) -> in
     """Revoke these locks; return how many were still held."""
     moves = [_revocation(row) for row in rows if not row.is_offered]
     moved = await ports.messages.move(moves) if moves else []
-    ended = await end_offers(ports.offers, [_revocation(row) for row in rows if row.is_offered])
+    ended = await end_synchronous_sends(ports.offers, [_revocation(row) for row in rows if row.is_offered])
     # A record left behind would let its holder renew a lock that is gone.
     await ports.lock_store.delete_records([(row.token, MAX_GENERATION) for row in rows])
     ports.counters.count("locks_taken", sum(moved) + sum(ended))

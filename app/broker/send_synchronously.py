@@ -1,4 +1,4 @@
-"""Send synchronously: offer a message to receivers, and answer with its settlement (S1.1, S1.2, S1.36, S1.37).
+"""Send synchronously: make a message available to receivers, and answer with its settlement (S1.1, S1.2, S1.36, S1.37).
 
 The message is stored while its sender waits. Receivers claim it like any other message. A completion archives it. Every
 other settlement, and the end of its lock, deletes it. When the wait ends, the sender withdraws the message in one
@@ -17,22 +17,22 @@ from dataclasses import dataclass
 from app.broker.current_queue import with_current_queue
 from app.broker.forwarding import last_queue
 from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import Attempt, AttemptResult, OfferStore, QueueTotals
+from app.broker.ports import Attempt, AttemptResult, QueueTotals, SynchronousSendStore
 from app.broker.queue_cache import QueueCache
 from app.broker.queue_capacity import check_capacity
 from app.domain.message import Receipt
-from app.domain.offer import (
-    ANSWER_RETENTION,
-    COMPLETIONS,
-    Completion,
-    OfferState,
-    create_offer,
-    refusal_of,
-    wait_key_of_sender,
-)
 from app.domain.queue import Queue
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
+from app.domain.synchronous_send import (
+    ANSWER_RETENTION,
+    COMPLETIONS,
+    Completion,
+    SynchronousSendState,
+    create_synchronous_draft,
+    refusal_of,
+    wait_key_of_sender,
+)
 from app.domain.work_unit import WorkUnit
 from app.runtime.clock import Clock
 from app.runtime.wait_queue import WaitQueue
@@ -42,7 +42,7 @@ from app.runtime.wait_queue import WaitQueue
 class SynchronousPorts:
     """What synchronous sends use. `new_id` returns a new message id."""
 
-    messages: OfferStore
+    messages: SynchronousSendStore
     queue_cache: QueueCache
     queue_totals: QueueTotals
     receivers: ReceiverNotifier
@@ -56,7 +56,7 @@ async def send_synchronously(
 ) -> AttemptResult[Completion]:
     """Offer the message for `wait_seconds`, and return how it was completed.
 
-    Refuses as `create_offer` and `send` do. Refuses with `NoReceiver`, `NotAccepted` or `NoAnswer` if the message was not
+    Refuses as `create_synchronous_draft` and `send` do. Refuses with `NoReceiver`, `NotAccepted` or `NoAnswer` if the message was not
     completed; then it is deleted. A repeat of an attempt waits for the first message. A cancelled call withdraws the
     message, also if it is just being stored, unless it has an attempt that the client may repeat.
     """
@@ -86,7 +86,7 @@ async def _offer(
     async def store(queue: Queue) -> AttemptResult[Receipt]:
         last = await last_queue(ports.queue_cache, queue)
         default_id = new_message.envelope.message_id or ports.new_id()
-        draft = create_offer(new_message, last, default_id, wait_seconds, retention)
+        draft = create_synchronous_draft(new_message, last, default_id, wait_seconds, retention)
         await check_capacity(ports.queue_totals, last, 1)
         stored = await ports.messages.execute(WorkUnit(drafts=[draft]), attempt)
         if not stored.replayed:
@@ -103,7 +103,7 @@ async def _offer(
         return AttemptResult(earlier.receipts[0], replayed=True)
 
 
-async def _outcome(ports: SynchronousPorts, sequence_number: int, deadline: float) -> OfferState:
+async def _outcome(ports: SynchronousPorts, sequence_number: int, deadline: float) -> SynchronousSendState:
     """Wait until the message has ended. Withdraw it at the deadline."""
     with ports.wait_queue.waiter(wait_key_of_sender(sequence_number)) as waiter:
         while True:

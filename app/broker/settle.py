@@ -20,7 +20,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from app.broker.end_offer import EndOfferPorts, end_offer
+from app.broker.end_synchronous_send import EndSynchronousSendPorts, end_synchronous_send
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import LockStore, SettleStore
 from app.broker.release_expired import ReleasePorts, release_expired
@@ -79,7 +79,7 @@ class SettlePorts:
     messages: SettleStore
     lock_store: LockStore
     releasing: ReleasePorts
-    offers: EndOfferPorts
+    offers: EndSynchronousSendPorts
     receivers: ReceiverNotifier
     clock: Clock
     random_fraction: Callable[[], float]
@@ -217,7 +217,7 @@ async def _settle_again(ports: SettlePorts, queue: Queue, settlement: Settlement
 
 async def _apply_one(ports: SettlePorts, settlement: Settlement) -> bool:
     if settlement.is_offered:
-        return await end_offer(ports.offers, settlement)
+        return await end_synchronous_send(ports.offers, settlement)
     (effective,) = await _apply(ports, [settlement])
     return effective
 

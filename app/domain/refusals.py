@@ -189,7 +189,7 @@ class NotAccepted(Conflict):
     code = "not-accepted"
 
 
-class OfferedMessage(Conflict):
+class SynchronousMessage(Conflict):
     """The sender of this message waits for its settlement, so only its receiver can settle it, and in a request of its own."""
 
     code = "synchronous-message"

@@ -7,10 +7,10 @@ import msgspec
 
 from app.domain.instant import Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, MAX_BATCH_COUNT, BodyKind, Durability, Envelope, Receipt
-from app.domain.offer import MAX_WAIT_SECONDS, MIN_WAIT_SECONDS, Completion
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.domain.settlement import Outcome
+from app.domain.synchronous_send import MAX_WAIT_SECONDS, MIN_WAIT_SECONDS, Completion
 from app.wire.field_types import (
     STATE_NAMES,
     AnyJson,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.offer import MAX_REPLY_BYTES, MAX_WAIT_SECONDS, MIN_WAIT_SECONDS
+from app.domain.synchronous_send import MAX_REPLY_BYTES, MAX_WAIT_SECONDS, MIN_WAIT_SECONDS
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.synchronous_senders import sending
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.domain.offer import MAX_WAIT_SECONDS
+from app.domain.synchronous_send import MAX_WAIT_SECONDS
 from app.maintenance.wake_receivers import wake_receivers
 from app.wire.sending import DEFAULT_WAIT_SECONDS
 from tests.api.api_server import MAX_WAIT, ApiServer, problem

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Attempt, OfferEndCause, SettlementsFailed, UnlockedRow, Withdrawal
+from app.broker.ports import Attempt, SettlementsFailed, SynchronousSendEnd, UnlockedRow, Withdrawal
 from app.domain.delivery import Recovery
 from app.domain.instant import DAY, HOUR, SECOND
 from app.domain.message import Message, MessageState
-from app.domain.offer import OfferState
 from app.domain.queue import SHARED_BODIES_LEVEL, SYNCHRONOUS_LEVEL, Queue, QueueSettings
 from app.domain.settlement import ANY_LOCK, NEVER_RENEWED, Outcome, fence_above
+from app.domain.synchronous_send import SynchronousSendState
 from app.domain.work_unit import WorkUnit
 from tests.contract.store_fixture import (
     LOCK_DURATION,
@@ -33,7 +33,7 @@ from tests.contract.test_accepted_counts import assert_nothing_is_missing, count
 
 WAIT = 20 * SECOND
 ENDED = LOCK_DURATION // SECOND
-OPEN = OfferState(None, was_delivered=False, reply=None)
+OPEN = SynchronousSendState(None, was_delivered=False, reply=None)
 REPLY = b'{"total": 17}'
 
 
@@ -57,7 +57,7 @@ class Offers:
         assert message.sequence_number == number
         return message
 
-    async def settle(self, settlement: Any, end: OfferEndCause = OfferEndCause.SETTLED) -> bool:
+    async def settle(self, settlement: Any, end: SynchronousSendEnd = SynchronousSendEnd.SETTLED) -> bool:
         return await self.fixture.store.settle_offer(settlement, end)
 
     async def outcome(self, number: int) -> Outcome | None:
@@ -220,7 +220,7 @@ async def test_a_completed_offer_is_archived_and_its_reply_kept(offers: Offers, 
     message = await offers.claimed()
     assert await offers.settle(complete(offers.queue, message, retention=retention))
     state = await offers.fixture.store.read_offer(message.sequence_number)
-    assert state == OfferState(Outcome.COMPLETED, was_delivered=True, reply=REPLY)
+    assert state == SynchronousSendState(Outcome.COMPLETED, was_delivered=True, reply=REPLY)
     archived = await offers.fixture.archived(message.sequence_number, "outcome")
     assert archived == ([("completed",)] if retention else [])
     (tombstone,) = await offers.fixture.store.tombstones([token(message)])
@@ -262,16 +262,16 @@ async def test_a_removal_that_is_no_completion_archives_nothing(offers: Offers) 
 
 async def test_an_offer_is_removed_when_its_lock_has_ended(offers: Offers) -> None:
     message = await offers.claimed()
-    assert not await offers.settle(lock_expiry(message, fence=fence_above(-1)), OfferEndCause.LOCK_ENDED)
+    assert not await offers.settle(lock_expiry(message, fence=fence_above(-1)), SynchronousSendEnd.LOCK_ENDED)
     await offers.fixture.advance_time(ENDED)
     assert not await offers.settle(complete(offers.queue, message))
-    assert await offers.settle(lock_expiry(message, fence=fence_above(-1)), OfferEndCause.LOCK_ENDED)
+    assert await offers.settle(lock_expiry(message, fence=fence_above(-1)), SynchronousSendEnd.LOCK_ENDED)
     await assert_removed(offers, message, Outcome.LOCK_EXPIRED)
 
 
 async def test_an_expired_generation_ends_an_offer(offers: Offers) -> None:
     message = await offers.claimed()
-    assert await offers.settle(lock_expiry(message, fence=fence_above(0)), OfferEndCause.LOCK_ENDED)
+    assert await offers.settle(lock_expiry(message, fence=fence_above(0)), SynchronousSendEnd.LOCK_ENDED)
     await assert_removed(offers, message, Outcome.LOCK_EXPIRED)
 
 
@@ -301,7 +301,7 @@ async def test_an_offer_and_its_end_concern_no_other_message(offers: Offers, out
 
 async def assert_removed(offers: Offers, message: Message, outcome: Outcome) -> None:
     state = await offers.fixture.store.read_offer(message.sequence_number)
-    assert state == OfferState(outcome, was_delivered=True, reply=None)
+    assert state == SynchronousSendState(outcome, was_delivered=True, reply=None)
     await offers.assert_nothing_is_stored(message.sequence_number)
     (tombstone,) = await offers.fixture.store.tombstones([token(message)])
     assert tombstone is not None
@@ -377,7 +377,7 @@ async def test_a_renewed_offer_needs_the_fence_of_its_generation(offers: Offers)
 
 async def test_a_sender_withdraws_an_offer_that_no_receiver_has_taken(offers: Offers) -> None:
     number = await offers.offer()
-    withdrawn = OfferState(Outcome.WITHDRAWN, was_delivered=False, reply=None)
+    withdrawn = SynchronousSendState(Outcome.WITHDRAWN, was_delivered=False, reply=None)
     assert await offers.fixture.store.withdraw_offer(number) == withdrawn
     assert await offers.fixture.store.withdraw_offer(number) == withdrawn
     assert await offers.fixture.claim(offers.queue) == []
@@ -387,7 +387,7 @@ async def test_a_sender_withdraws_an_offer_that_no_receiver_has_taken(offers: Of
 async def test_a_withdrawal_takes_an_offer_from_its_receiver(offers: Offers) -> None:
     message = await offers.claimed()
     state = await offers.fixture.store.withdraw_offer(message.sequence_number)
-    assert state == OfferState(Outcome.WITHDRAWN, was_delivered=True, reply=None)
+    assert state == SynchronousSendState(Outcome.WITHDRAWN, was_delivered=True, reply=None)
     assert not await offers.settle(complete(offers.queue, message))
     await assert_removed(offers, message, Outcome.WITHDRAWN)
 
@@ -399,7 +399,7 @@ async def test_a_completion_by_an_older_server_reaches_the_sender(offers: Offers
     older = completion(offers.queue, message, retention=retention)
     assert await offers.fixture.store.remove([older]) == [True]
     state = await offers.fixture.store.withdraw_offer(message.sequence_number)
-    assert state == OfferState(Outcome.COMPLETED, was_delivered=True, reply=None)
+    assert state == SynchronousSendState(Outcome.COMPLETED, was_delivered=True, reply=None)
 
 
 async def test_a_release_by_an_older_server_is_withdrawn(offers: Offers) -> None:
@@ -407,7 +407,7 @@ async def test_a_release_by_an_older_server_is_withdrawn(offers: Offers) -> None
     await offers.fixture.execute(f"UPDATE message SET home_state = 1 WHERE sequence_number = {message.sequence_number}")
     assert await offers.fixture.store.move([abandonment(message)]) == [True]
     state = await offers.fixture.store.withdraw_offer(message.sequence_number)
-    assert state == OfferState(Outcome.WITHDRAWN, was_delivered=True, reply=None)
+    assert state == SynchronousSendState(Outcome.WITHDRAWN, was_delivered=True, reply=None)
     assert await offers.fixture.claim(offers.queue) == []
 
 
@@ -417,14 +417,14 @@ async def test_what_an_older_server_has_ended_and_forgotten_is_withdrawn(offers:
     assert await offers.fixture.store.remove([completion(offers.queue, message, retention=0)]) == [True]
     await offers.fixture.execute(f"DELETE FROM settlement WHERE sequence_number = {message.sequence_number}")
     state = await offers.fixture.store.withdraw_offer(message.sequence_number)
-    assert state == OfferState(Outcome.WITHDRAWN, was_delivered=True, reply=None)
+    assert state == SynchronousSendState(Outcome.WITHDRAWN, was_delivered=True, reply=None)
 
 
 async def test_a_withdrawal_after_the_completion_finds_the_reply(offers: Offers) -> None:
     message = await offers.claimed()
     assert await offers.settle(complete(offers.queue, message))
     state = await offers.fixture.store.withdraw_offer(message.sequence_number)
-    assert state == OfferState(Outcome.COMPLETED, was_delivered=True, reply=REPLY)
+    assert state == SynchronousSendState(Outcome.COMPLETED, was_delivered=True, reply=REPLY)
 
 
 @pytest.mark.parametrize("store_fixture", ["postgresql"], indirect=True)
@@ -483,7 +483,7 @@ async def test_outcomes_are_forgotten_after_their_time(offers: Offers) -> None:
     await offers.fixture.store.delete_expired(100)
     assert await offers.fixture.execute("SELECT sequence_number FROM offer") == []
     forgotten = await offers.fixture.store.read_offer(number)
-    assert forgotten == OfferState(Outcome.WITHDRAWN, was_delivered=False, reply=None)
+    assert forgotten == SynchronousSendState(Outcome.WITHDRAWN, was_delivered=False, reply=None)
 
 
 async def test_outcomes_are_forgotten_in_batches_earliest_first(offers: Offers) -> None:
@@ -516,7 +516,7 @@ async def test_a_sender_that_was_paused_for_long_reads_a_completion_without_its_
     assert await offers.settle(complete(offers.queue, message, retention=retention))
     await offers.fixture.advance_time(2 * WAIT // SECOND + 1)
     await offers.fixture.store.delete_expired(100)
-    completed = OfferState(Outcome.COMPLETED, was_delivered=True, reply=None)
+    completed = SynchronousSendState(Outcome.COMPLETED, was_delivered=True, reply=None)
     assert await offers.fixture.store.read_offer(message.sequence_number) == completed
     assert await offers.fixture.store.withdraw_offer(message.sequence_number) == completed
 

@@ -17,11 +17,11 @@ from app.broker.send_synchronously import send_synchronously
 from app.broker.settle import settle_one
 from app.domain.instant import DAY, SECOND
 from app.domain.message import Envelope
-from app.domain.offer import ANSWER_RETENTION, wait_key_of_sender
 from app.domain.queue import Queue
 from app.domain.refusals import LockLost, LossCause, NoAnswer, NoReceiver, NotAccepted, Refusal
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken, token_of
+from app.domain.synchronous_send import ANSWER_RETENTION, wait_key_of_sender
 from tests.bounds import bounded
 from tests.brokers import ChangedStore, OpenBroker, build_broker
 from tests.contract.store_fixture import StoreFixture

@@ -19,7 +19,7 @@ from tests.guides import table as rows_of
 
 IN_OTHER_TABLES = frozenset((
     # The ranges of members and parameters.
-    "offer.MIN_WAIT_SECONDS", "offer.MAX_WAIT_SECONDS", "sending.DEFAULT_WAIT_SECONDS",
+    "synchronous_send.MIN_WAIT_SECONDS", "synchronous_send.MAX_WAIT_SECONDS", "sending.DEFAULT_WAIT_SECONDS",
     "archive.MAX_TRIMMED_BATCHES", "states.MAX_PAGE_SIZE", "request.MAX_IDEMPOTENCY_KEY_LENGTH", "message.MAX_PRIORITY", "message.MAX_BATCH_COUNT",
     "message.MAX_FILTER_BYTES", "message.MAX_RECEIVE_COUNT", "message.MAX_DESCRIPTION_LENGTH", "message.MAX_ID_LENGTH",
     "message.MAX_REASON_LENGTH", "message.MAX_TEXT_LENGTH", "message.MIN_PRIORITY", "queue.MAX_MESSAGE_BYTES",
@@ -51,7 +51,7 @@ INSIDE = frozenset((
     "topics.MAX_TOPIC_BYTES", "queues.MAX_QUEUE_BYTES", "transactions.MAX_MEMBER_BYTES",
     # "History" in docs/http.md.
     "queue.MIN_HISTORY_RETENTION",
-    "offer.ANSWER_RETENTION",
+    "synchronous_send.ANSWER_RETENTION",
     # docs/console.md.
     "operation_handler.SLOW_BODY_SECONDS",
     "session.SESSION_BYTES", "sessions.CACHE_SECONDS", "attention.MIN_GROWTH",

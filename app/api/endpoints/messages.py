@@ -23,10 +23,10 @@ from app.domain.refusals import (
     FieldError,
     MessageLocked,
     MessageNotFound,
-    OfferedMessage,
     QueueFull,
     QueueNotFound,
     SendDisabled,
+    SynchronousMessage,
     invalid_at,
 )
 from app.http.asgi import Headers
@@ -85,7 +85,7 @@ async def get_message_body(request: Request[None]) -> Response:
 
 @operation(
     "PATCH", MESSAGE, right=Right.MANAGE, tag="messages",
-    body=EditMessage, responses={200: MessageView}, refusals=(QueueNotFound, MessageNotFound, Conflict, MessageLocked, OfferedMessage), headers=("If-Match",), etag_statuses=(200,),
+    body=EditMessage, responses={200: MessageView}, refusals=(QueueNotFound, MessageNotFound, Conflict, MessageLocked, SynchronousMessage), headers=("If-Match",), etag_statuses=(200,),
     request_media_type=MERGE_PATCH, example={"priority": 9, "delay_seconds": 0},
 )  # fmt: skip
 async def edit_message(request: Request[EditMessage]) -> Response:
@@ -100,7 +100,7 @@ async def edit_message(request: Request[EditMessage]) -> Response:
 
 @operation(
     "DELETE", MESSAGE, right=Right.MANAGE, tag="messages",
-    responses={204: None}, refusals=(QueueNotFound, MessageNotFound, MessageLocked, OfferedMessage), headers=("If-Match",),
+    responses={204: None}, refusals=(QueueNotFound, MessageNotFound, MessageLocked, SynchronousMessage), headers=("If-Match",),
 )  # fmt: skip
 async def cancel_message(request: Request[None]) -> Response:
     """Move a message that is not locked from its queue to the archive as cancelled."""

@@ -6,11 +6,11 @@ from app.domain.refusals import (
     LockLost,
     MessageNotFound,
     MessageTooLarge,
-    OfferedMessage,
     QueueFull,
     QueueNotFound,
     SendDisabled,
     StoreNotDurable,
+    SynchronousMessage,
     TooManyQueues,
 )
 from app.domain.transaction_refusals import (
@@ -36,5 +36,5 @@ HOLD_REFUSALS = (QueueNotFound, MessageNotFound, AlreadySettled, LockLost)
 SETTLE_REFUSALS = (*HOLD_REFUSALS, MessageInTransaction)
 """Of a request that settles a delivery."""
 
-UNIT_REFUSALS = (*SETTLE_REFUSALS, *SEND_REFUSALS, OfferedMessage)
+UNIT_REFUSALS = (*SETTLE_REFUSALS, *SEND_REFUSALS, SynchronousMessage)
 """Of a request that settles and sends together."""

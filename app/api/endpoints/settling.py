@@ -19,7 +19,7 @@ from app.broker.settle import SettlementRequest, SettleResult, settle, settle_on
 from app.domain.access import Right
 from app.domain.instant import to_milliseconds
 from app.domain.queue import Queue
-from app.domain.refusals import MessageBusy, OfferedMessage, QueueNotFound, Refusal, ReplyTooLarge
+from app.domain.refusals import MessageBusy, QueueNotFound, Refusal, ReplyTooLarge, SynchronousMessage
 from app.domain.settlement import LockToken, Settled
 from app.domain.transaction import JoinedIntent, TransactionKey
 from app.http.operation import EmptyBody, operation
@@ -53,7 +53,7 @@ RenewalResult: TypeAlias = RenewedLock | Refusal | MessageBusy
 EntryResult: TypeAlias = SettleResult | JoinedIntent | RenewedLock
 """The result of an entry of a batch."""
 
-LOCK_REFUSALS = (*SETTLE_REFUSALS, *JOIN_REFUSALS, OfferedMessage)
+LOCK_REFUSALS = (*SETTLE_REFUSALS, *JOIN_REFUSALS, SynchronousMessage)
 LOCK = "/v1/queues/{queue}/locks/{lock_token}"
 
 

@@ -60,7 +60,6 @@ from app.broker.ports.message_store import (
     WorkUnitStore,
 )
 from app.broker.ports.notifier import Counters, Notifier
-from app.broker.ports.offer_store import EndOfferStore, OfferEndCause, OfferStore
 from app.broker.ports.queue_store import (
     ApiKeyStore,
     DeadLetterQueues,
@@ -77,6 +76,7 @@ from app.broker.ports.session_store import SessionStore
 from app.broker.ports.shared_record import ObservedStore, SharedRecord
 from app.broker.ports.state_store import StateStore, VersionRetentionStore
 from app.broker.ports.store import SequenceNumbers, Store, StoreClock, StoreDescription, StoreReadiness
+from app.broker.ports.synchronous_send_store import EndSynchronousSendStore, SynchronousSendEnd, SynchronousSendStore
 from app.broker.ports.topic_store import EntityStore, SubscriptionStore, TopicStore
 from app.broker.ports.transaction_store import CommitResult, JoinResult, TransactionStore
 
@@ -98,7 +98,7 @@ __all__ = [
     "DeletedQueues",
     "Edit",
     "EditStore",
-    "EndOfferStore",
+    "EndSynchronousSendStore",
     "EndedStore",
     "EntityStore",
     "ExpireStore",
@@ -120,8 +120,6 @@ __all__ = [
     "Notifier",
     "NumberedClaimStore",
     "ObservedStore",
-    "OfferEndCause",
-    "OfferStore",
     "PlanStore",
     "PromiseStore",
     "Promoted",
@@ -159,6 +157,8 @@ __all__ = [
     "StoreReadiness",
     "SubscriptionStore",
     "SweepStore",
+    "SynchronousSendEnd",
+    "SynchronousSendStore",
     "TopicStore",
     "TransactionStore",
     "UnlockedRow",

@@ -8,11 +8,11 @@ from app.broker.ports.explain_store import ExplainStore
 from app.broker.ports.history_store import HistoryStore
 from app.broker.ports.maintenance_store import MaintenanceStore
 from app.broker.ports.message_store import Admitted, MessageStore
-from app.broker.ports.offer_store import EndOfferStore, OfferStore
 from app.broker.ports.queue_store import ApiKeyStore, QueueStore
 from app.broker.ports.session_store import SessionStore
 from app.broker.ports.shared_record import ObservedStore
 from app.broker.ports.state_store import StateStore
+from app.broker.ports.synchronous_send_store import EndSynchronousSendStore, SynchronousSendStore
 from app.broker.ports.topic_store import TopicStore
 from app.broker.ports.transaction_store import TransactionStore
 from app.domain.instant import Instant
@@ -80,8 +80,8 @@ class Store(
     MaintenanceStore,
     ExplainStore,
     HistoryStore,
-    OfferStore,
-    EndOfferStore,
+    SynchronousSendStore,
+    EndSynchronousSendStore,
     StoreClock,
     StoreDescription,
     SequenceNumbers,

@@ -7,8 +7,8 @@ from app.store.mysql import sending, settling
 from app.store.mysql.session import MysqlSession
 from app.store.records.groups import admit, entered_groups, with_admitted
 from app.store.records.history import record_unit
-from app.store.records.offers import add_offers
 from app.store.records.states import add_versions, lock_states
+from app.store.records.synchronous_sends import add_synchronous_sends
 from app.store.records.unit_effects import UnitEffects
 
 
@@ -20,7 +20,7 @@ async def execute(session: MysqlSession, unit: WorkUnit) -> UnitEffects:
     states = await lock_states(session, unit.states)
     drafts = unit.drafts if states.recorded is None else ()
     receipts = await sending.store(session, drafts, session.execute) if drafts else []
-    await add_offers(session, drafts, receipts)
+    await add_synchronous_sends(session, drafts, receipts)
     admitted = await admit(session, [*left, *entered_groups(drafts, receipts)])
     receipts, admitted = await with_admitted(session, drafts, receipts, admitted)
     await record_unit(session, replace(unit, drafts=drafts), receipts, admitted)

@@ -12,9 +12,9 @@ from app.store.postgresql.settling import IN_GROUPS, MOVE, REMOVE, left_groups, 
 from app.store.records.database import SqlSession
 from app.store.records.groups import admit, entered_groups, with_admitted
 from app.store.records.history import record_unit
-from app.store.records.offers import add_offers
 from app.store.records.rows import Row
 from app.store.records.states import add_versions, lock_states
+from app.store.records.synchronous_sends import add_synchronous_sends
 from app.store.records.unit_effects import UnitEffects, check_effective
 
 
@@ -29,7 +29,7 @@ async def execute(session: SqlSession, unit: WorkUnit) -> UnitEffects:
     states = await lock_states(session, unit.states)
     drafts = unit.drafts if states.recorded is None else ()
     receipts = await sending.send(session, drafts) if drafts else []
-    await add_offers(session, drafts, receipts)
+    await add_synchronous_sends(session, drafts, receipts)
     groups = [*left_groups(removed), *left_groups(moved), *entered_groups(drafts, receipts)]
     receipts, admitted = await with_admitted(session, drafts, receipts, await admit(session, groups))
     await record_unit(session, replace(unit, drafts=drafts), receipts, admitted)

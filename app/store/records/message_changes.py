@@ -13,8 +13,8 @@ from app.store.records.database import SqlSession
 from app.store.records.groups import admit, enter, left_groups
 from app.store.records.history import record_admitted, record_withdrawn
 from app.store.records.json_columns import write_properties
-from app.store.records.offers import end_offers
 from app.store.records.removals import archive_and_delete
+from app.store.records.synchronous_sends import end_synchronous_sends
 
 Change: TypeAlias = Callable[[SqlSession, Sequence[int]], Awaitable[None]]
 """Changes the rows with these indexes, which the transaction has locked."""
@@ -83,7 +83,7 @@ async def end_messages(
     session: SqlSession, numbers: Sequence[int], queue: str, outcome: Outcome, retention: Duration
 ) -> None:
     """End rows that this transaction has locked. Those whose senders wait for a settlement leave nothing behind."""
-    stored = await end_offers(session, numbers, outcome)
+    stored = await end_synchronous_sends(session, numbers, outcome)
     if stored:
         await archive_and_delete(session, stored, queue, outcome, retention)
 

@@ -28,7 +28,6 @@ from app.store.records.message_changes import (
     withdraw,
 )
 from app.store.records.message_reads import MessageReads, read_message
-from app.store.records.offers import OfferRecords
 from app.store.records.promoting import due_messages, merged, promote
 from app.store.records.queues import last_known
 from app.store.records.recovering import recover
@@ -36,6 +35,7 @@ from app.store.records.redriving import redrive
 from app.store.records.rows import IS_OFFERED, STATES, locked_message
 from app.store.records.shared_bodies import SharedBodyRecords
 from app.store.records.states import StateRecords
+from app.store.records.synchronous_sends import SynchronousSendRecords
 
 DELETED_QUEUE_KEEP: Duration = DAY
 """How long the record of a deleted queue is kept at least: longer than any statement that still stores into it."""
@@ -54,12 +54,12 @@ DELETIONS = (
 """The statements that delete rows past their time."""
 
 
-class MessageRecords(MessageReads, ExplanationReads, HistoryReads, OfferRecords):
+class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSendRecords):
     """`MaintenanceStore`. A store adds the verbs that run per message."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        OfferRecords.__init__(self, database)
+        SynchronousSendRecords.__init__(self, database)
         self.on_moved: Callable[[Sequence[Move], Sequence[bool]], None] = _no_listener
         self.on_admitted: Callable[[Sequence[Admitted]], None] = _no_admission_listener
         self._held_groups = HeldGroups()

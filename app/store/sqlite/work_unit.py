@@ -5,8 +5,8 @@ from functools import partial
 from app.broker.ports import SettlementsFailed
 from app.domain.settlement import Removal, Settlement
 from app.domain.work_unit import WorkUnit
-from app.store.records.offers import add_offers
 from app.store.records.states import add_versions, lock_states
+from app.store.records.synchronous_sends import add_synchronous_sends
 from app.store.records.unit_effects import UnitEffects, check_effective
 from app.store.sqlite import actions
 from app.store.sqlite.database import Transaction, run_to_completion
@@ -31,7 +31,7 @@ def execute(transaction: Transaction, unit: WorkUnit) -> UnitEffects:
         _settle(transaction, settlement)
     drafts = unit.drafts if states.recorded is None else ()
     receipts = actions.send(transaction, drafts)
-    run_to_completion(partial(add_offers, drafts=drafts, receipts=receipts), transaction)
+    run_to_completion(partial(add_synchronous_sends, drafts=drafts, receipts=receipts), transaction)
     add = partial(add_versions, locked=states, changes=unit.states, receipts=receipts)
     versions = run_to_completion(add, transaction)
     return UnitEffects(states.recorded or receipts, admitted=(), versions=versions)

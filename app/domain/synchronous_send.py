@@ -1,7 +1,7 @@
 """Synchronous sends: a message that lives only while its sender waits for its settlement.
 
-Such a message is offered: it is available while its sender waits, and receivers claim it like any other message. A
-completion archives it. Every other outcome deletes it.
+It is available while its sender waits, and receivers claim it like any other message. A completion archives it. Every
+other outcome deletes it. The table `offer` has one row for each, and its message is marked as offered.
 """
 
 import msgspec
@@ -33,8 +33,8 @@ UNANSWERED = frozenset({Outcome.LOCK_EXPIRED, Outcome.RELEASED, Outcome.WITHDRAW
 """Outcomes of a message that no receiver has settled."""
 
 
-class OfferState(msgspec.Struct, frozen=True):
-    """The state of an offered message. `outcome` is None until it has ended."""
+class SynchronousSendState(msgspec.Struct, frozen=True):
+    """The state of a synchronous send. `outcome` is None until it has ended."""
 
     outcome: Outcome | None
     was_delivered: bool
@@ -42,7 +42,7 @@ class OfferState(msgspec.Struct, frozen=True):
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """An offered message that its receiver has accepted, and the reply, a JSON value, if the receiver gave one."""
+    """A synchronous send that its receiver has accepted, and the reply, a JSON value, if the receiver gave one."""
 
     sequence_number: int
     message_id: str
@@ -55,7 +55,7 @@ def wait_key_of_sender(sequence_number: int) -> int:
     return WAIT_KEYS_FROM + sequence_number
 
 
-def create_offer(
+def create_synchronous_draft(
     new_message: NewMessage, queue: Queue, default_id: str, wait_seconds: float, retention: Duration
 ) -> Draft:
     """Return the draft of a message whose sender waits for `wait_seconds`. Its outcome is kept for `retention` after that.
@@ -98,7 +98,7 @@ def check_reply(reply: bytes | None) -> None:
         raise ReplyTooLarge(f"The reply has {len(reply)} bytes; at most {MAX_REPLY_BYTES} are allowed.")
 
 
-def refusal_of(state: OfferState) -> Refusal:
+def refusal_of(state: SynchronousSendState) -> Refusal:
     """Return the answer to the sender of a message that was not completed."""
     if state.outcome not in UNANSWERED:
         return NotAccepted(f"The message was not accepted: {state.outcome}. Nothing is stored.")
