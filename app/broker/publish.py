@@ -78,7 +78,7 @@ async def publish(ports: PublishPorts, topic: str, new_messages: Sequence[NewMes
     return await _with_current_routes(ports, store)
 
 
-async def publish_once(
+async def publish_or_replay(
     ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage], attempt: Attempt
 ) -> AttemptResult[list[Published]]:
     """Publish once for each Idempotency-Key. A repeat gets the first response, even if nothing matched.
@@ -89,7 +89,7 @@ async def publish_once(
 
     async def store(held: GrowingReservation) -> AttemptResult[list[Published]]:
         drafts = await _create_drafts(ports, topic, identified, held)
-        once = await ports.sending.messages.send_once(drafts, attempt)
+        once = await ports.sending.messages.send_or_replay(drafts, attempt)
         if not once.replayed:
             ports.sending.receivers.notify_sent(drafts, once.result)
         return AttemptResult(published_results(identified, once.result), once.replayed)

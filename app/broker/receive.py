@@ -90,7 +90,7 @@ async def _receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -
                 return messages
 
 
-async def receive_once(
+async def receive_or_replay(
     ports: ReceivePorts, queue: Queue, request: ReceiveRequest, attempt: Attempt
 ) -> AttemptResult[list[Message]]:
     """Receive once for each Idempotency-Key.
@@ -104,7 +104,7 @@ async def receive_once(
     with ports.waiting.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
         while True:
             async with _reserve_bytes(ports.limits, queue, request):
-                once = await ports.messages.claim_once(_claim(ports.limits, queue, request), attempt)
+                once = await ports.messages.claim_or_replay(_claim(ports.limits, queue, request), attempt)
             if once.replayed:
                 # This receiver has not polled for new messages, so its wake-up passes to the next receiver when it
                 # leaves. The first attempt may have locked messages of a deleted queue of this name: their tokens

@@ -51,7 +51,7 @@ async def send(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage
     )
 
 
-async def send_once(
+async def send_or_replay(
     ports: SendPorts, name: str, new_messages: Sequence[NewMessage], attempt: Attempt
 ) -> AttemptResult[list[Receipt]]:
     """Send to the queue of this name once for each Idempotency-Key.
@@ -61,7 +61,7 @@ async def send_once(
 
     async def store(current_queue: Queue) -> AttemptResult[list[Receipt]]:
         drafts = await create_drafts(ports, current_queue, new_messages)
-        once = await ports.messages.send_once(drafts, attempt)
+        once = await ports.messages.send_or_replay(drafts, attempt)
         if not once.replayed:
             ports.receivers.notify_sent(drafts, once.result)
         return once

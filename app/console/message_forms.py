@@ -12,7 +12,7 @@ from app.broker.browse import read_message
 from app.broker.edit import cancel, edit
 from app.broker.ports import Attempt, Edit
 from app.broker.queues import reload_queue
-from app.broker.send import send, send_once
+from app.broker.send import send, send_or_replay
 from app.console.access import CSRF_FIELD, needs, new_secret
 from app.console.forms import decoded, faults_of, json_field, typed
 from app.console.messages import number_of
@@ -115,7 +115,7 @@ async def _send(page: PageRequest, queue: Queue, new_message: NewMessage, fields
     content = hashlib.sha256(repr(sorted(fields.items() - {(CSRF_FIELD, fields.get(CSRF_FIELD, ""))})).encode())
     scope = "\0".join((page.visitor.principal.name, "send a form", queue.name, content.hexdigest()))
     attempt = Attempt(hashlib.sha256(scope.encode()).digest(), content.digest(), ATTEMPT_RETENTION)
-    (receipt,) = (await send_once(ports, queue.name, [new_message], attempt)).result
+    (receipt,) = (await send_or_replay(ports, queue.name, [new_message], attempt)).result
     return receipt
 
 

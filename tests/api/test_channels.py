@@ -104,11 +104,11 @@ class SlowServer:
 
     def __init__(self, api: ApiServer) -> None:
         self.has_claimed, self.go_on = asyncio.Event(), asyncio.Event()
-        self._claim_once = api.broker.store.claim_once
-        self.api = api.with_store(claim_once=self._claim_and_wait)
+        self._claim_or_replay = api.broker.store.claim_or_replay
+        self.api = api.with_store(claim_or_replay=self._claim_and_wait)
 
     async def _claim_and_wait(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        once = await self._claim_once(claim, attempt)
+        once = await self._claim_or_replay(claim, attempt)
         self.has_claimed.set()
         await self.go_on.wait()
         return once

@@ -24,8 +24,8 @@ class SlowStore:
     async def claim_by_number(self, claim: Any, numbers: Any) -> Any:
         return await self._delayed(await self._store.claim_by_number(claim, numbers))
 
-    async def claim_once(self, claim: Any, attempt: Any) -> Any:
-        return await self._delayed(await self._store.claim_once(claim, attempt))
+    async def claim_or_replay(self, claim: Any, attempt: Any) -> Any:
+        return await self._delayed(await self._store.claim_or_replay(claim, attempt))
 
     async def extend(self, extensions: Any) -> Any:
         return await self._delayed(await self._store.extend(extensions))

@@ -16,12 +16,12 @@ from app.broker.edit import cancel, edit
 from app.broker.ports import Edit
 from app.broker.purge import purge
 from app.broker.queues import delete_queue, put_queue
-from app.broker.receive import ReceiveRequest, receive, receive_and_delete, receive_once
+from app.broker.receive import ReceiveRequest, receive, receive_and_delete, receive_or_replay
 from app.broker.redrive import redrive
 from app.broker.release import release
 from app.broker.renew import renew
 from app.broker.select_messages import MessageSelection
-from app.broker.send import send, send_each, send_once
+from app.broker.send import send, send_each, send_or_replay
 from app.broker.settle import SettlementRequest, settle
 from app.domain.instant import SECOND
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Envelope, Message, MessageState, Receipt
@@ -161,12 +161,14 @@ class VerbHistories(RuleBasedStateMachine):
                 assert one.state is self.model.sent(one.sequence_number, priority, 0, None, group)
 
     @rule(key=keys, priority=st.sampled_from([2, 7]))
-    def send_once(self, key: int, priority: int) -> None:
+    def send_or_replay(self, key: int, priority: int) -> None:
         """A repeat with the same key gets the first result and stores no message."""
         # The group belongs to the payload, so that a repeat has the same.
         group = "a" if priority == 2 else None
         new_messages = [NewMessage(Envelope("", group_id=group), priority=priority)]
-        result = self.result_or_code(send_once(self.broker.sending, NAME, new_messages, attempt("send", key, priority)))
+        result = self.result_or_code(
+            send_or_replay(self.broker.sending, NAME, new_messages, attempt("send", key, priority))
+        )
         match self.model.earlier_answer("send", key, priority):
             case None if not self.model.has_room(1):
                 assert result == "queue-full"
@@ -209,10 +211,10 @@ class VerbHistories(RuleBasedStateMachine):
         )
 
     @rule(target=tokens, key=keys, most=st.integers(1, 3))
-    def receive_once(self, key: int, most: int) -> Any:
+    def receive_or_replay(self, key: int, most: int) -> Any:
         """A repeat with the same key gets the messages still locked for the first one, and counts no delivery."""
         result = self.result_or_code(
-            receive_once(
+            receive_or_replay(
                 self.broker.receiving, self.queue, ReceiveRequest(max_messages=most), attempt("receive", key, most)
             )
         )
@@ -240,7 +242,7 @@ class VerbHistories(RuleBasedStateMachine):
         """Repeat a stored attempt: at random, few histories do so while it is stored."""
         attempts = self.model.remembered_attempts("receive")
         key, most = attempts[pick % len(attempts)]
-        return self.receive_once(key, most)
+        return self.receive_or_replay(key, most)
 
     @rule(most=st.integers(1, 2))
     def receive_and_delete(self, most: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from app.broker.publish import publish, publish_once
+from app.broker.publish import publish, publish_or_replay
 from app.broker.queues import put_queue
 from app.broker.send import send
 from app.broker.topics import Collection, all_topics, change, put, subscriptions_of
@@ -71,9 +71,9 @@ class PublishHistories(UnitHistories):
             self.model.sent(number, priority, delay * TIME_UNIT, time_to_live, group)
 
     @rule(key=keys, priority=st.sampled_from([2, 7]))
-    def publish_once(self, key: int, priority: int) -> None:
+    def publish_or_replay(self, key: int, priority: int) -> None:
         """A repeat with the same key gets the first result and stores no copy."""
-        request = publish_once(
+        request = publish_or_replay(
             self.broker.publishing,
             TOPIC,
             [NewMessage(Envelope(""), priority=priority)],

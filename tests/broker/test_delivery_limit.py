@@ -11,7 +11,7 @@ import pytest
 from app.broker.abandon import Abandonment, abandon
 from app.broker.ports import Attempt
 from app.broker.queues import change_queue, reload_queue
-from app.broker.receive import ReceiveRequest, receive, receive_once
+from app.broker.receive import ReceiveRequest, receive, receive_or_replay
 from app.broker.release import release
 from app.broker.release_undelivered import release_undelivered
 from app.broker.send import send
@@ -60,7 +60,7 @@ async def one_by_one(broker: OpenBroker, queue: Queue) -> Message:
 
 async def one_by_key(broker: OpenBroker, queue: Queue) -> Message:
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    (message,) = (await receive_once(broker.receiving, queue, ReceiveRequest(), attempt)).result
+    (message,) = (await receive_or_replay(broker.receiving, queue, ReceiveRequest(), attempt)).result
     return message
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.broker.filters import CelFilter
 from app.broker.ports import Attempt
-from app.broker.receive import ReceiveRequest, receive, receive_once
+from app.broker.receive import ReceiveRequest, receive, receive_or_replay
 from app.broker.send import send
 from app.domain.instant import HOUR
 from app.domain.message import Envelope, Message
@@ -31,7 +31,7 @@ class CountingStore:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
-        return partial(self._count, method) if name in ("candidates", "claim", "claim_once") else method
+        return partial(self._count, method) if name in ("candidates", "claim", "claim_or_replay") else method
 
     def _count(self, method: Callable[..., Any], *arguments: Any) -> Any:
         self.reads += 1
@@ -186,7 +186,7 @@ async def test_the_next_receiver_polls_if_a_response_may_have_been_full(scene: S
 async def test_a_full_receive_with_a_key_wakes_the_next_receiver(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
     request = ReceiveRequest(wait_seconds=50)
-    once = asyncio.create_task(receive_once(scene.broker.receiving, scene.queue, request, attempt))
+    once = asyncio.create_task(receive_or_replay(scene.broker.receiving, scene.queue, request, attempt))
     await scene.wait_for(None, None)
     await scene.send_without_wake_up("x", "y")
     await wake_receivers(scene.broker.wait_queue)
@@ -199,7 +199,7 @@ async def test_a_full_receive_with_a_key_wakes_the_next_receiver(scene: Scene) -
 async def test_a_receive_with_a_key_that_is_not_full_wakes_no_other_receiver(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
     request = ReceiveRequest(max_messages=2, wait_seconds=50)
-    once = asyncio.create_task(receive_once(scene.broker.receiving, scene.queue, request, attempt))
+    once = asyncio.create_task(receive_or_replay(scene.broker.receiving, scene.queue, request, attempt))
     await scene.wait_for(None)
     await scene.send_without_wake_up("x")
     await wake_receivers(scene.broker.wait_queue)

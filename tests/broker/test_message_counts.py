@@ -15,7 +15,7 @@ from app.broker.filters import MatchAll
 from app.broker.ports import Attempt
 from app.broker.purge import purge
 from app.broker.queues import change_queue
-from app.broker.receive import ReceiveRequest, receive, receive_and_delete, receive_once
+from app.broker.receive import ReceiveRequest, receive, receive_and_delete, receive_or_replay
 from app.broker.recover import recover
 from app.broker.select_messages import MessageSelection
 from app.broker.send import send
@@ -78,7 +78,7 @@ async def test_repeats_count_nothing(counted: Counted) -> None:
     await counted.send("a")
     attempt = Attempt("key", b"digest" * 3, DAY)
     for _ in range(2):
-        once = await receive_once(counted.broker.receiving, counted.queue, ReceiveRequest(max_messages=1), attempt)
+        once = await receive_or_replay(counted.broker.receiving, counted.queue, ReceiveRequest(max_messages=1), attempt)
     for _ in range(2):
         await counted.settle(complete(counted.queue, token_of(once.result[0])))
     assert counted.events == {"sent": 1, "delivered": 1, "completed": 1}

@@ -15,7 +15,7 @@ from app.broker.publish import (
     PublishPorts,
     RoutedMessage,
     publish,
-    publish_once,
+    publish_or_replay,
     route,
 )
 from app.broker.queues import change_queue
@@ -86,7 +86,7 @@ async def test_a_publish_wakes_the_receivers_of_all_its_copies(
     ]
     await run_ready_tasks()
     if is_repeatable:
-        await publish_once(broker.publishing, "events", [MESSAGE], ATTEMPT)
+        await publish_or_replay(broker.publishing, "events", [MESSAGE], ATTEMPT)
     else:
         assert await publish(broker.publishing, "events", [MESSAGE]) == [Published("one", 2, 0)]
     await run_ready_tasks()
@@ -142,15 +142,15 @@ async def test_a_repeat_gets_the_first_result_also_when_it_would_be_refused_now(
     broker: OpenBroker, targets: list[Queue]
 ) -> None:
     unnamed = [NewMessage(Envelope("")), NewMessage(Envelope(""))]
-    first = await publish_once(broker.publishing, "events", unnamed, ATTEMPT)
+    first = await publish_or_replay(broker.publishing, "events", unnamed, ATTEMPT)
     assert not first.replayed
-    assert await publish_once(broker.publishing, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
+    assert await publish_or_replay(broker.publishing, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
     await configure(broker, targets[0], status=QueueStatus.SEND_DISABLED)
     broker.queue_cache.clear()
     broker.topic_cache.clear()
-    assert await publish_once(broker.publishing, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
+    assert await publish_or_replay(broker.publishing, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
     with pytest.raises(SendDisabled):
-        await publish_once(broker.publishing, "events", unnamed, replace(ATTEMPT, key=b"other" + b"k" * 27))
+        await publish_or_replay(broker.publishing, "events", unnamed, replace(ATTEMPT, key=b"other" + b"k" * 27))
     assert await totals(broker, targets) == [2, 2]
 
 

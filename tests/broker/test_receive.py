@@ -10,7 +10,7 @@ import pytest
 from app.broker.defer import defer
 from app.broker.filters import CelFilter
 from app.broker.ports import Attempt
-from app.broker.receive import ReceiveRequest, check_receive, receive, receive_and_delete, receive_once
+from app.broker.receive import ReceiveRequest, check_receive, receive, receive_and_delete, receive_or_replay
 from app.broker.response_limits import ResponseLimits
 from app.broker.send import send
 from app.broker.settle import settle_one
@@ -44,7 +44,7 @@ async def test_a_queue_with_receives_disabled_refuses_receives(
     for receiving in (
         receive(broker.receiving, closed, ReceiveRequest()),
         receive(broker.receiving, closed, ReceiveRequest(message_filter=CelFilter("true"))),
-        receive_once(broker.receiving, closed, ReceiveRequest(), ATTEMPT),
+        receive_or_replay(broker.receiving, closed, ReceiveRequest(), ATTEMPT),
         check_receive(broker.receiving.messages, closed, ReceiveRequest(), None),
     ):
         with pytest.raises(ReceiveDisabled):
@@ -55,7 +55,7 @@ async def test_a_queue_with_receives_disabled_refuses_receives(
 async def test_a_reused_idempotency_key_is_refused_before_other_work(broker: OpenBroker, queue: Queue) -> None:
     await check_receive(broker.receiving.messages, queue, ReceiveRequest(), None)
     await check_receive(broker.receiving.messages, queue, ReceiveRequest(), ATTEMPT)
-    await receive_once(broker.receiving, queue, ReceiveRequest(), ATTEMPT)
+    await receive_or_replay(broker.receiving, queue, ReceiveRequest(), ATTEMPT)
     await check_receive(broker.receiving.messages, queue, ReceiveRequest(), ATTEMPT)
     with pytest.raises(KeyReused):
         await check_receive(broker.receiving.messages, queue, ReceiveRequest(), replace(ATTEMPT, fingerprint=b"g" * 32))
@@ -146,7 +146,7 @@ async def test_a_receive_reserves_the_bytes_that_it_may_return(
     broker: OpenBroker, queue: Queue, max_messages: int, messages: int
 ) -> None:
     each = MAX_MESSAGE_BYTES + MESSAGE_OVERHEAD_BYTES
-    for take in (receive, lambda *requested: receive_once(*requested, ATTEMPT)):
+    for take in (receive, lambda *requested: receive_or_replay(*requested, ATTEMPT)):
         answers = RecordingByteBudget()
         await take(
             replace(broker, response_limits=ResponseLimits(answers, 100 * each)).receiving,

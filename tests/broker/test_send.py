@@ -8,7 +8,7 @@ import pytest
 
 from app.broker.ports import Attempt
 from app.broker.queues import change_queue, delete_queue
-from app.broker.send import send, send_each, send_once, send_volatile
+from app.broker.send import send, send_each, send_or_replay, send_volatile
 from app.domain.instant import HOUR
 from app.domain.message import BodyKind, Envelope, Receipt
 from app.domain.queue import Queue, QueueSettings, QueueStatus
@@ -66,7 +66,7 @@ async def test_a_queue_with_sends_disabled_refuses_messages(broker: OpenBroker, 
     for operation in (
         send(broker.sending, closed, [NEW_MESSAGE]),
         send_each(broker.sending, closed, [NEW_MESSAGE]),
-        send_once(broker.sending, closed.name, [NEW_MESSAGE], attempt(b"k")),
+        send_or_replay(broker.sending, closed.name, [NEW_MESSAGE], attempt(b"k")),
         send_volatile(broker.sending, closed, NEW_MESSAGE),
     ):
         with pytest.raises(SendDisabled):
@@ -93,13 +93,13 @@ async def is_full(broker: OpenBroker, queue: Queue) -> None:
 async def test_a_repeated_send_gets_the_first_result_after_its_queue_refuses_sends(
     broker: OpenBroker, queue: Queue, happens: Any, refusal: type[Refusal]
 ) -> None:
-    first = await send_once(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"k"))
+    first = await send_or_replay(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"k"))
     assert not first.replayed
     await happens(broker, queue)
-    repeat = await send_once(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"k"))
+    repeat = await send_or_replay(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"k"))
     assert (repeat.replayed, repeat.result) == (True, first.result)
     with pytest.raises(refusal):
-        await send_once(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"o"))
+        await send_or_replay(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"o"))
 
 
 async def test_a_volatile_send_returns_the_given_or_created_message_id(broker: OpenBroker, queue: Queue) -> None:

@@ -20,7 +20,7 @@ from app.broker.receive import ReceiveRequest, receive
 from app.broker.redrive import redrive
 from app.broker.release_undelivered import release_undelivered
 from app.broker.select_messages import MessageSelection
-from app.broker.send import send, send_each, send_once, send_volatile
+from app.broker.send import send, send_each, send_or_replay, send_volatile
 from app.broker.settle import settle_one
 from app.domain.delivery import Claim
 from app.domain.instant import HOUR, MINUTE, SECOND
@@ -126,7 +126,7 @@ async def test_a_send_with_an_idempotency_key_wakes_once(scene: Scene) -> None:
     new_messages = [NewMessage(Envelope(""))]
 
     async def send_it() -> None:
-        await send_once(scene.broker.sending, "orders", new_messages, attempt)
+        await send_or_replay(scene.broker.sending, "orders", new_messages, attempt)
 
     assert await is_woken(scene, MessageState.AVAILABLE, send_it)
     with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:

@@ -52,7 +52,7 @@ class TransactionHistories(RecoveryHistories):
         self._check_joined(key, sent, time_to_live, result)
 
     @rule(pick=picks, key=keys, priority=priorities)
-    def join_a_send_once(self, pick: int, key: int, priority: int) -> None:
+    def join_a_send_or_replay(self, pick: int, key: int, priority: int) -> None:
         self._join_once(self._transaction(pick), key, priority)
 
     @precondition(lambda self: self.model.remembered_attempts("join"))

@@ -63,7 +63,7 @@ async def test_what_was_typed_stays_while_the_store_is_away(console: ConsoleServ
     async def away(*_: object) -> None:
         raise StoreUnavailable("The database cannot be reached.")
 
-    console.take_sends_away(send_once=away)
+    console.take_sends_away(send_or_replay=away)
     response = await console.post(SEND, SEND, body='"typed"', idempotency_key="k")
     assert response.status_code == 503
     assert "The database cannot be reached." in response.text

@@ -66,7 +66,7 @@ async def test_a_repeated_attempt_counts_once(store_fixture: StoreFixture, queue
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
     drafts = [draft(queue), draft(queue)]
     for replayed in (False, True):
-        assert (await store_fixture.store.send_once(drafts, attempt)).replayed is replayed
+        assert (await store_fixture.store.send_or_replay(drafts, attempt)).replayed is replayed
     assert await counts(store_fixture, queue) == (2, 0, 0)
     await assert_nothing_is_missing(store_fixture, queue)
 

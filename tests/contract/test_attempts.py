@@ -63,10 +63,10 @@ async def test_a_repeated_send_gets_the_first_answer_and_stores_nothing(
     drafts = [draft(queue, b"a"), draft(queue, b"b", delay=HOUR), draft(queue, b"c", "id", duplicate_window=MINUTE)]
     drafts.append(drafts[2])
     this_attempt = attempt()
-    first = await store_fixture.store.send_once(drafts, this_attempt)
+    first = await store_fixture.store.send_or_replay(drafts, this_attempt)
     assert not first.replayed
     assert [receipt.duplicate for receipt in first.result] == [False, False, False, True]
-    again = await store_fixture.store.send_once(drafts, this_attempt)
+    again = await store_fixture.store.send_or_replay(drafts, this_attempt)
     assert again.replayed
     assert again.result == first.result
     assert len(await store_fixture.store.browse(queue.id, list(MessageState), 0, 10)) == 3
@@ -87,10 +87,10 @@ async def test_a_repeat_gets_the_state_that_the_first_message_of_a_duplicate_has
 ) -> None:
     duplicate, this_attempt = draft(queue, message_id="id", duplicate_window=HOUR), attempt()
     await store_fixture.store.send([duplicate])
-    first = await store_fixture.store.send_once([duplicate], this_attempt)
+    first = await store_fixture.store.send_or_replay([duplicate], this_attempt)
     assert [receipt.state for receipt in first.result] == [MessageState.AVAILABLE]
     await store_fixture.claim(queue)
-    again = await store_fixture.store.send_once([duplicate], this_attempt)
+    again = await store_fixture.store.send_or_replay([duplicate], this_attempt)
     assert [receipt.state for receipt in again.result] == [MessageState.LOCKED]
 
 
@@ -98,12 +98,12 @@ async def test_a_repeat_of_a_duplicate_says_that_the_first_message_has_ended(
     store_fixture: StoreFixture, duplicate_of_ended: Draft
 ) -> None:
     sent, executed = attempt(), attempt()
-    once = await store_fixture.store.send_once([duplicate_of_ended], sent)
+    once = await store_fixture.store.send_or_replay([duplicate_of_ended], sent)
     unit = await store_fixture.store.execute(WorkUnit(drafts=[duplicate_of_ended]), executed)
     assert [receipt.state for receipt in once.result] == [None]
     assert await store_fixture.store.find_send_result(sent) == once.result == unit.result.receipts
     assert await store_fixture.store.find_execution_result(executed) == unit.result
-    again = await store_fixture.store.send_once([duplicate_of_ended], sent)
+    again = await store_fixture.store.send_or_replay([duplicate_of_ended], sent)
     assert (again.replayed, again.result) == (True, once.result)
     repeated = await store_fixture.store.execute(WorkUnit(drafts=[duplicate_of_ended]), executed)
     assert (repeated.replayed, repeated.result) == (True, unit.result)
@@ -112,7 +112,7 @@ async def test_a_repeat_of_a_duplicate_says_that_the_first_message_has_ended(
 async def test_older_servers_can_read_the_stored_answer_of_a_duplicate_of_an_ended_message(
     store_fixture: StoreFixture, duplicate_of_ended: Draft
 ) -> None:
-    await store_fixture.store.send_once([duplicate_of_ended], attempt())
+    await store_fixture.store.send_or_replay([duplicate_of_ended], attempt())
     await store_fixture.store.execute(WorkUnit(drafts=[duplicate_of_ended]), attempt())
     answers = [json.loads(answer) for (answer,) in await store_fixture.execute("SELECT answer FROM attempt")]
     for answer in answers:
@@ -124,7 +124,7 @@ async def test_older_servers_can_read_the_stored_answer_of_a_duplicate_of_an_end
 
 
 async def test_different_attempts_are_different_sends(store_fixture: StoreFixture, queue: Queue) -> None:
-    answers = [await store_fixture.store.send_once([draft(queue)], attempt()) for _ in range(2)]
+    answers = [await store_fixture.store.send_or_replay([draft(queue)], attempt()) for _ in range(2)]
     assert [once.replayed for once in answers] == [False, False]
     assert len(await store_fixture.claim(queue)) == 2
 
@@ -133,11 +133,11 @@ async def test_a_key_with_another_payload_is_refused_and_stores_nothing(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
     this_attempt = attempt()
-    await store_fixture.store.send_once([draft(queue)], this_attempt)
+    await store_fixture.store.send_or_replay([draft(queue)], this_attempt)
     with pytest.raises(KeyReused):
-        await store_fixture.store.send_once([draft(queue)], with_other_fingerprint(this_attempt))
+        await store_fixture.store.send_or_replay([draft(queue)], with_other_fingerprint(this_attempt))
     with pytest.raises(KeyReused):
-        await store_fixture.store.claim_once(claim(queue), with_other_fingerprint(this_attempt))
+        await store_fixture.store.claim_or_replay(claim(queue), with_other_fingerprint(this_attempt))
     assert len(await store_fixture.claim(queue)) == 1
 
 
@@ -148,7 +148,7 @@ async def test_a_check_of_a_key_refuses_another_payload_and_changes_nothing(
     await store_fixture.store.check_attempt(this_attempt)
     await store_fixture.store.check_attempt(with_other_fingerprint(this_attempt))
     await store_fixture.send(queue, b"body")
-    assert not (await store_fixture.store.claim_once(claim(queue), this_attempt)).replayed
+    assert not (await store_fixture.store.claim_or_replay(claim(queue), this_attempt)).replayed
     await store_fixture.store.check_attempt(this_attempt)
     with pytest.raises(KeyReused):
         await store_fixture.store.check_attempt(with_other_fingerprint(this_attempt))
@@ -159,7 +159,7 @@ async def test_a_check_of_a_key_refuses_another_payload_and_changes_nothing(
 async def test_the_answer_of_a_send_can_be_read_until_it_expires(store_fixture: StoreFixture, queue: Queue) -> None:
     this_attempt = attempt()
     assert await store_fixture.store.find_send_result(this_attempt) is None
-    once = await store_fixture.store.send_once([draft(queue), draft(queue, delay=HOUR)], this_attempt)
+    once = await store_fixture.store.send_or_replay([draft(queue), draft(queue, delay=HOUR)], this_attempt)
     assert await store_fixture.store.find_send_result(this_attempt) == once.result
     with pytest.raises(KeyReused):
         await store_fixture.store.find_send_result(with_other_fingerprint(this_attempt))
@@ -169,11 +169,11 @@ async def test_the_answer_of_a_send_can_be_read_until_it_expires(store_fixture: 
 
 async def test_a_refused_attempt_affects_no_other_request(store_fixture: StoreFixture, queue: Queue) -> None:
     this_attempt = attempt()
-    await store_fixture.store.send_once([draft(queue)], this_attempt)
+    await store_fixture.store.send_or_replay([draft(queue)], this_attempt)
     sends = [store_fixture.store.send([draft(queue)]) for _ in range(4)]
     outcomes = await asyncio.gather(
         *sends,
-        store_fixture.store.send_once([draft(queue)], with_other_fingerprint(this_attempt)),
+        store_fixture.store.send_or_replay([draft(queue)], with_other_fingerprint(this_attempt)),
         return_exceptions=True,
     )
     assert isinstance(outcomes[-1], KeyReused)
@@ -185,9 +185,9 @@ async def test_a_failed_attempt_may_be_made_again(store_fixture: StoreFixture, q
     without_id = Envelope(cast("str", None))
     bad = replace(draft(queue), envelope=without_id)
     with pytest.raises(Exception, match=r".") as failure:
-        await store_fixture.store.send_once([draft(queue), bad], this_attempt)
+        await store_fixture.store.send_or_replay([draft(queue), bad], this_attempt)
     assert not isinstance(failure.value, KeyReused)
-    once = await store_fixture.store.send_once([draft(queue, b"good")], this_attempt)
+    once = await store_fixture.store.send_or_replay([draft(queue, b"good")], this_attempt)
     assert not once.replayed
     assert [message.body for message in await store_fixture.claim(queue)] == [b"good"]
 
@@ -195,15 +195,15 @@ async def test_a_failed_attempt_may_be_made_again(store_fixture: StoreFixture, q
 @pytest.mark.fence("time")
 async def test_an_attempt_is_forgotten_after_its_time(store_fixture: StoreFixture, queue: Queue) -> None:
     this_attempt = attempt(keep=HOUR)
-    first = await store_fixture.store.send_once([draft(queue)], this_attempt)
+    first = await store_fixture.store.send_or_replay([draft(queue)], this_attempt)
     await store_fixture.advance_time(59 * 60)
-    assert (await store_fixture.store.send_once([draft(queue)], this_attempt)).replayed
+    assert (await store_fixture.store.send_or_replay([draft(queue)], this_attempt)).replayed
     await store_fixture.advance_time(61)
-    second = await store_fixture.store.send_once([draft(queue)], this_attempt)
+    second = await store_fixture.store.send_or_replay([draft(queue)], this_attempt)
     assert not second.replayed
     assert second.result[0].sequence_number > first.result[0].sequence_number
     await store_fixture.advance_time(HOUR // SECOND + 1)
-    assert not (await store_fixture.store.send_once([draft(queue)], with_other_fingerprint(this_attempt))).replayed
+    assert not (await store_fixture.store.send_or_replay([draft(queue)], with_other_fingerprint(this_attempt))).replayed
     assert len(await store_fixture.claim(queue)) == 3
 
 
@@ -212,7 +212,7 @@ async def test_of_concurrent_tries_of_one_send_one_takes_effect(
 ) -> None:
     for _ in range(5):
         this_attempt = attempt()
-        sends = (partial(stores[index % 2].send_once, [draft(queue)], this_attempt) for index in range(12))
+        sends = (partial(stores[index % 2].send_or_replay, [draft(queue)], this_attempt) for index in range(12))
         answers = await run_advancing(store_fixture.clock, asyncio.gather(*map(retry_until_answered, sends)))
         assert sum(not once.replayed for once in answers) == 1
         assert len({once.result[0].sequence_number for once in answers}) == 1
@@ -228,9 +228,9 @@ async def test_a_repeated_receive_gets_the_same_messages_with_the_same_tokens(
     await store_fixture.send(queue, b"low", b"second", priority=1)
     await store_fixture.send(queue, b"high", b"left", priority=5)
     this_attempt = attempt()
-    first = await store_fixture.store.claim_once(claim(queue, 3, receiver_id="worker"), this_attempt)
+    first = await store_fixture.store.claim_or_replay(claim(queue, 3, receiver_id="worker"), this_attempt)
     await store_fixture.advance_time(5)
-    again = await store_fixture.store.claim_once(claim(queue, 3, receiver_id="worker"), this_attempt)
+    again = await store_fixture.store.claim_or_replay(claim(queue, 3, receiver_id="worker"), this_attempt)
     assert (first.replayed, again.replayed) == (False, True)
     assert [message.body for message in first.result] == [b"high", b"left", b"low"]
     assert [token(message) for message in again.result] == [token(message) for message in first.result]
@@ -247,25 +247,27 @@ async def test_a_repeated_receive_gets_only_messages_that_its_locks_still_hold(
 ) -> None:
     await store_fixture.send(queue, b"done", b"given back", b"held")
     this_attempt = attempt()
-    first = await store_fixture.store.claim_once(claim(queue), this_attempt)
+    first = await store_fixture.store.claim_or_replay(claim(queue), this_attempt)
     done, back, held = first.result
     await store_fixture.store.remove([completion(queue, done)])
     await store_fixture.store.move([abandonment(back, outcome=Outcome.RELEASED, failures=0)])
     (other,) = await store_fixture.claim(queue)
     assert other.sequence_number == back.sequence_number
-    assert numbers((await store_fixture.store.claim_once(claim(queue), this_attempt)).result) == [held.sequence_number]
+    assert numbers((await store_fixture.store.claim_or_replay(claim(queue), this_attempt)).result) == [
+        held.sequence_number
+    ]
     await store_fixture.advance_time(LOCK_DURATION // SECOND + 1)
-    late = await store_fixture.store.claim_once(claim(queue), this_attempt)
+    late = await store_fixture.store.claim_or_replay(claim(queue), this_attempt)
     assert late.replayed
     assert late.result == []
 
 
 async def test_a_repeat_of_an_empty_receive_may_find_messages(store_fixture: StoreFixture, queue: Queue) -> None:
     this_attempt = attempt()
-    empty = await store_fixture.store.claim_once(claim(queue), this_attempt)
+    empty = await store_fixture.store.claim_or_replay(claim(queue), this_attempt)
     assert (empty.result, empty.replayed) == ([], False)
     await store_fixture.send(queue, b"body")
-    found = await store_fixture.store.claim_once(claim(queue), this_attempt)
+    found = await store_fixture.store.claim_or_replay(claim(queue), this_attempt)
     assert not found.replayed
     assert [message.body for message in found.result] == [b"body"]
 
@@ -275,9 +277,9 @@ async def test_a_receive_with_the_key_of_another_is_refused_and_locks_nothing(
 ) -> None:
     await store_fixture.send(queue, b"a", b"b")
     this_attempt = attempt()
-    await store_fixture.store.claim_once(claim(queue, 1), this_attempt)
+    await store_fixture.store.claim_or_replay(claim(queue, 1), this_attempt)
     with pytest.raises(KeyReused):
-        await store_fixture.store.claim_once(claim(queue, 1), with_other_fingerprint(this_attempt))
+        await store_fixture.store.claim_or_replay(claim(queue, 1), with_other_fingerprint(this_attempt))
     assert len(await store_fixture.claim(queue)) == 1
 
 
@@ -287,7 +289,7 @@ async def test_concurrent_tries_of_one_receive_get_the_same_messages(
     for _ in range(5):
         await store_fixture.send(queue, *[b"body"] * 6)
         this_attempt = attempt()
-        claims = (partial(stores[index % 2].claim_once, claim(queue, 3), this_attempt) for index in range(12))
+        claims = (partial(stores[index % 2].claim_or_replay, claim(queue, 3), this_attempt) for index in range(12))
         answers = await run_advancing(store_fixture.clock, asyncio.gather(*map(retry_until_answered, claims)))
         assert sum(not once.replayed for once in answers) == 1
         assert len({tuple(token(message) for message in once.result) for once in answers}) == 1

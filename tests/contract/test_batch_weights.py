@@ -49,7 +49,9 @@ async def test_claims_by_number_or_attempt_share_a_statement_by_their_messages(
         *(store_fixture.store.claim_by_number(claim(queue, 400), sent[:10]) for _ in range(6))
     )
     attempts = [Attempt(bytes([index]) * 32, b"payload", HOUR) for index in range(6)]
-    once = await asyncio.gather(*(store_fixture.store.claim_once(claim(queue, 400), attempt) for attempt in attempts))
+    once = await asyncio.gather(
+        *(store_fixture.store.claim_or_replay(claim(queue, 400), attempt) for attempt in attempts)
+    )
     assert sum(map(len, by_numbers)) == sum(len(answer.result) for answer in once) == 10
     # On the servers each of these is a statement of its own.
     assert max(store_fixture.batch_sizes, default=1) <= 2

@@ -73,8 +73,8 @@ async def test_a_repeated_receive_gets_the_same_messages_within_the_budget(
 ) -> None:
     sent = await store_fixture.send(queue, *[b"x" * BODY] * 5)
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    first = await store_fixture.store.claim_once(claim(queue, 100, max_bytes=THREE), attempt)
-    again = await store_fixture.store.claim_once(claim(queue, 100, max_bytes=THREE), attempt)
+    first = await store_fixture.store.claim_or_replay(claim(queue, 100, max_bytes=THREE), attempt)
+    again = await store_fixture.store.claim_or_replay(claim(queue, 100, max_bytes=THREE), attempt)
     assert numbers(first.result) == numbers(again.result) == sent[:3]
     await _is_untouched(store_fixture, queue, sent[3:], MessageState.AVAILABLE)
 

@@ -101,7 +101,7 @@ async def test_an_expired_message_is_not_claimed(store_fixture: StoreFixture, qu
     assert bodies(await store_fixture.claim(queue)) == [b"long"]
 
 
-@pytest.mark.parametrize("claim_method", ["claim", "claim_by_number", "claim_once", "filter"])
+@pytest.mark.parametrize("claim_method", ["claim", "claim_by_number", "claim_or_replay", "filter"])
 async def test_a_clock_that_is_set_back_hides_no_available_message(
     store_fixture: StoreFixture, queue: Queue, claim_method: str
 ) -> None:
@@ -113,8 +113,8 @@ async def test_a_clock_that_is_set_back_hides_no_available_message(
             found = await store.claim(one_claim)
         case "claim_by_number":
             found = await store.claim_by_number(one_claim, [number])
-        case "claim_once":
-            found = (await store.claim_once(one_claim, Attempt(b"k" * 32, b"f" * 32, HOUR))).result
+        case "claim_or_replay":
+            found = (await store.claim_or_replay(one_claim, Attempt(b"k" * 32, b"f" * 32, HOUR))).result
         case _:
             listed = await store.candidates(queue.id, MessageState.AVAILABLE, START_POSITION, 10)
             found = await store.claim_by_number(one_claim, [item.sequence_number for item in listed])

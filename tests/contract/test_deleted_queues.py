@@ -11,7 +11,7 @@ from app.broker.filters import MatchAll
 from app.broker.ports import Attempt, QueueGone, Redrive, Store, UnlockedRow
 from app.broker.redrive import redrive
 from app.broker.select_messages import MessageSelection
-from app.broker.send import send, send_each, send_once, send_volatile
+from app.broker.send import send, send_each, send_or_replay, send_volatile
 from app.domain.instant import HOUR, MINUTE
 from app.domain.message import Envelope, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
@@ -54,7 +54,7 @@ async def test_nothing_is_stored_in_a_deleted_queue(
         with pytest.raises(QueueGone):
             await store_fixture.store.send(drafts)
         with pytest.raises(QueueGone):
-            await store_fixture.store.send_once(drafts, attempt())
+            await store_fixture.store.send_or_replay(drafts, attempt())
     assert await store_fixture.execute("SELECT sequence_number FROM message") == []
     assert await store_fixture.execute("SELECT message_id FROM recent_id WHERE remove_at > 0") == []
     assert await store_fixture.execute("SELECT queue FROM accepted_count") == []
@@ -141,7 +141,7 @@ async def test_an_attempt_goes_to_the_recreated_queue(store_fixture: StoreFixtur
     before, after = await recreated(broker, store_fixture.store)
     once = attempt()
     for replayed in (False, True):
-        assert (await send_once(broker.sending, before.name, [NEW_MESSAGE], once)).replayed is replayed
+        assert (await send_or_replay(broker.sending, before.name, [NEW_MESSAGE], once)).replayed is replayed
     assert await queue_messages(store_fixture, after) == 1
 
 
@@ -175,7 +175,7 @@ async def test_a_send_to_a_deleted_queue_is_refused(
         await send_each(broker.sending, before, [NEW_MESSAGE])
     before = await cached_queue(broker, store_fixture.store)
     with pytest.raises(QueueNotFound, match=before.name):
-        await send_once(broker.sending, before.name, [NEW_MESSAGE], attempt())
+        await send_or_replay(broker.sending, before.name, [NEW_MESSAGE], attempt())
     before = await cached_queue(broker, store_fixture.store)
     await dead_letter(store_fixture, queue)
     with pytest.raises(QueueNotFound, match=before.name):

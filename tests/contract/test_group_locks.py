@@ -59,7 +59,7 @@ async def test_a_send_that_is_checked_for_duplicates_waits_as_long(store_fixture
     attempt = Attempt(b"k" * 32, b"f" * 32, MINUTE)
     store = store_fixture.store
     async with hold(store_fixture, queue, "a"):
-        sending = asyncio.ensure_future(store.send_once([checked], attempt) if is_once else store.send([checked]))
+        sending = asyncio.ensure_future(store.send_or_replay([checked], attempt) if is_once else store.send([checked]))
         await store_fixture.wait_until_blocked()
     await sending
     assert await counts(store_fixture, queue) == (1, 0, 0)

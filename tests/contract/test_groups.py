@@ -558,9 +558,9 @@ async def test_the_listener_is_told_of_messages_that_follow_an_edit(store_fixtur
 async def test_a_repeated_attempt_tells_the_same_states(store_fixture: StoreFixture, fifo: Queue) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, MINUTE)
     drafts = [grouped(fifo, "a"), grouped(fifo, "a")]
-    first = await store_fixture.store.send_once(drafts, attempt)
+    first = await store_fixture.store.send_or_replay(drafts, attempt)
     assert [receipt.state for receipt in first.result] == [MessageState.AVAILABLE, MessageState.BLOCKED]
-    assert (await store_fixture.store.send_once(drafts, attempt)).result == first.result
+    assert (await store_fixture.store.send_or_replay(drafts, attempt)).result == first.result
 
 
 async def test_a_duplicate_takes_no_place(store_fixture: StoreFixture) -> None:

@@ -346,9 +346,9 @@ async def test_an_admission_after_a_change_of_the_limit_is_recorded(
 async def test_a_repeated_attempt_is_recorded_once(store_fixture: StoreFixture, recorded: Queue) -> None:
     sending, receiving = (Attempt(bytes([number]) * 32, bytes(32), DAY) for number in range(2))
     same = draft(recorded, **KEPT)
-    first, again = [await store_fixture.store.send_once([same], sending) for _ in range(2)]
+    first, again = [await store_fixture.store.send_or_replay([same], sending) for _ in range(2)]
     for _ in range(2):
-        await store_fixture.store.claim_once(claim(recorded, 1, **KEPT), receiving)
+        await store_fixture.store.claim_or_replay(claim(recorded, 1, **KEPT), receiving)
     assert first.result == again.result
     number = first.result[0].sequence_number
     assert names(await history(store_fixture, recorded, number)) == [Event.SENT, Event.DELIVERED]

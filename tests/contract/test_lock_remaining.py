@@ -40,7 +40,7 @@ async def by_number(store_fixture: StoreFixture, queue: Queue, number: int) -> l
 
 
 async def with_attempt(store_fixture: StoreFixture, queue: Queue, _number: int) -> list[Message]:
-    return (await store_fixture.store.claim_once(claim(queue, 1), ATTEMPT)).result
+    return (await store_fixture.store.claim_or_replay(claim(queue, 1), ATTEMPT)).result
 
 
 CLAIM_METHODS = [next_one, dead_letter, by_number, with_attempt]

@@ -60,7 +60,7 @@ async def next_message(store_fixture: StoreFixture, queue: Queue, _: int) -> lis
 
 async def next_message_once(store_fixture: StoreFixture, queue: Queue, number: int) -> list[Message]:
     attempt = Attempt(number.to_bytes(32, "big"), b"f" * 32, MINUTE)
-    return (await store_fixture.store.claim_once(claim(queue), attempt)).result
+    return (await store_fixture.store.claim_or_replay(claim(queue), attempt)).result
 
 
 async def next_dead_letter(store_fixture: StoreFixture, queue: Queue, _: int) -> list[Message]:

@@ -18,7 +18,7 @@ from app.broker.filters import MatchAll
 from app.broker.ports import Attempt, LockRecord, Store
 from app.broker.purge import purge
 from app.broker.queues import change_queue, put_queue, reload_queue
-from app.broker.receive import ReceivePorts, ReceiveRequest, receive, receive_once
+from app.broker.receive import ReceivePorts, ReceiveRequest, receive, receive_or_replay
 from app.broker.renew import renew
 from app.broker.select_messages import MessageSelection
 from app.broker.send import send
@@ -385,7 +385,7 @@ async def test_a_message_that_crashes_its_receivers_is_dead_lettered_at_the_limi
     queue = await store_fixture.queue(QueueSettings(max_delivery_count=limit))
     await send(broker_fixture.broker.sending, queue, [NewMessage(Envelope("killer"))])
     for death in range(limit):
-        (message,) = await (_receive_once if keyed else receive)(
+        (message,) = await (_receive_or_replay if keyed else receive)(
             broker_fixture.broker.receiving, queue, ReceiveRequest()
         )
         assert (message.delivery_count, message.failure_count) == (death + 1, death)
@@ -403,16 +403,16 @@ async def test_a_repeated_receive_reports_the_time_of_a_renewed_lock(
 ) -> None:
     await send(broker_fixture.broker.sending, queue, [NewMessage(Envelope(""))])
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    (message,) = (await receive_once(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result
+    (message,) = (await receive_or_replay(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result
     await renew(broker_fixture.broker.renewing, queue, token_of(message))
-    again = await receive_once(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)
+    again = await receive_or_replay(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)
     assert again.replayed
     assert [token_of(received) for received in again.result] == [token_of(message)]
     assert again.result[0].lock_remaining(broker_fixture.clock.monotonic()) == LOCK_SECONDS * SECOND
     await broker_fixture.advance_time(LOCK_SECONDS, token_of(message))
-    assert (await receive_once(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result == []
+    assert (await receive_or_replay(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result == []
 
 
-async def _receive_once(ports: ReceivePorts, queue: Queue, receive_request: ReceiveRequest) -> list[Message]:
+async def _receive_or_replay(ports: ReceivePorts, queue: Queue, receive_request: ReceiveRequest) -> list[Message]:
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    return (await receive_once(ports, queue, receive_request, attempt)).result
+    return (await receive_or_replay(ports, queue, receive_request, attempt)).result

@@ -382,7 +382,7 @@ async def test_an_attempt_with_a_rolled_back_transaction_is_unavailable(
 
     with pytest.raises(StoreUnavailable):
         await pool_of(store_fixture).transaction(work)
-    once = await store_fixture.store.claim_once(claim(queue, 2), one)
+    once = await store_fixture.store.claim_or_replay(claim(queue, 2), one)
     assert not once.replayed
     assert bodies(once.result) == [b"body"]
 
@@ -392,8 +392,8 @@ async def test_an_attempt_waits_for_a_table_as_any_request_does(store_fixture: P
     await store_fixture.send(queue, b"body")
     first, second = (Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(2))
     async with store_fixture.open_transaction("LOCK TABLE message"):
-        sending = asyncio.ensure_future(store_fixture.store.send_once([draft(queue)], first))
-        receiving = asyncio.ensure_future(store_fixture.store.claim_once(claim(queue), second))
+        sending = asyncio.ensure_future(store_fixture.store.send_or_replay([draft(queue)], first))
+        receiving = asyncio.ensure_future(store_fixture.store.claim_or_replay(claim(queue), second))
         for _ in bounded("both wait"):
             if len(await store_fixture.execute(LONG_WAITS)) == 2:
                 break
@@ -408,7 +408,7 @@ async def test_a_closed_store_is_unavailable(postgres_url: str, queue: Queue, st
     for request in (
         late.send([draft(queue)]),
         late.claim(claim(queue)),
-        late.claim_once(claim(queue), Attempt(b"k" * 32, b"f" * 32, HOUR)),
+        late.claim_or_replay(claim(queue), Attempt(b"k" * 32, b"f" * 32, HOUR)),
         late.remove([completion(queue, message)]),
         late.locked_messages([token(message)]),
         late.read(queue.id, message.sequence_number),

@@ -187,7 +187,7 @@ async def test_a_message_whose_commit_is_not_acknowledged_is_found_at_once(
     store._pool.transaction = commit_and_lose_the_answer
     drafts, attempt = [draft(queue, b"sent")], Attempt(b"k" * 32, b"f" * 32, HOUR)
     with pytest.raises(StoreUnavailable):
-        await (store.execute(WorkUnit(drafts=drafts), attempt) if is_unit else store.send_once(drafts, attempt))
+        await (store.execute(WorkUnit(drafts=drafts), attempt) if is_unit else store.send_or_replay(drafts, attempt))
     del store._pool.transaction
     assert bodies(await store_fixture.claim(queue, 1)) == [b"sent"]
 

@@ -51,7 +51,7 @@ async def test_every_row_is_kept_for_its_time_and_no_longer(store_fixture: Store
         released = await store_fixture.locked(queue)
         await store_fixture.store.move([abandonment(released, state=MessageState.DEFERRED)])
         one = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), 3 * HOUR)
-        await store_fixture.store.send_once(
+        await store_fixture.store.send_or_replay(
             [draft(queue, message_id=f"{index}", duplicate_window=4 * HOUR - MINUTE)], one
         )
         await store_fixture.claim(queue, lock_duration=DAY)

@@ -148,7 +148,7 @@ async def test_a_restore_leaves_out_what_another_transaction_restores(
 async def test_a_locked_row_is_deleted_later_and_all_others_now(store_fixture: ServerFixture, queue: Queue) -> None:
     for name in ("locked", "free"):
         attempt = Attempt(name.encode().ljust(32), secrets.token_bytes(32), SECOND)
-        await store_fixture.store.send_once([draft(queue, message_id=name, duplicate_window=SECOND)], attempt)
+        await store_fixture.store.send_or_replay([draft(queue, message_id=name, duplicate_window=SECOND)], attempt)
         await store_fixture.store.remove([completion(queue, await receive_one(store_fixture, queue), retention=0)])
     orphaned = await store_fixture.queue()
     numbers = await store_fixture.send(orphaned, b"", b"")
@@ -213,7 +213,7 @@ async def test_a_send_waits_for_an_attempt_that_is_locked_for_a_moment(
 ) -> None:
     attempt = Attempt(secrets.token_bytes(32), b"f" * 32, HOUR)
     async with store_fixture.open_transaction(*store_fixture.attempt_statements(attempt.key)):
-        sending = asyncio.ensure_future(store_fixture.store.send_once([draft(queue)], attempt))
+        sending = asyncio.ensure_future(store_fixture.store.send_or_replay([draft(queue)], attempt))
         await wait_until(lambda: store_fixture.clock.timers, "the send pauses before another try")
     assert not (await run_advancing(store_fixture.clock, sending)).replayed
 
@@ -226,7 +226,11 @@ async def test_a_send_waits_for_a_message_id_that_is_locked_for_a_moment(
         one = draft(queue, duplicate_window=HOUR)
         name = one.envelope.message_id
         async with store_fixture.open_transaction(f"INSERT INTO recent_id VALUES ({queue.id}, '{name}', 0, 0, 0, 0)"):
-            send = store_fixture.store.send([one]) if attempt is None else store_fixture.store.send_once([one], attempt)
+            send = (
+                store_fixture.store.send([one])
+                if attempt is None
+                else store_fixture.store.send_or_replay([one], attempt)
+            )
             sending = asyncio.ensure_future(send)
             await wait_until(lambda: clock.timers, "the send pauses before another try")
         await run_advancing(clock, sending)
@@ -242,28 +246,28 @@ async def test_attempts_locked_by_a_stopped_request_delay_no_other_request(
     locking = [statement for attempt in attempts[:10] for statement in store_fixture.attempt_statements(attempt.key)]
     await store_fixture.send(queue, b"body")
     async with store_fixture.open_transaction(*locking):
-        sends = [store_fixture.store.send_once([draft(queue)], attempt) for attempt in attempts[1::2]]
-        claims = [store_fixture.store.claim_once(claim(queue), attempt) for attempt in attempts[::2]]
+        sends = [store_fixture.store.send_or_replay([draft(queue)], attempt) for attempt in attempts[1::2]]
+        claims = [store_fixture.store.claim_or_replay(claim(queue), attempt) for attempt in attempts[::2]]
         repeating = asyncio.ensure_future(asyncio.gather(*sends, *claims, return_exceptions=True))
         async with asyncio.timeout(WITHOUT_WAIT):
             await store_fixture.send(queue, b"body")
             answers = await run_advancing(store_fixture.clock, repeating)
     assert [isinstance(answer, RequestInProgress) for answer in answers] == ([True] * 5 + [False]) * 2
-    assert not (await store_fixture.store.send_once([draft(queue)], attempts[0])).replayed
+    assert not (await store_fixture.store.send_or_replay([draft(queue)], attempts[0])).replayed
 
 
 async def test_a_repeat_of_an_answered_attempt_waits_for_no_other_repeat(
     store_fixture: ServerFixture, queue: Queue
 ) -> None:
     sent, received = (Attempt(secrets.token_bytes(32), b"f" * 32, HOUR) for _ in range(2))
-    first = await store_fixture.store.send_once([draft(queue)], sent)
-    taken = await store_fixture.store.claim_once(claim(queue), received)
+    first = await store_fixture.store.send_or_replay([draft(queue)], sent)
+    taken = await store_fixture.store.claim_or_replay(claim(queue), received)
     async with store_fixture.open_transaction(
         store_fixture.repeat_statement(sent.key), store_fixture.repeat_statement(received.key)
     ):
-        again = await store_fixture.store.send_once([draft(queue)], sent)
+        again = await store_fixture.store.send_or_replay([draft(queue)], sent)
         assert (again.result, again.replayed) == (first.result, True)
-        retaken = await store_fixture.store.claim_once(claim(queue), received)
+        retaken = await store_fixture.store.claim_or_replay(claim(queue), received)
         assert ([token(message) for message in retaken.result], retaken.replayed) == (
             [token(message) for message in taken.result],
             True,
@@ -278,7 +282,9 @@ async def test_a_stopped_change_of_a_queue_delays_no_send(store_fixture: ServerF
         async with asyncio.timeout(WITHOUT_WAIT):
             for one in (queue, other):
                 await store_fixture.send(one, b"body")
-                await store_fixture.store.send_once([draft(one)], Attempt(secrets.token_bytes(32), b"f" * 32, HOUR))
+                await store_fixture.store.send_or_replay(
+                    [draft(one)], Attempt(secrets.token_bytes(32), b"f" * 32, HOUR)
+                )
     assert [len(await store_fixture.claim(source)) for source in (queue, other)] == [2, 2]
 
 

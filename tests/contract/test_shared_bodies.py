@@ -133,8 +133,8 @@ async def test_a_refused_send_leaves_no_body(store_fixture: StoreFixture) -> Non
 async def test_a_repeated_attempt_stores_no_second_body(store_fixture: StoreFixture) -> None:
     one, two = await sharing_queue(store_fixture), await sharing_queue(store_fixture)
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    first = await store_fixture.store.send_once(copies(one, two), attempt)
-    second = await store_fixture.store.send_once(copies(one, two), attempt)
+    first = await store_fixture.store.send_or_replay(copies(one, two), attempt)
+    second = await store_fixture.store.send_or_replay(copies(one, two), attempt)
     assert (first.result, second.replayed) == (second.result, True)
     assert await stored_bodies(store_fixture) == [BODY]
     assert [bodies(await store_fixture.claim(queue)) for queue in (one, two)] == [[BODY], [BODY]]
@@ -172,8 +172,8 @@ async def test_a_repeated_receive_reads_the_shared_body_again(store_fixture: Sto
     queue = await sharing_queue(store_fixture)
     await store_fixture.store.send(copies(queue, queue))
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    first = await store_fixture.store.claim_once(claim(queue, 2), attempt)
-    again = await store_fixture.store.claim_once(claim(queue, 2), attempt)
+    first = await store_fixture.store.claim_or_replay(claim(queue, 2), attempt)
+    again = await store_fixture.store.claim_or_replay(claim(queue, 2), attempt)
     assert bodies(first.result) == bodies(again.result) == [BODY, BODY]
 
 

@@ -104,8 +104,8 @@ def new_attempt() -> Attempt:
 async def repeated_send(cluster: Cluster) -> Repeat:
     """A send with an Idempotency-Key."""
     attempt, drafts = new_attempt(), [draft(cluster.queue)]
-    await cluster.store.send_once(drafts, attempt)
-    return lambda: cluster.store.send_once(drafts, attempt)
+    await cluster.store.send_or_replay(drafts, attempt)
+    return lambda: cluster.store.send_or_replay(drafts, attempt)
 
 
 async def duplicate_send(cluster: Cluster) -> Repeat:
@@ -119,8 +119,8 @@ async def repeated_receive(cluster: Cluster) -> Repeat:
     """A receive with an Idempotency-Key."""
     attempt = new_attempt()
     await cluster.store.send([draft(cluster.queue)])
-    await cluster.store.claim_once(claim(cluster.queue), attempt)
-    return lambda: cluster.store.claim_once(claim(cluster.queue), attempt)
+    await cluster.store.claim_or_replay(claim(cluster.queue), attempt)
+    return lambda: cluster.store.claim_or_replay(claim(cluster.queue), attempt)
 
 
 async def repeated_settlement(cluster: Cluster) -> Repeat:

@@ -271,9 +271,9 @@ async def test_each_queue_recognises_its_own_duplicates(store_fixture: StoreFixt
 async def test_an_attempt_without_drafts_is_answered_again(store_fixture: StoreFixture) -> None:
     store, queue = store_fixture.store, await store_fixture.queue()
     attempt = Attempt(b"k" * 32, b"f" * 32, DAY)
-    first = await store.send_once([], attempt)
+    first = await store.send_or_replay([], attempt)
     assert (first.result, first.replayed) == ([], False)
-    repeated = await store.send_once(copies([queue], "m"), attempt)
+    repeated = await store.send_or_replay(copies([queue], "m"), attempt)
     assert (repeated.result, repeated.replayed) == ([], True)
     assert await store.find_send_result(attempt) == []
     assert await store_fixture.claim(queue) == []

@@ -25,7 +25,7 @@ MOMENTS = ("before", "commit", "after")
 AROUND_CALL = ("before", "after")
 
 METHODS_WITH_COMMIT = frozenset(
-    {"send_once", "claim_once", "edit", "cancel", "withdraw", "redrive", "restore", "execute"}
+    {"send_or_replay", "claim_or_replay", "edit", "cancel", "withdraw", "redrive", "restore", "execute"}
     | {"join_sends", "join_settlements", "commit"}
     | {"settle_offer", "withdraw_offer"}
 )

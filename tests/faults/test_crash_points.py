@@ -82,7 +82,7 @@ async def expire_a_lock(client: RetryingClient, setup: CrashSetup) -> Counter[st
 VERBS = [
     *(
         CrashPoint("store", method, moment)
-        for method in ("send_once", "claim_once", "send", "claim")
+        for method in ("send_or_replay", "claim_or_replay", "send", "claim")
         for moment in MOMENTS
     ),
     *(CrashPoint("store", method, moment) for method in ("extend", "remove", "claim_by_number") for moment in MOMENTS),
@@ -106,9 +106,9 @@ LOCK_SWEEPS = [CrashPoint("locks", "expired_records", moment) for moment in AROU
 """Steps of the lock store; without Redis it has none that could be left half done."""
 
 SHORT_RUN = {
-    CrashPoint("store", "send_once", "commit"),
+    CrashPoint("store", "send_or_replay", "commit"),
     CrashPoint("store", "send", "after"),
-    CrashPoint("store", "claim_once", "after"),
+    CrashPoint("store", "claim_or_replay", "after"),
     CrashPoint("store", "claim", "after"),
     CrashPoint("store", "remove", "before"),
     CrashPoint("store", "remove", "after"),

@@ -12,8 +12,8 @@ from tests.faults.database_access import remaining_messages
 from tests.faults.retrying_client import RetryingClient
 from tests.faults.workload_steps import CREATED, OK
 
-STEPS = [*(CrashPoint("store", "send_once", moment) for moment in MOMENTS), CrashPoint("reply", "messages")]
-AT_COMMIT = {CrashPoint("store", "send_once", "commit")}
+STEPS = [*(CrashPoint("store", "send_or_replay", moment) for moment in MOMENTS), CrashPoint("reply", "messages")]
+AT_COMMIT = {CrashPoint("store", "send_or_replay", "commit")}
 SHORT_RUN = AT_COMMIT | {CrashPoint("reply", "messages")}
 
 

@@ -114,7 +114,7 @@ def is_sealed(client: RetryingClient, setup: CrashSetup) -> bool:
 STEPS = [
     *(CrashPoint("queues", method, moment) for method in ("create", "delete") for moment in MOMENTS),
     *(CrashPoint("archive", "seal", moment) for moment in MOMENTS),
-    *(CrashPoint("store", "send_once", moment) for moment in MOMENTS),
+    *(CrashPoint("store", "send_or_replay", moment) for moment in MOMENTS),
     *(CrashPoint("store", method, moment) for method in ("remove", "move") for moment in MOMENTS),
     *(CrashPoint("reply", path) for path in ("batch", "settle")),
 ]
@@ -124,7 +124,7 @@ SHORT_RUN = {
     CrashPoint("queues", "create", "commit"),
     CrashPoint("queues", "delete", "commit"),
     CrashPoint("archive", "seal", "commit"),
-    CrashPoint("store", "send_once", "commit"),
+    CrashPoint("store", "send_or_replay", "commit"),
     CrashPoint("store", "remove", "after"),
     CrashPoint("store", "move", "after"),
     CrashPoint("reply", "settle"),
@@ -132,7 +132,9 @@ SHORT_RUN = {
 """The steps that leave most work half done; every run tests them."""
 
 ON_SERVERS = [
-    step for step in STEPS if step.moment in AROUND_CALL or step.method in ("create", "delete", "seal", "send_once")
+    step
+    for step in STEPS
+    if step.moment in AROUND_CALL or step.method in ("create", "delete", "seal", "send_or_replay")
 ]
 """Those that exist on a server, where the COMMIT of a settlement is part of its one statement."""
 

@@ -16,7 +16,7 @@ from app.api.endpoints.refusals import JOIN_REFUSALS, STORE_REFUSALS
 from app.api.endpoints.sending import SEND_HEADER_NAMES
 from app.broker.join import join_publishes
 from app.broker.ports import Attempt
-from app.broker.publish import publish, publish_once
+from app.broker.publish import publish, publish_or_replay
 from app.domain.access import Right
 from app.domain.message import Durability
 from app.domain.refusals import TopicNotFound, invalid_at
@@ -115,5 +115,5 @@ async def _publish(
     ports, topic = request.broker.publishing, request.path["topic"]
     if attempt is None:
         return await publish(ports, topic, new_messages), ()
-    once = await publish_once(ports, topic, new_messages, attempt)
+    once = await publish_or_replay(ports, topic, new_messages, attempt)
     return once.result, REPLAYED_HEADERS if once.replayed else ()

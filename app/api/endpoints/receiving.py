@@ -10,7 +10,7 @@ from app.api.endpoints.settlement_batch import read_settlements
 from app.api.endpoints.settling import EntryResult, results_of, settle_all
 from app.broker.filters import CelFilter
 from app.broker.ports import Attempt
-from app.broker.receive import ReceiveRequest, check_receive, has_more, receive, receive_and_delete, receive_once
+from app.broker.receive import ReceiveRequest, check_receive, has_more, receive, receive_and_delete, receive_or_replay
 from app.broker.release_undelivered import release_undelivered
 from app.domain.access import Right
 from app.domain.instant import from_seconds
@@ -158,7 +158,7 @@ async def _receive(
         return await receive_and_delete(request.broker.receiving, queue, wanted), ()
     if attempt is None:
         return await receive(request.broker.receiving, queue, wanted), ()
-    result = await receive_once(request.broker.receiving, queue, wanted, attempt)
+    result = await receive_or_replay(request.broker.receiving, queue, wanted, attempt)
     return result.result, REPLAYED_HEADERS if result.replayed else ()
 
 

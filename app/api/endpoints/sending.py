@@ -17,7 +17,7 @@ from app.api.endpoints.raw_send import (
 from app.api.endpoints.refusals import JOIN_REFUSALS, SEND_REFUSALS
 from app.broker.join import join_sends
 from app.broker.ports import Attempt
-from app.broker.send import send, send_each, send_once, send_volatile
+from app.broker.send import send, send_each, send_or_replay, send_volatile
 from app.broker.send_synchronously import send_synchronously
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
@@ -192,7 +192,7 @@ async def _store(
 ) -> tuple[list[Receipt], Headers]:
     if attempt is None:
         return await send(request.broker.sending, await _queue(request, new_messages), new_messages), ()
-    result = await send_once(request.broker.sending, request.path["queue"], new_messages, attempt)
+    result = await send_or_replay(request.broker.sending, request.path["queue"], new_messages, attempt)
     return result.result, REPLAYED_HEADERS if result.replayed else ()
 
 

@@ -110,7 +110,7 @@ class SendStore(Protocol):
         """
         ...
 
-    async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
+    async def send_or_replay(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
         """Send and store the result under the attempt, in one transaction. Without drafts, an empty result is stored.
 
         Refuses with `KeyReused` if the fingerprint differs. Refuses with `RequestInProgress` if the first try holds the
@@ -119,7 +119,7 @@ class SendStore(Protocol):
         ...
 
     async def find_send_result(self, attempt: Attempt) -> list[Receipt] | None:
-        """Return the stored result of `send_once`, or None. Refuses with `KeyReused`. Changes nothing."""
+        """Return the stored result of `send_or_replay`, or None. Refuses with `KeyReused`. Changes nothing."""
         ...
 
 
@@ -146,11 +146,11 @@ class ClaimStore(NumberedClaimStore, Protocol):
         """
         ...
 
-    async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
+    async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
         """Claim and store the result under the attempt, in one transaction.
 
         A repeat returns the same messages with the same tokens if their locks are still live, and counts no delivery;
-        `locked_until` is the current one. Refuses as `send_once` does.
+        `locked_until` is the current one. Refuses as `send_or_replay` does.
         """
         ...
 
@@ -159,7 +159,7 @@ class ClaimStore(NumberedClaimStore, Protocol):
         ...
 
     async def check_attempt(self, attempt: Attempt) -> None:
-        """Refuse with `KeyReused` as `claim_once` would, before the caller does other work. Changes nothing."""
+        """Refuse with `KeyReused` as `claim_or_replay` would, before the caller does other work. Changes nothing."""
         ...
 
 
@@ -235,7 +235,7 @@ class WorkUnitStore(LockedMessageStore, Protocol):
         """Carry out the unit in one transaction, and store the result under the attempt if one is given.
 
         Raises `SettlementsFailed` if a settlement has no effect, and `QueueGone` as `send` does. Then nothing has
-        changed. A draft that repeats a message id is not stored, as in `send`. Refuses as `send_once` does.
+        changed. A draft that repeats a message id is not stored, as in `send`. Refuses as `send_or_replay` does.
         """
         ...
 

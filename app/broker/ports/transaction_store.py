@@ -52,7 +52,7 @@ class TransactionStore(Protocol):
         """Add all drafts as members, each with the name of its queue, in order; return their message ids.
 
         With an attempt, a repeat adds nothing and returns the ids of the first try, also after the transaction has
-        ended. Refuses with `KeyReused` as `MessageStore.send_once` does, and with `TransactionEnded`,
+        ended. Refuses with `KeyReused` as `MessageStore.send_or_replay` does, and with `TransactionEnded`,
         `TransactionRolledBack` or `TransactionFull`; then none is added.
         """
         ...

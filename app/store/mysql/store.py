@@ -82,7 +82,7 @@ class MysqlStore(ServerStore[MysqlSession]):
         self._announce(admitted)
         return receipts
 
-    async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
+    async def send_or_replay(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
         """See `MessageStore`."""
 
         async def work(session: MysqlSession) -> tuple[AttemptResult[list[Receipt]], list[Admitted]]:
@@ -99,7 +99,7 @@ class MysqlStore(ServerStore[MysqlSession]):
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
-    async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
+    async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
         """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
 
         async def work(session: MysqlSession) -> AttemptResult[list[Message]]:

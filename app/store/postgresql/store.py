@@ -86,7 +86,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
-    async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
+    async def send_or_replay(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
         """See `MessageStore`."""
         work = partial(attempts.send, drafts=drafts, attempt=attempt)
         with self._discarding_bounds(drafts):
@@ -118,7 +118,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
-    async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
+    async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
         """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
         work = partial(attempts.receive, bounds=self._scan_bounds, clock=self._clock, claim=claim, attempt=attempt)
         try:

@@ -70,7 +70,7 @@ class SqliteStore(MessageRecords):
         """See `MessageStore`."""
         return await self.database.write(Step(partial(actions.send, drafts=drafts), weight=_weight(drafts)))
 
-    async def send_once(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
+    async def send_or_replay(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
         """See `MessageStore`. The one writer cannot meet a running attempt, so this refuses with `KeyReused` alone."""
 
         def do(transaction: Transaction) -> AttemptResult[list[Receipt]]:
@@ -112,7 +112,7 @@ class SqliteStore(MessageRecords):
         moves = [undelivered_release(message, keeps_history=claim.keeps_history) for message in messages]
         return Step(_for_each(actions.move, moves), on_committed=partial(self.on_moved, moves))
 
-    async def claim_once(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
+    async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
         """See `MessageStore`. A repeat of the attempt gets the messages of a caller that was cancelled."""
 
         def do(transaction: Transaction) -> AttemptResult[list[Message]]:
