@@ -83,6 +83,10 @@ def test_a_tier_that_exceeds_its_budget_by_half_is_named(tier: str) -> None:
     assert exceeds_budget(tier, BUDGETS[tier] * TOLERANCE + 1).startswith(f"the {tier} tests took ")
 
 
+def test_what_runs_before_a_change_lands_is_the_full_tier() -> None:
+    assert (ROOT / ".ci/run").read_text().splitlines()[-1] == "exec python3 dev.py test --full"
+
+
 def test_it_needs_nothing_but_python() -> None:
     """Without site-packages, as before `.venv` exists."""
     done = subprocess.run([sys.executable, "-S", ROOT / "dev.py", "--help"], capture_output=True, check=False)
