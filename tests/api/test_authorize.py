@@ -11,6 +11,7 @@ from app.http.operation_route import OperationRoute
 from tests.api.api_server import METRICS_KEY, ApiServer, problem
 from tests.api.expected_rights import ANY, GUARDED, OWN, PAGES, PATH_VALUES, PUBLIC, RIGHTS
 from tests.bounds import bounded
+from tests.walks import for_each
 
 DOCUMENTED_OPERATIONS = {
     (method.upper(), path): promise
@@ -18,10 +19,9 @@ DOCUMENTED_OPERATIONS = {
     for method, promise in methods.items()
 }
 
+NEEDED = [(method, path, Right(right)) for (method, path), right in GUARDED.items()]
 each_operation = pytest.mark.parametrize(
-    ("method", "path", "right"),
-    [(method, path, Right(right)) for (method, path), right in GUARDED.items()],
-    ids=[f"{method} {path}" for method, path in GUARDED],
+    ("method", "path", "right"), NEEDED, ids=[f"{method} {path}" for method, path in GUARDED]
 )
 
 
@@ -64,7 +64,7 @@ async def test_any_key_is_enough_for_these_paths(api_with_keys: ApiServer, path:
         assert answer.status_code in (200, 404)
 
 
-@each_operation
+@for_each(("method", "path", "right"), NEEDED)
 async def test_a_request_without_a_key_is_refused(
     api_with_keys: ApiServer, method: str, path: str, right: Right
 ) -> None:

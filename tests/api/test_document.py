@@ -18,6 +18,7 @@ from app.http.problems import COMMON_CODES, PARSE_ERROR_CODES, STATUS, TITLES, c
 from app.wire.messages import MessageView
 from tests.api.api_server import ApiServer
 from tests.api.openapi_conformance import check_conformance, resolved, validator
+from tests.walks import for_each
 
 EXPORTED = Path(__file__).parents[2] / "openapi/openapi.json"
 DOCUMENT = openapi_document()
@@ -30,7 +31,7 @@ PROBLEM = {
 NAMES_SCHEMAS = ("schemas", "properties", "anyOf", "oneOf")
 NOT_SCHEMA_PATHS = ("/properties", "/mapping", "/discriminator", "/example", "/ApiKey")
 
-each_operation = pytest.mark.parametrize("promise", DOCUMENTED_OPERATIONS, ids=lambda promise: promise["operationId"])
+each_operation = for_each("promise", DOCUMENTED_OPERATIONS, lambda promise: promise["operationId"])
 
 
 def walk(part: Any, where: str = "") -> Iterator[tuple[str, Any]]:

@@ -29,6 +29,7 @@ from app.http.operation import Operation
 from app.http.request_id import RequestIdMiddleware
 from tests.api.api_server import ApiServer, open_api_server, problem
 from tests.api.expected_rights import PATH_VALUES
+from tests.walks import for_each
 
 LOCAL = ["localhost", "localhost:8080", "localhost:", "127.0.0.1", "127.0.0.1:1", "127.255.3.9", "[::1]", "[::1]:8080"]
 NOT_LOCAL = [
@@ -167,7 +168,7 @@ async def loopback() -> AsyncIterator[httpx.AsyncClient]:
 GUARDED = [operation for operation in OPERATIONS if operation.right is not None]
 
 
-@pytest.mark.parametrize("operation", GUARDED, ids=lambda operation: operation.name)
+@for_each("operation", GUARDED, lambda operation: operation.name)
 @pytest.mark.parametrize(
     "headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}], ids=str
 )

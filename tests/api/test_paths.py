@@ -12,14 +12,15 @@ from app.api.openapi.document import openapi_document
 from app.http.operation import Operation
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.expected_rights import PATH_VALUES
+from tests.walks import for_each
 
 DOCUMENT = openapi_document()
 
-each_operation = pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+each_operation = for_each("operation", OPERATIONS, lambda operation: operation.name)
 
 
 @each_operation
-@pytest.mark.parametrize("slash", ["%2f", "%2F"])
+@for_each("slash", ["%2f", "%2F"])
 async def test_an_escaped_slash_does_not_separate_segments(api: ApiServer, operation: Operation, slash: str) -> None:
     path = operation.path.format(**PATH_VALUES)
     positions = [position for position, character in enumerate(path) if character == "/" and position > 0]
@@ -64,7 +65,7 @@ def is_integer(schema: dict[str, Any]) -> bool:
 
 IN_QUERIES, IN_HEADERS, IN_BODIES = [*integers("query")], [*integers("header")], [*integers_of_bodies()]
 
-each_spelling = pytest.mark.parametrize("number", ["6.0", "6e0", "6.5", "1e1"])
+each_spelling = for_each("number", ["6.0", "6e0", "6.5", "1e1"])
 
 
 def test_the_document_has_integers_to_try() -> None:
@@ -74,7 +75,7 @@ def test_the_document_has_integers_to_try() -> None:
 
 
 @each_spelling
-@pytest.mark.parametrize(("method", "path", "name"), IN_QUERIES)
+@for_each(("method", "path", "name"), IN_QUERIES)
 async def test_an_integer_of_a_query_has_no_fraction(
     api: ApiServer, method: str, path: str, name: str, number: str
 ) -> None:
@@ -83,7 +84,7 @@ async def test_an_integer_of_a_query_has_no_fraction(
 
 
 @each_spelling
-@pytest.mark.parametrize(("method", "path", "name"), IN_HEADERS)
+@for_each(("method", "path", "name"), IN_HEADERS)
 async def test_an_integer_of_a_header_has_no_fraction(
     api: ApiServer, method: str, path: str, name: str, number: str
 ) -> None:
@@ -92,7 +93,7 @@ async def test_an_integer_of_a_header_has_no_fraction(
 
 
 @each_spelling
-@pytest.mark.parametrize(("method", "path", "name"), IN_BODIES)
+@for_each(("method", "path", "name"), IN_BODIES)
 async def test_an_integer_of_a_body_has_no_fraction(
     api: ApiServer, method: str, path: str, name: str, number: str
 ) -> None:

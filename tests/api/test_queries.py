@@ -8,6 +8,7 @@ from app.http.operation import Operation
 from app.http.query import query_decoder
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.expected_rights import PAGES, PATH_VALUES, RIGHTS, headers_of
+from tests.walks import for_each
 
 PROBES = ("/livez", "/readyz")
 """A query that a load balancer adds must not make a healthy server fail its probe."""
@@ -29,7 +30,7 @@ IN_THE_BODY = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path"), STRICT, ids=" ".join)
+@for_each(("method", "path"), STRICT, " ".join)
 async def test_no_operation_ignores_a_parameter(api: ApiServer, method: str, path: str) -> None:
     (headers,) = [
         headers_of(operation) for operation in OPERATIONS if (operation.method, operation.path) == (method, path)
@@ -77,7 +78,7 @@ async def test_the_refusal_says_what_exists_instead(api: ApiServer, method: str,
     assert problem(answer, 422, "invalid-request")["detail"] == sentence
 
 
-@pytest.mark.parametrize("operation", DECLARED, ids=lambda operation: operation.name)
+@for_each("operation", DECLARED, lambda operation: operation.name)
 @pytest.mark.parametrize("value", ["", "1", "12"])
 def test_no_parameter_is_given_twice_unless_it_is_a_list(operation: Operation, value: str) -> None:
     """A value of one character is one object for the interpreter, so values are not compared."""

@@ -5,6 +5,7 @@ import pytest
 from app.api.endpoints.routes import OPERATIONS
 from tests.api.api_server import ApiServer, pointers
 from tests.api.expected_rights import PAGES, PATH_VALUES, RIGHTS, headers_of
+from tests.walks import for_each
 
 TOLERANT = ("/livez", "/readyz", *PAGES)
 
@@ -63,7 +64,7 @@ CONDITIONS = ("If-Match", "Idempotency-Key")
 
 
 @pytest.mark.parametrize("header", CONDITIONS)
-@pytest.mark.parametrize(("method", "path"), STRICT, ids=" ".join)
+@for_each(("method", "path"), STRICT, " ".join)
 async def test_a_condition_is_read_or_refused(api: ApiServer, method: str, path: str, header: str) -> None:
     await api.request("PUT", "/queues/orders", {})
     (needed,) = [headers_of(one) for one in OPERATIONS if (one.method, one.path) == (method, path)]

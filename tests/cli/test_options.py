@@ -17,6 +17,7 @@ from app.wire.topics import PublishMessage, SubscriptionSettingsBody, TopicSetti
 from developing import request_options
 from tests.cli.command_names import typed_words
 from tests.cli.conftest import CommandLine
+from tests.walks import for_each
 
 STRUCTS = {
     ("queue", "create"): (QueueSettingsBody, {"retry": "retry_kind"}),
@@ -67,7 +68,7 @@ def test_every_option_of_every_command_has_help() -> None:
     assert [f"{' '.join(words)} {option.name}" for words, option in options if not option.help] == []
 
 
-@pytest.mark.parametrize("words", sorted(typed_words(COMMANDS)), ids=" ".join)
+@for_each("words", sorted(typed_words(COMMANDS)), " ".join)
 def test_a_command_says_what_it_does(words: tuple[str, ...]) -> None:
     assert command_at(words).name == words[-1]
     assert (command_at(words).help or "").rstrip().endswith(".")

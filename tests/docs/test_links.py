@@ -9,6 +9,7 @@ import pytest
 
 from app.settings import Settings
 from tests.docs.pages import DOCS, PAGES
+from tests.walks import for_each
 
 CHECKED = (*PAGES, "compare.md", "README.md")
 MAX_LINES = 160
@@ -43,7 +44,7 @@ def test_each_measured_figure_is_one_of_the_last_run(page: str) -> None:
     assert [figure[0] for figure in FIGURE.finditer((DOCS / page).read_text()) if figure[0] not in measured] == []
 
 
-@pytest.mark.parametrize("page", CHECKED)
+@for_each("page", CHECKED)
 def test_each_setting_that_a_page_names_exists(page: str) -> None:
     known = {f"PEEKLOCK_{name.upper()}" for name in Settings.model_fields} | {"PEEKLOCK_URL", "PEEKLOCK_API_KEY"}
     assert set(re.findall(r"PEEKLOCK_[A-Z_]+", (DOCS / page).read_text())) - known == set()

@@ -19,6 +19,7 @@ from developing.site_hooks import LINK, OUTSIDE, navigation, with_links
 from tests.console.browser import faults_of_accessibility, open_browser, open_screen
 from tests.guides import BLOCK
 from tests.peeklock_process import PeeklockProcess
+from tests.walks import for_each
 
 FAULTS_OF_THE_THEME = {"landmark-unique"}
 """The button that copies a block of code is in a landmark without a name."""
@@ -126,7 +127,7 @@ def test_a_link_to_a_source_file_becomes_its_text_and_a_wrong_one_stays() -> Non
     assert with_links(text, "docs/http.md") == "`the document` and [this](missing.md)"
 
 
-@pytest.mark.parametrize("source", [*OUTSIDE, *(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))])
+@for_each("source", [*OUTSIDE, *(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))])
 def test_every_link_of_a_page_leads_to_a_file_of_the_repository(source: str) -> None:
     text = BLOCK.sub("", (ROOT / source).read_text("utf-8"))
     targets = {target.partition("#")[0] for _, target in LINK.findall(text) if ":" not in target}

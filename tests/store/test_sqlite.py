@@ -34,6 +34,7 @@ from tests.contract.store_fixture import LOCK_DURATION, bodies, claim, completio
 from tests.databases import RunResources
 from tests.servers import TIMEOUT_SECONDS
 from tests.virtual_clock import VirtualClock, run_ready_tasks
+from tests.walks import for_each
 
 Batches = list[tuple[str, int]]
 
@@ -702,7 +703,7 @@ IN_ORDER = {
 }
 
 
-@pytest.mark.parametrize("statement", DIALECT.statements.values(), ids=lambda statement: statement.name)
+@for_each("statement", DIALECT.statements.values(), lambda statement: statement.name)
 async def test_no_statement_reads_all_messages(store: SqliteStore, statement: Statement) -> None:
     def plan(connection: sqlite3.Connection) -> list[str]:
         _, names = statement.with_numbered_params()
