@@ -178,7 +178,7 @@ def test_every_column_is_read_as_of_a_directory(
     options = {f"storage.{name}": value for name, value in object_store.options.items()}
     here = source.read(spark, lake=str(local.root))
     there = source.read(spark, lake=str(place.root), **options)
-    assert here.columns == there.columns == ARCHIVE.schema.names
+    assert here.columns == there.columns == [name for name in ARCHIVE.schema.names if name != "row_checksum"]
     assert rows(here) == rows(there)
     chosen = "queue = 'orders' AND export_batch > 1"
     counts = [frame.where(chosen).selectExpr("count(body)", "count(history)").collect() for frame in (here, there)]

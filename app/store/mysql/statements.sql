@@ -673,6 +673,9 @@ ORDER BY sequence_number;
 -- read_metadata: the same messages without their bodies
 @metadata_of(read_many)
 
+-- states_of: the states of those of these messages that are in a queue
+SELECT sequence_number, state FROM message FORCE INDEX (PRIMARY) WHERE sequence_number @in(:numbers);
+
 -- first_deliveries: when messages in queues were delivered first
 SELECT sequence_number, first_delivered_at
 FROM message FORCE INDEX (PRIMARY)
