@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from urllib.parse import urlsplit
 
 import pymysql
@@ -385,7 +385,7 @@ async def opened(url: str) -> AsyncIterator[MysqlStore]:
 
 async def test_one_process_without_redis_locks_the_database_exclusively(mariadb_url: str) -> None:
     async with opened(mariadb_url) as one, opened(mariadb_url) as other:
-        assert await one.acquire_exclusive() == []
+        assert await when_free(one.acquire_exclusive) == []
         with pytest.raises(DatabaseInUse, match="Redis"):
             await other.acquire_exclusive()
         with pytest.raises(DatabaseInUse, match="Redis"):
@@ -394,7 +394,7 @@ async def test_one_process_without_redis_locks_the_database_exclusively(mariadb_
 
 async def test_processes_with_redis_share_the_database_but_not_with_one_without(mariadb_url: str) -> None:
     async with opened(mariadb_url) as one, opened(mariadb_url) as other, opened(mariadb_url) as third:
-        await one.acquire_shared()
+        await when_free(one.acquire_shared)
         await other.acquire_shared()
         with pytest.raises(DatabaseInUse):
             await third.acquire_exclusive()
@@ -402,7 +402,7 @@ async def test_processes_with_redis_share_the_database_but_not_with_one_without(
 
 async def test_a_lost_lock_on_the_database_is_taken_again(store_fixture: MariadbFixture, mariadb_url: str) -> None:
     async with opened(mariadb_url) as one, opened(mariadb_url) as other:
-        await one.acquire_exclusive()
+        await when_free(one.acquire_exclusive)
         await end_connections(store_fixture)
         await eventually(one.now)
         with pytest.raises(DatabaseInUse):
@@ -413,7 +413,7 @@ async def test_a_store_is_unavailable_while_another_process_has_taken_its_lock(
     store_fixture: MariadbFixture, mariadb_url: str
 ) -> None:
     async with opened(mariadb_url) as one:
-        await one.acquire_exclusive()
+        await when_free(one.acquire_exclusive)
         async with opened(mariadb_url) as other:
             await end_connections(store_fixture)
             await eventually(other.acquire_exclusive)
@@ -427,6 +427,15 @@ async def end_connections(store_fixture: MariadbFixture) -> None:
     others = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()"
     for (connection,) in await store_fixture.execute(others):
         await store_fixture.execute(f"KILL {connection}")
+
+
+async def when_free(acquire: Callable[[], Awaitable[list[str]]]) -> list[str]:
+    """Take the lock on the database once the server has ended the connections of the test before."""
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while True:
+            with suppress(DatabaseInUse):
+                return await acquire()
+            await asyncio.sleep(POLL_SECONDS)
 
 
 async def eventually(action: Callable[[], Awaitable[object]]) -> None:
