@@ -56,7 +56,7 @@ from app.runtime.parent_process import stop_with_parent
 from app.runtime.wait_queue import WaitQueue
 from app.settings import Settings
 from app.store.open import open_store
-from app.store.records.database import BatchObserver
+from app.store.shared.database import BatchObserver
 
 log = structlog.get_logger("peeklock")
 

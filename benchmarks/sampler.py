@@ -27,7 +27,7 @@ PARTS = {
     "/app/broker/": "verbs and rules",
     "/app/domain/": "verbs and rules",
     "/app/runtime/": "batching and waiting",
-    "/app/store/records/": "rows",
+    "/app/store/shared/": "rows",
     "/app/store/": "SQL client",
     "/asyncpg/": "SQL client",
     "/app/locks/": "lock store",

@@ -11,14 +11,14 @@ from app.store.mysql.connect import Connector
 from app.store.mysql.session import MysqlSession
 from app.store.mysql.store import MysqlStore
 from app.store.mysql.templates import template
+from app.store.pooled.advisory_lock import AdvisoryLock
+from app.store.pooled.pool import Pool
 from app.store.postgresql.connect import connect, parse_address
 from app.store.postgresql.dialect import DIALECT as POSTGRESQL
 from app.store.postgresql.session import PostgresqlSession, PreparedStatement
 from app.store.postgresql.store import PostgresqlStore
-from app.store.records.database import BatchObserver
-from app.store.records.statements import Statement
-from app.store.server.advisory_lock import AdvisoryLock
-from app.store.server.pool import Pool
+from app.store.shared.database import BatchObserver
+from app.store.shared.statements import Statement
 from app.store.sqlite.database import SqliteDatabase
 from app.store.sqlite.store import SqliteStore
 

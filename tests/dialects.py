@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from app.store.mysql import dialect as mysql
 from app.store.postgresql import dialect as postgresql
-from app.store.records.statements import Dialect, Statement
+from app.store.shared.statements import Dialect, Statement
 from app.store.sqlite import dialect as sqlite
 from app.store.url import Engine
 

@@ -12,8 +12,8 @@ from app.runtime.clock import Clock
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.session import PostgresqlSession
 from app.store.postgresql.store import PostgresqlStore
-from app.store.records.database import BatchObserver
-from app.store.records.rows import Row
+from app.store.shared.database import BatchObserver
+from app.store.shared.rows import Row
 from tests.changed_stores import open_postgresql
 
 ARRAY = re.compile(r":([a-z_]+)::[a-z]+\[\]")

@@ -4,7 +4,7 @@ import sqlite3
 
 from app.broker.ports import Store
 from app.runtime.clock import Clock
-from app.store.records.database import BatchObserver
+from app.store.shared.database import BatchObserver
 from app.store.url import BadStoreUrl, Engine, read_url
 
 __all__ = ["BadStoreUrl", "open_store"]

@@ -200,22 +200,22 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
             lambda n: b"\nVALUES " * n + b"\nON DUPLICATE KEY " * n + b"\n",
         ],
     ),
-    "app.store.records.statements.HEADING": (
+    "app.store.shared.statements.HEADING": (
         "findall",
         [lambda n: "-- " + "a" * n, lambda n: "-- a" * n, lambda n: "-- a: " * n],
     ),
-    "app.store.records.statements.BLOCK_MACRO": ("findall", [lambda n: "@" * n, lambda n: "@" + "a" * n]),
-    "app.store.records.statements.COMMENT": ("findall", [lambda n: " " * n, lambda n: "-" * n, lambda n: " -\t" * n]),
-    "app.store.records.statements.METADATA_MACRO": (
+    "app.store.shared.statements.BLOCK_MACRO": ("findall", [lambda n: "@" * n, lambda n: "@" + "a" * n]),
+    "app.store.shared.statements.COMMENT": ("findall", [lambda n: " " * n, lambda n: "-" * n, lambda n: " -\t" * n]),
+    "app.store.shared.statements.METADATA_MACRO": (
         "findall",
         [lambda n: "@metadata_of(" + "a" * n, lambda n: "@metadata_of(" * n],
     ),
-    "app.store.records.statements.MESSAGE_MACRO": (
+    "app.store.shared.statements.MESSAGE_MACRO": (
         "findall",
         [lambda n: "@" * n, lambda n: "@" + "a" * n, lambda n: "@a." * n],
     ),
-    "app.store.records.statements.CONTENT_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
-    "app.store.records.statements.TABLE_MACRO": (
+    "app.store.shared.statements.CONTENT_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
+    "app.store.shared.statements.TABLE_MACRO": (
         "findall",
         [lambda n: "@entries(" + "a " * n, lambda n: "@entries(" * n, lambda n: "@entries() AS " + "a" * n],
     ),
@@ -234,13 +234,13 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "http://" + "a." * n + "/", lambda n: "http://[" + ":" * n, lambda n: "http://a:" + "1" * n],
     ),
-    "app.store.records.statements.GROUPS_MACRO": (
+    "app.store.shared.statements.GROUPS_MACRO": (
         "findall",
         [lambda n: "@in_groups(:" + "a" * n, lambda n: "@in_groups(:" * n],
     ),
-    "app.store.records.statements.IN_MACRO": ("findall", [lambda n: "@in(:" + "a" * n, lambda n: "@in(:" * n]),
-    "app.store.records.statements.COLUMNS_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
-    "app.store.records.statements.PARAMETER": (
+    "app.store.shared.statements.IN_MACRO": ("findall", [lambda n: "@in(:" + "a" * n, lambda n: "@in(:" * n]),
+    "app.store.shared.statements.COLUMNS_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
+    "app.store.shared.statements.PARAMETER": (
         "findall",
         [lambda n: ":" * n, lambda n: ":" + "a" * n, lambda n: ":a" * n],
     ),

@@ -20,7 +20,7 @@ from app.domain.queue import Queue, QueueSettings, QueueStatus, Redelivery
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
 from app.store import tables
-from app.store.records import digest_columns, json_columns, message_rows, rows
+from app.store.shared import digest_columns, json_columns, message_rows, rows
 from app.wire.queue_patch import QueuePatch
 from app.wire.queues import JSON_NAMES, QueueSettingsBody
 

@@ -8,7 +8,7 @@ from app.runtime.clock import SystemClock
 from app.store.postgresql import receiving
 from app.store.postgresql.scan_bounds import ScanBounds
 from app.store.postgresql.store import PostgresqlStore
-from app.store.records.rows import Row
+from app.store.shared.rows import Row
 from tests.contract.store_fixture import PostgresqlFixture, bodies, claim
 
 

@@ -23,7 +23,7 @@ from app.domain.queue import FEATURE_LEVEL, Queue, QueueSettings
 from app.domain.settlement import LockToken, Move, Outcome, Removal
 from app.runtime.clock import Clock
 from app.store.open import open_store
-from app.store.records.database import BatchObserver
+from app.store.shared.database import BatchObserver
 from app.store.sqlite.store import SqliteStore
 from app.store.tables import SQLModel
 from tests.bounds import bounded

@@ -12,7 +12,7 @@ from app.domain.archive import ArchiveBatch, CopiedBatch, DigestVersion, TrimRes
 from app.domain.instant import HOUR, MINUTE
 from app.domain.message import BodyKind, Draft, Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
-from app.store.records.json_columns import write_headers
+from app.store.shared.json_columns import write_headers
 from tests.contract.store_fixture import StoreFixture, abandonment, completion, draft
 
 MEBIBYTE = 1 << 20

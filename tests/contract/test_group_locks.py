@@ -11,7 +11,7 @@ from app.domain.instant import MINUTE
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
-from app.store.records.groups import bucket_of
+from app.store.shared.groups import bucket_of
 from tests.bounds import bounded
 from tests.brokers import dead_letter_all
 from tests.contract.store_fixture import ServerFixture, abandonment, bodies, completion, draft, expiry, token

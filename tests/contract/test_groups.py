@@ -13,8 +13,8 @@ from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import Outcome
 from app.domain.work_unit import WorkUnit
-from app.store.records.groups import release_blocked
-from app.store.records.promoting import due_messages
+from app.store.shared.groups import release_blocked
+from app.store.shared.promoting import due_messages
 from tests.contract.store_fixture import (
     ServerFixture,
     StoreFixture,

@@ -26,9 +26,9 @@ from app.store.mysql.session import MysqlSession
 from app.store.mysql.store import UNSAFE_SETTINGS, MysqlStore, ServerTooOld, check_version
 from app.store.mysql.templates import literal, numbers_json, rows_json, templates
 from app.store.open import open_store
-from app.store.records.message_rows import ARCHIVED_COLUMNS
-from app.store.records.rows import Row
-from app.store.server.pool import Pool
+from app.store.pooled.pool import Pool
+from app.store.shared.message_rows import ARCHIVED_COLUMNS
+from app.store.shared.rows import Row
 from tests.bounds import bounded
 from tests.contract.store_fixture import MariadbFixture, abandonment, draft, numbers
 from tests.databases import RunResources

@@ -18,6 +18,7 @@ from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import NO_EXPIRED_GENERATION, fence_above
 from app.runtime.clock import SystemClock
 from app.store.open import ignore_batches, open_store
+from app.store.pooled.pool import Pool
 from app.store.postgresql import receiving
 from app.store.postgresql.attempts import receive
 from app.store.postgresql.connect import connect, parse_address
@@ -25,8 +26,7 @@ from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_bounds import ScanBound, ScanBounds
 from app.store.postgresql.session import PostgresqlSession, PreparedStatement
 from app.store.postgresql.store import PostgresqlStore
-from app.store.records.rows import Row
-from app.store.server.pool import Pool
+from app.store.shared.rows import Row
 from tests.bounds import bounded
 from tests.contract.claim_recorder import ClaimRecorder
 from tests.contract.store_fixture import (

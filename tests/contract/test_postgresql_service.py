@@ -18,6 +18,8 @@ from app.runtime.clock import SystemClock
 from app.store.in_use import DatabaseInUse
 from app.store.migrate import migrate
 from app.store.open import open_store
+from app.store.pooled.batching import POOLER_WARNING
+from app.store.pooled.pool import Pool, TransactionConflict
 from app.store.postgresql.connect import connect, parse_address
 from app.store.postgresql.session import (
     UNSAFE_SETTINGS,
@@ -26,10 +28,8 @@ from app.store.postgresql.session import (
     translate_errors,
 )
 from app.store.postgresql.store import PostgresqlStore
-from app.store.records.database import DiskNotWritable, LockWaitTimeout
-from app.store.records.statements import Statement
-from app.store.server.batching import POOLER_WARNING
-from app.store.server.pool import Pool, TransactionConflict
+from app.store.shared.database import DiskNotWritable, LockWaitTimeout
+from app.store.shared.statements import Statement
 from tests.bounds import bounded
 from tests.contract.store_fixture import PostgresqlFixture, bodies, claim, completion, draft
 from tests.servers import PostgresServer, ServerProcess

@@ -8,7 +8,7 @@ import pytest
 from app.broker.ports import Store
 from app.broker.restored import UNSHARED_NUMBERS, catch_up, prepare_restored, share_number
 from app.domain.queue import Queue
-from app.store.records.lock_versions import MAX_LOCK_VERSION
+from app.store.shared.lock_versions import MAX_LOCK_VERSION
 from tests.contract.store_fixture import StoreFixture
 
 SKIPPED = 1000

@@ -10,7 +10,7 @@ from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import MAX_DELIVERY_COUNT_REASON, LockToken, Outcome, Tombstone, undelivered_release
-from app.store.records.message_rows import ARCHIVED_COLUMNS
+from app.store.shared.message_rows import ARCHIVED_COLUMNS
 from tests.bounds import bounded
 from tests.contract.store_fixture import (
     LOCK_DURATION,

@@ -12,8 +12,8 @@ from app.domain.queue import Queue
 from app.domain.state import LoadedState, StateChange, StateVersion
 from app.domain.state_refusals import ResultDiffers, VersionConflict
 from app.domain.work_unit import WorkUnit, WorkUnitResult
-from app.store.records.database import Database
-from app.store.records.states import StateRecords
+from app.store.shared.database import Database
+from app.store.shared.states import StateRecords
 from tests.contract.store_fixture import (
     PostgresqlFixture,
     StoreFixture,

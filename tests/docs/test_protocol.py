@@ -27,9 +27,9 @@ from app.http.request import ATTEMPT_RETENTION
 from app.locks.redis_connection import COOL_DOWN_SECONDS, FAILURES_TO_OPEN
 from app.settings import Settings
 from app.store import tables
-from app.store.records.archive import BATCH_KEEP
-from app.store.records.messages import DELETED_QUEUE_KEEP
-from app.store.server.batching import IN_USE_DELAYS
+from app.store.pooled.batching import IN_USE_DELAYS
+from app.store.shared.archive import BATCH_KEEP
+from app.store.shared.messages import DELETED_QUEUE_KEEP
 from app.store.url import Engine
 from tests.dialects import statements as statements_of
 from tests.guides import after_each, blocks, check_shown, run_blocks, table
@@ -200,7 +200,7 @@ def test_an_excerpt_stands_in_the_code(kind: str, text: str) -> None:
         assert excerpt in (SCRIPTS / f"{name}.lua").read_text()
     else:
         folder = engine.strip("()")
-        file = "records/common.sql" if folder == "common" else f"{folder}/statements.sql"
+        file = "shared/common.sql" if folder == "common" else f"{folder}/statements.sql"
         whole = (STORE / file).read_text()
         assert excerpt in re.split(r"\n-- [a-z_]+: ", whole.partition(f"\n-- {name}: ")[2])[0]
 

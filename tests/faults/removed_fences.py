@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
-from app.store.records.statements import Statement, parse
+from app.store.shared.statements import Statement, parse
 from app.store.url import Engine
 from tests.dialects import DIALECTS
 
@@ -53,5 +53,5 @@ def _without_each_fence(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _texts(engine: Engine) -> Mapping[str, str]:
-    common = (files("app.store.records") / "common.sql").read_text("utf-8")
+    common = (files("app.store.shared") / "common.sql").read_text("utf-8")
     return {"common": common, engine.value: DIALECTS[engine].own_text}

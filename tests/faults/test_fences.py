@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from app.broker.ports import Store
-from app.store.records.statements import Statement
+from app.store.shared.statements import Statement
 from app.store.url import Engine
 from tests.changed_stores import open_mysql, open_postgresql, open_sqlite
 from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, SqliteFixture, StoreFixture

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from app.domain.digest import content_digest, digest_of_rows, row_digest
 from app.store.migrate import run_on_connection
-from app.store.records.digest_columns import DIGESTED_COLUMNS, DIGESTED_EVENT_COLUMNS
+from app.store.shared.digest_columns import DIGESTED_COLUMNS, DIGESTED_EVENT_COLUMNS
 from tests.faults.database_access import execute
 from tests.server_drivers import run_in_thread
 

@@ -31,7 +31,7 @@ from peeklock_pipeline.table_specs import (
 from peeklock_pipeline.transforms.audit import BATCH_SCHEMA, batch_of
 
 from app.domain.digest import row_digest
-from app.store.records.digest_columns import DIGESTED_COLUMNS, DIGESTED_EVENT_COLUMNS
+from app.store.shared.digest_columns import DIGESTED_COLUMNS, DIGESTED_EVENT_COLUMNS
 from tests.pipeline.archive import DAY, NOON, archived, content_of, happened
 
 Row = dict[str, Any]

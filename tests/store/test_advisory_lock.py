@@ -8,8 +8,8 @@ import pytest
 
 from app.domain.refusals import StoreUnavailable
 from app.store.in_use import DatabaseInUse
-from app.store.server.advisory_lock import VERIFIED_SECONDS, AdvisoryLock
-from app.store.server.pool import Pool, TransactionConflict
+from app.store.pooled.advisory_lock import VERIFIED_SECONDS, AdvisoryLock
+from app.store.pooled.pool import Pool, TransactionConflict
 from tests.virtual_clock import VirtualClock, run_advancing, run_ready_tasks
 
 

@@ -1,6 +1,6 @@
 """Servers agree on the row that they lock for a group."""
 
-from app.store.records.groups import bucket_of
+from app.store.shared.groups import bucket_of
 
 
 def test_names_that_a_database_takes_for_one_share_a_row() -> None:

@@ -6,9 +6,9 @@ from asyncmy import errors
 from app.domain.refusals import StoreUnavailable
 from app.store.mysql.session import NullViolation, StatementFailed, as_store_error, translate_errors
 from app.store.mysql.templates import literal, template, templates
-from app.store.records.database import DiskNotWritable, LockWaitTimeout
-from app.store.records.statements import Statement
-from app.store.server.pool import TransactionConflict
+from app.store.pooled.pool import TransactionConflict
+from app.store.shared.database import DiskNotWritable, LockWaitTimeout
+from app.store.shared.statements import Statement
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from app.domain.refusals import StoreUnavailable
-from app.store.records.database import DiskNotWritable, NotWritable
-from app.store.server.pool import MAX_TRIES, Pool, TransactionConflict
+from app.store.pooled.pool import MAX_TRIES, Pool, TransactionConflict
+from app.store.shared.database import DiskNotWritable, NotWritable
 
 
 class Connection:

@@ -4,11 +4,11 @@ import asyncpg
 import pytest
 
 from app.domain.refusals import StoreUnavailable
+from app.store.pooled.pool import TransactionConflict
 from app.store.postgresql.connect import MAX_PREPARED, connect, parse_address
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.session import PostgresqlSession, translate_errors
-from app.store.records.database import LockWaitTimeout
-from app.store.server.pool import TransactionConflict
+from app.store.shared.database import LockWaitTimeout
 from app.store.url import BadStoreUrl, read_url
 
 

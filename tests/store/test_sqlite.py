@@ -25,7 +25,7 @@ from app.domain.weight import MAX_RESPONSE_BYTES
 from app.store.in_use import FileInUse
 from app.store.migrate import migrate
 from app.store.open import create_tables
-from app.store.records.statements import Statement
+from app.store.shared.statements import Statement
 from app.store.sqlite.database import WRITE_LIMITS, Step, Transaction
 from app.store.sqlite.dialect import DIALECT
 from app.store.sqlite.file import FileLock, translate_errors

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.store.records.statements import Statement, parse, render
+from app.store.shared.statements import Statement, parse, render
 from app.store.url import Engine
 from tests.dialects import DIALECTS
 from tests.dialects import statements as statements_of

@@ -7,8 +7,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from app.store.records.database import NotWritable
-from app.store.records.write_check import TRIAL_BYTES, WriteCheck
+from app.store.shared.database import NotWritable
+from app.store.shared.write_check import TRIAL_BYTES, WriteCheck
 
 
 class Database:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from app.broker.ports import Attempt
 from app.store.mysql.session import MysqlSession
-from app.store.records.attempts import stored_answer
-from app.store.records.database import LockWaitTimeout
-from app.store.records.rows import Row
-from app.store.server.pool import AttemptInUse
+from app.store.pooled.pool import AttemptInUse
+from app.store.shared.attempts import stored_answer
+from app.store.shared.database import LockWaitTimeout
+from app.store.shared.rows import Row
 
 
 async def begin(session: MysqlSession, attempt: Attempt) -> str | None:

@@ -1,7 +1,7 @@
 """MariaDB's and MySQL's syntax where engines differ, and their own statements."""
 
-from app.store.records.digest_columns import DigestKind
-from app.store.records.statements import Dialect
+from app.store.shared.digest_columns import DigestKind
+from app.store.shared.statements import Dialect
 
 DIALECT = Dialect(
     name="mysql",

@@ -17,10 +17,10 @@ from app.runtime.coalescer import RequeueEntryError
 from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import Execute, MysqlSession
 from app.store.mysql.templates import numbers_json, rows_json
-from app.store.records import message_rows
-from app.store.records.history import any_keeps_history, record_delivered
-from app.store.records.message_rows import MESSAGE_COLUMNS
-from app.store.records.rows import IS_OFFERED, Row
+from app.store.shared import message_rows
+from app.store.shared.history import any_keeps_history, record_delivered
+from app.store.shared.message_rows import MESSAGE_COLUMNS
+from app.store.shared.rows import IS_OFFERED, Row
 
 NEXT_STATEMENTS: Mapping[MessageState, str] = {
     MessageState.AVAILABLE: "next_available",

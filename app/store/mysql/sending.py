@@ -13,14 +13,14 @@ from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import MessageTooLarge
 from app.store.mysql.session import Execute, MysqlSession, NullViolation, StatementResult, StatementTooLarge
 from app.store.mysql.templates import rows_json
-from app.store.records.database import LockWaitTimeout
-from app.store.records.groups import admit, any_in_group, entered_groups, with_admitted
-from app.store.records.history import any_keeps_history, record_sent
-from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
-from app.store.records.message_rows import DRAFT_COLUMNS, draft_row
-from app.store.records.rows import STATES
-from app.store.records.shared_bodies import shared_bodies
-from app.store.server.pool import MessageIdInUse
+from app.store.pooled.pool import MessageIdInUse
+from app.store.shared.database import LockWaitTimeout
+from app.store.shared.groups import admit, any_in_group, entered_groups, with_admitted
+from app.store.shared.history import any_keeps_history, record_sent
+from app.store.shared.message_ids import MessageIdKey, first_occurrences, message_id_key
+from app.store.shared.message_rows import DRAFT_COLUMNS, draft_row
+from app.store.shared.rows import STATES
+from app.store.shared.shared_bodies import shared_bodies
 
 
 async def send(session: MysqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:

@@ -11,9 +11,9 @@ from asyncmy.connection import Connection
 
 from app.domain.refusals import StoreUnavailable
 from app.store.mysql.templates import Template
-from app.store.records.database import DiskNotWritable, LockWaitTimeout, NotWritable
-from app.store.records.rows import Row
-from app.store.server.pool import TransactionConflict
+from app.store.pooled.pool import TransactionConflict
+from app.store.shared.database import DiskNotWritable, LockWaitTimeout, NotWritable
+from app.store.shared.rows import Row
 
 ANSWER_SECONDS = 15.0
 """A server that does not answer for this long counts as unavailable. No statement here takes a tenth of it."""

@@ -16,23 +16,23 @@ from app.store.mysql.connect import Connector
 from app.store.mysql.dialect import DIALECT
 from app.store.mysql.scan_limits import ScanLimits
 from app.store.mysql.session import MysqlSession
-from app.store.records.attempts import stored_receipts, stored_unit_result
-from app.store.records.database import BatchObserver, unavailable_when_closed
-from app.store.records.history import any_keeps_history, record_restored
-from app.store.records.json_columns import (
+from app.store.pooled.advisory_lock import AdvisoryLock
+from app.store.pooled.batching import ServerStore
+from app.store.pooled.pool import Pool
+from app.store.pooled.state_mutex import StateMutex
+from app.store.shared.attempts import stored_receipts, stored_unit_result
+from app.store.shared.database import BatchObserver, unavailable_when_closed
+from app.store.shared.history import any_keeps_history, record_restored
+from app.store.shared.json_columns import (
     read_tokens,
     write_receipts,
     write_tokens,
     write_unit_result,
 )
-from app.store.records.restoring import take_restorable
-from app.store.records.transaction_steps import TransactionSteps
-from app.store.records.transactions import TransactionRecords
-from app.store.records.unit_effects import UnitEffects
-from app.store.server.advisory_lock import AdvisoryLock
-from app.store.server.batching import ServerStore
-from app.store.server.pool import Pool
-from app.store.server.state_mutex import StateMutex
+from app.store.shared.restoring import take_restorable
+from app.store.shared.transaction_steps import TransactionSteps
+from app.store.shared.transactions import TransactionRecords
+from app.store.shared.unit_effects import UnitEffects
 from app.store.url import BadStoreUrl
 
 MIN_VERSIONS: Mapping[str, tuple[int, int]] = {"MariaDB": (10, 8), "MySQL": (8, 0)}

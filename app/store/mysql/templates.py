@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from app.store.mysql.dialect import DIALECT
-from app.store.records.statements import Statement
+from app.store.shared.statements import Statement
 
 INSERT = re.compile(rb"(.*?\nVALUES )(.*?)(\nON DUPLICATE KEY .*)?", re.DOTALL)
 """An INSERT: the text before the one row of values that it repeats, the row, and the text after it."""

@@ -5,11 +5,11 @@ from dataclasses import replace
 from app.domain.work_unit import WorkUnit
 from app.store.mysql import sending, settling
 from app.store.mysql.session import MysqlSession
-from app.store.records.groups import admit, entered_groups, with_admitted
-from app.store.records.history import record_unit
-from app.store.records.states import add_versions, lock_states
-from app.store.records.synchronous_sends import add_synchronous_sends
-from app.store.records.unit_effects import UnitEffects
+from app.store.shared.groups import admit, entered_groups, with_admitted
+from app.store.shared.history import record_unit
+from app.store.shared.states import add_versions, lock_states
+from app.store.shared.synchronous_sends import add_synchronous_sends
+from app.store.shared.unit_effects import UnitEffects
 
 
 async def execute(session: MysqlSession, unit: WorkUnit) -> UnitEffects:

@@ -8,20 +8,20 @@ from app.domain.message import Draft, Message, Receipt
 from app.domain.settlement import LockToken
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
+from app.store.pooled.pool import AttemptInUse
 from app.store.postgresql import receiving, sending, work_unit
 from app.store.postgresql.scan_bounds import ScanBounds
 from app.store.postgresql.session import PostgresqlSession
-from app.store.records import message_rows
-from app.store.records.attempts import stored_answer, stored_receipts, stored_unit_result
-from app.store.records.database import SqlSession
-from app.store.records.json_columns import (
+from app.store.shared import message_rows
+from app.store.shared.attempts import stored_answer, stored_receipts, stored_unit_result
+from app.store.shared.database import SqlSession
+from app.store.shared.json_columns import (
     read_tokens,
     write_receipts,
     write_tokens,
     write_unit_result,
 )
-from app.store.records.unit_effects import UnitEffects
-from app.store.server.pool import AttemptInUse
+from app.store.shared.unit_effects import UnitEffects
 
 
 async def send(

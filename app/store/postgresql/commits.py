@@ -18,15 +18,15 @@ from app.domain.state import AddedVersion, StateChange
 from app.domain.weight import weight_of
 from app.domain.work_unit import WorkUnit
 from app.runtime.coalescer import Coalescer, CoalescerFullError, RequeueEntryError, WeightLimits
+from app.store.pooled.batching import SHARED_ERRORS
+from app.store.pooled.pool import Pool
 from app.store.postgresql.entries import entry_columns, fetch_entries
 from app.store.postgresql.session import PostgresqlSession
-from app.store.records.database import LockWaitTimeout, SqlSession
-from app.store.records.json_columns import read_receipts
-from app.store.records.message_rows import DRAFT_COLUMNS, draft_row
-from app.store.records.rows import Row
-from app.store.records.unit_effects import UnitEffects
-from app.store.server.batching import SHARED_ERRORS
-from app.store.server.pool import Pool
+from app.store.shared.database import LockWaitTimeout, SqlSession
+from app.store.shared.json_columns import read_receipts
+from app.store.shared.message_rows import DRAFT_COLUMNS, draft_row
+from app.store.shared.rows import Row
+from app.store.shared.unit_effects import UnitEffects
 
 
 @dataclass(frozen=True, slots=True)

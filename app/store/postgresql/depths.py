@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from app.store.records.database import Database, SqlSession, Work
-from app.store.records.rows import Row
+from app.store.shared.database import Database, SqlSession, Work
+from app.store.shared.rows import Row
 
 Result = TypeVar("Result")
 

@@ -1,7 +1,7 @@
 """PostgreSQL's syntax where engines differ, and its own statements."""
 
-from app.store.records.digest_columns import DigestKind
-from app.store.records.statements import Dialect
+from app.store.shared.digest_columns import DigestKind
+from app.store.shared.statements import Dialect
 
 DIALECT = Dialect(
     name="postgresql",

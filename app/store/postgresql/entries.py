@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from app.store.records.database import SqlSession
-from app.store.records.rows import Row
+from app.store.shared.database import SqlSession
+from app.store.shared.rows import Row
 
 
 async def fetch_entries(

@@ -14,10 +14,10 @@ from app.runtime.clock import Clock
 from app.runtime.coalescer import RequeueEntryError
 from app.store.postgresql.entries import short_array
 from app.store.postgresql.scan_bounds import Scan, ScanBounds, ScanPosition, ScanResult
-from app.store.records import message_rows
-from app.store.records.database import SqlSession
-from app.store.records.history import any_keeps_history, record_delivered
-from app.store.records.rows import Row
+from app.store.shared import message_rows
+from app.store.shared.database import SqlSession
+from app.store.shared.history import any_keeps_history, record_delivered
+from app.store.shared.rows import Row
 
 MESSAGE_WIDTH = len(message_rows.MESSAGE_COLUMNS)
 QUEUE_ID, PRIORITY, AVAILABLE_AT, READ_AT = map(

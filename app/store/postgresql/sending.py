@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from app.broker.ports import Admitted, QueueGone
 from app.domain.message import Draft, Receipt
+from app.store.pooled.pool import MessageIdInUse
 from app.store.postgresql.entries import entry_columns, fetch_entries
-from app.store.records import message_rows, rows
-from app.store.records.database import LockWaitTimeout, SqlSession
-from app.store.records.groups import admit, entered_groups, with_admitted
-from app.store.records.history import record_sent
-from app.store.records.message_ids import MessageIdKey, first_occurrences, message_id_key
-from app.store.records.shared_bodies import shared_bodies
-from app.store.server.pool import MessageIdInUse
+from app.store.shared import message_rows, rows
+from app.store.shared.database import LockWaitTimeout, SqlSession
+from app.store.shared.groups import admit, entered_groups, with_admitted
+from app.store.shared.history import record_sent
+from app.store.shared.message_ids import MessageIdKey, first_occurrences, message_id_key
+from app.store.shared.shared_bodies import shared_bodies
 
 
 async def send_into_groups(session: SqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:

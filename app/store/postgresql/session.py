@@ -8,10 +8,10 @@ from typing import Any, Protocol, TypeVar
 import asyncpg  # pyright: ignore[reportMissingTypeStubs] (it has none, so `DriverConnection` below declares them)
 
 from app.domain.refusals import StoreUnavailable
-from app.store.records.database import DiskNotWritable, LockWaitTimeout, NotWritable
-from app.store.records.rows import Row
-from app.store.records.statements import Statement
-from app.store.server.pool import TransactionConflict
+from app.store.pooled.pool import TransactionConflict
+from app.store.shared.database import DiskNotWritable, LockWaitTimeout, NotWritable
+from app.store.shared.rows import Row
+from app.store.shared.statements import Statement
 
 ANSWER_SECONDS = 20.0
 """A server that does not answer for this long counts as unavailable. No statement here takes a tenth of it."""

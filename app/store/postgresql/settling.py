@@ -7,11 +7,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from app.broker.ports import Admitted, Extension
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.store.postgresql.entries import fetch_entries
-from app.store.records.database import SqlSession
-from app.store.records.groups import GroupKey, admit
-from app.store.records.history import record_renewed, record_settled
-from app.store.records.json_columns import write_properties_change
-from app.store.records.rows import Row
+from app.store.shared.database import SqlSession
+from app.store.shared.groups import GroupKey, admit
+from app.store.shared.history import record_renewed, record_settled
+from app.store.shared.json_columns import write_properties_change
+from app.store.shared.rows import Row
 
 
 class LockedEntry(Protocol):

@@ -12,6 +12,10 @@ from app.domain.queue import Queue
 from app.domain.settlement import LockToken, Move, Removal
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
+from app.store.pooled.advisory_lock import AdvisoryLock
+from app.store.pooled.batching import ServerStore
+from app.store.pooled.pool import Pool
+from app.store.pooled.state_mutex import StateMutex
 from app.store.postgresql import attempts, receiving, sending, settling, transactions, work_unit
 from app.store.postgresql.commits import GatheredCommits
 from app.store.postgresql.connect import Connector, parse_address
@@ -21,19 +25,15 @@ from app.store.postgresql.scan_bounds import ScanBounds
 from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement
 from app.store.postgresql.settling import AnySettlement, Settlement
 from app.store.postgresql.timelines import HighestTimelines
-from app.store.records.database import BatchObserver, unavailable_when_closed
-from app.store.records.groups import any_in_group
-from app.store.records.history import any_keeps_history, record_restored
-from app.store.records.restoring import take_restorable
-from app.store.records.rows import Row
-from app.store.records.shared_bodies import shared_bodies
-from app.store.records.transaction_steps import TransactionSteps
-from app.store.records.transactions import TransactionRecords
-from app.store.records.unit_effects import UnitEffects
-from app.store.server.advisory_lock import AdvisoryLock
-from app.store.server.batching import ServerStore
-from app.store.server.pool import Pool
-from app.store.server.state_mutex import StateMutex
+from app.store.shared.database import BatchObserver, unavailable_when_closed
+from app.store.shared.groups import any_in_group
+from app.store.shared.history import any_keeps_history, record_restored
+from app.store.shared.restoring import take_restorable
+from app.store.shared.rows import Row
+from app.store.shared.shared_bodies import shared_bodies
+from app.store.shared.transaction_steps import TransactionSteps
+from app.store.shared.transactions import TransactionRecords
+from app.store.shared.unit_effects import UnitEffects
 
 TIMELINE = "timeline:"
 """The beginning of the name of a system's timeline among what processes have seen."""

@@ -9,13 +9,13 @@ from app.domain.settlement import Move
 from app.domain.work_unit import WorkUnit
 from app.store.postgresql import sending
 from app.store.postgresql.settling import IN_GROUPS, MOVE, REMOVE, left_groups, settle
-from app.store.records.database import SqlSession
-from app.store.records.groups import admit, entered_groups, with_admitted
-from app.store.records.history import record_unit
-from app.store.records.rows import Row
-from app.store.records.states import add_versions, lock_states
-from app.store.records.synchronous_sends import add_synchronous_sends
-from app.store.records.unit_effects import UnitEffects, check_effective
+from app.store.shared.database import SqlSession
+from app.store.shared.groups import admit, entered_groups, with_admitted
+from app.store.shared.history import record_unit
+from app.store.shared.rows import Row
+from app.store.shared.states import add_versions, lock_states
+from app.store.shared.synchronous_sends import add_synchronous_sends
+from app.store.shared.unit_effects import UnitEffects, check_effective
 
 
 async def execute(session: SqlSession, unit: WorkUnit) -> UnitEffects:

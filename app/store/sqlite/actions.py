@@ -9,19 +9,19 @@ from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal, Settlement
 from app.domain.weight import count_that_fit
-from app.store.records import message_rows, rows
-from app.store.records.attempts import stored_answer
-from app.store.records.groups import GroupKey, admit, entered_groups, leaves_group, with_admitted
-from app.store.records.history import (
+from app.store.shared import message_rows, rows
+from app.store.shared.attempts import stored_answer
+from app.store.shared.groups import GroupKey, admit, entered_groups, leaves_group, with_admitted
+from app.store.shared.history import (
     any_keeps_history,
     record_delivered,
     record_renewed,
     record_sent,
     record_settled,
 )
-from app.store.records.rows import Row
-from app.store.records.settlement_params import move_params, tombstone_params
-from app.store.records.shared_bodies import shared_bodies
+from app.store.shared.rows import Row
+from app.store.shared.settlement_params import move_params, tombstone_params
+from app.store.shared.shared_bodies import shared_bodies
 from app.store.sqlite.database import Transaction, run_to_completion
 
 NEXT_STATEMENTS = {MessageState.AVAILABLE: "next_available", MessageState.DEAD_LETTERED: "next_dead_lettered"}

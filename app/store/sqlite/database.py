@@ -15,9 +15,9 @@ from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
 from app.domain.weight import MAX_RESPONSE_BYTES
 from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, RequeueEntryError, WeightLimits
-from app.store.records.database import BatchObserver, NotWritable, unavailable_when_closed
-from app.store.records.rows import Row
-from app.store.records.statements import Statement
+from app.store.shared.database import BatchObserver, NotWritable, unavailable_when_closed
+from app.store.shared.rows import Row
+from app.store.shared.statements import Statement
 from app.store.sqlite.dialect import DIALECT
 from app.store.sqlite.file import FileLock, connect, translate_errors
 

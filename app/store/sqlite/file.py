@@ -16,7 +16,7 @@ from app.domain.digest import row_digest
 from app.domain.refusals import StoreUnavailable
 from app.domain.settlement import SECRET_BYTES
 from app.store.in_use import FileInUse
-from app.store.records.database import NotWritable
+from app.store.shared.database import NotWritable
 
 BUSY_SECONDS = 5.0
 """How long to wait while another program, such as a backup or a shell, writes to the file."""

@@ -15,24 +15,24 @@ from app.domain.settlement import Move, Removal, undelivered_release
 from app.domain.weight import weight_of
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
-from app.store.records.archive import ArchiveRecords
-from app.store.records.attempts import stored_receipts, stored_unit_result
-from app.store.records.database import BatchObserver
-from app.store.records.history import record_restored
-from app.store.records.json_columns import (
+from app.store.shared.archive import ArchiveRecords
+from app.store.shared.attempts import stored_receipts, stored_unit_result
+from app.store.shared.database import BatchObserver
+from app.store.shared.history import record_restored
+from app.store.shared.json_columns import (
     read_tokens,
     write_receipts,
     write_tokens,
     write_unit_result,
 )
-from app.store.records.keys import KeyRecords
-from app.store.records.messages import MessageRecords
-from app.store.records.queues import QueueRecords
-from app.store.records.restoring import take_restorable
-from app.store.records.sessions import SessionRecords
-from app.store.records.topics import TopicRecords
-from app.store.records.transactions import TransactionRecords
-from app.store.records.write_check import WriteCheck
+from app.store.shared.keys import KeyRecords
+from app.store.shared.messages import MessageRecords
+from app.store.shared.queues import QueueRecords
+from app.store.shared.restoring import take_restorable
+from app.store.shared.sessions import SessionRecords
+from app.store.shared.topics import TopicRecords
+from app.store.shared.transactions import TransactionRecords
+from app.store.shared.write_check import WriteCheck
 from app.store.sqlite import actions, transactions, work_unit
 from app.store.sqlite.database import SqliteDatabase, Step, Transaction, run_to_completion
 from app.store.sqlite.dialect import DIALECT

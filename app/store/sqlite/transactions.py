@@ -5,8 +5,8 @@ from typing import Any
 
 from app.broker.ports import Attempt, Extension
 from app.domain.work_unit import WorkUnit
-from app.store.records.transaction_steps import TransactionSteps
-from app.store.records.unit_effects import UnitEffects
+from app.store.shared.transaction_steps import TransactionSteps
+from app.store.shared.unit_effects import UnitEffects
 from app.store.sqlite import actions, work_unit
 from app.store.sqlite.database import SqliteDatabase, Transaction
 

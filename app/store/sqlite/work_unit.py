@@ -5,9 +5,9 @@ from functools import partial
 from app.broker.ports import SettlementsFailed
 from app.domain.settlement import Removal, Settlement
 from app.domain.work_unit import WorkUnit
-from app.store.records.states import add_versions, lock_states
-from app.store.records.synchronous_sends import add_synchronous_sends
-from app.store.records.unit_effects import UnitEffects, check_effective
+from app.store.shared.states import add_versions, lock_states
+from app.store.shared.synchronous_sends import add_synchronous_sends
+from app.store.shared.unit_effects import UnitEffects, check_effective
 from app.store.sqlite import actions
 from app.store.sqlite.database import Transaction, run_to_completion
 

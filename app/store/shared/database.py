@@ -1,0 +1,89 @@
+"""What a store requires of an engine: sessions, and a database that lends them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from app.domain.refusals import StoreUnavailable
+from app.runtime.coalescer import BatchInterruptedError, CoalescerClosedError
+from app.store.shared.rows import Row
+
+Result = TypeVar("Result")
+
+BatchObserver: TypeAlias = Callable[[str, int], None]
+"""Receives the name of each statement that ran and the number of callers it served."""
+
+
+class NotWritable(StoreUnavailable):
+    """The database accepts no writes at present, or does not answer. Its other connections are no better than this one."""
+
+
+class DiskNotWritable(NotWritable):
+    """The disk of the database cannot be written. Its server still reads and stays the primary, so connections are kept."""
+
+
+class LockWaitTimeout(StoreUnavailable):
+    """Another transaction has held a row for longer than a statement waits."""
+
+
+class GroupInUse(Exception):
+    """Another transaction has held a group, or blocked messages of it, for longer than a statement waits. This one had
+    no effect.
+
+    It is no `StoreUnavailable`, so that callers that share a transaction are tried alone: the others need other groups.
+    """
+
+
+class SqlSession(Protocol):
+    """Runs named statements, each with its parameters by name."""
+
+    async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
+        """Return the rows of a statement that yields rows; columns are read by position."""
+        ...
+
+    async def change(self, name: str, /, **values: Any) -> int:
+        """Run a statement that yields no rows. Return how many rows it matched, including rows left unchanged."""
+        ...
+
+
+Work: TypeAlias = Callable[[SqlSession], Awaitable[Result]]
+"""The statements of one transaction. The work awaits only the session and has no other effect, so it can run again."""
+
+
+class Database(SqlSession, Protocol):
+    """The connections to one database. `fetch` and `change` called here are transactions of their own. The engine
+    supplies `@now`.
+
+    An error that a repeat can heal (deadlock, serialization failure) is retried a few times. An error that shows that
+    the database cannot answer is raised as `StoreUnavailable`.
+    """
+
+    async def transaction(self, work: Work[Result]) -> Result:
+        """Run the work in one transaction. It is committed durably when it returns and undone when it raises."""
+        ...
+
+
+GROUP_IN_USE = "Another request holds the group of this message at present. This request had no effect."
+
+
+class UnavailableWhenClosed:
+    """A context that raises `StoreUnavailable` when a coalescer is used while the store closes or after it has closed,
+    and when a group is in use.
+
+    Every verb enters it. A generator would cost ten times as many calls.
+    """
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, CoalescerClosedError):
+            raise StoreUnavailable("The store is closed.") from error
+        if isinstance(error, GroupInUse):
+            raise StoreUnavailable(GROUP_IN_USE) from error
+        if isinstance(error, BatchInterruptedError):
+            raise StoreUnavailable("The store was closed in the middle of a transaction.") from error
+
+
+unavailable_when_closed = UnavailableWhenClosed()
