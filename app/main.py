@@ -20,17 +20,17 @@ from pydantic import SecretStr
 from app import __version__
 from app.api.application import build_application
 from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
+from app.broker.access.keys import Authenticator
+from app.broker.access.sessions import Sessions
 from app.broker.broker import Broker
-from app.broker.durability import DurabilityCheck
-from app.broker.keys import Authenticator
+from app.broker.filtering.search_state import SearchRegistry
 from app.broker.notify_receivers import on_remote_messages
 from app.broker.ports import Counters, Server, ServerDirectory, Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
-from app.broker.search_state import SearchRegistry
-from app.broker.sessions import Sessions
-from app.broker.topic_cache import TopicCache
-from app.broker.volatile_buffer import VolatileBuffer
+from app.broker.sending.durability import DurabilityCheck
+from app.broker.sending.volatile_buffer import VolatileBuffer
+from app.broker.topics.topic_cache import TopicCache
 from app.console.activity import Activity
 from app.console.application import open_console, with_console
 from app.console.reporting import Reporting

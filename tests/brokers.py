@@ -7,13 +7,13 @@ from itertools import count
 from typing import Any
 
 from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
-from app.broker.durability import DurabilityCheck
+from app.broker.filtering.search_state import SearchRegistry
 from app.broker.ports import Counters, Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
-from app.broker.search_state import SearchRegistry
-from app.broker.topic_cache import TopicCache
-from app.broker.volatile_buffer import VolatileBuffer
+from app.broker.sending.durability import DurabilityCheck
+from app.broker.sending.volatile_buffer import VolatileBuffer
+from app.broker.topics.topic_cache import TopicCache
 from app.domain.delivery import Claim
 from app.domain.instant import MINUTE
 from app.domain.message import MessageState

@@ -1,1 +1,1 @@
-"""The operations of the broker: one file each, written against ports that the backends implement."""
+"""The verbs of the broker by family, written against ports that the backends implement."""

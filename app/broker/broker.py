@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass
 
-from app.broker.browse import BrowsePorts
-from app.broker.browse_archive import ArchivePorts
-from app.broker.commit import CommitPorts
-from app.broker.durability import DurabilityCheck
-from app.broker.edit import EditPorts
-from app.broker.execute import ExecutePorts
-from app.broker.explain import ExplainPorts
-from app.broker.history import HistoryPorts
-from app.broker.join import JoinPorts
-from app.broker.plan import PlanPorts
+from app.broker.administration.browse import BrowsePorts
+from app.broker.administration.browse_archive import ArchivePorts
+from app.broker.administration.edit import EditPorts
+from app.broker.administration.explain import ExplainPorts
+from app.broker.administration.history import HistoryPorts
+from app.broker.administration.plan import PlanPorts
+from app.broker.administration.purge import PurgePorts
+from app.broker.administration.queues import QueuePorts
+from app.broker.administration.redrive import RedrivePorts
+from app.broker.administration.restore import RestorePorts
+from app.broker.administration.resubmit import ResubmitPorts
+from app.broker.administration.trim import TrimPorts
 from app.broker.ports import (
     ApiKeyStore,
     Counters,
@@ -21,23 +23,21 @@ from app.broker.ports import (
     StoreDescription,
     StoreReadiness,
 )
-from app.broker.publish import PublishPorts
-from app.broker.purge import PurgePorts
 from app.broker.queue_cache import QueueCache
-from app.broker.queues import QueuePorts
-from app.broker.receive import ReceivePorts
-from app.broker.recover import RecoverPorts
-from app.broker.redrive import RedrivePorts
-from app.broker.renew import RenewPorts
+from app.broker.receiving.receive import ReceivePorts
+from app.broker.receiving.recover import RecoverPorts
 from app.broker.response_limits import ResponseLimits
-from app.broker.restore import RestorePorts
-from app.broker.resubmit import ResubmitPorts
-from app.broker.send import SendPorts
-from app.broker.send_synchronously import SynchronousPorts
-from app.broker.settle import SettlePorts
-from app.broker.topics import TopicPorts
-from app.broker.transactions import TransactionPorts
-from app.broker.trim import TrimPorts
+from app.broker.sending.durability import DurabilityCheck
+from app.broker.sending.send import SendPorts
+from app.broker.sending.send_synchronously import SynchronousPorts
+from app.broker.settling.renew import RenewPorts
+from app.broker.settling.settle import SettlePorts
+from app.broker.topics.publish import PublishPorts
+from app.broker.topics.topics import TopicPorts
+from app.broker.transactions.commit import CommitPorts
+from app.broker.transactions.execute import ExecutePorts
+from app.broker.transactions.join import JoinPorts
+from app.broker.transactions.open_transactions import TransactionPorts
 from app.runtime.clock import Clock
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import typer
 
-from app.broker.keys import create_key, revoke_key
+from app.broker.access.keys import create_key, revoke_key
 from app.broker.ports import Store
 from app.cli.output import say
 from app.cli.serving import read_settings

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from app.broker.administration.restored import SKIPPED_NUMBERS, prepare_restored
 from app.broker.ports import Store
-from app.broker.restored import SKIPPED_NUMBERS, prepare_restored
 from app.cli.output import say
 from app.cli.serving import read_settings
 from app.domain.refusals import BackendUnavailable

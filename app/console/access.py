@@ -1,6 +1,6 @@
 """Who looks at a page, and what they may do.
 
-People sign in with an API key, and their browser keeps a session instead (`app/broker/sessions.py`). On a server that needs
+People sign in with an API key, and their browser keeps a session instead (`app/broker/access/sessions.py`). On a server that needs
 no key yet, they need not sign in; the checks of `LocalAccessPolicy` then keep pages of other sites out. A request that
 changes something carries a token that only pages of this console know.
 """

@@ -9,9 +9,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
+from app.broker.administration.queues import QueueWithCounts
 from app.broker.ports import Counters, Counts, ListedServer, Server, ServerDirectory
 from app.broker.ports.server_directory import MAX_WINDOWS, WINDOW_SECONDS
-from app.broker.queues import QueueWithCounts
 from app.console.latency import KINDS, NOT_KNOWN, Kind, Latencies, averages
 from app.domain.attention import Trend
 from app.domain.instant import Duration, Instant, from_seconds

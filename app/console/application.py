@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 
-from app.broker.sessions import Sessions
+from app.broker.access.sessions import Sessions
 from app.console import (
     assets,
     dead_letters,

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from app.broker.access.keys import Authenticator
+from app.broker.access.sessions import Sessions
 from app.broker.broker import Broker
-from app.broker.keys import Authenticator
-from app.broker.sessions import Sessions
 from app.console.activity import Activity
 from app.console.known_visitors import KnownVisitors
 from app.console.summaries import Summaries

@@ -13,14 +13,14 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from app.broker.dead_letter_groups import EarlierDeadLetters, group_dead_letters
-from app.broker.filters import CelFilter, Filter, MatchAll
-from app.broker.plan import plan_redrive, plan_restore, plan_selection
-from app.broker.purge import purge
-from app.broker.queues import get_queue, reload_queue
-from app.broker.redrive import check_rate, redrive
-from app.broker.restore import restore
-from app.broker.select_messages import MessageSelection
+from app.broker.administration.dead_letter_groups import EarlierDeadLetters, group_dead_letters
+from app.broker.administration.plan import plan_redrive, plan_restore, plan_selection
+from app.broker.administration.purge import purge
+from app.broker.administration.queues import get_queue, reload_queue
+from app.broker.administration.redrive import check_rate, redrive
+from app.broker.administration.restore import restore
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import CelFilter, Filter, MatchAll
 from app.console.access import needs
 from app.console.forms import decoded, fault_answer, faults_of, typed, wants_json
 from app.console.pages import CurrentPage, PageRequest

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.broker.browse import browse
-from app.broker.explain import explain_one_message
-from app.broker.filters import MatchAll
+from app.broker.administration.browse import browse
+from app.broker.administration.explain import explain_one_message
+from app.broker.filtering.filters import MatchAll
 from app.console.context import ConsoleContext
 from app.domain.explanation import MessageExplanation
 from app.domain.message import Message, MessageState

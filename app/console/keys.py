@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.broker.keys import NewApiKey, create_key, revoke_key
+from app.broker.access.keys import NewApiKey, create_key, revoke_key
 from app.console.access import needs
 from app.console.forms import decoded, faults_of, read_form
 from app.console.pages import CurrentPage, PageRequest

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.broker.keys import hash_secret
+from app.broker.access.keys import hash_secret
 from app.domain.access import Principal
 from app.runtime.clock import Clock
 

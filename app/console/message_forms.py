@@ -8,11 +8,11 @@ import msgspec
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.broker.browse import read_message
-from app.broker.edit import cancel, edit
+from app.broker.administration.browse import read_message
+from app.broker.administration.edit import cancel, edit
+from app.broker.administration.queues import reload_queue
 from app.broker.ports import Attempt, Edit
-from app.broker.queues import reload_queue
-from app.broker.send import send, send_or_replay
+from app.broker.sending.send import send, send_or_replay
 from app.console.access import CSRF_FIELD, needs, new_secret
 from app.console.forms import decoded, faults_of, json_field, typed
 from app.console.messages import number_of

@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
 
-from app.broker.browse import browse, read_message, show_message
-from app.broker.browse_archive import read_archived
-from app.broker.explain import explain_one_message
-from app.broker.filters import CelFilter, MatchAll
-from app.broker.history import read_history
-from app.broker.queues import reload_queue
+from app.broker.administration.browse import browse, read_message, show_message
+from app.broker.administration.browse_archive import read_archived
+from app.broker.administration.explain import explain_one_message
+from app.broker.administration.history import read_history
+from app.broker.administration.queues import reload_queue
+from app.broker.filtering.filters import CelFilter, MatchAll
 from app.console.access import Context, is_over_https, needs
 from app.console.bodies import body_view, preview
 from app.console.context import ConsoleContext

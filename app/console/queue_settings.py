@@ -8,8 +8,8 @@ import msgspec
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from app.broker.administration.queues import QueueWithCounts, change_queue, get_queue
 from app.broker.precondition import Precondition
-from app.broker.queues import QueueWithCounts, change_queue, get_queue
 from app.console.access import needs
 from app.console.forms import decoded, faults_of, json_field, typed
 from app.console.pages import CurrentPage, PageRequest

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from app.broker.browse import browse
-from app.broker.explain import explain_whole_queue
-from app.broker.filters import MatchAll
-from app.broker.history import count_by_minute
-from app.broker.queues import change_queue, get_queue, reload_queue
+from app.broker.administration.browse import browse
+from app.broker.administration.explain import explain_whole_queue
+from app.broker.administration.history import count_by_minute
+from app.broker.administration.queues import change_queue, get_queue, reload_queue
+from app.broker.filtering.filters import MatchAll
 from app.console.access import Context, CurrentVisitor, needs
 from app.console.activity import SAMPLE_SECONDS, QueueActivity
 from app.console.context import ConsoleContext

@@ -6,9 +6,9 @@ import msgspec
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.broker.browse import read_message
-from app.broker.queues import reload_queue
-from app.broker.resubmit import resubmit
+from app.broker.administration.browse import read_message
+from app.broker.administration.queues import reload_queue
+from app.broker.administration.resubmit import resubmit
 from app.console.bodies import MAX_SHOWN_BYTES
 from app.console.forms import faults_of, typed
 from app.console.message_forms import new_message_of, readable_json

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.broker import states as verbs
+from app.broker.administration import states as verbs
 from app.console.access import needs
 from app.console.bodies import BodyView, body_view
 from app.console.differences import Difference, differences

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.broker.queues import QueueWithCounts
+from app.broker.administration.queues import QueueWithCounts
 from app.console.activity import SAMPLES, Activity
 from app.console.formats import format_duration, format_number, format_rate
 from app.domain.attention import Attention, attention_of

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.broker.queues import QueueWithCounts
+from app.broker.administration.queues import QueueWithCounts
 from app.domain.queue import MAX_FORWARDING_HOPS
 from app.domain.topic import Route
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse
 
-from app.broker import topics as verbs
-from app.broker.publish import EVALUATION_BATCH_SIZE
-from app.broker.range_pages import page_of_ranges
-from app.broker.subscription_filter import check_filter, compiled, input_of
+from app.broker.administration.range_pages import page_of_ranges
+from app.broker.topics import topics as verbs
+from app.broker.topics.publish import EVALUATION_BATCH_SIZE
+from app.broker.topics.subscription_filter import check_filter, compiled, input_of
 from app.console.access import needs
 from app.console.forms import faults_of, typed
 from app.console.message_forms import new_message_of

@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.broker.browse import PageLimits, browse, first_deliveries
-from app.broker.browse_archive import AFTER_ALL, browse_archive
+from app.broker.administration.browse import PageLimits, browse, first_deliveries
+from app.broker.administration.browse_archive import AFTER_ALL, browse_archive
 from app.console.context import ConsoleContext
 from app.console.trail_filter import Relation, TrailFilter
 from app.domain.access import Principal, Right

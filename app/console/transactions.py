@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from app.broker.transactions import list_open_transactions, read_transaction, roll_back
+from app.broker.transactions.open_transactions import list_open_transactions, read_transaction, roll_back
 from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import Right
 from app.domain.transaction import MAX_OPEN_TRANSACTIONS, OwnedTransaction

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.broker.keys import Authenticator
+from app.broker.access.keys import Authenticator
 from app.domain.access import ANONYMOUS, ANY_RIGHT, Principal, RequiredRight, Right
 from app.domain.refusals import Forbidden, Unauthenticated
 from app.http.asgi import Headers

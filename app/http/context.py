@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.broker.access.keys import Authenticator
 from app.broker.broker import Broker
-from app.broker.keys import Authenticator
 from app.http.metrics import Metrics
 from app.http.metrics_page import MetricsPage
 from app.runtime.byte_budget import ByteBudget

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from app.broker.administration.queues import QueueWithCounts
 from app.broker.ports import Counters
-from app.broker.queues import QueueWithCounts
 from app.domain.instant import to_seconds
 from app.http.message_counters import MessageCounters, with_names
 

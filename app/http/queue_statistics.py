@@ -1,7 +1,7 @@
 """The queues of the store with their counts, read once per second at most."""
 
+from app.broker.administration.queues import QueueWithCounts, list_queues
 from app.broker.ports import Counters, LockStoreState, QueueStore
-from app.broker.queues import QueueWithCounts, list_queues
 from app.domain.refusals import StoreUnavailable
 from app.http.metrics import MetricsSnapshot
 from app.runtime.cache import Cache

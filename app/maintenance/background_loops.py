@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
-from app.broker.expire import ExpirePorts
-from app.broker.forward_dead_letters import DeadLetterPorts
-from app.broker.keys import Authenticator
+from app.broker.access.keys import Authenticator
+from app.broker.administration.expire import ExpirePorts
+from app.broker.administration.forward_dead_letters import DeadLetterPorts
 from app.maintenance.dead_letters import DeadLetterForwarder
 from app.maintenance.expiry import SweepPorts, expire_locks
 from app.maintenance.retention import (

@@ -1,6 +1,6 @@
 """Moves dead letters to the queues that the settings of their queues name. It runs in every replica, without a leader."""
 
-from app.broker.forward_dead_letters import DeadLetterPorts, forward_dead_letters
+from app.broker.administration.forward_dead_letters import DeadLetterPorts, forward_dead_letters
 
 
 class DeadLetterForwarder:

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.broker.ports import LockStore, SweepStore
-from app.broker.release_expired import ReleasePorts, release_expired
-from app.broker.revoke_locks import RevokePorts, revoke_locks
+from app.broker.settling.release_expired import ReleasePorts, release_expired
+from app.broker.settling.revoke_locks import RevokePorts, revoke_locks
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 
 BATCH_SIZE = 500

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.broker.expire import ExpirePorts, expire_messages
+from app.broker.administration.expire import ExpirePorts, expire_messages
 from app.broker.ports import ArchiveStore, Counters, RetentionStore, VersionRetentionStore
 from app.domain.instant import Duration
 

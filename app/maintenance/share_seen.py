@@ -4,8 +4,8 @@ from typing import Protocol
 
 import structlog
 
+from app.broker.administration.restored import RestorableStore, catch_up, share_number
 from app.broker.ports import ObservedStore, SharedRecord
-from app.broker.restored import RestorableStore, catch_up, share_number
 from app.runtime.background_loop import BackgroundLoop, ErrorReporter, LoopDelays
 from app.runtime.clock import Clock
 

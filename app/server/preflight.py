@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from app.broker.keys import adopt_key, hash_secret
+from app.broker.access.keys import adopt_key, hash_secret
 from app.broker.ports import Store
 from app.domain.access import ALL_RIGHTS, Grant
 from app.domain.refusals import StoreUnavailable, TooManyKeys

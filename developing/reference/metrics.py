@@ -6,7 +6,7 @@ import re
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.broker.queues import QueueWithCounts
+from app.broker.administration.queues import QueueWithCounts
 from app.domain.queue import Queue, QueueCounts, QueueSettings
 from app.http.metrics import LOCK_STORE_STATES, STATES, Metrics, MetricsSnapshot
 from developing.paths import ROOT

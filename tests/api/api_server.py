@@ -9,7 +9,7 @@ import httpx
 
 from app.api.application import build_application
 from app.assembly import assemble_verbs
-from app.broker.keys import Authenticator, create_key
+from app.broker.access.keys import Authenticator, create_key
 from app.domain.access import Grant, Right
 from app.domain.refusals import Overloaded
 from app.http.context import AppContext

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.broker import trim as verbs
+from app.broker.administration import trim as verbs
 from app.domain.archive import CopiedBatch, TrimResult
 from app.maintenance.seal import ArchiveSealer
 from tests.api.api_server import ApiServer, pointers

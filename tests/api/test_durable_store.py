@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.broker.durability import CHECK_SECONDS, DurabilityCheck
+from app.broker.sending.durability import CHECK_SECONDS, DurabilityCheck
 from app.domain.refusals import StoreUnavailable
 from tests.api.api_server import ApiServer, problem
 from tests.api.topic_requests import subscribe

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.broker.filters import MatchAll
-from app.broker.purge import purge
-from app.broker.select_messages import MessageSelection
+from app.broker.administration.purge import purge
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import MatchAll
 from app.domain.message import MessageState
 from tests.api.api_server import ApiServer
 from tests.brokers import ChangedStore

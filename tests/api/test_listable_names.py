@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.broker.range_pages import MAX_STATEMENTS, page_of_ranges
+from app.broker.administration.range_pages import MAX_STATEMENTS, page_of_ranges
 from app.domain.access import Grant, Right
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.bounds import bounded

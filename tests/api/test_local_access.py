@@ -12,7 +12,7 @@ import pytest
 
 from app.api.application import Application, build_application
 from app.api.endpoints.routes import OPERATIONS
-from app.broker.keys import Authenticator
+from app.broker.access.keys import Authenticator
 from app.domain.access import Right
 from app.http.local_access import (
     CROSS_SITE,

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from app.api.endpoints.routes import OPERATIONS
-from app.broker.search_state import SearchRegistry
+from app.broker.filtering.search_state import SearchRegistry
 from app.domain.refusals import Refusal, StoreUnavailable
 from app.http.operation import Operation
 from app.http.problems import status_of

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from app.api.application import build_application
+from app.broker.administration.queues import QueueWithCounts
 from app.broker.queue_cache import QueueCache
-from app.broker.queues import QueueWithCounts
 from app.domain.access import Right
 from app.domain.queue import Queue, QueueCounts, QueueSettings
 from app.domain.refusals import StoreUnavailable

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.broker.keys import CACHE_SECONDS, Authenticator
+from app.broker.access.keys import CACHE_SECONDS, Authenticator
 from app.domain.access import Right
 from tests.api.api_server import ApiServer, problem
 from tests.api.synchronous_senders import sending

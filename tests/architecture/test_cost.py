@@ -29,7 +29,7 @@ from app.api.endpoints.cloudevents import event_message
 from app.api.endpoints.messages import browse_messages
 from app.api.endpoints.raw_send import header_fields, idempotency_payload
 from app.api.endpoints.routes import OPERATIONS
-from app.broker.filters import CelFilter
+from app.broker.filtering.filters import CelFilter
 from app.domain.access import ANONYMOUS, Grant, Right
 from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageMetadata, MessageState
 from app.domain.refusals import Refusal

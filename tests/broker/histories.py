@@ -8,21 +8,17 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 
-from app.broker.abandon import Abandonment, abandon
-from app.broker.complete import complete
-from app.broker.dead_letter import dead_letter
-from app.broker.defer import defer
-from app.broker.edit import cancel, edit
+from app.broker.administration.edit import cancel, edit
+from app.broker.administration.purge import purge
+from app.broker.administration.queues import delete_queue, put_queue
+from app.broker.administration.redrive import redrive
+from app.broker.administration.select_messages import MessageSelection
 from app.broker.ports import Edit
-from app.broker.purge import purge
-from app.broker.queues import delete_queue, put_queue
-from app.broker.receive import ReceiveRequest, receive, receive_and_delete, receive_or_replay
-from app.broker.redrive import redrive
-from app.broker.release import release
-from app.broker.renew import renew
-from app.broker.select_messages import MessageSelection
-from app.broker.send import send, send_each, send_or_replay
-from app.broker.settle import SettlementRequest, settle
+from app.broker.receiving.receive import ReceiveRequest, receive, receive_and_delete, receive_or_replay
+from app.broker.sending.send import send, send_each, send_or_replay
+from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer, release
+from app.broker.settling.renew import renew
+from app.broker.settling.settle import SettlementRequest, settle
 from app.domain.instant import SECOND
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Envelope, Message, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings

@@ -9,10 +9,10 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from app.broker.publish import publish, publish_or_replay
-from app.broker.queues import put_queue
-from app.broker.send import send
-from app.broker.topics import Collection, all_topics, change, put, subscriptions_of
+from app.broker.administration.queues import put_queue
+from app.broker.sending.send import send
+from app.broker.topics.publish import publish, publish_or_replay
+from app.broker.topics.topics import Collection, all_topics, change, put, subscriptions_of
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import QueueSettings
 from app.domain.sending import NewMessage

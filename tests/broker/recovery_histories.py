@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import multiple, precondition, rule
 
-from app.broker.receive import ReceiveRequest
-from app.broker.recover import recover
-from app.broker.restore import restore
-from app.broker.select_messages import MessageSelection
+from app.broker.administration.restore import restore
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.receiving.receive import ReceiveRequest
+from app.broker.receiving.recover import recover
 from tests.broker.histories import LOCK_DURATION, VerbHistories, limits, lowest_priorities
 from tests.broker.publish_histories import PublishHistories
 from tests.broker.short_forms import at_least, token_text

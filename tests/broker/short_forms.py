@@ -2,7 +2,7 @@
 
 import hashlib
 
-from app.broker.filters import CelFilter
+from app.broker.filtering.filters import CelFilter
 from app.broker.ports import Attempt
 from app.domain.instant import MINUTE, Duration
 from app.domain.message import Message, Receipt

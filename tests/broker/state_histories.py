@@ -5,11 +5,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from app.broker.commit import CommitRequest, commit
-from app.broker.execute import UnitSend
-from app.broker.receive import ReceiveRequest, receive
-from app.broker.send import send
-from app.broker.states import delete_state, load_state, state_history
+from app.broker.administration.states import delete_state, load_state, state_history
+from app.broker.receiving.receive import ReceiveRequest, receive
+from app.broker.sending.send import send
+from app.broker.transactions.commit import CommitRequest, commit
+from app.broker.transactions.execute import UnitSend
 from app.domain.message import DEFAULT_PRIORITY, Envelope
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken

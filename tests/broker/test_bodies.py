@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from app.broker.browse import browse
-from app.broker.filters import CelFilter, MatchAll
-from app.broker.purge import purge
-from app.broker.receive import ReceiveRequest, receive
-from app.broker.redrive import redrive
-from app.broker.select_messages import MessageSelection
-from app.broker.send import send
+from app.broker.administration.browse import browse
+from app.broker.administration.purge import purge
+from app.broker.administration.redrive import redrive
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import CelFilter, MatchAll
+from app.broker.receiving.receive import ReceiveRequest, receive
+from app.broker.sending.send import send
 from app.domain.message import BodyKind, Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.sending import NewMessage

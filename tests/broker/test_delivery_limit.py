@@ -8,14 +8,13 @@ from typing import TypeAlias
 
 import pytest
 
-from app.broker.abandon import Abandonment, abandon
+from app.broker.administration.queues import change_queue, reload_queue
 from app.broker.ports import Attempt
-from app.broker.queues import change_queue, reload_queue
-from app.broker.receive import ReceiveRequest, receive, receive_or_replay
-from app.broker.release import release
-from app.broker.release_undelivered import release_undelivered
-from app.broker.send import send
-from app.broker.settle import settle_one
+from app.broker.receiving.receive import ReceiveRequest, receive, receive_or_replay
+from app.broker.sending.send import send
+from app.broker.settling.outcomes import Abandonment, abandon, release
+from app.broker.settling.release_undelivered import release_undelivered
+from app.broker.settling.settle import settle_one
 from app.domain.delivery import Claim
 from app.domain.instant import HOUR
 from app.domain.message import Envelope, Message, MessageState

@@ -6,20 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from app.broker.abandon import Abandonment, abandon
-from app.broker.complete import complete
-from app.broker.dead_letter import dead_letter
-from app.broker.defer import defer
-from app.broker.edit import cancel
-from app.broker.filters import MatchAll
+from app.broker.administration.edit import cancel
+from app.broker.administration.purge import purge
+from app.broker.administration.queues import change_queue
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import MatchAll
 from app.broker.ports import Attempt
-from app.broker.purge import purge
-from app.broker.queues import change_queue
-from app.broker.receive import ReceiveRequest, receive, receive_and_delete, receive_or_replay
-from app.broker.recover import recover
-from app.broker.select_messages import MessageSelection
-from app.broker.send import send
-from app.broker.settle import SettlementRequest, settle_one
+from app.broker.receiving.receive import ReceiveRequest, receive, receive_and_delete, receive_or_replay
+from app.broker.receiving.recover import recover
+from app.broker.sending.send import send
+from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer
+from app.broker.settling.settle import SettlementRequest, settle_one
 from app.domain.instant import DAY, SECOND
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue

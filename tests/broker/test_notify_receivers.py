@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.broker.send import send
+from app.broker.sending.send import send
 from app.domain.instant import HOUR
 from app.domain.message import DEFAULT_PRIORITY, Envelope
 from app.domain.queue import Queue

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from app.broker.administration.queues import reload_queue
 from app.broker.queue_cache import QueueCache
-from app.broker.queues import reload_queue
 from app.domain.message import BodyKind, Envelope
 from app.domain.queue import DEFAULT_MAX_MESSAGE_BYTES, Queue, QueueSettings
 from app.domain.refusals import InvalidRequest, MessageTooLarge, QueueNotFound

@@ -5,8 +5,8 @@ import asyncio
 import asyncpg
 import pytest
 
-from app.broker.receive import ReceiveRequest, receive
-from app.broker.send import send
+from app.broker.receiving.receive import ReceiveRequest, receive
+from app.broker.sending.send import send
 from app.domain.message import Envelope
 from app.domain.queue import QueueSettings
 from app.domain.sending import NewMessage

@@ -10,18 +10,17 @@ from typing import Any
 
 import pytest
 
-from app.broker.abandon import Abandonment, abandon
-from app.broker.dead_letter import dead_letter
-from app.broker.edit import edit
-from app.broker.filters import MatchAll
+from app.broker.administration.edit import edit
+from app.broker.administration.queues import change_queue, reload_queue
+from app.broker.administration.redrive import redrive
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import MatchAll
 from app.broker.ports import Attempt, Edit
-from app.broker.queues import change_queue, reload_queue
-from app.broker.receive import ReceiveRequest, receive
-from app.broker.redrive import redrive
-from app.broker.release_undelivered import release_undelivered
-from app.broker.select_messages import MessageSelection
-from app.broker.send import send, send_each, send_or_replay, send_volatile
-from app.broker.settle import settle_one
+from app.broker.receiving.receive import ReceiveRequest, receive
+from app.broker.sending.send import send, send_each, send_or_replay, send_volatile
+from app.broker.settling.outcomes import Abandonment, abandon, dead_letter
+from app.broker.settling.release_undelivered import release_undelivered
+from app.broker.settling.settle import settle_one
 from app.domain.delivery import Claim
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope, Message, MessageState

@@ -5,13 +5,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from app.broker.abandon import Abandonment, abandon
-from app.broker.complete import complete
-from app.broker.dead_letter import dead_letter
-from app.broker.defer import defer
-from app.broker.join import join_sends, join_settlements
-from app.broker.release import release
-from app.broker.transactions import commit, open_transaction, roll_back
+from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer, release
+from app.broker.transactions.join import join_sends, join_settlements
+from app.broker.transactions.open_transactions import commit, open_transaction, roll_back
 from app.domain.message import Envelope
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage

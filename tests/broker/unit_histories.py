@@ -5,9 +5,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from app.broker.abandon import Abandonment, abandon
-from app.broker.complete import complete
-from app.broker.execute import UnitRequest, UnitSend, UnitSettlement, execute
+from app.broker.settling.outcomes import Abandonment, abandon, complete
+from app.broker.transactions.execute import UnitRequest, UnitSend, UnitSettlement, execute
 from app.domain.message import DEFAULT_PRIORITY, Envelope
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 
 from app import __version__
+from app.broker.access.sessions import Sessions
 from app.broker.ports import Server, ServerDirectory
-from app.broker.sessions import Sessions
 from app.console.access import COOKIE, csrf_token
 from app.console.activity import SAMPLE_SECONDS, Activity
 from app.console.application import build_console

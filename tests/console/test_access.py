@@ -8,7 +8,7 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from app.broker.keys import CACHE_SECONDS
+from app.broker.access.keys import CACHE_SECONDS
 from app.console.access import COOKIE, CSRF_HEADER, HOST_COOKIE
 from app.console.application import ROUTERS
 from app.console.forms import FORM_TYPE

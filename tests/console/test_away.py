@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from app.broker.keys import Authenticator
-from app.broker.sessions import CACHE_SECONDS
+from app.broker.access.keys import Authenticator
+from app.broker.access.sessions import CACHE_SECONDS
 from app.console.access import COOKIE
 from app.console.known_visitors import KEPT_SECONDS, MAX_VISITORS, KnownVisitor, KnownVisitors
 from app.domain.access import ANONYMOUS, Right

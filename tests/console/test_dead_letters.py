@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, urlencode
 import httpx
 import pytest
 
-from app.broker.browse import PageLimits
-from app.broker.dead_letter_groups import group_dead_letters
+from app.broker.administration.browse import PageLimits
+from app.broker.administration.dead_letter_groups import group_dead_letters
 from app.console.dead_letters import reason_filter
 from app.domain.access import Right
 from tests.console.console_server import ConsoleServer, token_of

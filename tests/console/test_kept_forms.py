@@ -10,7 +10,7 @@ import pytest
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
-from app.broker.sessions import CACHE_SECONDS
+from app.broker.access.sessions import CACHE_SECONDS
 from app.console import application
 from app.console.access import COOKIE, csrf_token
 from app.console.application import DOUBT

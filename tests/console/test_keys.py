@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.broker.keys import Authenticator, create_key, revoke_key
+from app.broker.access.keys import Authenticator, create_key, revoke_key
 from app.console.keys import MAX_ENDED, MAX_LIVE
 from app.domain.access import ApiKey, Grant, Right
 from app.domain.instant import Instant

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from app.broker.browse import read_message
+from app.broker.administration.browse import read_message
 from app.console.latency import MAX_DELIVERIES, Kind, Latencies, averages
 from app.domain.instant import SECOND
 from app.domain.message import Message

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.broker.sessions import CACHE_SECONDS
+from app.broker.access.sessions import CACHE_SECONDS
 from app.console.activity import EVENT_SERIES, RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
 from app.console.live import MAX_VIEWERS, MAX_VIEWERS_OF_ONE
 from app.console.overview import ROWS_OF_A_PART, rendered_parts

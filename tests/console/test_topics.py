@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.broker.publish import EVALUATION_BATCH_SIZE
+from app.broker.topics.publish import EVALUATION_BATCH_SIZE
 from app.console.topic_picture import Stop, branches
 from app.console.topics import PAGE_SIZE, SHOWN_BRANCHES
 from app.domain.access import Right

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.broker.filters import MatchAll
+from app.broker.administration.redrive import redrive
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import MatchAll
 from app.broker.ports import Attempt, QueueGone, Redrive, Store, UnlockedRow
-from app.broker.redrive import redrive
-from app.broker.select_messages import MessageSelection
-from app.broker.send import send, send_each, send_or_replay, send_volatile
+from app.broker.sending.send import send, send_each, send_or_replay, send_volatile
 from app.domain.instant import HOUR, MINUTE
 from app.domain.message import Envelope, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings

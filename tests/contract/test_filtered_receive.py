@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.broker.filters import CelFilter
-from app.broker.receive import ReceiveRequest, receive
-from app.broker.receive_filtered import SearchLimits
-from app.broker.send import send
+from app.broker.filtering.filters import CelFilter
+from app.broker.receiving.receive import ReceiveRequest, receive
+from app.broker.receiving.receive_filtered import SearchLimits
+from app.broker.sending.send import send
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue
 from app.domain.sending import NewMessage

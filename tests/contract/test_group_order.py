@@ -9,14 +9,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.broker.complete import complete
-from app.broker.join import join_publishes, join_sends
-from app.broker.publish import publish
-from app.broker.receive import ReceiveRequest, receive
-from app.broker.send import send
-from app.broker.settle import settle_one
-from app.broker.topics import all_topics, put, subscriptions_of
-from app.broker.transactions import commit, open_transaction
+from app.broker.receiving.receive import ReceiveRequest, receive
+from app.broker.sending.send import send
+from app.broker.settling.outcomes import complete
+from app.broker.settling.settle import settle_one
+from app.broker.topics.publish import publish
+from app.broker.topics.topics import all_topics, put, subscriptions_of
+from app.broker.transactions.join import join_publishes, join_sends
+from app.broker.transactions.open_transactions import commit, open_transaction
 from app.domain.instant import MINUTE
 from app.domain.message import BodyKind, Envelope
 from app.domain.queue import Queue, QueueSettings

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.expire import expire_messages
+from app.broker.administration.expire import expire_messages
 from app.broker.ports import Edit, Promoted, Redrive, Store, UnlockedRow, Withdrawal
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, MessageState

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.broker.keys import Authenticator
+from app.broker.access.keys import Authenticator
 from app.domain.access import Right
 from app.domain.queue import QueueSettings
 from tests.api.api_server import ApiServer, pointers, problem

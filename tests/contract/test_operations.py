@@ -9,20 +9,17 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.abandon import Abandonment, abandon
-from app.broker.browse import browse, read_message, show_message
-from app.broker.complete import complete
-from app.broker.dead_letter import dead_letter
-from app.broker.defer import defer
-from app.broker.filters import MatchAll
+from app.broker.administration.browse import browse, read_message, show_message
+from app.broker.administration.purge import purge
+from app.broker.administration.queues import change_queue, put_queue, reload_queue
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import MatchAll
 from app.broker.ports import Attempt, LockRecord, Store
-from app.broker.purge import purge
-from app.broker.queues import change_queue, put_queue, reload_queue
-from app.broker.receive import ReceivePorts, ReceiveRequest, receive, receive_or_replay
-from app.broker.renew import renew
-from app.broker.select_messages import MessageSelection
-from app.broker.send import send
-from app.broker.settle import SettlementRequest, settle, settle_one
+from app.broker.receiving.receive import ReceivePorts, ReceiveRequest, receive, receive_or_replay
+from app.broker.sending.send import send
+from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer
+from app.broker.settling.renew import renew
+from app.broker.settling.settle import SettlementRequest, settle, settle_one
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.filters import MatchAll
-from app.broker.purge import purge
-from app.broker.queues import change_queue, delete_queue, reload_queue
-from app.broker.receive import ReceiveRequest, receive
-from app.broker.renew import RenewedLock, renew
-from app.broker.revoke_locks import revoke_locks
-from app.broker.select_messages import MessageSelection
-from app.broker.send import send
+from app.broker.administration.purge import purge
+from app.broker.administration.queues import change_queue, delete_queue, reload_queue
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import MatchAll
+from app.broker.receiving.receive import ReceiveRequest, receive
+from app.broker.sending.send import send
+from app.broker.settling.renew import RenewedLock, renew
+from app.broker.settling.revoke_locks import revoke_locks
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import LockLost, LossCause, MessageBusy, MessageNotFound

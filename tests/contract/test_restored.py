@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from app.broker.administration.restored import UNSHARED_NUMBERS, catch_up, prepare_restored, share_number
 from app.broker.ports import Store
-from app.broker.restored import UNSHARED_NUMBERS, catch_up, prepare_restored, share_number
 from app.domain.queue import Queue
 from app.store.shared.lock_versions import MAX_LOCK_VERSION
 from tests.contract.store_fixture import StoreFixture

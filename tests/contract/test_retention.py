@@ -5,9 +5,9 @@ import secrets
 from collections import defaultdict
 from itertools import pairwise
 
-from app.broker.expire import expire_messages
+from app.broker.administration.expire import expire_messages
 from app.broker.ports import Attempt, Store
-from app.broker.release_expired import release_expired
+from app.broker.settling.release_expired import release_expired
 from app.domain.archive import BatchLimits
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import MessageState, Receipt

@@ -7,17 +7,17 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from app.broker.complete import complete
-from app.broker.filters import MatchAll
+from app.broker.administration.purge import purge
+from app.broker.administration.queues import change_queue
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import MatchAll
 from app.broker.ports import Attempt, Extension, UnlockedRow, Withdrawal
-from app.broker.purge import purge
-from app.broker.queues import change_queue
-from app.broker.receive import ReceiveRequest, receive_and_delete
-from app.broker.release_undelivered import release_undelivered
-from app.broker.renew import renew
-from app.broker.revoke_locks import revoke_locks
-from app.broker.select_messages import MessageSelection
-from app.broker.settle import settle
+from app.broker.receiving.receive import ReceiveRequest, receive_and_delete
+from app.broker.settling.outcomes import complete
+from app.broker.settling.release_undelivered import release_undelivered
+from app.broker.settling.renew import renew
+from app.broker.settling.revoke_locks import revoke_locks
+from app.broker.settling.settle import settle
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, QueueSettings

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.abandon import Abandonment, abandon
-from app.broker.complete import complete
 from app.broker.ports import Attempt, Store
-from app.broker.receive import ReceiveRequest, receive
-from app.broker.send_synchronously import send_synchronously
-from app.broker.settle import settle_one
+from app.broker.receiving.receive import ReceiveRequest, receive
+from app.broker.sending.send_synchronously import send_synchronously
+from app.broker.settling.outcomes import Abandonment, abandon, complete
+from app.broker.settling.settle import settle_one
 from app.domain.instant import DAY, SECOND
 from app.domain.message import Envelope
 from app.domain.queue import Queue

@@ -8,10 +8,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.broker.keys import revoke_key
+from app.broker.access.keys import revoke_key
+from app.broker.administration.queues import delete_queue, put_queue, reload_queue
 from app.broker.ports import Attempt
-from app.broker.queues import delete_queue, put_queue, reload_queue
-from app.broker.topics import all_topics, delete, put
+from app.broker.topics.topics import all_topics, delete, put
 from app.domain.instant import HOUR, MINUTE
 from app.domain.queue import Queue
 from app.domain.refusals import NotFound, StoreUnavailable

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from app.broker.filters import FIELDS
+from app.broker.filtering.filters import FIELDS
 from app.domain.access import Right
 from app.domain.filter_expression import ALLOWED_FUNCTIONS
 from developing.reference.contract import DOCUMENT, ROOT, SCHEMAS

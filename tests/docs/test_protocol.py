@@ -15,8 +15,8 @@ from sqlmodel import SQLModel
 
 import app
 from app.broker.queue_cache import CACHE_SECONDS
-from app.broker.renew import CLOCK_MARGIN
-from app.broker.settle import FIRST_PAUSE_SECONDS, MAX_TRIES
+from app.broker.settling.renew import CLOCK_MARGIN
+from app.broker.settling.settle import FIRST_PAUSE_SECONDS, MAX_TRIES
 from app.domain.archive import TrimResult
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import MessageState

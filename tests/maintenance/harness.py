@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from app.broker.receive import ReceiveRequest, receive
-from app.broker.send import send
+from app.broker.receiving.receive import ReceiveRequest, receive
+from app.broker.sending.send import send
 from app.domain.instant import SECOND
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue, QueueSettings

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from app.assembly import assemble_loops
-from app.broker.complete import complete
-from app.broker.keys import Authenticator, create_key
+from app.broker.access.keys import Authenticator, create_key
 from app.broker.ports import Store
-from app.broker.settle import settle_one
+from app.broker.settling.outcomes import complete
+from app.broker.settling.settle import settle_one
 from app.domain.access import ALL_RIGHTS, Grant
 from app.domain.instant import SECOND
 from app.domain.message import MessageState

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.complete import complete
 from app.broker.ports import LockRecord, Store
-from app.broker.renew import renew
-from app.broker.settle import settle_one
+from app.broker.settling.outcomes import complete
+from app.broker.settling.renew import renew
+from app.broker.settling.settle import settle_one
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.queue import Queue

@@ -1,7 +1,7 @@
 """The background loops leave the messages of a queue to newer servers if it uses a setting that only they know."""
 
-from app.broker.expire import expire_messages
-from app.broker.release_expired import release_expired
+from app.broker.administration.expire import expire_messages
+from app.broker.settling.release_expired import release_expired
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.settlement import NO_EXPIRED_GENERATION

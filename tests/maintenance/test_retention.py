@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.broker.complete import complete
-from app.broker.settle import settle_one
+from app.broker.settling.outcomes import complete
+from app.broker.settling.settle import settle_one
 from app.domain.instant import SECOND, to_seconds
 from app.domain.message import MessageState
 from app.domain.refusals import MessageNotFound

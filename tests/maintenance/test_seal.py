@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 
-from app.broker.complete import complete
-from app.broker.settle import settle_one
+from app.broker.settling.outcomes import complete
+from app.broker.settling.settle import settle_one
 from app.domain.archive import ArchiveBatch, BatchLimits, UnsealedMessage
 from app.domain.instant import DAY, HOUR
 from app.domain.queue import Queue

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.receive import ReceiveRequest, receive
+from app.broker.receiving.receive import ReceiveRequest, receive
 from app.domain.message import Envelope
 from app.domain.sending import NewMessage, create_draft
 from app.maintenance.wake_receivers import wake_receivers

@@ -1,6 +1,6 @@
 """The archive over HTTP: list sealed batches, and remove those that were copied elsewhere."""
 
-from app.broker.trim import trim
+from app.broker.administration.trim import trim
 from app.domain.access import Right
 from app.http.operation import operation
 from app.http.request import Request, invalid_cursor

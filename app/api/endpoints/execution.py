@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from app.api.endpoints.lock_actions import settlement_request
 from app.api.endpoints.refusals import UNIT_REFUSALS
-from app.broker.execute import UnitPublish, UnitRequest, UnitSend, UnitSettlement, execute, identified
-from app.broker.publish import message_ids, published_results
+from app.broker.topics.publish import message_ids, published_results
+from app.broker.transactions.execute import UnitPublish, UnitRequest, UnitSend, UnitSettlement, execute, identified
 from app.domain.access import ANY_RIGHT, Right
 from app.domain.message import Durability
 from app.domain.refusals import Refusal, TopicNotFound, invalid_at

@@ -2,8 +2,8 @@
 
 from app.api.endpoints.messages import MESSAGE, sequence_number_of
 from app.api.endpoints.queues import QUEUE
-from app.broker.explain import explain_one_message, explain_whole_queue
-from app.broker.queues import reload_queue
+from app.broker.administration.explain import explain_one_message, explain_whole_queue
+from app.broker.administration.queues import reload_queue
 from app.domain.access import Right
 from app.domain.refusals import MessageNotFound, QueueNotFound
 from app.http.operation import operation

@@ -1,6 +1,6 @@
 """Read the filter of a request."""
 
-from app.broker.filters import CelFilter, Filter, MatchAll
+from app.broker.filtering.filters import CelFilter, Filter, MatchAll
 
 
 def parse_filter(source: str | None, pointer: str = "/filter") -> Filter:

@@ -1,7 +1,7 @@
 """Histories over HTTP: what happened to a message."""
 
 from app.api.endpoints.messages import MESSAGE, cursor_of, sequence_number_of
-from app.broker.history import read_history
+from app.broker.administration.history import read_history
 from app.domain.access import Right
 from app.domain.refusals import MessageNotFound, QueueNotFound
 from app.http.operation import operation

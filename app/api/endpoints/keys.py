@@ -1,6 +1,6 @@
 """API keys over HTTP: create, list and revoke them. All need the right `manage` on all queues."""
 
-from app.broker import keys as verbs
+from app.broker.access import keys as verbs
 from app.domain.access import Right
 from app.domain.refusals import KeyNotFound, TooManyKeys
 from app.http.answer_headers import location

@@ -4,12 +4,8 @@ from typing import assert_never
 
 import msgspec
 
-from app.broker.abandon import Abandonment, abandon
-from app.broker.complete import complete
-from app.broker.dead_letter import dead_letter
-from app.broker.defer import defer
-from app.broker.release import release
-from app.broker.settle import SettlementRequest
+from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer, release
+from app.broker.settling.settle import SettlementRequest
 from app.domain.instant import Duration, from_seconds
 from app.domain.queue import Queue
 from app.domain.settlement import LockToken

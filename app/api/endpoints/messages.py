@@ -7,13 +7,13 @@ from functools import partial
 from msgspec import UNSET, UnsetType
 
 from app.api.endpoints.filters import parse_filter
-from app.broker.browse import browse, read_message, show_message
-from app.broker.edit import cancel, edit
-from app.broker.plan import plan_redrive, plan_restore
+from app.broker.administration.browse import browse, read_message, show_message
+from app.broker.administration.edit import cancel, edit
+from app.broker.administration.plan import plan_redrive, plan_restore
+from app.broker.administration.redrive import redrive
+from app.broker.administration.restore import restore
+from app.broker.administration.select_messages import MessageSelection
 from app.broker.ports import Edit
-from app.broker.redrive import redrive
-from app.broker.restore import restore
-from app.broker.select_messages import MessageSelection
 from app.domain.access import Right
 from app.domain.instant import Duration, Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Message, MessageState

@@ -14,9 +14,9 @@ from app.api.endpoints.raw_send import (
 )
 from app.api.endpoints.refusals import JOIN_REFUSALS, STORE_REFUSALS
 from app.api.endpoints.sending import SEND_HEADER_NAMES
-from app.broker.join import join_publishes
 from app.broker.ports import Attempt
-from app.broker.publish import publish, publish_or_replay
+from app.broker.topics.publish import publish, publish_or_replay
+from app.broker.transactions.join import join_publishes
 from app.domain.access import Right
 from app.domain.message import Durability
 from app.domain.refusals import TopicNotFound, invalid_at

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 
 from app.api.endpoints.filters import parse_filter
-from app.broker import queues as verbs
-from app.broker.filters import MatchAll
-from app.broker.plan import plan_selection
+from app.broker.administration import queues as verbs
+from app.broker.administration.plan import plan_selection
+from app.broker.administration.purge import purge
+from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import MatchAll
 from app.broker.precondition import Precondition
-from app.broker.purge import purge
-from app.broker.select_messages import MessageSelection
 from app.domain.access import Right
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings

@@ -12,7 +12,7 @@ from app.api.endpoints.messages import body_response
 from app.api.endpoints.raw_send import EXTENDED_PREFIX
 from app.api.endpoints.receiving import loss_counter, receive_request, receive_unless_disconnected
 from app.broker.ports import Attempt
-from app.broker.receive import ReceiveRequest
+from app.broker.receiving.receive import ReceiveRequest
 from app.domain.access import Right
 from app.domain.message import BodyKind, Message
 from app.domain.refusals import FieldError, InvalidRequest, QueueNotFound, RateLimited, ReceiveDisabled

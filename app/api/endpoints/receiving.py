@@ -8,10 +8,17 @@ from msgspec.structs import replace
 
 from app.api.endpoints.settlement_batch import read_settlements
 from app.api.endpoints.settling import EntryResult, results_of, settle_all
-from app.broker.filters import CelFilter
+from app.broker.filtering.filters import CelFilter
 from app.broker.ports import Attempt
-from app.broker.receive import ReceiveRequest, check_receive, has_more, receive, receive_and_delete, receive_or_replay
-from app.broker.release_undelivered import release_undelivered
+from app.broker.receiving.receive import (
+    ReceiveRequest,
+    check_receive,
+    has_more,
+    receive,
+    receive_and_delete,
+    receive_or_replay,
+)
+from app.broker.settling.release_undelivered import release_undelivered
 from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import Message, MessageState

@@ -1,6 +1,6 @@
 """Recovery over HTTP: deliver the locked messages of a receiver to it again."""
 
-from app.broker.recover import recover
+from app.broker.receiving.recover import recover
 from app.domain.access import Right
 from app.domain.refusals import QueueNotFound, ReceiveDisabled
 from app.http.operation import operation

@@ -15,10 +15,10 @@ from app.api.endpoints.raw_send import (
     without_transaction,
 )
 from app.api.endpoints.refusals import JOIN_REFUSALS, SEND_REFUSALS
-from app.broker.join import join_sends
 from app.broker.ports import Attempt
-from app.broker.send import send, send_each, send_or_replay, send_volatile
-from app.broker.send_synchronously import send_synchronously
+from app.broker.sending.send import send, send_each, send_or_replay, send_volatile
+from app.broker.sending.send_synchronously import send_synchronously
+from app.broker.transactions.join import join_sends
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
 from app.domain.queue import Queue

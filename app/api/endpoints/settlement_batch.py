@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from app.api.endpoints.lock_actions import lock_duration, settlement_request
-from app.broker.settle import SettlementRequest
+from app.broker.settling.settle import SettlementRequest
 from app.domain.instant import Duration
 from app.domain.queue import Queue
 from app.domain.refusals import Refusal, invalid_at

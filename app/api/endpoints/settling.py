@@ -13,9 +13,9 @@ from app.api.endpoints.settlement_batch import (
     read_settlements,
 )
 from app.broker.broker import Broker
-from app.broker.join import join_settlements
-from app.broker.renew import RenewedLock, RenewPorts, renew
-from app.broker.settle import SettlementRequest, SettleResult, settle, settle_one
+from app.broker.settling.renew import RenewedLock, RenewPorts, renew
+from app.broker.settling.settle import SettlementRequest, SettleResult, settle, settle_one
+from app.broker.transactions.join import join_settlements
 from app.domain.access import Right
 from app.domain.instant import to_milliseconds
 from app.domain.queue import Queue

@@ -2,8 +2,8 @@
 
 from app.api.endpoints.execution import unit_publish, unit_send
 from app.api.endpoints.refusals import UNIT_REFUSALS
-from app.broker import states as verbs
-from app.broker.commit import CommitRequest, commit
+from app.broker.administration import states as verbs
+from app.broker.transactions.commit import CommitRequest, commit
 from app.domain.access import Right
 from app.domain.refusals import TopicNotFound
 from app.domain.settlement import LockToken

@@ -5,12 +5,12 @@ from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.filters import parse_filter
-from app.broker import topics as verbs
-from app.broker.filters import BATCH_SIZE
+from app.broker.administration.range_pages import page_of_ranges
+from app.broker.administration.try_filter import try_filter
+from app.broker.filtering.filters import BATCH_SIZE
 from app.broker.precondition import Precondition
-from app.broker.range_pages import page_of_ranges
-from app.broker.subscription_filter import check_filter, compiled, input_of
-from app.broker.try_filter import try_filter
+from app.broker.topics import topics as verbs
+from app.broker.topics.subscription_filter import check_filter, compiled, input_of
 from app.domain.access import Right
 from app.domain.queue import is_valid_name
 from app.domain.refusals import (

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from app.broker.transactions import commit, open_transaction, read_transaction, roll_back
+from app.broker.transactions.open_transactions import commit, open_transaction, read_transaction, roll_back
 from app.domain.access import ANY_RIGHT
 from app.domain.refusals import StoreNotDurable
 from app.domain.transaction import MAX_MEMBERS, TransactionKey

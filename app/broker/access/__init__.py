@@ -1,0 +1,1 @@
+"""API keys, and the sessions of people who have signed in with one."""

@@ -1,0 +1,127 @@
+"""API keys: create, show once, recognise by SHA-256, revoke.
+
+A principal may hold two live keys, so that it can change from one to the other without an outage.
+"""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.broker.access.live_keys import LiveKeys
+from app.broker.ports import ApiKeyStore
+from app.domain.access import (
+    ANONYMOUS,
+    KEY_BYTES,
+    KEY_PREFIX,
+    MAX_LIVE_KEYS_PER_PRINCIPAL,
+    ApiKey,
+    Grant,
+    Principal,
+)
+from app.domain.instant import Instant
+from app.domain.refusals import KeyNotFound, TooManyKeys, Unauthenticated
+from app.runtime.cache import Cache
+from app.runtime.clock import Clock
+
+CACHE_SECONDS = 5.0
+"""How long a revoked key may still work in a process that has just used it."""
+
+MAX_SECRET_LENGTH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class NewApiKey:
+    """A new key with its secret, which is never shown again."""
+
+    key: ApiKey
+    secret: str
+
+
+def hash_secret(secret: str) -> bytes:
+    """Return the hash that is stored for a secret. A plain hash is enough: 256 random bits cannot be guessed."""
+    return hashlib.sha256(secret.encode()).digest()
+
+
+async def create_key(
+    keys: ApiKeyStore, principal: str, grant: Grant, now: Instant, expires_at: Instant | None = None
+) -> NewApiKey:
+    """Create a key of 256 random bits. Refuses with `TooManyKeys` if the principal has two live keys."""
+    secret = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    return await adopt_key(keys, secret, principal, grant, now, expires_at)
+
+
+async def adopt_key(
+    keys: ApiKeyStore, secret: str, principal: str, grant: Grant, now: Instant, expires_at: Instant | None = None
+) -> NewApiKey:
+    """Store a key with a given secret: an operator provides the secret of the first key.
+
+    Refuses with `TooManyKeys`.
+    """
+    key = ApiKey(secrets.token_hex(8), principal, hash_secret(secret), grant, now, expires_at)
+    if not await keys.add(key, MAX_LIVE_KEYS_PER_PRINCIPAL):
+        raise TooManyKeys
+    return NewApiKey(key, secret)
+
+
+async def revoke_key(keys: ApiKeyStore, key_id: str) -> None:
+    """Revoke a key. Refuses with `KeyNotFound`."""
+    if not await keys.revoke(key_id):
+        raise KeyNotFound(f"There is no live API key {key_id}.")
+
+
+class Authenticator:
+    """Identifies callers by the secret of their API key and caches each result for a few seconds.
+
+    With `anonymous_without_keys` (a server on loopback), callers without a secret are `ANONYMOUS` until the first key
+    is created. An expired or revoked key does not reopen the server.
+    """
+
+    def __init__(self, keys: ApiKeyStore, clock: Clock, *, anonymous_without_keys: bool) -> None:
+        self._keys = keys
+        self._live_keys = LiveKeys(keys.by_hash, clock, CACHE_SECONDS)
+        self._no_keys_cache = Cache(self._has_no_keys, clock, ttl_seconds=CACHE_SECONDS, max_size=1)
+        self._anonymous_without_keys = anonymous_without_keys
+        self._used_key_ids: set[str] = set()
+        self.on_cleared: Callable[[], None] = _do_nothing
+        """Called when keys have changed in this process."""
+
+    async def authenticate(self, secret: str | None) -> Principal:
+        """Return the principal of a live key. Refuses with `Unauthenticated`, with the same text for every cause."""
+        if secret is None:
+            if self._anonymous_without_keys and await self._no_keys_cache.get(None):
+                return ANONYMOUS
+            raise Unauthenticated
+        if len(secret) > MAX_SECRET_LENGTH:
+            raise Unauthenticated
+        hashed = hash_secret(secret)
+        key = await self._live_keys.find(hashed)
+        if key is None or not hmac.compare_digest(key.secret_hash, hashed):
+            raise Unauthenticated
+        self._used_key_ids.add(key.id)
+        return Principal(key.principal, key.grant, key.id)
+
+    def clear_cache(self) -> None:
+        """Clear the caches after keys have changed in this process."""
+        self._live_keys.clear()
+        self._no_keys_cache.clear()
+        self.on_cleared()
+
+    async def record_use(self) -> None:
+        """Store which keys were used since the last call (from a background loop, not for each request)."""
+        used, self._used_key_ids = self._used_key_ids, set()
+        if used:
+            await self._keys.record_use(sorted(used))
+
+    async def close(self) -> None:
+        """Stop the lookups in progress."""
+        await self._live_keys.close()
+        await self._no_keys_cache.close()
+
+    async def _has_no_keys(self, _key: None) -> bool:
+        return not await self._keys.list_all()
+
+
+def _do_nothing() -> None:
+    """No listener is set."""

@@ -1,0 +1,1 @@
+"""What administrators and background loops do with queues and their messages."""

@@ -1,0 +1,81 @@
+"""Dead letters by their reason: how many there are of each, and since when. Nothing is locked, counted or changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from app.broker.administration.browse import BrowsePorts
+from app.broker.filtering.filters import Filter, MatchAll
+from app.domain.instant import Instant
+from app.domain.message import MessageMetadata, MessageState
+from app.domain.queue import Queue
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """The dead letters of one reason, when the first and the last of them came, and the number of one of them."""
+
+    reason: str | None
+    count: int
+    first: Instant
+    last: Instant
+    example: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroups:
+    """The groups, the largest first. If `is_complete` is False, they count only the first dead letters by number."""
+
+    groups: Sequence[DeadLetterGroup]
+    count: int
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierDeadLetters:
+    """A filter for the messages that another one matches and that were dead-lettered by an instant.
+
+    A message that fails again while an action on many of them takes several requests is then left out.
+    """
+
+    inner: Filter
+    until: Instant
+
+    async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
+        """Return the messages that match, in the order given."""
+        return await self.inner.select([message for message in messages if _since(message) <= self.until])
+
+
+async def group_dead_letters(ports: BrowsePorts, queue: Queue) -> DeadLetterGroups:
+    """Count the dead letters of a queue by their reason, as many as a page of browsed messages may read."""
+    groups = dict[str | None, DeadLetterGroup]()
+    limits, after, count = ports.page_limits, 0, 0
+    deadline, bytes_left = ports.clock.monotonic() + limits.max_seconds, limits.max_bytes
+    is_complete = False
+    for _ in range(limits.max_batches):
+        async with ports.searches.turn(MatchAll()):
+            batch = await ports.messages.browse_metadata(
+                queue.id, [MessageState.DEAD_LETTERED], after, limits.batch_size
+            )
+            for message in batch:
+                _count(groups, message)
+                bytes_left -= MESSAGE_OVERHEAD_BYTES + len(message.envelope.properties)
+        count += len(batch)
+        if len(batch) < limits.batch_size:
+            is_complete = True
+            break
+        after = batch[-1].sequence_number
+        if bytes_left <= 0 or ports.clock.monotonic() >= deadline:
+            break
+    return DeadLetterGroups(sorted(groups.values(), key=lambda group: -group.count), count, is_complete)
+
+
+def _count(groups: dict[str | None, DeadLetterGroup], message: MessageMetadata) -> None:
+    reason, at = message.dead_letter_reason, _since(message)
+    group = groups.get(reason) or DeadLetterGroup(reason, 0, at, at, message.sequence_number)
+    groups[reason] = replace(group, count=group.count + 1, first=min(group.first, at), last=max(group.last, at))
+
+
+def _since(message: MessageMetadata) -> Instant:
+    """Return when a message was dead-lettered."""
+    return message.enqueued_at if message.dead_lettered_at is None else message.dead_lettered_at

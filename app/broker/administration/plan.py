@@ -1,0 +1,123 @@
+"""Plan: what a purge, a redrive, a restore or the deletion of a queue would do now, without doing it.
+
+A plan uses the selection of the request itself: it reads in batches, each in its turn, and reads no bodies.
+"""
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+from typing import TypeAlias
+
+from app.broker.administration.redrive import check_rate, redrivable
+from app.broker.administration.select_messages import MessageSelection, select_batches, select_restorable
+from app.broker.filtering.filters import MatchAll
+from app.broker.filtering.search_state import SearchRegistry
+from app.broker.ports import PlanStore, QueueTotals, StoreClock
+from app.broker.sending.queue_capacity import free_capacity, queue_full
+from app.domain.instant import Instant
+from app.domain.message import MessageMetadata, SelectedMessage
+from app.domain.plan import MAX_SAMPLE_SIZE, Plan, summarize
+from app.domain.queue import Queue, check_send_enabled
+from app.domain.weight import content_bytes
+from app.runtime.clock import Clock
+
+ReadSample: TypeAlias = Callable[[Sequence[int]], Awaitable[Sequence[MessageMetadata]]]
+"""Returns those of these messages that still exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanPorts:
+    """What plans use."""
+
+    messages: PlanStore
+    store_clock: StoreClock
+    searches: SearchRegistry
+    queue_totals: QueueTotals
+    clock: Clock
+
+
+async def plan_selection(
+    ports: PlanPorts, queue: Queue, selection: MessageSelection, timeout_seconds: float = inf
+) -> Plan:
+    """Return what a purge of this selection, repeated until it removes nothing, would remove now.
+
+    The plan is incomplete if the timeout ends the reading, even if nothing was found by then. Refuses with `Overloaded` if
+    too many requests with a filter read.
+    """
+    batches = select_batches(ports.messages, ports.searches, queue, selection)
+    with ports.searches.admit(selection.message_filter):
+        return await _plan(ports, batches, partial(ports.messages.read_metadata, queue.id), timeout_seconds)
+
+
+async def plan_redrive(
+    ports: PlanPorts,
+    queue: Queue,
+    to_queue: Queue,
+    selection: MessageSelection,
+    rate: float | None,
+    timeout_seconds: float = inf,
+) -> Plan:
+    """Return what a redrive of this selection, repeated until it moves nothing, would move now.
+
+    A redrive to another queue ends when that queue is full. Refuses as the redrive does.
+    """
+    check_send_enabled(to_queue)
+    check_rate(rate, timeout_seconds)
+    if to_queue.id == queue.id:
+        return await plan_selection(ports, queue, selection, timeout_seconds)
+    plan = partial(plan_selection, ports, queue, timeout_seconds=timeout_seconds)
+    return await _plan_what_fits(ports, to_queue, redrivable(selection, queue, to_queue), plan)
+
+
+async def plan_restore(
+    ports: PlanPorts, queue: Queue, selection: MessageSelection, since: Instant, timeout_seconds: float = inf
+) -> Plan:
+    """Return what a restore of this selection, repeated until it restores nothing, would restore now.
+
+    A restore ends when the queue is full. Refuses as the restore does.
+    """
+    check_send_enabled(queue)
+
+    async def plan(fitting: MessageSelection) -> Plan:
+        batches = select_restorable(ports.messages, ports.store_clock, ports.searches, queue, fitting, since)
+        with ports.searches.admit(selection.message_filter):
+            return await _plan(ports, batches, ports.messages.read_restorable, timeout_seconds)
+
+    return await _plan_what_fits(ports, queue, selection, plan)
+
+
+async def _plan_what_fits(
+    ports: PlanPorts, to_queue: Queue, selection: MessageSelection, plan: Callable[[MessageSelection], Awaitable[Plan]]
+) -> Plan:
+    """Return the plan of as many selected messages as the queue has room for.
+
+    Refuses with `QueueFull` if it has no room for the first one.
+    """
+    limit = sys.maxsize if selection.limit is None else selection.limit
+    room = await free_capacity(ports.queue_totals, to_queue, limit)
+    found = await plan(replace(selection, limit=max(1, room)))
+    if found.count > room:
+        raise queue_full(to_queue)
+    return found
+
+
+async def _plan(
+    ports: PlanPorts, batches: AsyncIterator[list[SelectedMessage]], read_sample: ReadSample, timeout_seconds: float
+) -> Plan:
+    deadline = ports.clock.monotonic() + timeout_seconds
+    count = total_bytes = 0
+    first: list[int] = []
+    async for batch in batches:
+        count += len(batch)
+        total_bytes += sum(map(content_bytes, batch))
+        first += [message.sequence_number for message in batch[: MAX_SAMPLE_SIZE - len(first)]]
+        if ports.clock.monotonic() >= deadline:
+            is_complete = False
+            break
+    else:
+        is_complete = True
+    async with ports.searches.turn(MatchAll()):
+        sample = [summarize(message) for message in await read_sample(first)]
+    return Plan(count, total_bytes, sample, is_complete)

@@ -1,0 +1,1 @@
+"""Filters of messages, and the bytes that requests with a filter may hold."""

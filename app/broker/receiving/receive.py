@@ -1,0 +1,271 @@
+"""Receive: lock the next messages; only the lock token can settle each of them.
+
+Crash windows: before the claim's commit nothing has happened. After it the messages are locked; if no receiver gets
+them, they come back when their locks expire. If the receiver disconnects before its response begins, they are released
+at once. A waiting receive holds no transaction and no row.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from app.broker.filtering.filters import Filter
+from app.broker.ports import Attempt, AttemptResult, ClaimStore, Counters
+from app.broker.receiving.delivered_ids import DeliveredIds
+from app.broker.receiving.receive_filtered import SearchPorts, receive_filtered
+from app.broker.receiving.wait import CheckAccess, WaitPorts, always_allowed, wait_for_wake_up
+from app.broker.response_limits import ResponseLimits
+from app.broker.settling.release_undelivered import release_undelivered
+from app.broker.settling.renew import RenewPorts, renew
+from app.broker.settling.settle import SettlePorts, SettleResult, settle
+from app.domain.delivery import START_POSITION, Claim, wait_key_of
+from app.domain.instant import Duration
+from app.domain.message import MAX_RECEIVE_COUNT, Message, MessageState
+from app.domain.queue import Queue, check_receive_enabled, check_receiver, lock_duration_of
+from app.domain.refusals import AlreadySettled, MessageBusy, Refusal, StoreUnavailable, invalid_at
+from app.domain.settlement import Outcome, Removal, Settled, token_of
+from app.domain.weight import MESSAGE_OVERHEAD_BYTES, weight_of
+from app.runtime.byte_budget import Reservation
+from app.runtime.wait_queue import Waiter
+
+
+class ReceiveRequest(msgspec.Struct, frozen=True):
+    """The parameters of a receive: at most `max_messages`, waiting up to `wait_seconds` for the first.
+
+    `sequence_numbers` selects deferred messages. `message_filter` selects messages that match. `group_id` selects the
+    messages of a group in a queue with groups. `check_access` refuses a receiver that has lost its rights while it waited.
+    """
+
+    max_messages: int = 1
+    wait_seconds: float = 0.0
+    lock_duration: Duration | None = None
+    receiver_id: str | None = None
+    source: MessageState = MessageState.AVAILABLE
+    sequence_numbers: Sequence[int] = ()
+    message_filter: Filter | None = None
+    group_id: str | None = None
+    check_access: CheckAccess = always_allowed
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivePorts:
+    """What receives use."""
+
+    messages: ClaimStore
+    waiting: WaitPorts
+    searching: SearchPorts
+    settling: SettlePorts
+    renewing: RenewPorts
+    delivered_ids: DeliveredIds
+    limits: ResponseLimits
+    counters: Counters
+
+
+async def receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
+    """Lock and return messages, in order; none if none arrived in time. Refuses as `check_receive` does."""
+    messages = await _receive(ports, queue, request)
+    ports.delivered_ids.note(queue.id, messages)
+    _count_delivered(ports.counters, queue, messages)
+    return messages
+
+
+async def _receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
+    _check_receive(queue, request)
+    if request.message_filter is not None:
+        claim = _claim(ports.limits, queue, request)
+        return await receive_filtered(
+            ports.searching, queue, claim, request.message_filter, request.wait_seconds, request.check_access
+        )
+    if request.wait_seconds <= 0 or request.sequence_numbers:
+        return await _poll(ports, queue, request)
+    deadline = ports.waiting.clock.monotonic() + request.wait_seconds
+    with ports.waiting.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
+        while True:
+            messages = await _poll(ports, queue, request)
+            _pass_on_wake_up(waiter, request, messages, _spare_bytes(ports.limits, queue))
+            if messages or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline, request.check_access):
+                return messages
+
+
+async def receive_or_replay(
+    ports: ReceivePorts, queue: Queue, request: ReceiveRequest, attempt: Attempt
+) -> AttemptResult[list[Message]]:
+    """Receive once for each Idempotency-Key.
+
+    A repeat returns the same messages with the same tokens, if their locks are still live, and renews the locks that
+    were renewed before. The attempt is recorded when a message is received or the wait is over. So a repeat of an
+    attempt that was interrupted while waiting waits again.
+    """
+    _check_receive(queue, request)
+    deadline = ports.waiting.clock.monotonic() + request.wait_seconds
+    with ports.waiting.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
+        while True:
+            async with _reserve_bytes(ports.limits, queue, request):
+                once = await ports.messages.claim_or_replay(_claim(ports.limits, queue, request), attempt)
+            if once.replayed:
+                # This receiver has not polled for new messages, so its wake-up passes to the next receiver when it
+                # leaves. The first attempt may have locked messages of a deleted queue of this name: their tokens
+                # cannot settle here.
+                own_messages = [message for message in once.result if message.queue_id == queue.id]
+                return AttemptResult(await _live_messages(ports.renewing, queue, request, own_messages), replayed=True)
+            _count_delivered(ports.counters, queue, once.result)
+            _pass_on_wake_up(waiter, request, once.result, _spare_bytes(ports.limits, queue))
+            if once.result or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline, request.check_access):
+                return once
+
+
+async def has_more(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> bool:
+    """Return whether a message that this receive could get is available now (S1.64).
+
+    For a receive without a filter and numbers. Reads at most one message, without its body, and changes nothing. Another
+    receiver may lock it before this one asks again.
+    """
+    if request.group_id is not None:
+        return bool(await ports.messages.available_in_group(queue.id, request.group_id, 1))
+    return bool(await ports.searching.messages.candidates(queue.id, request.source, START_POSITION, 1))
+
+
+def _count_delivered(counters: Counters, queue: Queue, messages: Sequence[Message]) -> None:
+    counters.count_messages(queue.id, "delivered", len(messages))
+    counters.time_deliveries(messages)
+
+
+async def check_receive(messages: ClaimStore, queue: Queue, request: ReceiveRequest, attempt: Attempt | None) -> None:
+    """Refuse what `receive` would refuse, before the caller does other work in the same request.
+
+    Refuses with `ReceiveDisabled`, with `InvalidRequest` without a `receiver_id` that the queue needs or for a group of a
+    queue without groups, or with `KeyReused`.
+    """
+    _check_receive(queue, request)
+    if attempt is not None:
+        await messages.check_attempt(attempt)
+
+
+async def receive_and_delete(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
+    """Remove messages from the queue and return them (S3.11, S3.12).
+
+    A crash or disconnect before the response arrives loses them; the archive has them as `received`. If the store's answer
+    does not arrive, the messages that it has removed are counted as lost, and the others are released.
+    """
+    messages = await receive(ports, queue, request)
+    removals = [
+        Removal(token_of(message), queue.id, queue.name, Outcome.RECEIVED, queue.settings.archive_retention)
+        for message in messages
+    ]
+    try:
+        answers = await settle(ports.settling, queue, removals)
+    except (asyncio.CancelledError, StoreUnavailable):
+        released = await release_undelivered(ports.settling, queue, messages)
+        ports.counters.count("messages_lost", sum(map(_is_received, released)))
+        raise
+    received: list[Message] = []
+    busy: list[Message] = []
+    for message, answer in zip(messages, answers, strict=True):
+        if isinstance(answer, Settled):
+            received.append(replace(message, lock_token=None, locked_until=None))
+        elif isinstance(answer, MessageBusy):
+            busy.append(message)
+    await release_undelivered(ports.settling, queue, busy)
+    return received
+
+
+def _is_received(result: SettleResult) -> bool:
+    """Return whether a message could not be released because it had been removed as received."""
+    return isinstance(result, AlreadySettled) and result.outcome == Outcome.RECEIVED
+
+
+async def _live_messages(
+    ports: RenewPorts, queue: Queue, request: ReceiveRequest, messages: Sequence[Message]
+) -> list[Message]:
+    """Return the messages whose locks are live, each with a `locked_until` that is guaranteed.
+
+    For a renewed lock, SQL stores how far the lock store may extend it, and the lock may end earlier. Only a renewal
+    returns a guaranteed end, so the lock is renewed again.
+    """
+    locked = await asyncio.gather(*(_renew_if_renewed(ports, queue, request, message) for message in messages))
+    return [message for message in locked if message is not None]
+
+
+async def _renew_if_renewed(
+    ports: RenewPorts, queue: Queue, request: ReceiveRequest, message: Message
+) -> Message | None:
+    if not message.lock_generation:
+        return message
+    try:
+        lock = await renew(ports, queue, token_of(message), request.lock_duration)
+    except Refusal:
+        return None
+    until = lock.locked_until
+    return replace(message, locked_until=until, read_at=until - lock.duration, read_started_at=lock.measured_from)
+
+
+def _check_receive(queue: Queue, request: ReceiveRequest) -> None:
+    check_receive_enabled(queue)
+    check_receiver(queue, request.receiver_id)
+    if request.group_id is not None and not queue.has_groups:
+        raise invalid_at("/group_id", "This queue has no group_in_flight. Use a filter: message.group_id == 'name'.")
+
+
+def _claim(limits: ResponseLimits, queue: Queue, request: ReceiveRequest) -> Claim:
+    return Claim(
+        queue_id=queue.id,
+        max_messages=request.max_messages,
+        lock_duration=lock_duration_of(queue.settings, request.lock_duration),
+        receiver_id=request.receiver_id,
+        source=MessageState.DEFERRED if request.sequence_numbers else request.source,
+        max_bytes=limits.max_bytes,
+        keeps_history=queue.keeps_history,
+    )
+
+
+def _spare_bytes(limits: ResponseLimits, queue: Queue) -> int:
+    """The weight up to which a response is sure to have left no message out for its size."""
+    return limits.max_bytes - queue.settings.max_message_bytes - MESSAGE_OVERHEAD_BYTES
+
+
+def _pass_on_wake_up(
+    waiter: Waiter[int], request: ReceiveRequest, messages: Sequence[Message], spare_bytes: int
+) -> None:
+    """Consume the wake-up if this poll emptied the queue; otherwise pass it to the next receiver.
+
+    A poll that got fewer messages than it asked for has emptied the queue, unless its response had no room for more or it
+    looked into one group alone.
+    """
+    if request.group_id is not None:
+        waiter.pass_on()
+        return
+    fits = not messages or sum(map(weight_of, messages)) <= spare_bytes
+    if len(messages) < request.max_messages and fits:
+        waiter.consume()
+    else:
+        waiter.pass_on()
+
+
+async def _poll(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
+    """Claim messages once, without waiting. Refuses with `Overloaded`."""
+    claim = _claim(ports.limits, queue, request)
+    async with _reserve_bytes(ports.limits, queue, request):
+        if request.sequence_numbers:
+            return await ports.messages.claim_by_number(claim, request.sequence_numbers)
+        if request.group_id is not None:
+            return await _claim_from_group(ports, claim, request.group_id)
+        return await ports.messages.claim(claim)
+
+
+async def _claim_from_group(ports: ReceivePorts, claim: Claim, group_id: str) -> list[Message]:
+    # More than are wanted, because another request may hold the first ones.
+    numbers = await ports.messages.available_in_group(claim.queue_id, group_id, MAX_RECEIVE_COUNT)
+    return await ports.messages.claim_by_number(claim, numbers) if numbers else []
+
+
+def _reserve_bytes(limits: ResponseLimits, queue: Queue, request: ReceiveRequest) -> Reservation:
+    """Reserve the bytes that a claim may return."""
+    return limits.budget.reserve(
+        min(
+            limits.max_bytes,
+            request.max_messages * (queue.settings.max_message_bytes + MESSAGE_OVERHEAD_BYTES),
+        )
+    )

@@ -1,0 +1,131 @@
+"""Send: a message is stored durably before its sender gets a response.
+
+Crash windows: before the commit nothing is stored and the sender has no response. After it the message is stored, and a
+repeat is recognised by its Idempotency-Key or, if the queue detects duplicates, by its message id. The wake-up that
+follows may be lost: receivers also poll periodically.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, repeat
+
+from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.ports import Attempt, AttemptResult, QueueTotals, SendStore
+from app.broker.queue_cache import QueueCache
+from app.broker.sending.current_queue import with_current_queue
+from app.broker.sending.durability import DurabilityCheck
+from app.broker.sending.forwarding import last_queue
+from app.broker.sending.queue_capacity import check_capacity, free_capacity, queue_full
+from app.broker.sending.volatile_buffer import VolatileBuffer
+from app.domain.message import Draft, Receipt
+from app.domain.queue import Queue
+from app.domain.refusals import Refusal
+from app.domain.sending import NewMessage, create_draft
+
+
+@dataclass(frozen=True, slots=True)
+class SendPorts:
+    """What sends use. `new_id` returns a new message id."""
+
+    messages: SendStore
+    queue_cache: QueueCache
+    queue_totals: QueueTotals
+    volatile_buffer: VolatileBuffer
+    durability: DurabilityCheck
+    receivers: ReceiverNotifier
+    new_id: Callable[[], str]
+
+
+async def send(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt]:
+    """Store all messages or none; return receipts in order. Refuses as `create_drafts` does."""
+
+    async def store(current_queue: Queue) -> list[Receipt]:
+        drafts = await create_drafts(ports, current_queue, new_messages)
+        receipts = await ports.messages.send(drafts)
+        ports.receivers.notify_sent(drafts, receipts)
+        return receipts
+
+    return await with_current_queue(
+        ports.queue_cache, queue, store, partial(ports.queue_cache.by_name_for_send, new_messages=new_messages)
+    )
+
+
+async def send_or_replay(
+    ports: SendPorts, name: str, new_messages: Sequence[NewMessage], attempt: Attempt
+) -> AttemptResult[list[Receipt]]:
+    """Send to the queue of this name once for each Idempotency-Key.
+
+    A repeat gets the first response, even if its queue has since become full, disabled for sends or deleted.
+    """
+
+    async def store(current_queue: Queue) -> AttemptResult[list[Receipt]]:
+        drafts = await create_drafts(ports, current_queue, new_messages)
+        once = await ports.messages.send_or_replay(drafts, attempt)
+        if not once.replayed:
+            ports.receivers.notify_sent(drafts, once.result)
+        return once
+
+    look_up = partial(ports.queue_cache.by_name_for_send, new_messages=new_messages)
+    try:
+        return await with_current_queue(ports.queue_cache, await look_up(name), store, look_up)
+    except Refusal:
+        receipts = await ports.messages.find_send_result(attempt)
+        if receipts is None:
+            raise
+        return AttemptResult(receipts, replayed=True)
+
+
+async def send_each(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt | Refusal]:
+    """Store each message that is accepted; return a receipt or refusal for each.
+
+    If the queue has room for only some, it takes the first ones. Refuses with `StoreNotDurable`, and as `last_queue` does.
+    """
+    await ports.durability.check()
+
+    async def store(current_queue: Queue) -> list[Receipt | Refusal]:
+        last = await last_queue(ports.queue_cache, current_queue)
+        accepted = [_draft_or_refusal(ports, last, new_message) for new_message in new_messages]
+        drafts = [entry for entry in accepted if isinstance(entry, Draft)]
+        fitting = drafts[: await free_capacity(ports.queue_totals, last, len(drafts))]
+        receipts = await ports.messages.send(fitting) if fitting else []
+        ports.receivers.notify_sent(fitting, receipts)
+        answers = chain(receipts, repeat(queue_full(last)))
+        return [next(answers) if isinstance(entry, Draft) else entry for entry in accepted]
+
+    return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.by_name_for_send)
+
+
+async def send_volatile(ports: SendPorts, queue: Queue, new_message: NewMessage) -> str:
+    """Accept a volatile message before it is stored (S1.8); return its message id."""
+    last = await last_queue(ports.queue_cache, queue)
+    (draft,) = await _create_drafts(ports, last, [new_message])
+    ports.volatile_buffer.put(draft, last.name)
+    return draft.envelope.message_id
+
+
+async def create_drafts(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
+    """Build drafts of durable messages that the queue accepts now, or the last queue to which it forwards.
+
+    Refuses with `StoreNotDurable`, `SendDisabled`, `MessageTooLarge` or `QueueFull`, and as `last_queue` does.
+    """
+    await ports.durability.check()
+    return await _create_drafts(ports, queue, new_messages)
+
+
+async def _create_drafts(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
+    last = await last_queue(ports.queue_cache, queue)
+    drafts = [_create_draft(ports, last, new_message) for new_message in new_messages]
+    await check_capacity(ports.queue_totals, last, len(drafts))
+    return drafts
+
+
+def _create_draft(ports: SendPorts, queue: Queue, new_message: NewMessage) -> Draft:
+    return create_draft(new_message, queue, new_message.envelope.message_id or ports.new_id())
+
+
+def _draft_or_refusal(ports: SendPorts, queue: Queue, new_message: NewMessage) -> Draft | Refusal:
+    try:
+        return _create_draft(ports, queue, new_message)
+    except Refusal as refusal:
+        return refusal.as_result()

@@ -1,0 +1,120 @@
+"""Send synchronously: make a message available to receivers, and answer with its settlement (S1.1, S1.2, S1.36, S1.37).
+
+The message is stored while its sender waits. Receivers claim it like any other message. A completion archives it. Every
+other settlement, and the end of its lock, deletes it. When the wait ends, the sender withdraws the message in one
+transaction, which decides the outcome: if it deletes the row, no receiver can complete the message; if the row is gone,
+the message has already ended.
+
+Crash windows: before the commit of the offer nothing has happened. After it the process of the sender may die. Then the
+message is deleted when its time to live or its lock ends, and a repeat under the same Idempotency-Key gets the outcome.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.ports import Attempt, AttemptResult, QueueTotals, SynchronousSendStore
+from app.broker.queue_cache import QueueCache
+from app.broker.sending.current_queue import with_current_queue
+from app.broker.sending.forwarding import last_queue
+from app.broker.sending.queue_capacity import check_capacity
+from app.domain.message import Receipt
+from app.domain.queue import Queue
+from app.domain.refusals import Refusal
+from app.domain.sending import NewMessage
+from app.domain.synchronous_send import (
+    ANSWER_RETENTION,
+    COMPLETIONS,
+    Completion,
+    SynchronousSendState,
+    create_synchronous_draft,
+    refusal_of,
+    wait_key_of_sender,
+)
+from app.domain.work_unit import WorkUnit
+from app.runtime.clock import Clock
+from app.runtime.wait_queue import WaitQueue
+
+
+@dataclass(frozen=True, slots=True)
+class SynchronousPorts:
+    """What synchronous sends use. `new_id` returns a new message id."""
+
+    messages: SynchronousSendStore
+    queue_cache: QueueCache
+    queue_totals: QueueTotals
+    receivers: ReceiverNotifier
+    wait_queue: WaitQueue[int]
+    clock: Clock
+    new_id: Callable[[], str]
+
+
+async def send_synchronously(
+    ports: SynchronousPorts, name: str, new_message: NewMessage, wait_seconds: float, attempt: Attempt | None
+) -> AttemptResult[Completion]:
+    """Offer the message for `wait_seconds`, and return how it was completed.
+
+    Refuses as `create_synchronous_draft` and `send` do. Refuses with `NoReceiver`, `NotAccepted` or `NoAnswer` if the message was not
+    completed; then it is deleted. A repeat of an attempt waits for the first message. A cancelled call withdraws the
+    message, also if it is just being stored, unless it has an attempt that the client may repeat.
+    """
+    deadline = ports.clock.monotonic() + wait_seconds
+    offering = asyncio.ensure_future(_offer(ports, name, new_message, wait_seconds, attempt))
+    try:
+        # The cancellation of a commit would leave it unknown whether the message is stored, and under which number.
+        offered = await asyncio.shield(offering)
+        state = await _outcome(ports, offered.result.sequence_number, deadline)
+    except asyncio.CancelledError:
+        await asyncio.wait({offering})
+        if attempt is None:
+            await _withdraw(ports, offering)
+        raise
+    if state.outcome is None or state.outcome not in COMPLETIONS:
+        raise refusal_of(state)
+    receipt = offered.result
+    completion = Completion(receipt.sequence_number, receipt.message_id, state.outcome, state.reply)
+    return AttemptResult(completion, offered.replayed)
+
+
+async def _offer(
+    ports: SynchronousPorts, name: str, new_message: NewMessage, wait_seconds: float, attempt: Attempt | None
+) -> AttemptResult[Receipt]:
+    retention = ANSWER_RETENTION if attempt is None else attempt.retention
+
+    async def store(queue: Queue) -> AttemptResult[Receipt]:
+        last = await last_queue(ports.queue_cache, queue)
+        default_id = new_message.envelope.message_id or ports.new_id()
+        draft = create_synchronous_draft(new_message, last, default_id, wait_seconds, retention)
+        await check_capacity(ports.queue_totals, last, 1)
+        stored = await ports.messages.execute(WorkUnit(drafts=[draft]), attempt)
+        if not stored.replayed:
+            ports.receivers.notify_sent([draft], stored.result.receipts)
+        return AttemptResult(stored.result.receipts[0], stored.replayed)
+
+    try:
+        queue = await ports.queue_cache.by_name_for_send(name, [new_message])
+        return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.reload_for_send)
+    except Refusal:
+        earlier = None if attempt is None else await ports.messages.find_execution_result(attempt)
+        if earlier is None:
+            raise
+        return AttemptResult(earlier.receipts[0], replayed=True)
+
+
+async def _outcome(ports: SynchronousPorts, sequence_number: int, deadline: float) -> SynchronousSendState:
+    """Wait until the message has ended. Withdraw it at the deadline."""
+    with ports.wait_queue.waiter(wait_key_of_sender(sequence_number)) as waiter:
+        while True:
+            state = await ports.messages.read_offer(sequence_number)
+            if state.outcome is not None:
+                return state
+            if not await waiter.woken(deadline - ports.clock.monotonic()):
+                return await ports.messages.withdraw_offer(sequence_number)
+
+
+async def _withdraw(ports: SynchronousPorts, offering: asyncio.Future[AttemptResult[Receipt]]) -> None:
+    """Withdraw a message whose sender has disconnected. If the store is unavailable, its time to live ends it."""
+    with suppress(Refusal):
+        await ports.messages.withdraw_offer(offering.result().result.sequence_number)

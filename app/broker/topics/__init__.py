@@ -1,0 +1,1 @@
+"""Topics, their subscriptions, and what is published to them."""
