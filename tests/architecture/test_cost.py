@@ -238,6 +238,11 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "findall",
         [lambda n: "@in_groups(:" + "a" * n, lambda n: "@in_groups(:" * n],
     ),
+    "app.store.shared.statements.INDEX_MACRO": ("findall", [lambda n: " @index(" + "a" * n, lambda n: " @index(" * n]),
+    "app.store.shared.statements.UNINDEXED_MACRO": (
+        "findall",
+        [lambda n: "@unindexed(" + "a" * n, lambda n: "@unindexed(" * n],
+    ),
     "app.store.shared.statements.IN_MACRO": ("findall", [lambda n: "@in(:" + "a" * n, lambda n: "@in(:" * n]),
     "app.store.shared.statements.COLUMNS_MACRO": ("findall", [lambda n: "@" + "a" * n, lambda n: "@a." * n]),
     "app.store.shared.statements.PARAMETER": (

@@ -10,7 +10,7 @@ from tests.dialects import DIALECTS
 from tests.dialects import statements as statements_of
 
 MACRO = re.compile(
-    r"@(now|in\(|for_update|skip_locked|metadata_of\(|entries\(|([a-z]+\.)?(message|metadata|archived|locked_message|tombstone|queue|api_key))|--"
+    r"@(now|in\(|for_update|skip_locked|index\(|then_join|unindexed\(|metadata_of\(|entries\(|([a-z]+\.)?(message|metadata|archived|locked_message|tombstone|queue|api_key))|--"
 )
 TEXT = """
 -- A file begins with what it holds.
@@ -125,6 +125,25 @@ def test_a_weight_may_have_the_prefix_of_a_table() -> None:
     weight = "2048 + COALESCE({0}shared_body_bytes, LENGTH({0}body)) + COALESCE(LENGTH(CAST({0}properties AS BLOB)), 0)"
     assert render("SELECT @weight", DIALECTS[Engine.SQLITE]) == f"SELECT {weight.format('')}"
     assert render("SELECT @m.weight", DIALECTS[Engine.SQLITE]) == f"SELECT {weight.format('m.')}"
+
+
+HINTS = """UPDATE t @index(PRIMARY)
+SET a = 1
+WHERE b = :b
+  AND @unindexed(c) = 2"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "lines"),
+    [
+        (Engine.MYSQL, ["UPDATE t FORCE INDEX (PRIMARY)", "  AND c = 2"]),
+        (Engine.POSTGRESQL, ["UPDATE t", "  AND COALESCE(c, 0) = 2"]),
+        (Engine.SQLITE, ["UPDATE t", "  AND COALESCE(c, 0) = 2"]),
+    ],
+)
+def test_an_index_is_named_where_the_engine_takes_hints(engine: Engine, lines: list[str]) -> None:
+    text = render(HINTS, DIALECTS[engine]).splitlines()
+    assert [text[0], text[3]] == lines
 
 
 @pytest.mark.parametrize("engine", list(Engine))

@@ -17,6 +17,10 @@ DIALECT = Dialect(
 ) IS TRUE)""",
     for_update="FOR UPDATE",
     skip_locked="FOR UPDATE SKIP LOCKED",
+    then_join="STRAIGHT_JOIN",
+    index=r" FORCE INDEX (\1)",
+    # The hints above keep it from choosing another index.
+    unindexed=r"\1",
     digest_terms={
         DigestKind.NUMBER: "COALESCE(CONCAT(LENGTH({0}), ':', {0}), '-')",
         DigestKind.TEXT: "COALESCE(CONCAT(LENGTH({0}), ':', CAST({0} AS BINARY)), '-')",

@@ -1083,19 +1083,6 @@ ORDER BY sequence_number;
 -- browse_metadata: the same messages without their bodies
 @metadata_of(browse)
 
--- locked_messages: the facts of locked messages
-SELECT @locked_message
-FROM message
-WHERE sequence_number @in(:numbers)
-  AND (state = 2) IS TRUE;
-
--- still_locked: messages whose lock has not expired
-SELECT @message
-FROM message
-WHERE sequence_number @in(:numbers)
-  AND (state = 2) IS TRUE
-  AND (locked_until > @now) IS TRUE;  -- fence: time
-
 -- unlocked_for_update: lock those of these messages that are unlocked and unchanged, until the transaction ends
 SELECT sequence_number
 FROM message

@@ -20,47 +20,48 @@ WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id;  -- fence: queue
 
 -- browse: messages of a queue in up to six states, by number; each state is read in its own index range
-SELECT @message
-FROM message
-WHERE sequence_number IN (
-    SELECT sequence_number FROM (
-        SELECT sequence_number FROM message
+SELECT @m.message
+FROM (
+    SELECT * FROM (
+        SELECT sequence_number FROM message @index(message_by_state)
         WHERE queue_id = :queue_id AND state = :first_state AND sequence_number > :after
         ORDER BY sequence_number LIMIT :limit
     ) AS in_first
     UNION ALL
-    SELECT sequence_number FROM (
-        SELECT sequence_number FROM message
+    SELECT * FROM (
+        SELECT sequence_number FROM message @index(message_by_state)
         WHERE queue_id = :queue_id AND state = :second_state AND sequence_number > :after
         ORDER BY sequence_number LIMIT :limit
     ) AS in_second
     UNION ALL
-    SELECT sequence_number FROM (
-        SELECT sequence_number FROM message
+    SELECT * FROM (
+        SELECT sequence_number FROM message @index(message_by_state)
         WHERE queue_id = :queue_id AND state = :third_state AND sequence_number > :after
         ORDER BY sequence_number LIMIT :limit
     ) AS in_third
     UNION ALL
-    SELECT sequence_number FROM (
-        SELECT sequence_number FROM message
+    SELECT * FROM (
+        SELECT sequence_number FROM message @index(message_by_state)
         WHERE queue_id = :queue_id AND state = :fourth_state AND sequence_number > :after
         ORDER BY sequence_number LIMIT :limit
     ) AS in_fourth
     UNION ALL
-    SELECT sequence_number FROM (
-        SELECT sequence_number FROM message
+    SELECT * FROM (
+        SELECT sequence_number FROM message @index(message_by_state)
         WHERE queue_id = :queue_id AND state = :fifth_state AND sequence_number > :after
         ORDER BY sequence_number LIMIT :limit
     ) AS in_fifth
     UNION ALL
-    SELECT sequence_number FROM (
-        SELECT sequence_number FROM message
+    SELECT * FROM (
+        SELECT sequence_number FROM message @index(message_by_state)
         WHERE queue_id = :queue_id AND state = :sixth_state AND sequence_number > :after
         ORDER BY sequence_number LIMIT :limit
     ) AS in_sixth
-)
-ORDER BY sequence_number
-LIMIT :limit;
+    ORDER BY sequence_number
+    LIMIT :limit
+) AS chosen
+@then_join message AS m @index(PRIMARY) ON m.sequence_number = chosen.sequence_number
+ORDER BY chosen.sequence_number;
 
 -- browse_metadata: the same messages without their bodies
 @metadata_of(browse)
@@ -77,7 +78,7 @@ LIMIT :limit;
 
 -- read_many: messages of a queue by number, in any state
 SELECT @message
-FROM message
+FROM message @index(PRIMARY)
 WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id
 ORDER BY sequence_number;
@@ -86,18 +87,18 @@ ORDER BY sequence_number;
 @metadata_of(read_many)
 
 -- states_of: the states of those of these messages that are in a queue
-SELECT sequence_number, state FROM message WHERE sequence_number @in(:numbers);
+SELECT sequence_number, state FROM message @index(PRIMARY) WHERE sequence_number @in(:numbers);
 
 -- first_deliveries: when messages in queues were delivered first
 SELECT sequence_number, first_delivered_at
-FROM message
+FROM message @index(PRIMARY)
 WHERE sequence_number @in(:numbers);
 
 -- locked_messages: the facts of locked messages
 SELECT @locked_message
 FROM message
 WHERE sequence_number @in(:numbers)
-  AND state = 2;
+  AND @unindexed(state) = 2;
 
 -- locked_message_id: the message id of a message, if this token locks it
 SELECT message_id
@@ -108,10 +109,10 @@ WHERE sequence_number = :sequence_number
 
 -- still_locked: messages whose lock has not expired
 SELECT @message
-FROM message
+FROM message @index(PRIMARY)
 WHERE sequence_number @in(:numbers)
-  AND state = 2
-  AND locked_until > @now;  -- fence: time
+  AND @unindexed(state) = 2
+  AND @unindexed(locked_until) > @now;  -- fence: time
 
 -- tombstones: the records of ended deliveries of these messages
 SELECT @tombstone
@@ -151,7 +152,7 @@ WHERE sequence_number = :sequence_number
 
 -- locked_facts: the first locked messages of a queue, without their bodies
 SELECT @facts
-FROM message
+FROM message @index(message_by_state)
 WHERE queue_id = :queue_id
   AND state = 2
 ORDER BY sequence_number
@@ -193,7 +194,7 @@ FROM (
 
 -- first_in_flight: the first message in flight in a group, without its body
 SELECT @facts
-FROM message
+FROM message @index(message_group)
 WHERE in_group = 1
   AND queue_id = :queue_id
   AND group_id = :group_id
@@ -203,7 +204,7 @@ LIMIT 1;
 -- count_blocked_ahead: the number of messages of a group that are blocked before a sequence number, up to a limit
 SELECT COUNT(*)
 FROM (
-    SELECT sequence_number FROM message
+    SELECT sequence_number FROM message @index(message_group)
     WHERE in_group = 2
       AND queue_id = :queue_id
       AND group_id = :group_id
@@ -215,12 +216,14 @@ FROM (
 SELECT MIN(available_at)
 FROM (
     SELECT available_at FROM (
-        SELECT queue_id, available_at FROM message WHERE state = 3 ORDER BY available_at LIMIT :limit
+        SELECT queue_id, available_at FROM message @index(message_due)
+        WHERE state = 3 ORDER BY available_at LIMIT :limit
     ) AS first_due
     WHERE queue_id = :queue_id
     UNION ALL
     SELECT available_at FROM (
-        SELECT available_at FROM message WHERE queue_id = :queue_id AND state = 3 ORDER BY sequence_number LIMIT :limit
+        SELECT available_at FROM message @index(message_by_state)
+        WHERE queue_id = :queue_id AND state = 3 ORDER BY sequence_number LIMIT :limit
     ) AS first_sent
 ) AS due;
 
@@ -252,7 +255,7 @@ LIMIT :limit
 
 -- @ended_locks: locks past their time
 SELECT @locked_message
-FROM message
+FROM message @index(message_lock_end)
 WHERE locked_until <= @now  -- fence: time
   AND state = 2
   AND queue_id NOT IN @newer_queues  -- fence: level
@@ -300,7 +303,7 @@ LIMIT :limit
 -- supersede: leave the tombstones of deliveries that the same receiver gets again
 INSERT INTO settlement (sequence_number, lock_token, queue_id, outcome, state, settled_at, remove_at)
 SELECT sequence_number, lock_token, queue_id, :outcome, state, :settled_at, :remove_at
-FROM message
+FROM message @index(PRIMARY)
 WHERE sequence_number @in(:numbers);
 
 -- lock_again: give a message another token, for the receiver that holds it
@@ -325,7 +328,7 @@ WHERE sequence_number @in(:numbers)
 
 -- expired_for_update: the same, for messages that are still past their time to live
 SELECT sequence_number
-FROM message
+FROM message @index(PRIMARY)
 WHERE sequence_number @in(:numbers)
   AND queue_id = :queue_id  -- fence: queue
   AND state = :state  -- fence: state
@@ -343,7 +346,7 @@ WHERE m.sequence_number @in(:numbers);
 -- add_unsealed: mark messages of the archive as not sealed
 INSERT INTO archive_seal (sequence_number, remove_at)
 SELECT sequence_number, remove_at
-FROM archive
+FROM archive @index(PRIMARY)
 WHERE sequence_number @in(:numbers);
 
 -- add_restorable: mark messages of the archive as restorable
@@ -530,7 +533,7 @@ LIMIT :limit
 
 -- @due_messages: scheduled messages that are due
 SELECT sequence_number, queue_id, group_id
-FROM message
+FROM message @index(message_due)
 WHERE state = 3
   AND available_at <= @now  -- fence: time
   AND queue_id NOT IN @newer_queues  -- fence: level
@@ -550,21 +553,22 @@ LIMIT 1;
 
 -- ---- groups ----------------------------------------------------------------------------------------------------------
 --
--- COALESCE keeps a condition from choosing an index: a plan made early would read every blocked message by `in_group`.
+-- A plan made early would read every blocked message by `in_group`, so most conditions on it are not indexed.
 
 -- lock_groups: lock groups, each by its row, until the transaction ends
 SELECT bucket FROM group_lock WHERE bucket @in(:buckets) ORDER BY bucket @for_update;
 
 -- admit: give places to blocked messages, behind those that are available
-UPDATE message
+UPDATE message @index(PRIMARY)
 SET state = 1,
     in_group = 1,
     available_at = :available_at
 WHERE sequence_number @in(:numbers)
-  AND COALESCE(in_group, 0) = 2;  -- or it was taken away since it was found
+  AND @unindexed(in_group) = 2;  -- or it was taken away since it was found
 
 -- placed_messages: those of these messages that have a place
-SELECT sequence_number FROM message WHERE sequence_number @in(:numbers) AND COALESCE(in_group, 0) = 1;
+SELECT sequence_number FROM message @index(PRIMARY)
+WHERE sequence_number @in(:numbers) AND @unindexed(in_group) = 1;
 
 -- block: let messages that have just become available enter their groups, blocked
 UPDATE message
@@ -575,15 +579,16 @@ WHERE sequence_number @in(:numbers)
   AND queue_id IN (SELECT id FROM queue WHERE group_in_flight IS NOT NULL);
 
 -- blocked_messages: those of these messages that are blocked, and their groups
-SELECT sequence_number, queue_id, group_id FROM message WHERE sequence_number @in(:numbers) AND COALESCE(in_group, 0) = 2;
+SELECT sequence_number, queue_id, group_id FROM message @index(PRIMARY)
+WHERE sequence_number @in(:numbers) AND @unindexed(in_group) = 2;
 
 -- available_in_group: available messages with a place in a group, in order of delivery
 SELECT sequence_number
-FROM message
+FROM message @index(message_group)
 WHERE in_group = 1
   AND queue_id = :queue_id
   AND group_id = :group_id
-  AND COALESCE(state, 0) = 1
+  AND @unindexed(state) = 1
   AND (expires_at IS NULL OR expires_at > @now)
 ORDER BY priority DESC, available_at, sequence_number
 LIMIT :limit;
@@ -592,7 +597,8 @@ LIMIT :limit;
 SELECT sequence_number, group_id FROM message WHERE sequence_number @in(:numbers);
 
 -- groups_of: the groups in which these messages have places
-SELECT DISTINCT queue_id, group_id FROM message WHERE sequence_number @in(:numbers) AND COALESCE(in_group, 0) = 1;
+SELECT DISTINCT queue_id, group_id FROM message @index(PRIMARY)
+WHERE sequence_number @in(:numbers) AND @unindexed(in_group) = 1;
 
 -- queues_to_admit: queues whose setting of groups has changed, and the group after which to go on
 SELECT id, admit_after, version, group_in_flight IS NULL
@@ -630,7 +636,7 @@ WHERE id = :id
 
 -- blocked_in_queue: the first blocked messages of a queue, if it has no limit now
 SELECT sequence_number
-FROM message
+FROM message @index(message_group)
 WHERE in_group = 2
   AND queue_id = :queue_id
   AND (SELECT group_in_flight FROM queue WHERE id = :queue_id) IS NULL
@@ -638,10 +644,11 @@ ORDER BY group_id, sequence_number
 LIMIT :limit;
 
 -- blocked_for_update: lock those of these messages that are blocked and that no other transaction has locked
-SELECT sequence_number FROM message WHERE sequence_number @in(:numbers) AND COALESCE(in_group, 0) = 2 @skip_locked;
+SELECT sequence_number FROM message @index(PRIMARY)
+WHERE sequence_number @in(:numbers) AND @unindexed(in_group) = 2 @skip_locked;
 
 -- release_blocked: make messages available that no group limits any more
-UPDATE message
+UPDATE message @index(PRIMARY)
 SET state = 1,
     in_group = NULL,
     available_at = @now
@@ -654,11 +661,10 @@ INSERT INTO message_event (
     sequence_number, queue_id, happened_at, event, state, lock_token, receiver_id, reason, delivery_count, remove_at
 )
 SELECT
-    m.sequence_number, m.queue_id, clock.now, :event, m.state, m.lock_token, m.receiver_id, :reason,
-    CASE WHEN m.state = 2 THEN m.delivery_count END, clock.now + q.history_retention
-FROM (SELECT @now AS now) AS clock
-CROSS JOIN message AS m
-JOIN queue AS q ON q.id = m.queue_id
+    m.sequence_number, m.queue_id, @now, :event, m.state, m.lock_token, m.receiver_id, :reason,
+    CASE WHEN m.state = 2 THEN m.delivery_count END, @now + q.history_retention
+FROM message AS m @index(PRIMARY)
+@then_join queue AS q @index(PRIMARY) ON q.id = m.queue_id
 WHERE m.sequence_number @in(:numbers)
   AND q.history_retention IS NOT NULL;
 
@@ -858,7 +864,7 @@ WHERE id IS NOT NULL
 
 -- orphans: messages of a deleted queue, locked ones too, with the bytes of each
 SELECT sequence_number, @body_bytes
-FROM message
+FROM message @index(message_by_state)
 WHERE queue_id = :queue_id
 ORDER BY state, sequence_number
 LIMIT :limit
@@ -934,7 +940,7 @@ ORDER BY sequence_number;
 
 -- ended_before: archived messages of all queues below a number, from the newest, without their bodies and properties
 SELECT @ended
-FROM archive
+FROM archive @index(PRIMARY)
 WHERE sequence_number < :before
 ORDER BY sequence_number DESC
 LIMIT :limit;
@@ -1053,7 +1059,7 @@ FROM (
     SELECT * FROM (
         SELECT s.sequence_number, s.remove_at,
             COALESCE((SELECT settled_at FROM archive AS a WHERE a.sequence_number = s.sequence_number), 0) AS settled_at
-        FROM archive_seal AS s
+        FROM archive_seal AS s @index(archive_seal_batch)
         WHERE s.export_batch IS NULL
           AND s.remove_at >= :since
         ORDER BY s.export_batch, s.remove_at
@@ -1062,7 +1068,7 @@ FROM (
     UNION ALL
     SELECT * FROM (
         SELECT sequence_number, remove_at, settled_at
-        FROM archive
+        FROM archive @index(archive_export)
         WHERE export_batch IS NULL
           AND remove_at >= :since
         ORDER BY export_batch, remove_at
@@ -1083,7 +1089,7 @@ FROM (
             COALESCE((SELECT @a.body_bytes FROM archive AS a WHERE a.sequence_number = s.sequence_number), 0) AS bytes,
             (SELECT COUNT(*) FROM message_event AS e WHERE e.sequence_number = s.sequence_number AND e.queue_id > 0) AS events,
             0 AS is_older
-        FROM archive_seal AS s
+        FROM archive_seal AS s @index(archive_seal_batch)
         WHERE s.export_batch IS NULL  -- fence: sealed
           AND s.remove_at >= :since
           AND s.remove_at <= :until
@@ -1093,7 +1099,7 @@ FROM (
     UNION ALL
     SELECT * FROM (
         SELECT sequence_number, remove_at, @body_bytes, 0, 1
-        FROM archive
+        FROM archive @index(archive_export)
         WHERE export_batch IS NULL  -- fence: sealed
           AND remove_at >= :since
           AND remove_at <= :until
@@ -1108,12 +1114,12 @@ LIMIT :limit;
 SELECT COALESCE(MAX(number), 0) + 1, @now FROM export_batch;
 
 -- seal: put messages into a batch
-UPDATE archive_seal
+UPDATE archive_seal @index(PRIMARY)
 SET export_batch = :batch
 WHERE sequence_number @in(:numbers);
 
 -- seal_older: put messages that an older server archived into a batch
-UPDATE archive
+UPDATE archive @index(PRIMARY)
 SET export_batch = :batch
 WHERE sequence_number @in(:numbers);
 
@@ -1128,16 +1134,16 @@ SELECT @batch FROM export_batch WHERE number > :after ORDER BY number LIMIT :lim
 SELECT removed_at, digest, digest_version FROM export_batch WHERE number = :number @for_update;
 
 -- batch_messages: the messages of a batch; older servers write its number into the archive
-SELECT sequence_number FROM archive_seal WHERE export_batch = :number
+SELECT sequence_number FROM archive_seal @index(archive_seal_batch) WHERE export_batch = :number
 UNION ALL
-SELECT sequence_number FROM archive WHERE export_batch = :number;
+SELECT sequence_number FROM archive @index(archive_export) WHERE export_batch = :number;
 
 -- archived_numbers: archived messages, and the time since each ended
-SELECT sequence_number, @now - settled_at FROM archive WHERE sequence_number @in(:numbers);
+SELECT sequence_number, @now - settled_at FROM archive @index(PRIMARY) WHERE sequence_number @in(:numbers);
 
 -- archived_digests: the digests of archived messages by ascending number, and the time since each ended
 SELECT @row_digest, @now - settled_at
-FROM archive
+FROM archive @index(PRIMARY)
 WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number;
 
@@ -1329,7 +1335,11 @@ SELECT COUNT(*) FROM message WHERE queue_id = :queue_id;
 
 -- oldest_available: how long the first available message of these queues has waited; one look-up per priority
 SELECT q.id, @now - MIN(
-    (SELECT MIN(m.available_at) FROM message AS m WHERE m.queue_id = q.id AND m.state = 1 AND m.priority = p.priority)
+    (
+        SELECT m.available_at FROM message AS m @index(message_next)
+        WHERE m.queue_id = q.id AND m.state = 1 AND m.priority = p.priority
+        ORDER BY m.available_at LIMIT 1
+    )
 )
 FROM queue AS q
 CROSS JOIN (

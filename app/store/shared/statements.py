@@ -11,6 +11,9 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
 `@in_groups(:groups)` a test whether a message is of one of these groups, as `write_groups` writes them
 `@for_update`         lock the rows that are read; empty on SQLite, where only one writer runs at a time
 `@skip_locked`        the same, but skip rows that another transaction has locked
+`@index(name)`        after a table: read it by this index or, if `PRIMARY`, by its primary key; only MySQL needs to be told
+`@then_join`          `JOIN`, with the table on its left read first
+`@unindexed(column)`  the column, with null as 0, in a condition that chooses no index
 `@replicated`         true for each row; on PostgreSQL its evaluation makes the commit wait until the synchronous standbys
                       have what was read, even if the transaction that wrote it did not wait for them
 `@message`, `@metadata`, `@locked_message`, `@facts`, `@event`, `@tombstone`, `@batch`, `@queue`, `@topic`,
@@ -65,6 +68,9 @@ class Dialect:
     skip_locked: str
     digest_terms: Mapping[DigestKind, str]
     row_digest: tuple[str, str, str]
+    then_join: str
+    index: str = ""
+    unindexed: str = r"COALESCE(\1, 0)"
     replicated: str = "TRUE"
     text_length: str = "OCTET_LENGTH({})"
     bytes_length: str = "OCTET_LENGTH({})"
@@ -137,6 +143,8 @@ MESSAGE_MACRO = re.compile(r"@((?:[a-z]+\.)?)message\b")
 CONTENT_MACRO = re.compile(r"@([a-z]+\.)?(weight|body_bytes|body)\b")
 TABLE_MACRO = re.compile(r"@(?:entries|table)\(([^()]*)\) AS ([a-z]+)\b")
 GROUPS_MACRO = re.compile(r"@in_groups\((:[a-z_]+)\)")
+INDEX_MACRO = re.compile(r" @index\(([A-Za-z_]+)\)")
+UNINDEXED_MACRO = re.compile(r"@unindexed\(([a-z_]+)\)")
 IN_MACRO = re.compile(r"@in\((:[a-z_]+)\)")
 BLOCK_MACRO = re.compile(r"@[a-z][a-z_0-9]*")
 COLUMNS_MACRO = re.compile(r"@(?:([a-z]+)\.)?(" + "|".join(COLUMNS) + r")\b")
@@ -223,6 +231,8 @@ def render(body: str, dialect: Dialect) -> str:
     text = COLUMNS_MACRO.sub(lambda match: _columns(match[2], match[1]), text)
     text = CONTENT_MACRO.sub(lambda match: _content(match[2], match[1] or "", dialect), text)
     text = GROUPS_MACRO.sub(dialect.in_groups, IN_MACRO.sub(dialect.in_list, text))
+    text = UNINDEXED_MACRO.sub(dialect.unindexed, INDEX_MACRO.sub(dialect.index, text))
+    text = text.replace("@then_join", dialect.then_join)
     text = text.replace("@newer_queues", NEWER_QUEUES).replace("@feature_level", str(FEATURE_LEVEL))
     text = text.replace("@row_digest", _row_digest(dialect, DIGESTED_COLUMNS))
     text = text.replace("@event_digest", _row_digest(dialect, DIGESTED_EVENT_COLUMNS)).replace("@now", dialect.now)

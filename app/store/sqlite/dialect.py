@@ -14,6 +14,7 @@ DIALECT = Dialect(
     # Only one writer runs at a time.
     for_update="",
     skip_locked="",
+    then_join="CROSS JOIN",
     # A Python function of this process encodes the values.
     digest_terms={
         DigestKind.NUMBER: "{0}",
