@@ -238,6 +238,15 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "findall",
         [lambda n: "@in_groups(:" + "a" * n, lambda n: "@in_groups(:" * n],
     ),
+    "app.store.shared.statements.DELETE_MACRO": (
+        "findall",
+        [
+            lambda n: "@delete_first(" + "a" * n,
+            lambda n: "@delete_first(a, " + "a, " * n,
+            lambda n: "@delete_first(a, " * n,
+            lambda n: "@delete_first(a, b)" + " " * n,
+        ],
+    ),
     "app.store.shared.statements.INDEX_MACRO": ("findall", [lambda n: " @index(" + "a" * n, lambda n: " @index(" * n]),
     "app.store.shared.statements.UNINDEXED_MACRO": (
         "findall",

@@ -10,7 +10,7 @@ from tests.dialects import DIALECTS
 from tests.dialects import statements as statements_of
 
 MACRO = re.compile(
-    r"@(now|in\(|for_update|skip_locked|index\(|then_join|unindexed\(|metadata_of\(|entries\(|([a-z]+\.)?(message|metadata|archived|locked_message|tombstone|queue|api_key))|--"
+    r"@(now|in\(|for_update|skip_locked|index\(|then_join|unindexed\(|delete_first\(|metadata_of\(|entries\(|([a-z]+\.)?(message|metadata|archived|locked_message|tombstone|queue|api_key))|--"
 )
 TEXT = """
 -- A file begins with what it holds.
@@ -144,6 +144,32 @@ WHERE b = :b
 def test_an_index_is_named_where_the_engine_takes_hints(engine: Engine, lines: list[str]) -> None:
     text = render(HINTS, DIALECTS[engine]).splitlines()
     assert [text[0], text[3]] == lines
+
+
+DELETION = """@delete_first(t, a, b)
+WHERE c <= :c
+ORDER BY c
+LIMIT 9;"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        (
+            Engine.MYSQL,
+            "DELETE t FROM (SELECT a, b FROM t WHERE c <= :c ORDER BY c LIMIT 9 FOR UPDATE SKIP LOCKED) AS first_rows "
+            "STRAIGHT_JOIN t FORCE INDEX (PRIMARY) ON t.a = first_rows.a AND t.b = first_rows.b",
+        ),
+        (
+            Engine.POSTGRESQL,
+            "DELETE FROM t WHERE ctid = ANY(ARRAY( "
+            "SELECT ctid FROM t WHERE c <= :c ORDER BY c LIMIT 9 FOR UPDATE SKIP LOCKED ))",
+        ),
+        (Engine.SQLITE, "DELETE FROM t WHERE (a, b) IN ( SELECT a, b FROM t WHERE c <= :c ORDER BY c LIMIT 9 )"),
+    ],
+)
+def test_the_first_rows_are_deleted_by_their_key(engine: Engine, text: str) -> None:
+    assert " ".join(render(DELETION, DIALECTS[engine]).split()) == text
 
 
 @pytest.mark.parametrize("engine", list(Engine))

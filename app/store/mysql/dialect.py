@@ -17,6 +17,10 @@ DIALECT = Dialect(
 ) IS TRUE)""",
     for_update="FOR UPDATE",
     skip_locked="FOR UPDATE SKIP LOCKED",
+    delete_first="""DELETE {table}
+FROM (SELECT {key} FROM {table}{rows}
+FOR UPDATE SKIP LOCKED) AS first_rows
+STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON {same_key}""",
     then_join="STRAIGHT_JOIN",
     index=r" FORCE INDEX (\1)",
     # The hints above keep it from choosing another index.

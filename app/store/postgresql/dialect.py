@@ -14,6 +14,10 @@ DIALECT = Dialect(
     ),
     for_update="FOR UPDATE",
     skip_locked="FOR UPDATE SKIP LOCKED",
+    delete_first="""DELETE FROM {table} WHERE ctid = ANY(ARRAY(
+SELECT ctid FROM {table}{rows}
+FOR UPDATE SKIP LOCKED
+))""",
     # Its planner takes no hint; it has its own statements where the order matters.
     then_join="JOIN",
     # It writes to the write-ahead log, after everything that was read, so the commit waits for both. Without standbys it

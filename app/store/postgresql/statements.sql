@@ -1130,40 +1130,6 @@ CROSS JOIN LATERAL (
       AND expires_at <= @now  -- fence: time
       AND queue_id NOT IN @newer_queues  -- fence: level
 
--- delete_expired_settlements: delete tombstones past their time
-DELETE FROM settlement WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
-));
-
--- delete_expired_attempts: delete answers of attempts past their time
-DELETE FROM attempt WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
-));
-
--- delete_expired_transactions: delete the outcomes of transactions past their time
-DELETE FROM message_transaction WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM message_transaction WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
-));
-
--- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
-DELETE FROM recent_id WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
-));
-
--- delete_expired_restorable: forget messages past their retention that could have been restored
-DELETE FROM restorable WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM restorable WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit FOR UPDATE SKIP LOCKED
-));
-
--- delete_expired_batches: delete records of batches that were removed long ago
-DELETE FROM export_batch WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM export_batch
-    WHERE removed_at <= @now - :retention
-      AND number < :before
-    ORDER BY removed_at LIMIT :limit
-    FOR UPDATE SKIP LOCKED
-));
-
 -- orphans: messages of a deleted queue, locked ones too, with the bytes of each
 SELECT sequence_number, @body_bytes
 FROM message

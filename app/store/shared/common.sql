@@ -507,14 +507,11 @@ UNION ALL
 SELECT outcome FROM settlement WHERE sequence_number = :sequence_number AND state IS NULL AND @replicated;
 
 -- delete_expired_offers: forget the outcomes of synchronous sends past their time, unless a receiver holds the message
-DELETE FROM offer
-WHERE sequence_number IN (
-    SELECT sequence_number FROM offer
-    WHERE remove_at <= @now
-      AND (SELECT m.state FROM message AS m WHERE m.sequence_number = offer.sequence_number) IS NULL
-    ORDER BY remove_at
-    LIMIT :limit
-);
+@delete_first(offer, sequence_number)
+WHERE remove_at <= @now
+  AND (SELECT m.state FROM message AS m WHERE m.sequence_number = offer.sequence_number) IS NULL
+ORDER BY remove_at
+LIMIT :limit;
 
 -- ---- the schedule ----------------------------------------------------------------------------------------------------
 
@@ -832,24 +829,28 @@ DELETE FROM attempt WHERE attempt_key = :key;
 -- ---- deletion of expired rows ---------------------------------------------------------------------------------------
 
 -- delete_expired_settlements: delete tombstones past their time
-DELETE FROM settlement
-WHERE (sequence_number, lock_token) IN (
-    SELECT sequence_number, lock_token FROM settlement WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit
-);
+@delete_first(settlement, sequence_number, lock_token)
+WHERE remove_at <= @now
+ORDER BY remove_at
+LIMIT :limit;
 
 -- delete_expired_attempts: delete answers of attempts past their time
-DELETE FROM attempt
-WHERE attempt_key IN (SELECT attempt_key FROM attempt WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit);
+@delete_first(attempt, attempt_key)
+WHERE remove_at <= @now
+ORDER BY remove_at
+LIMIT :limit;
 
 -- delete_expired_transactions: delete the outcomes of transactions past their time
-DELETE FROM message_transaction
-WHERE id IN (SELECT id FROM message_transaction WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit);
+@delete_first(message_transaction, id)
+WHERE remove_at <= @now
+ORDER BY remove_at
+LIMIT :limit;
 
 -- delete_expired_recent_ids: delete message ids past their window, when no send that began within it can still run
-DELETE FROM recent_id
-WHERE (queue_id, message_id) IN (
-    SELECT queue_id, message_id FROM recent_id WHERE remove_at <= @now - 60000000 ORDER BY remove_at LIMIT :limit
-);
+@delete_first(recent_id, queue_id, message_id)
+WHERE remove_at <= @now - 60000000
+ORDER BY remove_at
+LIMIT :limit;
 
 -- orphaned_queues: queue ids that messages name and no queue has; one index look-up per id, however many messages
 WITH RECURSIVE named (id) AS (
@@ -883,8 +884,10 @@ WHERE deleted_at <= @now - :retention
   AND (SELECT 1 FROM message WHERE message.queue_id = deleted_queue.id AND message.state > 0 LIMIT 1) IS NULL;
 
 -- delete_expired_restorable: forget messages past their retention that could have been restored
-DELETE FROM restorable
-WHERE sequence_number IN (SELECT sequence_number FROM restorable WHERE remove_at <= @now ORDER BY remove_at LIMIT :limit);
+@delete_first(restorable, sequence_number)
+WHERE remove_at <= @now
+ORDER BY remove_at
+LIMIT :limit;
 
 -- ---- shared bodies ---------------------------------------------------------------------------------------------------
 
@@ -1191,13 +1194,11 @@ SET removed_at = @now,
 WHERE number = :number;
 
 -- delete_expired_batches: delete records of batches that were removed long ago
-DELETE FROM export_batch
-WHERE number IN (
-    SELECT number FROM export_batch
-    WHERE removed_at <= @now - :retention
-      AND number < :before
-    ORDER BY removed_at LIMIT :limit
-);
+@delete_first(export_batch, number)
+WHERE removed_at <= @now - :retention
+  AND number < :before
+ORDER BY removed_at
+LIMIT :limit;
 
 -- ---- queues ----------------------------------------------------------------------------------------------------------
 

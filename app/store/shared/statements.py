@@ -14,6 +14,9 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
 `@index(name)`        after a table: read it by this index or, if `PRIMARY`, by its primary key; only MySQL needs to be told
 `@then_join`          `JOIN`, with the table on its left read first
 `@unindexed(column)`  the column, with null as 0, in a condition that chooses no index
+`@delete_first(table, key)`
+                      at the beginning of a statement: delete the rows of this table, with this primary key, that the
+                      rest selects with `WHERE`, `ORDER BY` and `LIMIT`, except those that a transaction has locked
 `@replicated`         true for each row; on PostgreSQL its evaluation makes the commit wait until the synchronous standbys
                       have what was read, even if the transaction that wrote it did not wait for them
 `@message`, `@metadata`, `@locked_message`, `@facts`, `@event`, `@tombstone`, `@batch`, `@queue`, `@topic`,
@@ -57,7 +60,8 @@ class Dialect:
     """The syntax in which one engine differs from the others, and its statements. Its name is that of its folder.
 
     `digest_terms` are the terms of each kind of column in the digest of a row. `row_digest` is the text before, between
-    and after them. `text_length` and `bytes_length` count bytes.
+    and after them. `delete_first` names the `table`, its `key`, the `rows` to select, and `same_key`, which joins the table
+    with `first_rows`. `text_length` and `bytes_length` count bytes.
     """
 
     name: str
@@ -66,6 +70,7 @@ class Dialect:
     in_groups: str
     for_update: str
     skip_locked: str
+    delete_first: str
     digest_terms: Mapping[DigestKind, str]
     row_digest: tuple[str, str, str]
     then_join: str
@@ -143,6 +148,7 @@ MESSAGE_MACRO = re.compile(r"@((?:[a-z]+\.)?)message\b")
 CONTENT_MACRO = re.compile(r"@([a-z]+\.)?(weight|body_bytes|body)\b")
 TABLE_MACRO = re.compile(r"@(?:entries|table)\(([^()]*)\) AS ([a-z]+)\b")
 GROUPS_MACRO = re.compile(r"@in_groups\((:[a-z_]+)\)")
+DELETE_MACRO = re.compile(r"@delete_first\(([a-z_]+), ([a-z_, ]+)\)([^;]+);?")
 INDEX_MACRO = re.compile(r" @index\(([A-Za-z_]+)\)")
 UNINDEXED_MACRO = re.compile(r"@unindexed\(([a-z_]+)\)")
 IN_MACRO = re.compile(r"@in\((:[a-z_]+)\)")
@@ -231,6 +237,7 @@ def render(body: str, dialect: Dialect) -> str:
     text = COLUMNS_MACRO.sub(lambda match: _columns(match[2], match[1]), text)
     text = CONTENT_MACRO.sub(lambda match: _content(match[2], match[1] or "", dialect), text)
     text = GROUPS_MACRO.sub(dialect.in_groups, IN_MACRO.sub(dialect.in_list, text))
+    text = DELETE_MACRO.sub(lambda match: _delete_first(match, dialect), text)
     text = UNINDEXED_MACRO.sub(dialect.unindexed, INDEX_MACRO.sub(dialect.index, text))
     text = text.replace("@then_join", dialect.then_join)
     text = text.replace("@newer_queues", NEWER_QUEUES).replace("@feature_level", str(FEATURE_LEVEL))
@@ -240,6 +247,12 @@ def render(body: str, dialect: Dialect) -> str:
     text = text.replace("@replicated", dialect.replicated)
     lines = (line.rstrip() for line in text.splitlines())
     return "\n".join(line for line in lines if line).removesuffix(";")
+
+
+def _delete_first(macro: re.Match[str], dialect: Dialect) -> str:
+    table, key, rows = macro.groups()
+    same_key = " AND ".join(f"{table}.{column} = first_rows.{column}" for column in key.split(", "))
+    return dialect.delete_first.format(table=table, key=key, rows=rows, same_key=same_key)
 
 
 def _row_digest(dialect: Dialect, columns: Mapping[str, DigestKind]) -> str:

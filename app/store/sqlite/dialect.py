@@ -14,6 +14,9 @@ DIALECT = Dialect(
     # Only one writer runs at a time.
     for_update="",
     skip_locked="",
+    delete_first="""DELETE FROM {table} WHERE ({key}) IN (
+SELECT {key} FROM {table}{rows}
+)""",
     then_join="CROSS JOIN",
     # A Python function of this process encodes the values.
     digest_terms={
