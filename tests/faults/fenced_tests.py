@@ -15,7 +15,7 @@ import pytest
 TESTS_DIRECTORY = Path(__file__).parents[1]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class FencedTest:
     """One test with one choice of its parameters. Without a fence of these kinds it may fail."""
 

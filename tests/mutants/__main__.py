@@ -4,7 +4,7 @@ Each mutant runs against the tests that run its function, the fastest first. Onl
 store in memory where they can. What survives must stand in `survivors.toml` with the reason why it may.
 
 This is one of two halves: it changes Python. Conditions in SQL and Lua are taken away one by one in
-`tests/faults/test_fences.py` and `tests/faults/test_lua_fences.py`, against every engine, in each run of the tests.
+`tests/faults/test_fences.py` and `tests/faults/test_lua_fences.py`, against every engine.
 """
 
 from __future__ import annotations
