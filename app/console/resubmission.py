@@ -71,11 +71,11 @@ async def resubmit_message(page: CurrentPage, queue: str, sequence_number: str) 
 def fields_of(message: Message) -> dict[str, str]:
     """Return the fields of the form for a message as it is."""
     envelope = message.envelope
-    names = ("subject", "content_type", "correlation_id", "group_id")
-    fields = {name: getattr(envelope, name) or "" for name in names}
+    texts = {name: getattr(envelope.headers, name) or "" for name in ("subject", "content_type", "correlation_id")}
     form, body = _body_fields(message)
     return {
-        **fields,
+        **texts,
+        "group_id": envelope.group_id or "",
         "body_form": form,
         "body": body,
         "priority": str(message.priority),
@@ -88,7 +88,7 @@ def _body_fields(message: Message) -> tuple[str, str]:
     """Return in which form a body is edited, and its text."""
     if message.body_kind is not BodyKind.BYTES:
         return "json", message.body.decode()
-    text = text_of(message.body, message.envelope.content_type)
+    text = text_of(message.body, message.envelope.headers.content_type)
     if text is None or "\r" in text:
         return "base64", msgspec.json.decode(msgspec.json.encode(message.body), type=str)
     return "text", text
@@ -96,12 +96,9 @@ def _body_fields(message: Message) -> tuple[str, str]:
 
 def _with_addresses(new_message: NewMessage, seen: Message) -> NewMessage:
     """Return the message with what the form does not show of the old one."""
-    envelope = msgspec.structs.replace(
-        new_message.envelope,
-        reply_to=seen.envelope.reply_to,
-        to=seen.envelope.to,
-        traceparent=seen.envelope.traceparent,
-    )
+    shown, new = seen.envelope.headers, new_message.envelope
+    headers = msgspec.structs.replace(new.headers, reply_to=shown.reply_to, to=shown.to, traceparent=shown.traceparent)
+    envelope = msgspec.structs.replace(new, headers=headers)
     return msgspec.structs.replace(new_message, envelope=envelope)
 
 

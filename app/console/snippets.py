@@ -96,8 +96,9 @@ def _json_object(members: Mapping[str, str]) -> str:
 def _fields(message: Message) -> dict[str, Any]:
     """Return the sender's fields that have a value, without the id: such a message is a new one."""
     envelope = message.envelope
-    names = ("content_type", "correlation_id", "subject", "reply_to", "to", "group_id")
-    fields: dict[str, Any] = {name: value for name in names if (value := getattr(envelope, name)) is not None}
+    names = ("content_type", "correlation_id", "subject", "reply_to", "to")
+    fields: dict[str, Any] = {name: getattr(envelope.headers, name) for name in names} | {"group_id": envelope.group_id}
+    fields = {name: value for name, value in fields.items() if value is not None}
     if message.priority != DEFAULT_PRIORITY:
         fields["priority"] = message.priority
     if envelope.properties:

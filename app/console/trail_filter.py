@@ -40,9 +40,9 @@ class TrailFilter:
             return Relation.IS_IT
         if any(_is_made_from(one, envelope.message_id) for one in self.ids):
             return Relation.MADE_FROM_IT
-        if envelope.correlation_id in self.ids:
+        if envelope.headers.correlation_id in self.ids:
             return Relation.CORRELATED
-        is_of_trace = self.trace is not None and self.trace in (envelope.traceparent or "")
+        is_of_trace = self.trace is not None and self.trace in (envelope.headers.traceparent or "")
         return Relation.OF_TRACE if is_of_trace else None
 
 

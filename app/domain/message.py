@@ -65,6 +65,23 @@ class Durability(StrEnum):
     VOLATILE = "volatile"
 
 
+class MessageHeaders(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The texts that a message carries for its receivers. Column `headers` stores them in this order.
+
+    A further text is the last one, so that the digests of stored messages stay what they are.
+    """
+
+    content_type: str | None = None
+    correlation_id: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    to: str | None = None
+    traceparent: str | None = None
+
+
+NO_HEADERS = MessageHeaders()
+
+
 class Envelope(msgspec.Struct, frozen=True):
     """The sender's metadata, delivered unchanged.
 
@@ -72,13 +89,8 @@ class Envelope(msgspec.Struct, frozen=True):
     """
 
     message_id: str
-    content_type: str | None = None
-    correlation_id: str | None = None
-    subject: str | None = None
-    reply_to: str | None = None
-    to: str | None = None
+    headers: MessageHeaders = NO_HEADERS
     group_id: str | None = None
-    traceparent: str | None = None
     properties: bytes = b""
 
 

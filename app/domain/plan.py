@@ -44,6 +44,6 @@ def summarize(message: MessageMetadata) -> MessageSummary:
         message.state,
         message.priority,
         message.enqueued_at,
-        message.envelope.subject,
+        message.envelope.headers.subject,
         message.dead_letter_reason,
     )

@@ -167,9 +167,26 @@ def result_digest(value: bytes, sends: Iterable[NamedSend]) -> bytes:
 _encode = msgspec.msgpack.Encoder().encode
 
 
+_FIRST_HEADERS = ("content_type", "correlation_id", "subject", "reply_to", "to")
+
+
 def _comparable(target: str, message: NewMessage) -> tuple[object, ...]:
-    envelope = msgspec.structs.replace(message.envelope, traceparent=None)
-    return target, msgspec.structs.replace(message, envelope=envelope)
+    """Return what counts of a message, in a form that stays: stored digests were computed over it.
+
+    A text of the first version counts even if it is not set, a later one only if it is.
+    """
+    envelope = message.envelope
+    texts = msgspec.structs.asdict(envelope.headers)
+    del texts["traceparent"]
+    fields = {
+        "message_id": envelope.message_id,
+        **{name: texts.pop(name) for name in _FIRST_HEADERS},
+        "group_id": envelope.group_id,
+        "traceparent": None,
+        "properties": envelope.properties,
+        **{name: text for name, text in texts.items() if text is not None},
+    }
+    return target, msgspec.structs.replace(message, envelope=fields)
 
 
 def output_id(queue: str, message_id: str, index: int, max_length: int) -> str:

@@ -197,6 +197,7 @@ def browsed_view(message: Message) -> MessageView:
 def message_view(message: Message) -> MessageView:
     """Build the JSON of a message without anything about its lock."""
     envelope = message.envelope
+    headers = envelope.headers
     view = MessageView(
         sequence_number=message.sequence_number,
         message_id=envelope.message_id,
@@ -207,13 +208,13 @@ def message_view(message: Message) -> MessageView:
         delivery_count=message.delivery_count,
         failure_count=message.failure_count,
         redelivered=is_redelivered(message),
-        content_type=envelope.content_type,
-        correlation_id=envelope.correlation_id,
-        subject=envelope.subject,
-        reply_to=envelope.reply_to,
-        to=envelope.to,
+        content_type=headers.content_type,
+        correlation_id=headers.correlation_id,
+        subject=headers.subject,
+        reply_to=headers.reply_to,
+        to=headers.to,
         group_id=envelope.group_id,
-        traceparent=envelope.traceparent,
+        traceparent=headers.traceparent,
         expires_at=maybe_to_wire(message.expires_at),
         last_failure=message.last_failure,
         dead_letter_reason=message.dead_letter_reason,
@@ -226,7 +227,7 @@ def message_view(message: Message) -> MessageView:
     if message.body_kind is BodyKind.JSON:
         view.body = msgspec.Raw(message.body)
     elif message.body_kind is BodyKind.BYTES:
-        text = text_of(message.body, envelope.content_type)
+        text = text_of(message.body, headers.content_type)
         if text is None:
             view.body_base64 = base64.b64encode(message.body).decode()
         else:

@@ -6,7 +6,15 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 
 from app.domain.instant import Instant, from_seconds
-from app.domain.message import DEFAULT_PRIORITY, MAX_BATCH_COUNT, BodyKind, Durability, Envelope, Receipt
+from app.domain.message import (
+    DEFAULT_PRIORITY,
+    MAX_BATCH_COUNT,
+    BodyKind,
+    Durability,
+    Envelope,
+    MessageHeaders,
+    Receipt,
+)
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.domain.settlement import Outcome
@@ -94,13 +102,15 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return NewMessage(
             envelope=Envelope(
                 message_id=self.message_id or "",
-                content_type=self.content_type,
-                correlation_id=self.correlation_id,
-                subject=self.subject,
-                reply_to=self.reply_to,
-                to=self.to,
+                headers=MessageHeaders(
+                    content_type=self.content_type,
+                    correlation_id=self.correlation_id,
+                    subject=self.subject,
+                    reply_to=self.reply_to,
+                    to=self.to,
+                    traceparent=self.traceparent or traceparent,
+                ),
                 group_id=self.group_id,
-                traceparent=self.traceparent or traceparent,
                 properties=self._properties(locate),
             ),
             body=body,

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from app.domain.archive import ArchivedMessage
 from app.domain.instant import DAY
-from app.domain.message import Envelope
+from app.domain.message import Envelope, MessageHeaders
 from app.domain.queue import Queue
 from app.domain.settlement import Outcome
 from tests.contract.store_fixture import StoreFixture, completion, draft
@@ -36,7 +36,9 @@ async def test_a_page_has_the_newest_messages_of_all_queues_before_a_number(
 async def test_an_archived_message_has_its_ids_and_the_instants_of_its_life(
     store_fixture: StoreFixture, queue: Queue
 ) -> None:
-    envelope = Envelope("id", "text/plain", "corr", "subject", "replies", "to", "group", "00-1-2-01", b'{"n":1}')
+    envelope = Envelope(
+        "id", MessageHeaders("text/plain", "corr", "subject", "replies", "to", "00-1-2-01"), "group", b'{"n":1}'
+    )
     (receipt,) = await store_fixture.store.send([replace(draft(queue), envelope=envelope)])
     (message,) = await store_fixture.claim(queue, receiver_id="worker-7")
     assert await store_fixture.store.remove([completion(queue, message)]) == [True]

@@ -3,7 +3,7 @@
 import pytest
 
 from app.domain.instant import HOUR, SECOND
-from app.domain.message import Envelope, MessageState
+from app.domain.message import Envelope, MessageHeaders, MessageState
 from app.domain.queue import Queue, QueueCounts, QueueSettings
 from tests.bounds import bounded
 from tests.contract.store_fixture import StoreFixture, abandonment, claim, completion, numbers
@@ -43,7 +43,7 @@ async def test_every_state_is_shown_by_number(store_fixture: StoreFixture, queue
 async def test_metadata_has_every_field_except_the_body(store_fixture: StoreFixture, queue: Queue) -> None:
     await message_in_each_state(store_fixture, queue)
     (long,) = await store_fixture.send(
-        queue, b"\x00\xff" * 50_000, envelope=Envelope("an-id", "type", properties=b'{"a":1}')
+        queue, b"\x00\xff" * 50_000, envelope=Envelope("an-id", MessageHeaders("type"), properties=b'{"a":1}')
     )
     shown = await store_fixture.store.browse(queue.id, list(MessageState), 0, 100)
     metadata = await store_fixture.store.browse_metadata(queue.id, list(MessageState), 0, 100)

@@ -10,7 +10,7 @@ import pytest
 from app.broker.ports import Redrive, UnlockedRow
 from app.domain.archive import ArchiveBatch, CopiedBatch, DigestVersion, TrimResult
 from app.domain.instant import HOUR, MINUTE
-from app.domain.message import BodyKind, Draft, Envelope, MessageState
+from app.domain.message import BodyKind, Draft, Envelope, MessageHeaders, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.store.shared.json_columns import write_headers
 from tests.contract.store_fixture import StoreFixture, abandonment, completion, draft
@@ -78,7 +78,7 @@ async def content_digests(store_fixture: StoreFixture, table: str) -> list[bytes
 
 # ---- contents --------------------------------------------------------------------------------------------------------
 
-FULL = Envelope("id 😀", "text/plain", "c", "s\x01'\"\\", "r", "t", "grüppe", "00-trace", b'{"p":1}')
+FULL = Envelope("id 😀", MessageHeaders("text/plain", "c", "s\x01'\"\\", "r", "t", "00-trace"), "grüppe", b'{"p":1}')
 MESSAGES = [
     (Envelope("plain"), b"", BodyKind.NONE),
     (FULL, b'{"a":"\\u0000"}', BodyKind.JSON),
@@ -88,7 +88,7 @@ MESSAGES = [
 
 def expected(envelope: Envelope, body: bytes, kind: BodyKind) -> bytes:
     """The digest of a message's content, written down here by hand."""
-    headers, group = write_headers(envelope), envelope.group_id
+    headers, group = write_headers(envelope.headers), envelope.group_id
     fields = (
         envelope.message_id.encode(),
         None if group is None else group.encode(),

@@ -10,7 +10,7 @@ from app.broker.filtering.filters import CelFilter
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.receiving.receive_filtered import SearchLimits
 from app.broker.sending.send import send
-from app.domain.message import Envelope, Message, MessageState
+from app.domain.message import Envelope, Message, MessageHeaders, MessageState
 from app.domain.queue import Queue
 from app.domain.sending import NewMessage
 from app.domain.settlement import Move, Outcome
@@ -29,7 +29,9 @@ async def broker(store_fixture: StoreFixture) -> AsyncIterator[OpenBroker]:
 
 
 def new_messages(*subjects: str, priority: int = 4) -> list[NewMessage]:
-    return [NewMessage(Envelope("", subject=store_fixture), priority=priority) for store_fixture in subjects]
+    return [
+        NewMessage(Envelope("", MessageHeaders(subject=store_fixture)), priority=priority) for store_fixture in subjects
+    ]
 
 
 async def test_concurrent_receivers_are_all_served_while_messages_match(broker: OpenBroker, queue: Queue) -> None:

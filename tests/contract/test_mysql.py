@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.domain.instant import MINUTE
-from app.domain.message import Envelope, MessageState
+from app.domain.message import Envelope, MessageHeaders, MessageState
 from app.domain.queue import QueueSettings
 from app.domain.refusals import MessageTooLarge, StoreUnavailable
 from app.runtime.clock import SystemClock
@@ -159,7 +159,10 @@ def test_a_value_without_a_literal_is_refused() -> None:
 async def test_every_character_is_kept_in_a_database_with_another_charset(unusual_fixture: MariadbFixture) -> None:
     queue = await unusual_fixture.queue()
     envelope = Envelope(
-        SPECIAL_TEXT, subject=SPECIAL_TEXT, group_id=SPECIAL_TEXT, properties=b'{"key": "\xe6\xb6\x88 \\" \'"}'
+        SPECIAL_TEXT,
+        MessageHeaders(subject=SPECIAL_TEXT),
+        group_id=SPECIAL_TEXT,
+        properties=b'{"key": "\xe6\xb6\x88 \\" \'"}',
     )
     window = {"duplicate_window": MINUTE}
     await unusual_fixture.store.send([draft(queue, envelope=envelope, **window)])

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.broker.ports import CommitResult, Extension, SettlementsFailed, Store
 from app.domain.instant import HOUR, MINUTE, SECOND
-from app.domain.message import MessageState
+from app.domain.message import Envelope, MessageHeaders, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import NewerQueue
 from app.domain.settlement import (
@@ -181,7 +181,8 @@ async def test_the_end_of_a_transaction_leaves_the_members_of_others(
 async def test_a_send_keeps_what_its_sender_gave(store_fixture: StoreFixture, queue: Queue) -> None:
     key = await opened(store_fixture)
     sent = draft(queue, b"\x00\xff body", "the id", priority=7, ttl=HOUR)
-    sent = replace(sent, envelope=replace(sent.envelope, subject="häß", group_id="g", properties=b'{"a":"\\u0000"}'))
+    envelope = Envelope(sent.envelope.message_id, MessageHeaders(subject="häß"), "g", b'{"a":"\\u0000"}')
+    sent = replace(sent, envelope=envelope)
     await store_fixture.store.transactions.join_sends(key, [(queue.name, sent)])
     await committed(store_fixture, key)
     (message,) = await store_fixture.claim(queue)

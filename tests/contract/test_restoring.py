@@ -8,14 +8,17 @@ from msgspec.structs import replace
 
 from app.broker.ports import QueueGone, UnlockedRow, Withdrawal
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration
-from app.domain.message import BodyKind, Envelope, Message, MessageMetadata, MessageState
+from app.domain.message import BodyKind, Envelope, Message, MessageHeaders, MessageMetadata, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import ANY_LOCK, Outcome, Removal, token_of
 from tests.contract.store_fixture import StoreFixture, completion, draft
 from tests.contract.test_accepted_counts import assert_nothing_is_missing, counts
 
 ENVELOPE = Envelope(
-    "order-1", "text/plain", "corr", "subject", "replies", "to", "group", "00-1-2-01", b'{"n":1,"s":"\xc3\xa9"}'
+    "order-1",
+    MessageHeaders("text/plain", "corr", "subject", "replies", "to", "00-1-2-01"),
+    "group",
+    b'{"n":1,"s":"\xc3\xa9"}',
 )
 
 

@@ -6,20 +6,22 @@ import pytest
 
 from app.broker.ports import Store
 from app.domain.instant import DAY, HOUR, MINUTE
-from app.domain.message import BodyKind, Draft, Envelope, MessageState, Receipt
+from app.domain.message import BodyKind, Draft, Envelope, MessageHeaders, MessageState, Receipt
 from app.domain.queue import Queue
 from tests.contract.store_fixture import StoreFixture, bodies, completion, draft, numbers
 from tests.virtual_clock import run_advancing
 
 FULL = Envelope(
     message_id="an id with blanks, ünïcode and 🦀 ",
-    content_type="application/json; charset=utf-8",
-    correlation_id="correlation",
-    subject="a 'quoted' \"subject\" \\ with % and :colons",
-    reply_to="reply-to",
-    to="to",
+    headers=MessageHeaders(
+        content_type="application/json; charset=utf-8",
+        correlation_id="correlation",
+        subject="a 'quoted' \"subject\" \\ with % and :colons",
+        reply_to="reply-to",
+        to="to",
+        traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    ),
     group_id="group",
-    traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     properties='{"key":"välue","n":1.5,"yes":true}'.encode(),
 )
 

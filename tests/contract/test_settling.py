@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from app.broker.ports import Store
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
-from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
+from app.domain.message import BodyKind, Draft, Envelope, Message, MessageHeaders, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.settlement import MAX_DELIVERY_COUNT_REASON, LockToken, Outcome, Tombstone, undelivered_release
 from app.store.shared.message_rows import ARCHIVED_COLUMNS
@@ -46,7 +46,9 @@ async def test_a_completed_message_is_in_the_archive_and_nowhere_else(
 
 @pytest.mark.behaviour("S2.32")
 async def test_the_archive_keeps_every_field_of_the_message(store_fixture: StoreFixture, queue: Queue) -> None:
-    envelope = Envelope("id", "type", "correlation", "subject", "reply", "to", "group", "trace", b'{"a":1}')
+    envelope = Envelope(
+        "id", MessageHeaders("type", "correlation", "subject", "reply", "to", "trace"), "group", b'{"a":1}'
+    )
     await store_fixture.store.send([Draft(queue.id, envelope, b"\x00body", BodyKind.JSON, priority=6, ttl=DAY)])
     (once,) = await store_fixture.claim(queue, receiver_id="first")
     await store_fixture.store.move([abandonment(once, last_failure="it broke", dead_letter_reason="r")])

@@ -118,7 +118,7 @@ def _from_structured(request: Request[bytes]) -> NewMessage:
     content_type = attributes.get("datacontenttype", "application/json" if "data" in members else None)
     pointers = {**_pointers(attributes, pointer_segment), "content_type": "/datacontenttype"}
     new_message = message_from_headers(request, KnownFields(_message_fields(attributes, content_type), pointers))
-    data = _data(members, new_message.envelope.content_type)
+    data = _data(members, new_message.envelope.headers.content_type)
     return new_message if data is None else with_body(new_message, data)
 
 

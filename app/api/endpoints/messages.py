@@ -169,7 +169,7 @@ async def restore_messages(request: Request[RestoreMessages]) -> Response:
 
 def body_response(message: Message, headers: Headers) -> Response:
     """Return the answer whose body is that of a message, with its content type."""
-    chosen = message.envelope.content_type
+    chosen = message.envelope.headers.content_type
     content_type = chosen.encode() if chosen else JSON if message.body_kind is BodyKind.JSON else OCTET_STREAM
     return Response(content=message.body, content_type=content_type, headers=(*UNTRUSTED_BODY_HEADERS, *headers))
 

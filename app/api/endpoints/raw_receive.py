@@ -79,7 +79,7 @@ def message_headers(message: Message, request: Request[Any]) -> Headers:
     """Return the fields of a received message as headers, within `MAX_MESSAGE_HEADERS_BYTES`."""
     # The body is answered as it is, so nothing encodes it.
     (view,) = message_views([replace(message, body=b"", body_kind=BodyKind.NONE)], request.broker.clock.monotonic)
-    left = MAX_MESSAGE_HEADERS_BYTES - len(f"content-type: {message.envelope.content_type or ''}\r\n")
+    left = MAX_MESSAGE_HEADERS_BYTES - len(f"content-type: {message.envelope.headers.content_type or ''}\r\n")
     headers: list[tuple[bytes, bytes]] = []
     omitted: list[str] = []
     for field, name, value in _fields(view):

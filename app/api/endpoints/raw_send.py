@@ -57,7 +57,7 @@ def raw_message(request: Request[bytes]) -> NewMessage:
 
 def with_body(new_message: NewMessage, body: bytes) -> NewMessage:
     """Return the message with this body, which is JSON if the content type is, and bytes otherwise."""
-    if not is_json_media_type(new_message.envelope.content_type):
+    if not is_json_media_type(new_message.envelope.headers.content_type):
         return replace(new_message, body=body, body_kind=BodyKind.BYTES)
     if not is_json(body):
         raise invalid_at("", "The body is not the JSON that its content type promises.")

@@ -8,7 +8,7 @@ import msgspec
 
 from app.domain.access import Grant, Right
 from app.domain.instant import Instant
-from app.domain.message import Envelope, Message, MessageState, Receipt
+from app.domain.message import NO_HEADERS, Message, MessageHeaders, MessageState, Receipt
 from app.domain.queue import QueueSettings, QueueStatus, Redelivery
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
 from app.domain.settlement import LockToken, Outcome, Settled
@@ -20,37 +20,17 @@ _encode = msgspec.json.Encoder().encode
 # ---- messages --------------------------------------------------------------------------------------------------------
 
 
-class Headers(msgspec.Struct, omit_defaults=True, gc=False):
-    """The text fields of an envelope that have no column of their own, as column `headers` stores them."""
-
-    content_type: str | None = None
-    correlation_id: str | None = None
-    subject: str | None = None
-    reply_to: str | None = None
-    to: str | None = None
-    traceparent: str | None = None
+_decode_headers = msgspec.json.Decoder(MessageHeaders).decode
 
 
-NO_HEADERS = Headers()
-_decode_headers = msgspec.json.Decoder(Headers).decode
-
-
-def read_headers(stored: str | None) -> Headers:
+def read_headers(stored: str | None) -> MessageHeaders:
     """Read what `write_headers` wrote."""
     return NO_HEADERS if stored is None else _decode_headers(stored)
 
 
-def write_headers(envelope: Envelope) -> str | None:
+def write_headers(headers: MessageHeaders) -> str | None:
     """Return the value of column `headers`: a JSON object of the fields that are set, null if none is."""
-    head = Headers(
-        envelope.content_type,
-        envelope.correlation_id,
-        envelope.subject,
-        envelope.reply_to,
-        envelope.to,
-        envelope.traceparent,
-    )
-    return None if head == NO_HEADERS else _encode(head).decode()
+    return None if headers == NO_HEADERS else _encode(headers).decode()
 
 
 def read_properties(stored: str | None) -> bytes:

@@ -213,18 +213,7 @@ def archived_message(row: Row) -> ArchivedMessage:
 
 def envelope(message_id: str, group_id: str | None, headers: str | None, properties: str | None) -> Envelope:
     """Return the sender's metadata from these columns of a row."""
-    header_fields = read_headers(headers)
-    return Envelope(
-        message_id,
-        header_fields.content_type,
-        header_fields.correlation_id,
-        header_fields.subject,
-        header_fields.reply_to,
-        header_fields.to,
-        group_id,
-        header_fields.traceparent,
-        read_properties(properties),
-    )
+    return Envelope(message_id, read_headers(headers), group_id, read_properties(properties))
 
 
 DRAFT_COLUMNS = (
@@ -253,7 +242,11 @@ def draft_row(draft: Draft) -> tuple[Any, ...]:
     draft with a shared body has none of its own.
     """
     envelope = draft.envelope
-    headers, body_kind, is_shared = write_headers(envelope), int(draft.body_kind), draft.shared_body_id is not None
+    headers, body_kind, is_shared = (
+        write_headers(envelope.headers),
+        int(draft.body_kind),
+        draft.shared_body_id is not None,
+    )
     return (
         draft.queue_id,
         draft.priority,

@@ -13,7 +13,7 @@ from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import CelFilter, MatchAll
 from app.broker.filtering.search_state import MAX_BATCH_SIZE
 from app.broker.sending.send import send
-from app.domain.message import BodyKind, Envelope, MessageState
+from app.domain.message import BodyKind, Envelope, MessageHeaders, MessageState
 from app.domain.plan import MAX_SAMPLE_SIZE
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import InvalidRequest, QueueFull, SendDisabled
@@ -29,7 +29,9 @@ async def fill(broker: OpenBroker, queue: Queue, count: int) -> None:
     """Send messages of ascending size, of which every second one is odd."""
     messages = [
         NewMessage(
-            Envelope(f"id-{n}", subject="s", properties=b'{"odd":true}' if n % 2 else b""), b"x" * n, BodyKind.BYTES
+            Envelope(f"id-{n}", MessageHeaders(subject="s"), properties=b'{"odd":true}' if n % 2 else b""),
+            b"x" * n,
+            BodyKind.BYTES,
         )
         for n in range(count)
     ]

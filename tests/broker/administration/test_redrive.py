@@ -13,7 +13,7 @@ from app.broker.filtering.filters import CelFilter, MatchAll
 from app.broker.filtering.search_state import MAX_BATCH_SIZE
 from app.broker.ports import Redrive
 from app.broker.sending.send import send
-from app.domain.message import BodyKind, Envelope, MessageState
+from app.domain.message import BodyKind, Envelope, MessageHeaders, MessageState
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import InvalidRequest, QueueFull, SendDisabled
 from app.domain.sending import NewMessage
@@ -37,7 +37,9 @@ class Scene:
 
     async def send_dead_lettered(self, count: int, body: bytes = b"") -> None:
         await send(
-            self.broker.sending, self.queue, [NewMessage(Envelope("", subject="dead"), body, BodyKind.BYTES)] * count
+            self.broker.sending,
+            self.queue,
+            [NewMessage(Envelope("", MessageHeaders(subject="dead")), body, BodyKind.BYTES)] * count,
         )
         assert await dead_letter_all(self.broker.store, self.queue) == count
 

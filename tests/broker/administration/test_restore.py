@@ -16,7 +16,7 @@ from app.broker.filtering.search_state import MAX_BATCH_SIZE
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.domain.instant import MINUTE
-from app.domain.message import BodyKind, Envelope, MessageState, Receipt
+from app.domain.message import BodyKind, Envelope, MessageHeaders, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import QueueFull, QueueNotFound, SendDisabled
 from app.domain.sending import NewMessage
@@ -35,10 +35,10 @@ class Scene:
     clock: VirtualClock
     queue: Queue
 
-    async def purge(self, count: int, size: int = 0, **envelope: Any) -> None:
+    async def purge(self, count: int, size: int = 0, subject: str | None = None) -> None:
         """Send messages and purge the queue."""
         bodies = [b"%d" % number + b"x" * size for number in range(count)]
-        messages = [NewMessage(Envelope("", **envelope), body, BodyKind.BYTES) for body in bodies]
+        messages = [NewMessage(Envelope("", MessageHeaders(subject=subject)), body, BodyKind.BYTES) for body in bodies]
         await send(self.broker.sending, self.queue, messages)
         assert await purge(self.broker.purging, self.queue, AVAILABLE) == count
 

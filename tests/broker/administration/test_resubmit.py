@@ -15,7 +15,7 @@ from app.broker.sending.send import send
 from app.broker.settling.outcomes import dead_letter
 from app.broker.settling.settle import settle_one
 from app.domain.instant import HOUR
-from app.domain.message import Envelope, Message, MessageState
+from app.domain.message import Envelope, Message, MessageHeaders, MessageState
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import (
     Conflict,
@@ -32,7 +32,7 @@ from app.maintenance.expiry import expire_locks
 from tests.brokers import ChangedStore, OpenBroker
 from tests.virtual_clock import VirtualClock
 
-NEW = NewMessage(Envelope("", subject="repaired"))
+NEW = NewMessage(Envelope("", MessageHeaders(subject="repaired")))
 
 
 async def messages(broker: OpenBroker, queue: Queue) -> list[Message]:
@@ -42,12 +42,12 @@ async def messages(broker: OpenBroker, queue: Queue) -> list[Message]:
 
 async def states(broker: OpenBroker, queue: Queue) -> list[tuple[MessageState, str | None]]:
     """The states and subjects of all messages."""
-    return [(message.state, message.envelope.subject) for message in await messages(broker, queue)]
+    return [(message.state, message.envelope.headers.subject) for message in await messages(broker, queue)]
 
 
 @pytest.fixture
 async def dead(broker: OpenBroker, queue: Queue) -> Message:
-    await send(broker.sending, queue, [NewMessage(Envelope("", subject="broken"))])
+    await send(broker.sending, queue, [NewMessage(Envelope("", MessageHeaders(subject="broken")))])
     (received,) = await receive(broker.receiving, queue, ReceiveRequest())
     await settle_one(broker.settling, queue, dead_letter(queue, token_of(received), "bad", None))
     (message,) = await messages(broker, queue)
@@ -63,7 +63,11 @@ async def replace_by_new(broker: OpenBroker, queue: Queue, dead: Message, new: N
 async def test_the_new_message_takes_the_place_of_the_old_one(broker: OpenBroker, queue: Queue, dead: Message) -> None:
     number = await replace_by_new(broker, queue, dead)
     (left,) = await messages(broker, queue)
-    assert (left.sequence_number, left.state, left.envelope.subject) == (number, MessageState.AVAILABLE, "repaired")
+    assert (left.sequence_number, left.state, left.envelope.headers.subject) == (
+        number,
+        MessageState.AVAILABLE,
+        "repaired",
+    )
     assert (left.delivery_count, left.failure_count, left.dead_letter_reason) == (0, 0, None)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from app.broker.filtering.filters import BATCH_SIZE, FIELDS, MAX_CONTEXTS, CelFilter, FilterInput, MatchAll
 from app.domain.instant import HOUR
-from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageMetadata, MessageState
+from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageHeaders, MessageMetadata, MessageState
 from app.domain.refusals import InvalidRequest
 
 SENT = 1_800_000_000_000_000
@@ -17,7 +17,7 @@ NESTED = ".map(message, message.map(message, [1, 2, 3, 4, 5, 6, 7, 8, 9]))"
 
 def metadata(subject: str = "s", properties: bytes = b"") -> MessageMetadata:
     """Return an available message."""
-    envelope = Envelope("id", subject=subject, properties=properties)
+    envelope = Envelope("id", MessageHeaders(subject=subject), properties=properties)
     return MessageMetadata(
         1, 1, envelope, 0, MessageState.AVAILABLE, 4, SENT, SENT + HOUR, None, 0, 0, None, None, None, None, None
     )

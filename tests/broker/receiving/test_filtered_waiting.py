@@ -13,7 +13,7 @@ from app.broker.ports import Attempt
 from app.broker.receiving.receive import ReceiveRequest, receive, receive_or_replay
 from app.broker.sending.send import send
 from app.domain.instant import HOUR
-from app.domain.message import Envelope, Message
+from app.domain.message import Envelope, Message, MessageHeaders
 from app.domain.queue import DEFAULT_MAX_MESSAGE_BYTES, Queue, QueueSettings
 from app.domain.sending import NewMessage, create_draft
 from app.domain.weight import MAX_RESPONSE_BYTES, MESSAGE_OVERHEAD_BYTES
@@ -74,13 +74,13 @@ class Scene:
     def received(self) -> list[str | None]:
         """Return the received subjects in the order of the receivers; None for a receiver that still waits."""
         return [
-            (task.result()[0].envelope.subject if task.result() else "") if task.done() else None
+            (task.result()[0].envelope.headers.subject if task.result() else "") if task.done() else None
             for task in self.waiting
         ]
 
 
 def new_messages(*subjects: str) -> list[NewMessage]:
-    return [NewMessage(Envelope("", subject=subject)) for subject in subjects]
+    return [NewMessage(Envelope("", MessageHeaders(subject=subject))) for subject in subjects]
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ async def test_a_full_receive_with_a_key_wakes_the_next_receiver(scene: Scene) -
     await scene.send_without_wake_up("x", "y")
     await wake_receivers(scene.broker.wait_queue)
     await scene.settle()
-    assert [message.envelope.subject for message in (await once).result] == ["x"]
+    assert [message.envelope.headers.subject for message in (await once).result] == ["x"]
     assert scene.received() == ["y", None]
     assert scene.store.reads == 3
 
@@ -204,6 +204,6 @@ async def test_a_receive_with_a_key_that_is_not_full_wakes_no_other_receiver(sce
     await scene.send_without_wake_up("x")
     await wake_receivers(scene.broker.wait_queue)
     await scene.settle()
-    assert [message.envelope.subject for message in (await once).result] == ["x"]
+    assert [message.envelope.headers.subject for message in (await once).result] == ["x"]
     assert scene.received() == [None]
     assert scene.store.reads == 1

@@ -12,7 +12,7 @@ from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.receiving.receive_filtered import SearchLimits
 from app.broker.sending.send import send
 from app.domain.delivery import DeliveryPosition
-from app.domain.message import Envelope, MessageMetadata, MessageState
+from app.domain.message import Envelope, MessageHeaders, MessageMetadata, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import Overloaded, StoreUnavailable
 from app.domain.sending import NewMessage
@@ -61,7 +61,7 @@ async def broker() -> AsyncIterator[OpenBroker]:
 @pytest.fixture
 async def queue(broker: OpenBroker) -> Queue:
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
-    await send(broker.sending, queue, [NewMessage(Envelope("", subject="s"))] * 4)
+    await send(broker.sending, queue, [NewMessage(Envelope("", MessageHeaders(subject="s")))] * 4)
     return queue
 
 

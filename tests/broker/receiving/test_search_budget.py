@@ -28,7 +28,15 @@ from app.broker.settling.outcomes import Abandonment, abandon
 from app.broker.settling.settle import settle_one
 from app.domain.delivery import Claim, DeliveryPosition
 from app.domain.instant import Instant
-from app.domain.message import MAX_PROPERTIES_BYTES, BodyKind, Envelope, Message, MessageMetadata, MessageState
+from app.domain.message import (
+    MAX_PROPERTIES_BYTES,
+    BodyKind,
+    Envelope,
+    Message,
+    MessageHeaders,
+    MessageMetadata,
+    MessageState,
+)
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import Overloaded, RateLimited
 from app.domain.sending import NewMessage
@@ -99,7 +107,7 @@ class Scene:
     waiting: list["asyncio.Task[list[Message]]"] = field(default_factory=list)
 
     async def fill(self, count: int, subject: str = "other", **envelope: Any) -> None:
-        new_messages = [NewMessage(Envelope("", subject=subject, **envelope))] * count
+        new_messages = [NewMessage(Envelope("", MessageHeaders(subject=subject), **envelope))] * count
         await send(self.broker.sending, self.queue, new_messages)
 
     def wait(self, subject: str, seconds: float = 3000) -> "asyncio.Task[list[Message]]":
@@ -240,7 +248,7 @@ async def test_each_receiver_reads_a_message_held_by_a_transaction_once(scene: S
         return []
 
     scene.store.claim_by_number = nothing
-    await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(scene.broker.sending, scene.queue, [WANTED_MESSAGE])
     await scene.clock.advance(5)
     assert scene.store.read_by_number == 2
 
@@ -257,7 +265,7 @@ async def test_a_full_request_leaves_the_rescan_to_the_next_request(scene: Scene
     await scene.fill(3 * MAX_BATCH_SIZE)
     scene.wait("wanted", 0)
     await scene.clock.advance(5)
-    await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(scene.broker.sending, scene.queue, [WANTED_MESSAGE])
     full = scene.wait("wanted", 0)
     await scene.clock.advance(0.5)
     assert len(full.result()) == 1
@@ -273,7 +281,7 @@ async def test_a_receiver_that_claims_every_noted_message_wakes_no_other(scene: 
         scene.wait("wanted")
     await scene.clock.advance(20)
     scene.store.reads = 0
-    await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(scene.broker.sending, scene.queue, [WANTED_MESSAGE])
     await scene.clock.advance(0.5)
     assert [task.done() for task in scene.waiting] == [True, False]
     # The wake-up visits each receiver once: the other one reads ahead of its search and rescans what it has passed.
@@ -368,6 +376,7 @@ async def test_filtered_purges_and_redrives_take_turns_with_receivers(scene: Sce
 
 
 WANTED = CelFilter("message.subject == 'wanted'")
+WANTED_MESSAGE = NewMessage(Envelope("", MessageHeaders(subject="wanted")), priority=9)
 Request = Callable[[OpenBroker, Queue, Any], Awaitable[object]]
 
 
@@ -503,7 +512,7 @@ def test_the_largest_batch_fits_into_a_response() -> None:
 
 @pytest.mark.parametrize("apart", [0, 3 * MAX_BATCH_SIZE], ids=["in one batch", "in separate batches"])
 async def test_a_request_stops_reading_when_the_next_match_does_not_fit(scene: Scene, apart: int) -> None:
-    large = NewMessage(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)
+    large = NewMessage(Envelope("", MessageHeaders(subject="wanted")), b"x" * 100_000, BodyKind.BYTES)
     ahead = 2 * MAX_BATCH_SIZE
     await scene.fill(ahead)
     for _ in range(5):
@@ -537,7 +546,7 @@ async def test_a_receiver_gets_at_most_max_messages_from_several_reads(scene: Sc
 
 @pytest.mark.parametrize("apart", [0, 3 * MAX_BATCH_SIZE], ids=["in one batch", "in separate batches"])
 async def test_a_response_is_filled_to_its_last_byte(scene: Scene, apart: int) -> None:
-    large = NewMessage(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)
+    large = NewMessage(Envelope("", MessageHeaders(subject="wanted")), b"x" * 100_000, BodyKind.BYTES)
     for _ in range(3):
         await send(scene.broker.sending, scene.queue, [large])
         await scene.fill(apart)
@@ -553,7 +562,7 @@ async def test_a_response_is_filled_to_its_last_byte(scene: Scene, apart: int) -
 
 
 async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(scene: Scene) -> None:
-    large = [NewMessage(Envelope("", subject="wanted"), b"x" * 100_000, BodyKind.BYTES)]
+    large = [NewMessage(Envelope("", MessageHeaders(subject="wanted")), b"x" * 100_000, BodyKind.BYTES)]
     await send(scene.broker.sending, scene.queue, large * 2)
     await scene.fill(3 * MAX_BATCH_SIZE)
     await send(scene.broker.sending, scene.queue, large)
@@ -619,7 +628,7 @@ async def test_each_receiver_gets_its_share_of_urgent_messages_at_once(scene: Sc
         for receive_request in receive_requests
     ]
     await scene.clock.advance(20)
-    await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)] * 5 * most)
+    await send(scene.broker.sending, scene.queue, [WANTED_MESSAGE] * 5 * most)
     await scene.clock.advance(0.5)
     assert [task.done() and len(task.result()) for task in scene.waiting] == [most] * 5
 
@@ -649,7 +658,7 @@ async def test_a_message_of_a_higher_priority_from_another_process_is_found_at_o
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
     scene.store.reads = 0
-    await send(another_process(scene).sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(another_process(scene).sending, scene.queue, [WANTED_MESSAGE])
     await scene.clock.advance(0.1)
     assert len(waiting.result()) == 1
     assert scene.store.reads == 0
@@ -673,7 +682,7 @@ async def test_a_message_of_a_higher_priority_is_found_at_once(scene: Scene) -> 
     await scene.fill(200)
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
-    await send(scene.broker.sending, scene.queue, [NewMessage(Envelope("", subject="wanted"), priority=9)])
+    await send(scene.broker.sending, scene.queue, [WANTED_MESSAGE])
     await scene.clock.advance(0.1)
     assert len(waiting.result()) == 1
 
@@ -682,8 +691,8 @@ async def test_too_many_noted_messages_make_a_search_start_again(scene: Scene) -
     await scene.fill(20)
     waiting = scene.wait("wanted")
     await scene.clock.advance(5)
-    urgent = [NewMessage(Envelope("", subject="other"), priority=9)] * 600
-    await send(scene.broker.sending, scene.queue, [*urgent, NewMessage(Envelope("", subject="wanted"), priority=9)])
+    urgent = [NewMessage(Envelope("", MessageHeaders(subject="other")), priority=9)] * 600
+    await send(scene.broker.sending, scene.queue, [*urgent, WANTED_MESSAGE])
     await scene.clock.advance(5)
     assert len(waiting.result()) == 1
 
