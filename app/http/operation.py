@@ -1,9 +1,9 @@
 """The declaration of one HTTP operation."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum, auto
-from typing import Any, TypeAlias
+from typing import Any, Concatenate, ParamSpec, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from app.http.response import JSON, Response
 
 Endpoint: TypeAlias = Callable[[Request[Any]], Awaitable[Response]]
 Refused: TypeAlias = Refusal | BackendUnavailable
+Declared = ParamSpec("Declared")
 
 REFUSALS_OF_HEADERS: Mapping[str, tuple[type[Refused], ...]] = {
     "Idempotency-Key": (KeyReused, RequestInProgress),
@@ -57,6 +58,7 @@ class Operation:
     endpoint: Endpoint
     method: str
     path: str
+    _: KW_ONLY
     right: RequiredRight
     tag: str
     responses: Mapping[int, Any]
@@ -103,50 +105,16 @@ class Operation:
         )
 
 
-def operation(
-    method: str,
-    path: str,
-    *,
-    right: RequiredRight,
-    tag: str,
-    responses: Mapping[int, Any],
-    body: Any = None,
-    refusals: tuple[type[Refused], ...] = (),
-    query: type[msgspec.Struct] | None = None,
-    headers: tuple[str, ...] = (),
-    etag_statuses: tuple[int, ...] = (),
-    has_location: bool = False,
-    request_media_type: bytes = JSON,
-    response_media_type: bytes = JSON,
-    example: Mapping[str, Any] | None = None,
-    answer_bytes: int = 0,
-    empty_body: EmptyBody = EmptyBody.ACCEPTED,
-    lists_own: bool = False,
-    is_tolerant: bool = False,
-) -> Callable[[Endpoint], Operation]:
-    """Declare an endpoint. `Operation` describes the arguments."""
+def _declaring(
+    declaration: Callable[Concatenate[Endpoint, Declared], Operation],
+) -> Callable[Declared, Callable[[Endpoint], Operation]]:
+    """Return the decorator of endpoints that takes the arguments of the declaration but the first."""
 
-    def declare(endpoint: Endpoint) -> Operation:
-        return Operation(
-            endpoint,
-            method,
-            path,
-            right,
-            tag,
-            responses,
-            body,
-            refusals,
-            query,
-            headers,
-            etag_statuses,
-            has_location,
-            request_media_type,
-            response_media_type,
-            example,
-            answer_bytes,
-            empty_body,
-            lists_own,
-            is_tolerant,
-        )
+    def decorator(*arguments: Declared.args, **options: Declared.kwargs) -> Callable[[Endpoint], Operation]:
+        return lambda endpoint: declaration(endpoint, *arguments, **options)
 
-    return declare
+    return decorator
+
+
+operation = _declaring(Operation)
+"""Declare an endpoint. `Operation` describes the arguments, of which all after the path are given by name."""
