@@ -15,15 +15,16 @@ from app.api.openapi.pages import document_pages
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.http import access_log
 from app.http.asgi import ASGI, Receive, Scope, Send
-from app.http.authorize import DEFAULT_RIGHT, Authorization
+from app.http.authorize import DEFAULT_RIGHT, Authorization, bearer_token
 from app.http.context import AppContext
 from app.http.cors import allow_origins
+from app.http.interface import Interface
 from app.http.local_access import LocalAccessPolicy
 from app.http.operation_handler import OperationHandler
 from app.http.operation_index import OperationIndex, path_segments
 from app.http.operation_route import OperationRoute
 from app.http.problems import make_problem
-from app.http.response import PROBLEM, encode, problem_response, refusal_response, respond
+from app.http.response import PROBLEM, encode, error_response, problem_response, respond
 
 FRAMEWORK_CODES = {404: "not-found", 405: "method-not-allowed"}
 
@@ -33,6 +34,12 @@ def build_application(context: AppContext) -> ASGI:
     application = Application(context)
     for_pages = allow_origins(application, context.allowed_origins)
     return access_log.AccessLog(for_pages, application.operation_name) if access_log.is_enabled() else for_pages
+
+
+def http_interface(context: AppContext) -> Interface[str | None]:
+    """Return how clients authenticate, with an API key as bearer token, and how errors are answered: as problem documents."""
+    authenticator = context.authenticator
+    return Interface(bearer_token, authenticator and authenticator.authenticate, error_response)
 
 
 class Application(FastAPI):
@@ -45,9 +52,12 @@ class Application(FastAPI):
     def __init__(self, context: AppContext) -> None:
         super().__init__(openapi_url=None, redirect_slashes=False, max_body_size=context.max_request_bytes)
         self.add_exception_handler(HTTPException, _framework_problem)
-        self.router.routes += [OperationRoute(OperationHandler(operation, context)) for operation in OPERATIONS]
+        interface = http_interface(context)
         self.router.routes += [
-            OperationRoute(OperationHandler(page, context), include_in_schema=False)
+            OperationRoute(OperationHandler(operation, context, interface)) for operation in OPERATIONS
+        ]
+        self.router.routes += [
+            OperationRoute(OperationHandler(page, context, interface), include_in_schema=False)
             for page in (*document_pages(self.openapi), *guide_pages(context.guide_dir))
         ]
         policy = LocalAccessPolicy(
@@ -56,7 +66,8 @@ class Application(FastAPI):
             requires_admin_header=False,
             allowed_origins=context.allowed_origins,
         )
-        self._default_authorization = Authorization(context.authenticator, DEFAULT_RIGHT, policy)
+        self._default_authorization = Authorization(interface.authenticate, DEFAULT_RIGHT, policy)
+        self._read_credential = interface.credential_reader(DEFAULT_RIGHT)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request. HEAD is answered as GET; the server sends no body then."""
@@ -96,9 +107,11 @@ class Application(FastAPI):
         request_id: str = scope["state"]["request_id"]
         if any(route.matches(scope)[0] is not Match.NONE for route in self.routes):
             try:
-                await self._default_authorization.check(None, scope["headers"])
+                credential = self._read_credential(scope["headers"])
+                principal = await self._default_authorization.accept(credential, scope["headers"])
+                self._default_authorization.authorize(principal, None)
             except (Refusal, BackendUnavailable) as error:
-                await respond(send, refusal_response(error, request_id))
+                await respond(send, error_response(error, request_id))
             else:
                 await super().__call__(scope, receive, send)
         elif allowed := sorted({*methods, "HEAD"} if "GET" in methods else methods):

@@ -1,8 +1,9 @@
 """Authenticate the client of a request and check its right."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
-from app.broker.access.keys import Authenticator
 from app.domain.access import ANONYMOUS, ANY_RIGHT, Principal, RequiredRight, Right
 from app.domain.refusals import Forbidden, Unauthenticated
 from app.http.asgi import Headers
@@ -26,33 +27,34 @@ NOT_LISTABLE = (
 class Authorization:
     """The access check of one operation.
 
-    `right` None means that every client may call it, `ANY_RIGHT` every client with a key. `authenticator` None
-    means that the server needs no API key; `local_access_policy` then decides which requests are accepted. `kind` is what
-    the operation is about: `queue` or `state`. With `lists_own` the right on a part of the names is enough.
+    `authenticate` returns the principal that has a credential, as in `Interface`; None means that the server needs none.
+    `local_access_policy` then decides which requests are accepted. `right` None means that every client may call it,
+    `ANY_RIGHT` every client with a key. `kind` is what the operation is about: `queue` or `state`. With `lists_own` the
+    right on a part of the names is enough.
     """
 
-    authenticator: Authenticator | None
+    authenticate: Callable[[Any], Awaitable[Principal]] | None
     right: RequiredRight
     local_access_policy: LocalAccessPolicy
     kind: str = "queue"
     lists_own: bool = False
 
-    async def check(self, name: str | None, headers: Headers) -> Principal:
-        """Return the principal of a request that holds the right on the resource `name` (None: on all queues).
+    async def check(self, name: str | None, credential: Any) -> Principal:
+        """Return the principal of a request that was accepted before, if it still holds the right on the resource `name`.
 
         Refuses with `Unauthenticated` or `Forbidden`.
         """
-        principal = await self.authenticate(headers)
+        principal = ANONYMOUS
+        if self.right is not None and self.authenticate is not None:
+            principal = await self.authenticate(credential)
         self.authorize(principal, name)
         return principal
 
-    async def authenticate(self, headers: Headers) -> Principal:
+    async def accept(self, credential: Any, headers: Headers) -> Principal:
         """Return the principal of a request. Refuses with `Unauthenticated`, or with `Forbidden` where no key is needed."""
         if self.right is None:
             return ANONYMOUS
-        principal = (
-            ANONYMOUS if self.authenticator is None else await self.authenticator.authenticate(bearer_token(headers))
-        )
+        principal = ANONYMOUS if self.authenticate is None else await self.authenticate(credential)
         if principal is ANONYMOUS and (violation := self.local_access_policy.violation(headers)):
             raise Forbidden(violation)
         return principal

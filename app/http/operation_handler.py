@@ -13,6 +13,7 @@ from app.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send, roo
 from app.http.authorize import IS_AUTHENTICATED, Authorization
 from app.http.context import AppContext
 from app.http.decoding import body_decoder, entry_counter
+from app.http.interface import Interface
 from app.http.operation import EmptyBody, Operation
 from app.http.query import query_decoder
 from app.http.request import Request, invalid_path
@@ -27,14 +28,7 @@ from app.http.request_body import (
     read_body,
     unread_header,
 )
-from app.http.response import (
-    Response,
-    problem_response,
-    refusal_response,
-    response_content,
-    send_response,
-    send_until_taken,
-)
+from app.http.response import Response, response_content, send_response, send_until_taken
 
 INVALID_NAME = "The name of a {} has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
 
@@ -45,20 +39,26 @@ log = structlog.get_logger("peeklock.api")
 
 
 class OperationHandler:
-    """An ASGI application that answers one operation. The application puts the path parameters into the scope."""
+    """An ASGI application that answers one operation of an interface.
 
-    def __init__(self, operation: Operation, context: AppContext) -> None:
+    The application that finds the operation of a request, by its path or otherwise, puts `path_params` into the scope: a
+    value for each parameter in the path of the operation.
+    """
+
+    def __init__(self, operation: Operation, context: AppContext, interface: Interface[Any]) -> None:
         self.operation = operation
         self._context = context
         self._endpoint = self._with_reserved_answer if operation.answer_bytes else operation.endpoint
         self._name_parameter = operation.name_parameter
         self._authorization = Authorization(
-            context.authenticator,
+            interface.authenticate,
             operation.right,
             operation.local_access_policy(context),
             operation.kind,
             operation.lists_own,
         )
+        self._read_credential = interface.credential_reader(operation.right)
+        self._error_response = interface.error_response
         self._check_headers = _header_check(operation)
         self._decode = body_decoder(operation.body, is_message=operation.empty_body is EmptyBody.REFUSED)
         self._count_entries = entry_counter(operation.body)
@@ -67,21 +67,21 @@ class OperationHandler:
         self._metrics = context.metrics.for_operation(operation.name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request. Every error becomes a problem document."""
+        """Answer one request. Every error becomes an answer of the interface."""
         started_at = self._context.metrics.now()
         request_id: str = scope["state"]["request_id"]
         outcome = "ok"
         try:
             response = await self._handle(scope, receive)
         except (Refusal, BackendUnavailable) as error:
-            response = refusal_response(error, request_id)
+            response = self._error_response(error, request_id)
             outcome = error.code
         except ClientDisconnected:
             self._metrics.observe("client-gone", started_at)
             return
         except Exception as error:
             log.exception("unexpected error", operation=self.operation.name, request_id=request_id, error=repr(error))
-            response = _internal_error(request_id)
+            response = self._error_response(error, request_id)
             outcome = "internal-error"
         await self._respond(receive, send, response)
         self._metrics.observe(outcome, started_at)
@@ -111,7 +111,8 @@ class OperationHandler:
         headers: Headers = scope["headers"]
         path: dict[str, str] = scope["path_params"]
         name = path[self._name_parameter] if self._name_parameter else None
-        principal = await self._authorization.authenticate(headers)
+        credential = self._read_credential(headers)
+        principal = await self._authorization.accept(credential, headers)
         if self.operation.right is not None:
             scope["state"][IS_AUTHENTICATED] = True
         self._authorization.authorize(principal, name)
@@ -129,13 +130,14 @@ class OperationHandler:
                 raw = await read_body(receive, max_bytes, reservation)
                 # A client may take half an hour to send a body, and a revoked key works for seconds.
                 if self._context.broker.clock.monotonic() >= read_started_at + SLOW_BODY_SECONDS:
-                    principal = await self._authorization.check(name, headers)
+                    principal = await self._authorization.check(name, credential)
                 body = self._decode(raw)
                 # An entry of two bytes of JSON becomes objects of a thousand bytes.
                 reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
             request = Request(
                 self._context,
                 self._authorization,
+                credential,
                 principal,
                 scope["state"],
                 path,
@@ -176,8 +178,3 @@ def _body_header_check(operation: Operation) -> Callable[[Headers, int], int]:
     if operation.body is None:
         return check_length if operation.method == "GET" else check_no_body
     return check_length_and_encoding if operation.body is bytes else check_json_headers
-
-
-def _internal_error(request_id: str) -> Response:
-    detail = "Something went wrong here that should not have. The tracking id names it in the server's log."
-    return problem_response(500, "internal-error", detail, request_id)

@@ -46,12 +46,13 @@ ANY_TAG = AnyTag()
 class Request(msgspec.Struct, Generic[Body]):
     """One decoded and authorized request.
 
-    `state` is the ASGI state of the request, in which the application leaves values for the server. `root_path` precedes
+    `credential` is what it shows of its client, to check access again after a wait. `state` is the ASGI state of the request, in which the application leaves values for the server. `root_path` precedes
     every path that clients use.
     """
 
     context: AppContext
     authorization: Authorization
+    credential: Any
     principal: Principal
     state: MutableMapping[str, Any]
     path: Mapping[str, str]

@@ -23,6 +23,7 @@ UNTRUSTED_BODY_HEADERS: Headers = (
 )
 """Headers that keep a browser from running a body, which its sender chose, as a page of this server."""
 
+INTERNAL_ERROR = "Something went wrong here that should not have. The tracking id names it in the server's log."
 WITHOUT_BODY = (204, 304)
 """The statuses of answers that have no body and no headers of one."""
 
@@ -87,6 +88,13 @@ def problem_response(status: int, code: str, detail: str, request_id: str, heade
     """Return a problem that no refusal stands for, such as an unknown path or method."""
     shape = make_problem(status, code, detail, request_id)
     return Response(shape, status, content_type=PROBLEM, headers=headers)
+
+
+def error_response(error: Exception, request_id: str) -> Response:
+    """Return the problem document of an error. One that is no refusal is not described."""
+    if isinstance(error, Refusal | BackendUnavailable):
+        return refusal_response(error, request_id)
+    return problem_response(500, "internal-error", INTERNAL_ERROR, request_id)
 
 
 def refusal_response(error: Refusal | BackendUnavailable, request_id: str) -> Response:

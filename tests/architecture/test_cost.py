@@ -532,7 +532,7 @@ def event_request(api: ApiServer, raw: bytes, headers: list[tuple[bytes, bytes]]
         None, None, LocalAccessPolicy(requires_local_host=False, requires_json=False, requires_admin_header=False)
     )
     path = {"queue": "orders"}
-    return Request(api.context, authorization, ANONYMOUS, "id", path, None, headers, _receive_nothing, raw, raw)
+    return Request(api.context, authorization, None, ANONYMOUS, {}, path, None, headers, _receive_nothing, raw, raw)
 
 
 def structured(**members: Any) -> bytes:

@@ -57,7 +57,7 @@ async def _may_see_queue_names(request: Request[None]) -> bool:
         return True
     authorization = _queue_names_authorization(request)
     try:
-        principal = await authorization.authenticate(request.headers)
+        principal = await authorization.accept(token, request.headers)
         request.state[IS_AUTHENTICATED] = True
         authorization.authorize(principal, None)
     except Unauthenticated:
@@ -73,4 +73,5 @@ def _queue_names_authorization(request: Request[None]) -> Authorization:
     access = LocalAccessPolicy(
         requires_local_host=request.context.is_loopback, requires_json=False, requires_admin_header=False
     )
-    return Authorization(request.context.authenticator, Right.BROWSE, access)
+    authenticator = request.context.authenticator
+    return Authorization(authenticator and authenticator.authenticate, Right.BROWSE, access)

@@ -92,7 +92,7 @@ async def receive_unless_disconnected(
         wait_seconds = request.wait_seconds(request.body.wait_seconds)
         # A search through a filter may take long, so its client is watched from the start.
         if wait_seconds > 0 or wanted.message_filter is not None:
-            check_access = partial(request.authorization.check, queue.name, request.headers)
+            check_access = partial(request.authorization.check, queue.name, request.credential)
             waiting = replace(wanted, wait_seconds=wait_seconds, check_access=check_access)
             messages, headers = await _receive_until_disconnect(request, queue, waiting, attempt)
             headers = (*headers, *request.preference_applied(request.body.wait_seconds))

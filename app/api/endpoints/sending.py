@@ -87,7 +87,7 @@ async def _send_synchronously(request: Request[SendMessage]) -> Response:
     sending = partial(send_synchronously, ports, name, new_message, request.wait_seconds(wait_seconds), attempt)
     sent = await run_until_disconnect(sending, request.receive)
     # The wait may be long, and a key that has ended meanwhile gets no reply.
-    await request.authorization.check(name, request.headers)
+    await request.authorization.check(name, request.credential)
     return Response(delivered_message(sent.result), headers=REPLAYED_HEADERS if sent.replayed else ())
 
 

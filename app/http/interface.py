@@ -1,0 +1,33 @@
+"""What the operations of one HTTP interface have in common: credentials, and the form of errors."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from app.domain.access import Principal, RequiredRight
+from app.http.asgi import Headers
+from app.http.response import Response
+
+Credential = TypeVar("Credential")
+
+
+@dataclass(frozen=True, slots=True)
+class Interface(Generic[Credential]):
+    """How clients of an interface show who they are, and how it answers errors.
+
+    `read_credential` returns what the headers of a request show of its client, and `authenticate` whose credential it is.
+    Both refuse with `Unauthenticated`. `authenticate` None means that the server needs no credential. `error_response` gets
+    a `Refusal`, a `BackendUnavailable` or an unexpected error, and the id of the request.
+    """
+
+    read_credential: Callable[[Headers], Credential]
+    authenticate: Callable[[Credential], Awaitable[Principal]] | None
+    error_response: Callable[[Exception, str], Response]
+
+    def credential_reader(self, right: RequiredRight) -> Callable[[Headers], Credential | None]:
+        """Return the function that reads the credential of a request for this right. It reads none where none is needed."""
+        return _read_none if right is None or self.authenticate is None else self.read_credential
+
+
+def _read_none(_headers: Headers) -> None:
+    """Return no credential."""
