@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from app.api.endpoints.messages import body_response
 from app.api.endpoints.raw_send import EXTENDED_PREFIX
-from app.api.endpoints.receiving import loss_counter, receive_request, receive_unless_disconnected
+from app.api.endpoints.receiving import receive_request, received_headers
 from app.broker.ports import Attempt
 from app.broker.receiving.receive import ReceiveRequest
 from app.domain.access import Right
@@ -18,6 +18,7 @@ from app.domain.message import BodyKind, Message
 from app.domain.refusals import FieldError, InvalidRequest, QueueNotFound, RateLimited, ReceiveDisabled
 from app.http.asgi import Headers
 from app.http.operation import operation
+from app.http.receiving import loss_counter, receive_unless_disconnected
 from app.http.request import Request
 from app.http.response import OCTET_STREAM, Response, encode
 from app.wire.messages import MessageView, ReceiveMessages, ReceiveRaw, message_views
@@ -66,12 +67,13 @@ async def receive_raw(request: Request[Any]) -> Response:
     """
     receiving, wanted, attempt = _read(request)
     queue = await request.queue()
-    messages, headers = await receive_unless_disconnected(receiving, queue, wanted, attempt)
-    if not messages:
+    received = await receive_unless_disconnected(request, queue, wanted, attempt)
+    headers = received_headers(receiving, received)
+    if not received.messages:
         return Response(status=204, headers=headers)
-    (message,) = messages
+    (message,) = received.messages
     response = body_response(message, (*message_headers(message, request), *headers))
-    response.on_lost = loss_counter(receiving, messages)
+    response.on_lost = loss_counter(request, wanted, received.messages)
     return response
 
 

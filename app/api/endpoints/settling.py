@@ -1,20 +1,14 @@
 """Settling over HTTP: one lock, or many in one request."""
 
-import asyncio
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
+
+import msgspec
 
 from app.api.endpoints.lock_actions import lock_duration, settlement_request
 from app.api.endpoints.refusals import HOLD_REFUSALS, JOIN_REFUSALS, SETTLE_REFUSALS
-from app.api.endpoints.settlement_batch import (
-    LockRenewal,
-    MalformedSettlement,
-    SettlementEntry,
-    read_settlements,
-)
-from app.broker.broker import Broker
-from app.broker.settling.renew import RenewedLock, RenewPorts, renew
-from app.broker.settling.settle import SettlementRequest, SettleResult, settle, settle_one
+from app.broker.settling.renew import RenewedLock, renew
+from app.broker.settling.settle import SettlementRequest, settle_one
 from app.broker.transactions.join import join_settlements
 from app.domain.access import Right
 from app.domain.instant import to_milliseconds
@@ -22,10 +16,13 @@ from app.domain.queue import Queue
 from app.domain.refusals import MessageBusy, QueueNotFound, Refusal, ReplyTooLarge, SynchronousMessage
 from app.domain.settlement import LockToken, Settled
 from app.domain.transaction import JoinedIntent, TransactionKey
+from app.http.decoding import entry_decoder
 from app.http.operation import EmptyBody, operation
 from app.http.problems import problem_of
 from app.http.request import Request
 from app.http.response import Response
+from app.http.settling import BatchResult, LockRenewal, settle_batch
+from app.wire.field_types import LockTokenText
 from app.wire.settlements import (
     AbandonLock,
     CompleteLock,
@@ -36,8 +33,10 @@ from app.wire.settlements import (
     ReleaseLock,
     RenewedResult,
     RenewLock,
+    RenewSettlement,
     SettledResult,
     SettleLock,
+    Settlement,
     SettlementDone,
     SettlementResult,
     SettlementResults,
@@ -47,14 +46,24 @@ from app.wire.settlements import (
 )
 from app.wire.times import to_wire
 
-RenewalResult: TypeAlias = RenewedLock | Refusal | MessageBusy
-"""The result of a renewal in a batch."""
-
-EntryResult: TypeAlias = SettleResult | JoinedIntent | RenewedLock
-"""The result of an entry of a batch."""
+_decode_settlement = entry_decoder(Settlement)
 
 LOCK_REFUSALS = (*SETTLE_REFUSALS, *JOIN_REFUSALS, SynchronousMessage)
 LOCK = "/v1/queues/{queue}/locks/{lock_token}"
+
+
+class SettlementEntry(msgspec.Struct, frozen=True):
+    """A settlement or renewal, and the token of its lock as the client sent it."""
+
+    lock_token: str
+    request: SettlementRequest | LockRenewal
+
+
+class MalformedSettlement(msgspec.Struct, frozen=True):
+    """The refusal of an invalid settlement, and its token if it has one."""
+
+    lock_token: str | None
+    request: Refusal
 
 
 @operation(
@@ -134,61 +143,31 @@ async def settle_messages(request: Request[SettleMessages]) -> Response:
     """
     queue = await request.queue()
     entries = read_settlements(queue, request.body.settlements)
-    results = await settle_all(request.broker, queue, entries, _key(request, request.body.transaction_id))
+    key = _key(request, request.body.transaction_id)
+    results = await settle_batch(request.broker, queue, [entry.request for entry in entries], key)
     return Response(SettlementResults(results_of(request, entries, results)))
 
 
-async def settle_all(
-    broker: Broker,
-    queue: Queue,
-    entries: Sequence[SettlementEntry | MalformedSettlement],
-    key: TransactionKey | None = None,
-) -> list[EntryResult]:
-    """Carry out a batch, or let its settlements join this transaction. Return the result of each entry, in order."""
-    settlement_requests: dict[int, SettlementRequest] = {}
-    renewals: dict[int, LockRenewal] = {}
-    results: dict[int, EntryResult] = {}
-    for index, entry in enumerate(entries):
-        if isinstance(entry, MalformedSettlement):
-            results[index] = entry.refusal
-        elif isinstance(entry.request, LockRenewal):
-            renewals[index] = entry.request
-        else:
-            settlement_requests[index] = entry.request
-    settling = _settle_or_join(broker, queue, list(settlement_requests.values()), key)
-    renewed: Sequence[RenewalResult] = ()
-    if renewals:
-        renewing = (_renew(broker.renewing, queue, renewal) for renewal in renewals.values())
-        settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
-    else:
-        # Most batches renew nothing and need no tasks.
-        settled = await settling
-    results.update(zip(settlement_requests, settled, strict=True))
-    results.update(zip(renewals, renewed, strict=True))
-    return [results[index] for index in range(len(entries))]
+def read_settlements(
+    queue: Queue, raw_settlements: Sequence[msgspec.Raw]
+) -> list[SettlementEntry | MalformedSettlement]:
+    """Return each settlement, or the refusal that a single request would get, with pointers into that settlement."""
+    return [_read_settlement(queue, bytes(raw)) for raw in raw_settlements]
 
 
 def results_of(
     request: Request[Any],
     entries: Sequence[SettlementEntry | MalformedSettlement],
-    results: Sequence[EntryResult],
+    results: Sequence[BatchResult],
 ) -> list[SettlementResult]:
     """Return the results of a batch. Call it just before the answer: the remaining time of renewed locks is as of now."""
     now = request.broker.clock.monotonic()
     return [
-        _refused_result(index, entry.lock_token, entry.refusal, request.request_id)
+        _refused_result(index, entry.lock_token, entry.request, request.request_id)
         if isinstance(entry, MalformedSettlement)
         else _result(index, entry.lock_token, result, request.request_id, now)
         for index, (entry, result) in enumerate(zip(entries, results, strict=True))
     ]
-
-
-async def _settle_or_join(
-    broker: Broker, queue: Queue, requests: Sequence[SettlementRequest], key: TransactionKey | None
-) -> Sequence[SettleResult | JoinedIntent]:
-    if key is None:
-        return await settle(broker.settling, queue, requests)
-    return await join_settlements(broker.joining, key, queue, requests)
 
 
 async def _settle_lock(request: Request[Any], body: SettleLock) -> Response:
@@ -207,18 +186,39 @@ def _key(request: Request[Any], transaction_id: str | None) -> TransactionKey | 
     return None if transaction_id is None else TransactionKey(transaction_id, request.principal.name)
 
 
-async def _renew(ports: RenewPorts, queue: Queue, renewal: LockRenewal) -> RenewalResult:
+class _LockTokenOnly(msgspec.Struct):
+    """The token of an invalid settlement."""
+
+    lock_token: LockTokenText | None = None
+
+
+def _read_settlement(queue: Queue, raw: bytes) -> SettlementEntry | MalformedSettlement:
     try:
-        return await renew(ports, queue, renewal.token, renewal.duration)
-    except (Refusal, MessageBusy) as refusal:
-        return refusal
+        settlement: Settlement = _decode_settlement(raw)
+        return SettlementEntry(settlement.lock_token, _request(queue, settlement))
+    except Refusal as refusal:
+        return MalformedSettlement(_lock_token_of(raw), refusal.as_result())
+
+
+def _request(queue: Queue, settlement: Settlement) -> SettlementRequest | LockRenewal:
+    token = LockToken.parse(settlement.lock_token)
+    if isinstance(settlement, RenewSettlement):
+        return LockRenewal(token, lock_duration(settlement))
+    return settlement_request(queue, token, settlement)
+
+
+def _lock_token_of(raw: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(raw, type=_LockTokenOnly).lock_token
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _token(request: Request[Any]) -> LockToken:
     return LockToken.parse(request.path["lock_token"])
 
 
-def _result(index: int, token: str, result: EntryResult, tracking_id: str, now: float) -> SettlementResult:
+def _result(index: int, token: str, result: BatchResult, tracking_id: str, now: float) -> SettlementResult:
     match result:
         case Settled() | JoinedIntent():
             done = settlement_done(result) if isinstance(result, Settled) else settlement_pending(result)

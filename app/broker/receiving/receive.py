@@ -8,6 +8,7 @@ at once. A waiting receive holds no transaction and no row.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 
 import msgspec
 from msgspec.structs import replace
@@ -32,6 +33,13 @@ from app.runtime.byte_budget import Reservation
 from app.runtime.wait_queue import Waiter
 
 
+class ReceiveMode(Enum):
+    """Whether received messages are locked, or removed at once."""
+
+    PEEK_LOCK = auto()
+    RECEIVE_AND_DELETE = auto()
+
+
 class ReceiveRequest(msgspec.Struct, frozen=True):
     """The parameters of a receive: at most `max_messages`, waiting up to `wait_seconds` for the first.
 
@@ -47,6 +55,7 @@ class ReceiveRequest(msgspec.Struct, frozen=True):
     sequence_numbers: Sequence[int] = ()
     message_filter: Filter | None = None
     group_id: str | None = None
+    mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     check_access: CheckAccess = always_allowed
 
 

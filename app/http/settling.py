@@ -1,0 +1,80 @@
+"""Carry out the settlements and renewals of one request, each with its own result."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from app.broker.broker import Broker
+from app.broker.settling.renew import RenewedLock, RenewPorts, renew
+from app.broker.settling.settle import SettlementRequest, SettleResult, settle
+from app.broker.transactions.join import join_settlements
+from app.domain.instant import Duration
+from app.domain.queue import Queue
+from app.domain.refusals import MessageBusy, Refusal, invalid_at
+from app.domain.settlement import LockToken
+from app.domain.transaction import JoinedIntent, TransactionKey
+
+
+class LockRenewal(msgspec.Struct, frozen=True):
+    """A renewal for this duration; None is that of the queue."""
+
+    token: LockToken
+    duration: Duration | None
+
+
+BatchEntry: TypeAlias = SettlementRequest | LockRenewal | Refusal
+"""A settlement, a renewal, or the refusal of an entry that is neither."""
+
+BatchResult: TypeAlias = SettleResult | JoinedIntent | RenewedLock
+"""The result of an entry."""
+
+
+async def settle_batch(
+    broker: Broker, queue: Queue, entries: Sequence[BatchEntry], key: TransactionKey | None = None
+) -> list[BatchResult]:
+    """Carry out a batch, or let its settlements join this transaction. Return the result of each entry, in order.
+
+    Of several entries with the same token, only the first is carried out. Refuses as `join_settlements` does.
+    """
+    indexes: dict[LockToken, int] = {}
+    settlements: dict[int, SettlementRequest] = {}
+    renewals: dict[int, LockRenewal] = {}
+    results: dict[int, BatchResult] = {}
+    for index, entry in enumerate(entries):
+        if isinstance(entry, Refusal):
+            results[index] = entry
+        elif (first := indexes.setdefault(entry.token, index)) != index:
+            detail = f"Settlement {first} of this batch, counted from 0, has the same lock token."
+            results[index] = invalid_at("/lock_token", detail)
+        elif isinstance(entry, LockRenewal):
+            renewals[index] = entry
+        else:
+            settlements[index] = entry
+    settling = _settle_or_join(broker, queue, list(settlements.values()), key)
+    renewed: Sequence[RenewedLock | Refusal | MessageBusy] = ()
+    if renewals:
+        renewing = (_renew(broker.renewing, queue, renewal) for renewal in renewals.values())
+        settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
+    else:
+        # Most batches renew nothing and need no tasks.
+        settled = await settling
+    results.update(zip(settlements, settled, strict=True))
+    results.update(zip(renewals, renewed, strict=True))
+    return [results[index] for index in range(len(entries))]
+
+
+async def _settle_or_join(
+    broker: Broker, queue: Queue, requests: Sequence[SettlementRequest], key: TransactionKey | None
+) -> Sequence[SettleResult | JoinedIntent]:
+    if key is None:
+        return await settle(broker.settling, queue, requests)
+    return await join_settlements(broker.joining, key, queue, requests)
+
+
+async def _renew(ports: RenewPorts, queue: Queue, renewal: LockRenewal) -> RenewedLock | Refusal | MessageBusy:
+    try:
+        return await renew(ports, queue, renewal.token, renewal.duration)
+    except (Refusal, MessageBusy) as refusal:
+        return refusal
