@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import app.main  # noqa: F401 - imported once, not by each fork of `run_command`
 from app.settings import Settings
+from tests.cli.conftest import run_command
 from tests.peeklock_process import PeeklockProcess, run_peeklock
 
 pytestmark = pytest.mark.full
@@ -76,7 +78,7 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
     ],
 )
 def test_a_server_refuses_to_start_in_one_sentence(tmp_path: Path, settings: dict[str, object], why: str) -> None:
-    done = run_peeklock("serve", "--port", "0", directory=tmp_path, **settings)
+    done = run_command("serve", "--port", "0", directory=tmp_path, **settings)
     error = done.stderr.splitlines()[-1]
     assert done.returncode == 2, done.stderr
     assert why in error
@@ -100,7 +102,7 @@ def test_the_loopback_address_of_ipv6_needs_no_key(
     assert server.url == f"http://[::1]:{port}"
     assert f"{server.url}/v1/queues/hello/messages" in server.output()
     assert status(f"{server.url}/v1/queues") == 200
-    listed = run_peeklock("queue", "list", directory=tmp_path, url=server.url)
+    listed = run_command("queue", "list", directory=tmp_path, url=server.url)
     assert (listed.returncode, listed.stderr) == (0, "No queues.\n")
 
 
@@ -112,13 +114,13 @@ def test_a_data_directory_may_have_characters_of_urls(serve: Callable[..., Peekl
 
 @pytest.mark.parametrize("command", [("migrate",), ("key", "list")])
 def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path, command: tuple[str, ...]) -> None:
-    done = run_peeklock(*command, directory=tmp_path, data_dir="/dev/null/data")
+    done = run_command(*command, directory=tmp_path, data_dir="/dev/null/data")
     assert done.returncode == 1
     assert done.stderr.startswith("PEEKLOCK_DATA_DIR: /dev/null/data cannot be made: Not a directory.")
 
 
 def test_two_processes_on_postgresql_need_redis(postgres_url: str, tmp_path: Path) -> None:
-    done = run_peeklock("serve", "--workers", "2", directory=tmp_path, database_url=postgres_url)
+    done = run_command("serve", "--workers", "2", directory=tmp_path, database_url=postgres_url)
     assert (done.returncode, "Set PEEKLOCK_REDIS_URL" in done.stderr) == (2, True)
 
 
@@ -131,7 +133,7 @@ def test_two_brokers_on_one_redis_need_prefixes_of_their_own(
     first = serve(**shared)
     other = tmp_path / "other"
     other.mkdir()
-    done = run_peeklock("serve", "--port", "0", directory=other, **shared)
+    done = run_command("serve", "--port", "0", directory=other, **shared)
     error = done.stderr.splitlines()[-1]
     assert (done.returncode, done.stdout) == (2, "")
     assert "uses Redis under the prefix 'peeklock:'" in error
@@ -143,9 +145,9 @@ def test_two_brokers_on_one_redis_need_prefixes_of_their_own(
 def test_tables_of_another_version_are_refused_until_they_are_migrated(
     empty_postgres_url: str, serve: Callable[..., PeeklockProcess], tmp_path: Path
 ) -> None:
-    done = run_peeklock("serve", "--port", "0", directory=tmp_path, database_url=empty_postgres_url)
+    done = run_command("serve", "--port", "0", directory=tmp_path, database_url=empty_postgres_url)
     assert (done.returncode, "Run: peeklock migrate" in done.stderr) == (2, True)
-    migrated = run_peeklock("migrate", directory=tmp_path, database_url=empty_postgres_url)
+    migrated = run_command("migrate", directory=tmp_path, database_url=empty_postgres_url)
     assert (migrated.returncode, migrated.stderr) == (0, "The tables are up to date.\n")
     server = serve(database_url=empty_postgres_url)
     assert "-X PUT" in server.output()  # sends create no queue there, so the first steps do
@@ -153,11 +155,11 @@ def test_tables_of_another_version_are_refused_until_they_are_migrated(
 
 def test_a_server_serves_tables_of_a_newer_version(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/newer.db"
-    assert run_peeklock("migrate", directory=tmp_path, database_url=url).returncode == 0
+    assert run_command("migrate", directory=tmp_path, database_url=url).returncode == 0
     with contextlib.closing(sqlite3.connect(tmp_path / "newer.db")) as connection, connection:
         connection.execute("CREATE TABLE of_a_newer_version (id INTEGER)")
         connection.execute("UPDATE alembic_version SET version_num = 'ffff'")
-    refused = run_peeklock("migrate", directory=tmp_path, database_url=url)
+    refused = run_command("migrate", directory=tmp_path, database_url=url)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.splitlines()[-1].endswith("has nothing to do and changed nothing.")
     server = serve(database_url=url)
@@ -166,14 +168,14 @@ def test_a_server_serves_tables_of_a_newer_version(serve: Callable[..., Peeklock
 
 def test_a_file_is_served_by_one_process(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
     first = serve()
-    done = run_peeklock("serve", "--port", "0", directory=tmp_path)
+    done = run_command("serve", "--port", "0", directory=tmp_path)
     assert (done.returncode, f"in use by process {first.pid}" in done.stderr) == (2, True)
 
 
 def test_a_port_in_use_is_refused_without_first_steps(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = run_peeklock("serve", "--port", str(port), directory=tmp_path)
+        done = run_command("serve", "--port", str(port), directory=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].startswith(f"Cannot listen on 127.0.0.1 port {port}: Address already in use.")
 
@@ -195,7 +197,7 @@ def test_beyond_loopback_a_server_starts_with_the_operators_key(serve: Callable[
 
 
 def test_each_bad_setting_is_printed_on_one_line(tmp_path: Path) -> None:
-    done = run_peeklock("serve", directory=tmp_path, port="eighty", workers=0, log_format="xml", migrate_me="please")
+    done = run_command("serve", directory=tmp_path, port="eighty", workers=0, log_format="xml", migrate_me="please")
     assert done.returncode == 2
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == [
         "PEEKLOCK_PORT",
@@ -211,7 +213,7 @@ def test_a_misspelt_setting_is_logged_with_the_nearest_setting(serve: Callable[.
 
 
 def test_every_setting_is_in_the_help(tmp_path: Path) -> None:
-    help_text = run_peeklock("serve", "--help", directory=tmp_path).stdout
+    help_text = run_command("serve", "--help", directory=tmp_path).stdout
     assert [name for name in Settings.model_fields if f"PEEKLOCK_{name.upper()}" not in help_text] == []
 
 
@@ -219,24 +221,24 @@ def test_every_setting_is_in_the_help(tmp_path: Path) -> None:
     "url", ["postgresql://nobody@127.0.0.1:1/none", "mysql://nobody@127.0.0.1:1/none?unknown=1", "sqlite:////nowhere/x"]
 )
 def test_a_failed_migration_prints_one_sentence(tmp_path: Path, url: str) -> None:
-    done = run_peeklock("migrate", directory=tmp_path, database_url=url)
+    done = run_command("migrate", directory=tmp_path, database_url=url)
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
 
 
 def test_a_repeated_migration_has_no_effect(tmp_path: Path) -> None:
     for _ in range(2):
-        done = run_peeklock("migrate", directory=tmp_path)
+        done = run_command("migrate", directory=tmp_path)
         assert (done.returncode, done.stderr.splitlines()[-1]) == (0, "The tables are up to date.")
     assert (tmp_path / "data/peeklock.db").exists()
 
 
 def test_the_openapi_document_is_printed(tmp_path: Path) -> None:
-    document = json.loads(run_peeklock("openapi", directory=tmp_path).stdout)
+    document = json.loads(run_command("openapi", directory=tmp_path).stdout)
     assert "/v1/queues/{queue}/messages" in document["paths"]
 
 
 def test_the_benchmark_of_the_source_tree_is_run(tmp_path: Path) -> None:
-    done = run_peeklock("bench", "--help", directory=tmp_path)
+    done = run_command("bench", "--help", directory=tmp_path)
     assert (done.returncode, done.stdout.partition(" [")[0]) == (0, "usage: peeklock bench")
 
 
