@@ -46,6 +46,7 @@ def for_each(
         )
         walk.__name__, walk.__qualname__, walk.__doc__ = test.__name__, test.__qualname__, test.__doc__
         walk.__module__ = test.__module__
+        walk.__wrapped__ = test  # type: ignore[attr-defined]  # so that its source is that of the test
         walk.__dict__.update(pytestmark=getattr(test, "pytestmark", []))
         return walk
 

@@ -119,27 +119,27 @@ TABLE: list[tuple[LocalAccessPolicy, dict[str, str], str | None]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("host", LOCAL)
+@for_each("host", LOCAL)
 def test_these_hosts_are_this_machine(host: str) -> None:
     assert is_loopback_host(host)
 
 
-@pytest.mark.parametrize("host", NOT_LOCAL)
+@for_each("host", NOT_LOCAL)
 def test_these_hosts_may_be_other_machines(host: str) -> None:
     assert not is_loopback_host(host)
 
 
-@pytest.mark.parametrize(("origin", "host"), SAME_ORIGIN)
+@for_each(("origin", "host"), SAME_ORIGIN)
 def test_these_origins_are_the_server_itself(origin: str, host: str) -> None:
     assert is_same_origin(origin, host)
 
 
-@pytest.mark.parametrize(("origin", "host"), NOT_SAME_ORIGIN)
+@for_each(("origin", "host"), NOT_SAME_ORIGIN)
 def test_these_origins_are_other_sites(origin: str, host: str) -> None:
     assert not is_same_origin(origin, host)
 
 
-@pytest.mark.parametrize(("access", "headers", "objection"), TABLE)
+@for_each(("access", "headers", "objection"), TABLE)
 def test_which_requests_are_accepted_without_a_key(
     access: LocalAccessPolicy, headers: dict[str, str], objection: str | None
 ) -> None:

@@ -17,6 +17,7 @@ from tests.api.api_server import ApiServer
 from tests.api.expected_rights import headers_of, path_of
 from tests.server.connections import Client, open_client, open_server
 from tests.servers import TIMEOUT_SECONDS
+from tests.walks import for_each
 
 WITH_BODY = [operation for operation in OPERATIONS if operation.body is not None]
 OFFERS = {
@@ -26,7 +27,6 @@ OFFERS = {
 BODY = b"?This is not JSON."
 LIVE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
-each_operation = pytest.mark.parametrize("operation", WITH_BODY, ids=lambda operation: operation.name)
 offers = pytest.mark.parametrize("offer", OFFERS.values(), ids=OFFERS)
 
 
@@ -65,24 +65,24 @@ async def stored(api: ApiServer) -> list[bytes]:
     return [b64decode(item["body_base64"]) for item in page["items"]]
 
 
-@each_operation
+@for_each("operation", WITH_BODY, lambda operation: operation.name)
 @offers
 @pytest.mark.parametrize("writes", [1, 2])
 async def test_the_body_and_the_next_request_are_read(
-    api: ApiServer, client: Client, operation: Operation, offer: str, writes: int
+    api: ApiServer, operation: Operation, offer: str, writes: int
 ) -> None:
     await subscribe(api)
-    offer += header_lines(headers_of(operation))
-    asked = request(operation.method, path_of(operation), offer, BODY)
-    if writes == 2:
-        await client.send_and_wait(asked[: -len(BODY)])
-        asked = BODY
-    client.send(asked + LIVE)
-    status, _, answer = await client.read_response()
-    assert is_about_body(operation, status, json.loads(answer))
-    assert (await client.read_response())[2] == b'{"status":"alive"}'
-    if operation.body is bytes:
-        assert await stored(api) == [BODY]
+    before = await stored(api)
+    asked = request(operation.method, path_of(operation), offer + header_lines(headers_of(operation)), BODY)
+    async with open_client(api.middleware, TimedConnection) as client:
+        if writes == 2:
+            await client.send_and_wait(asked[: -len(BODY)])
+            asked = BODY
+        client.send(asked + LIVE)
+        status, _, answer = await client.read_response()
+        assert is_about_body(operation, status, json.loads(answer))
+        assert (await client.read_response())[2] == b'{"status":"alive"}'
+    assert await stored(api) == [*before, *([BODY] if operation.body is bytes else [])]
 
 
 async def test_curl_may_offer_http_2(api: ApiServer) -> None:

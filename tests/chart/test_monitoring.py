@@ -23,6 +23,7 @@ from tests.chart.release import ALL_OPTIONS, CHART, NAMESPACE, REQUIRED, render
 from tests.databases import RunResources
 from tests.metric_traffic import PATIENCE_SECONDS, bring_traffic, families, figures_with_all_events, label_values
 from tests.peeklock_process import services
+from tests.walks import for_each
 
 RULES_FILE, DASHBOARD_FILE = CHART / "rules/peeklock.yaml", CHART / "dashboards/peeklock.json"
 RULES: list[dict[str, Any]] = [
@@ -44,8 +45,8 @@ EXPRESSIONS = {rule["alert"]: rule["expr"] for rule in RULES} | {
     for target in panel["targets"]
 }
 
-each_expression = pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=list(EXPRESSIONS))
-each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+each_expression = for_each(("name", "expression"), EXPRESSIONS.items(), lambda case: case[0])
+each_rule = for_each("rule", RULES, lambda rule: rule["alert"])
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +78,28 @@ def metrics(answer: str) -> dict[str, tuple[str, set[str]]]:
     return families(answer)
 
 
+Metrics = Mapping[str, tuple[str, set[str]]]
+
+
 @each_expression
 def test_an_expression_names_metrics_that_a_server_has(
-    expression: str, metrics: Mapping[str, tuple[str, set[str]]], answer: str
+    name: str, expression: str, metrics: Metrics, answer: str
 ) -> None:
+    check_names(expression, metrics, answer)
+
+
+@each_expression
+def test_an_expression_groups_by_labels_that_its_metrics_have(name: str, expression: str, metrics: Metrics) -> None:
+    check_groups(expression, metrics)
+
+
+@each_expression
+def test_only_counters_have_rates(name: str, expression: str, metrics: Metrics) -> None:
+    check_rates(expression, metrics)
+
+
+def check_names(expression: str, metrics: Metrics, answer: str) -> None:
+    """Each metric, label and value that an expression names exists."""
     selectors = [part for part in parts_of(promql_parser.parse(expression)) if is_selector(part)]
     assert selectors
     for selector in selectors:
@@ -91,10 +110,8 @@ def test_an_expression_names_metrics_that_a_server_has(
             check_values(name, matcher.name, matcher.value, answer)
 
 
-@each_expression
-def test_an_expression_groups_by_labels_that_its_metrics_have(
-    expression: str, metrics: Mapping[str, tuple[str, set[str]]]
-) -> None:
+def check_groups(expression: str, metrics: Metrics) -> None:
+    """An aggregation groups by labels of the metrics inside it."""
     for part in parts_of(promql_parser.parse(expression)):
         if isinstance(part, promql_parser.AggregateExpr) and part.modifier is not None:
             inside = [metric_of(one.name, metrics) for one in parts_of(part.expr) if is_selector(one)]
@@ -102,24 +119,22 @@ def test_an_expression_groups_by_labels_that_its_metrics_have(
                 assert set(part.modifier.labels) <= labels | ({"le"} if kind == "histogram" else set())
 
 
-@each_expression
-def test_only_counters_have_rates(expression: str, metrics: Mapping[str, tuple[str, set[str]]]) -> None:
+def check_rates(expression: str, metrics: Metrics) -> None:
+    """Only what grows has a rate."""
     for part in parts_of(promql_parser.parse(expression)):
         if isinstance(part, promql_parser.Call) and part.func.name in ("rate", "increase"):
             (ranged,) = part.args
             assert metric_of(ranged.vector_selector.name, metrics)[1] in ("counter", "histogram")
 
 
-def test_a_metric_a_label_or_a_value_that_does_not_exist_is_found(
-    metrics: Mapping[str, tuple[str, set[str]]], answer: str
-) -> None:
+def test_a_metric_a_label_or_a_value_that_does_not_exist_is_found(metrics: Metrics, answer: str) -> None:
     for wrong in ("peeklock_message == 0", 'peeklock_messages{status="locked"}', 'peeklock_messages{state="open"}'):
         with pytest.raises(AssertionError):
-            test_an_expression_names_metrics_that_a_server_has(wrong, metrics, answer)
+            check_names(wrong, metrics, answer)
     with pytest.raises(AssertionError):
-        test_an_expression_groups_by_labels_that_its_metrics_have("sum by (queue) (peeklock_messages)", metrics)
+        check_groups("sum by (queue) (peeklock_messages)", metrics)
     with pytest.raises(AssertionError):
-        test_only_counters_have_rates("rate(peeklock_messages[5m])", metrics)
+        check_rates("rate(peeklock_messages[5m])", metrics)
     with pytest.raises(ValueError, match="unclosed"):
         promql_parser.parse("sum by (queue (x)")
 
@@ -136,9 +151,7 @@ def test_a_rule_has_the_form_that_prometheus_reads(rule: dict[str, Any]) -> None
 
 
 @each_rule
-def test_a_summary_names_labels_that_the_alert_has(
-    rule: dict[str, Any], metrics: Mapping[str, tuple[str, set[str]]]
-) -> None:
+def test_a_summary_names_labels_that_the_alert_has(rule: dict[str, Any], metrics: Metrics) -> None:
     named = set(re.findall(r"{{ \$labels\.(\w+) }}", rule["annotations"]["summary"]))
     expression = promql_parser.parse(rule["expr"])
     groups = {
@@ -194,7 +207,7 @@ def test_a_panel_has_a_title_a_description_and_the_chosen_data_source() -> None:
         )
 
 
-def test_the_variables_of_the_dashboard_are_used(metrics: Mapping[str, tuple[str, set[str]]]) -> None:
+def test_the_variables_of_the_dashboard_are_used(metrics: Metrics) -> None:
     source, queue = DASHBOARD["templating"]["list"]
     assert (source["name"], queue["name"]) == ("datasource", "queue")
     found = re.fullmatch(r"label_values\((\w+), (\w+)\)", queue["definition"])
@@ -216,7 +229,7 @@ def is_selector(part: Any) -> bool:
     return isinstance(part, promql_parser.VectorSelector)
 
 
-def metric_of(series: str, metrics: Mapping[str, tuple[str, set[str]]]) -> tuple[str, str, set[str]]:
+def metric_of(series: str, metrics: Metrics) -> tuple[str, str, set[str]]:
     """The metric that a series belongs to, with its type and labels."""
     name = next((series.removesuffix(part) for part in PARTS if series.removesuffix(part) in metrics), series)
     assert name in metrics, f"no server has {series}"

@@ -10,6 +10,7 @@ from app.domain.message import BodyKind, Draft, Envelope, MessageHeaders, Messag
 from app.domain.queue import Queue
 from tests.contract.store_fixture import StoreFixture, bodies, completion, draft, numbers
 from tests.virtual_clock import run_advancing
+from tests.walks import for_each
 
 FULL = Envelope(
     message_id="an id with blanks, ünïcode and 🦀 ",
@@ -42,8 +43,8 @@ async def test_a_message_is_read_and_received_as_it_was_sent(store_fixture: Stor
     assert (read.lock_token, read.locked_until, read.receiver_id, read.last_delivered_at) == (None, None, None, None)
 
 
-@pytest.mark.parametrize("kind", list(BodyKind))
-@pytest.mark.parametrize("body", [b"", b"0", b"\x00\xff", b"x" * 1_500_000], ids=["empty", "one", "nul", "large"])
+@for_each("kind", BodyKind)
+@for_each("body", [b"", b"0", b"\x00\xff", b"x" * 1_500_000], lambda body: f"{len(body)} bytes")
 async def test_every_body_is_returned(store_fixture: StoreFixture, queue: Queue, kind: BodyKind, body: bytes) -> None:
     await store_fixture.store.send([Draft(queue.id, Envelope("id"), body, kind)])
     (message,) = await store_fixture.claim(queue)
@@ -75,11 +76,10 @@ VARIANTS = [
 """Fields in which drafts differ, with values that repeat and values that are null."""
 
 
-@pytest.mark.parametrize("window", [0, MINUTE])
-@pytest.mark.parametrize("first", range(len(VARIANTS)))
-async def test_drafts_of_one_send_keep_their_own_fields(
-    store_fixture: StoreFixture, queue: Queue, first: int, window: int
-) -> None:
+@for_each("window", [0, MINUTE])
+@for_each("first", range(len(VARIANTS)))
+async def test_drafts_of_one_send_keep_their_own_fields(store_fixture: StoreFixture, first: int, window: int) -> None:
+    queue = await store_fixture.queue()
     chosen = (VARIANTS[first:] + VARIANTS[:first])[:4]
     drafts = [draft(queue, duplicate_window=window, **fields) for fields in chosen]
     receipts = await store_fixture.store.send(drafts)

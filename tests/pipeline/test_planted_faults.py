@@ -27,6 +27,7 @@ from tests.pipeline.planted_faults import (
     full_row,
     waiting,
 )
+from tests.walks import for_each
 
 UNCOVERED = "it may change until the message ends and its batch is sealed, and no digest covers it until then"
 UNEXPORTED = "They are not exported: one belongs to the queue, the other tells the server when to remove the row."
@@ -189,11 +190,12 @@ SCENES = {
     "whole": WHOLE_PLANTS,
     "database": DATABASE_PLANTS,
 }
-PLANTED = [
-    pytest.param(scene, plant, id=f"{plant.place}: {plant.fault}")
-    for scene, plants in SCENES.items()
-    for plant in plants
-]
+PLANTED = [(scene, plant) for scene, plants in SCENES.items() for plant in plants]
+
+
+def name_of(case: tuple[str, PlantedFault]) -> str:
+    """The place and the kind of a planted fault."""
+    return f"{case[1].place}: {case[1].fault}"
 
 
 @pytest.mark.parametrize("with_log", [True, False], ids=["with a log", "without a log"])
@@ -207,7 +209,7 @@ def test_where_nothing_is_planted_nothing_is_found(run_scene: RunScene, with_log
     "with_log",
     [pytest.param(True, id="with a log"), pytest.param(False, id="without a log", marks=pytest.mark.nightly)],
 )
-@pytest.mark.parametrize(("scene", "plant"), PLANTED)
+@for_each(("scene", "plant"), PLANTED, name_of)
 def test_a_planted_fault_is_named(run_scene: RunScene, scene: str, plant: PlantedFault, with_log: bool) -> None:
     done = run_scene(scene, with_log)
     assert done.unnamed == 0
@@ -219,9 +221,7 @@ def is_new(scene: str, plant: PlantedFault) -> bool:
     return "first" not in plant.place and plant.batch != NUMBERS["first"]
 
 
-@pytest.mark.parametrize(
-    ("scene", "plant"), [case for case in PLANTED if case.values[0] != "whole" and is_new(*case.values)]
-)
+@for_each(("scene", "plant"), [case for case in PLANTED if case[0] != "whole" and is_new(*case)], name_of)
 def test_a_planted_fault_in_what_is_new_is_named_by_a_later_audit(
     run_scene: RunScene, scene: str, plant: PlantedFault
 ) -> None:
@@ -234,10 +234,7 @@ LOST = ("lake, trimmed batch", "archive, not exported", "archive, not sealed", "
 """Where a message that is deleted is in no other place."""
 
 
-@pytest.mark.parametrize(
-    ("scene", "plant"),
-    [case for case in PLANTED if isinstance(case.values[1], PlantedFault) and case.values[1].fault == "delete"],
-)
+@for_each(("scene", "plant"), [case for case in PLANTED if case[1].fault == "delete"], name_of)
 def test_a_deleted_message_that_the_senders_log_has_is_named_by_its_id(
     run_scene: RunScene, scene: str, plant: PlantedFault
 ) -> None:
