@@ -2,8 +2,10 @@
 
 from enum import IntEnum, StrEnum
 from hashlib import blake2b
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from app.domain.instant import Duration, Instant, remaining
 from app.domain.refusals import invalid_at
@@ -66,20 +68,27 @@ class Durability(StrEnum):
 
 
 class MessageHeaders(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The texts that a message carries for its receivers. Column `headers` stores them in this order.
+    """The texts that a message carries for its receivers, each with its meaning. Column `headers` stores them in this order.
 
-    A further text is the last one, so that the digests of stored messages stay what they are.
+    Rows, filters, headers of raw messages and pages follow from this list. A further text is the last one, so that the
+    digests of stored messages stay what they are.
     """
 
-    content_type: str | None = None
-    correlation_id: str | None = None
-    subject: str | None = None
-    reply_to: str | None = None
-    to: str | None = None
-    traceparent: str | None = None
+    content_type: Annotated[str | None, Meta(description="The media type of the body.")] = None
+    correlation_id: Annotated[
+        str | None, Meta(description="The id of what this message answers or belongs to. The broker does not read it.")
+    ] = None
+    subject: Annotated[str | None, Meta(description="What the message is about, for receivers and filters.")] = None
+    reply_to: Annotated[str | None, Meta(description="Where to send an answer. The broker does not read it.")] = None
+    to: Annotated[str | None, Meta(description="Whom the message is for. The broker does not read it.")] = None
+    traceparent: Annotated[str | None, Meta(description="The W3C trace context of the send.")] = None
 
 
 NO_HEADERS = MessageHeaders()
+HEADER_TEXTS = MessageHeaders.__struct_fields__
+_GROUP_PLACE = HEADER_TEXTS.index("traceparent")
+SENDER_TEXTS = ("message_id", *HEADER_TEXTS[:_GROUP_PLACE], "group_id", *HEADER_TEXTS[_GROUP_PLACE:])
+"""The texts of an envelope, in the order in which the JSON of a message has them."""
 
 
 class Envelope(msgspec.Struct, frozen=True):
@@ -92,6 +101,10 @@ class Envelope(msgspec.Struct, frozen=True):
     headers: MessageHeaders = NO_HEADERS
     group_id: str | None = None
     properties: bytes = b""
+
+    def text(self, name: str) -> str | None:
+        """Return one of the `SENDER_TEXTS`."""
+        return getattr(self.headers if name in HEADER_TEXTS else self, name)
 
 
 class Draft(msgspec.Struct, frozen=True):

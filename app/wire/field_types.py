@@ -18,6 +18,7 @@ from app.domain.message import (
     MAX_RECEIVE_COUNT,
     MAX_TEXT_LENGTH,
     MIN_PRIORITY,
+    SENDER_TEXTS,
     MessageState,
 )
 from app.domain.queue import MAX_LOCK_DURATION, MAX_NAME_LENGTH, MAX_TTL, MIN_LOCK_DURATION, NAME_PATTERN
@@ -97,7 +98,7 @@ Filter: TypeAlias = Annotated[
         min_length=1,
         description=f"""
             A CEL expression over `message`, of at most {MAX_FILTER_BYTES} bytes. A filter can read these fields:
-            `message_id`, `content_type`, `correlation_id`, `subject`, `reply_to`, `to`, `group_id`, `traceparent`,
+            {", ".join(f"`{name}`" for name in SENDER_TEXTS)},
             `sequence_number`, `state`, `priority`, `enqueued_at`, `available_at`, `expires_at`, `delivery_count`,
             `failure_count`, `redelivered`, `last_failure`, `dead_letter_reason`, `dead_letter_description`,
             `dead_lettered_at`, `body_bytes` and `properties`. Times are timestamps: `message.enqueued_at <

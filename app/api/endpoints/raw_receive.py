@@ -14,7 +14,7 @@ from app.api.endpoints.receiving import receive_request, received_headers
 from app.broker.ports import Attempt
 from app.broker.receiving.receive import ReceiveRequest
 from app.domain.access import Right
-from app.domain.message import BodyKind, Message
+from app.domain.message import HEADER_TEXTS, BodyKind, Message
 from app.domain.refusals import FieldError, InvalidRequest, QueueNotFound, RateLimited, ReceiveDisabled
 from app.http.asgi import Headers
 from app.http.operation import operation
@@ -26,7 +26,8 @@ from app.wire.messages import MessageView, ReceiveMessages, ReceiveRaw, message_
 MAX_MESSAGE_HEADERS_BYTES = 3 << 10
 """Largest headers of one message, with its content type. Proxies refuse an answer with a large head; nginx reads 4 KiB unless it is set."""
 
-CHOSEN_BY_CLIENTS = (
+NOT_IN_HEADERS = ("body", "body_base64", "content_type", "properties", "receiver_id")
+_LONG_TEXTS = (
     "message_id",
     "group_id",
     "correlation_id",
@@ -38,9 +39,9 @@ CHOSEN_BY_CLIENTS = (
     "reply_to",
     "dead_letter_description",
 )
+CHOSEN_BY_CLIENTS = (*_LONG_TEXTS, *(name for name in HEADER_TEXTS if name not in (*_LONG_TEXTS, *NOT_IN_HEADERS)))
 """Texts that can be long. They follow the fields of the broker, so that they never displace a lock token."""
 
-NOT_IN_HEADERS = ("body", "body_base64", "content_type", "properties", "receiver_id")
 FIELDS = (
     *(name for name in MessageView.__struct_fields__ if name not in (*NOT_IN_HEADERS, *CHOSEN_BY_CLIENTS)),
     *CHOSEN_BY_CLIENTS,

@@ -3,18 +3,21 @@
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_type_hints
 
 import msgspec
+
+from app.domain.message import HEADER_TEXTS, MessageHeaders
 
 FILE = Path(__file__).with_suffix(".toml")
 
 
 class FieldDescriptions:
-    """The sentences of `field_descriptions.toml`."""
+    """The sentences of `field_descriptions.toml`, and those of `MessageHeaders`."""
 
     def __init__(self) -> None:
         texts = tomllib.loads(FILE.read_text())
-        self._fields: Mapping[str, str] = texts["fields"]
+        self._fields: Mapping[str, str] = {**_meanings_of_headers(), **texts["fields"]}
         self._structs: Mapping[str, Mapping[str, str]] = texts["structs"]
 
     def of_field(self, shape: type[msgspec.Struct], name: str, of_type: str | None) -> str:
@@ -26,3 +29,9 @@ class FieldDescriptions:
             if text := self._structs.get(base.__name__, {}).get(name):
                 return text
         return of_type or self._fields[name]
+
+
+def _meanings_of_headers() -> Mapping[str, str]:
+    """Return what each text of a message's headers means."""
+    declared = get_type_hints(MessageHeaders, include_extras=True)
+    return {name: declared[name].__metadata__[0].description for name in HEADER_TEXTS}

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
@@ -16,7 +17,7 @@ import msgspec
 from app.domain.delivery import is_redelivered
 from app.domain.filter_expression import Expression, parse_expression
 from app.domain.instant import Instant
-from app.domain.message import MAX_FILTER_BYTES, MessageMetadata
+from app.domain.message import HEADER_TEXTS, MAX_FILTER_BYTES, SENDER_TEXTS, MessageMetadata
 from app.domain.refusals import invalid_at
 from app.domain.suggestions import did_you_mean
 
@@ -166,14 +167,10 @@ def _properties(message: MessageMetadata) -> Mapping[str, Any]:
 
 
 FIELDS: Mapping[str, Callable[[MessageMetadata], object]] = {
-    "message_id": lambda message: message.envelope.message_id,
-    "content_type": lambda message: message.envelope.headers.content_type,
-    "correlation_id": lambda message: message.envelope.headers.correlation_id,
-    "subject": lambda message: message.envelope.headers.subject,
-    "reply_to": lambda message: message.envelope.headers.reply_to,
-    "to": lambda message: message.envelope.headers.to,
-    "group_id": lambda message: message.envelope.group_id,
-    "traceparent": lambda message: message.envelope.headers.traceparent,
+    **{
+        name: attrgetter(f"envelope.headers.{name}" if name in HEADER_TEXTS else f"envelope.{name}")
+        for name in SENDER_TEXTS
+    },
     "sequence_number": lambda message: message.sequence_number,
     "state": lambda message: message.state.label,
     "priority": lambda message: message.priority,
