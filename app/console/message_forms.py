@@ -25,9 +25,9 @@ from app.domain.refusals import InvalidRequest, QueueNotFound, Refusal, invalid_
 from app.domain.sending import NewMessage
 from app.http.problems import status_of
 from app.http.request import ATTEMPT_RETENTION
+from app.wire.message_fields import MessageToSend
 from app.wire.messages import EditMessage
 from app.wire.properties import decode_properties, encode_properties
-from app.wire.sending import MessageToSend
 from app.wire.values import due_time
 
 SENT_FIELDS = (

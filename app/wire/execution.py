@@ -6,7 +6,8 @@ import msgspec
 
 from app.domain.message import MAX_BATCH_COUNT
 from app.wire.field_types import QueueName
-from app.wire.sending import MessageToSend, SentMessage
+from app.wire.message_fields import MessageToSend
+from app.wire.sending import SentMessage
 from app.wire.settlements import (
     AbandonSettlement,
     CompleteSettlement,

@@ -1,20 +1,15 @@
 """Messages in the requests and responses of receive, browse and edit."""
 
-import base64
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from app.domain.delivery import is_redelivered
 from app.domain.instant import to_milliseconds
-from app.domain.message import MAX_BATCH_COUNT, MAX_RECEIVE_COUNT, BodyKind, Message, MessageState
+from app.domain.message import MAX_BATCH_COUNT, MAX_RECEIVE_COUNT, Message, MessageState
 from app.domain.settlement import LockToken
 from app.wire.field_types import (
-    STATE_NAMES,
-    AnyJson,
-    Base64,
     DateTime,
     DelaySeconds,
     Filter,
@@ -25,13 +20,11 @@ from app.wire.field_types import (
     ReceiveCount,
     SequenceNumber,
     StateName,
-    Timestamp,
-    ViewedState,
     WaitSeconds,
 )
-from app.wire.properties import RawProperties, StoredProperties
+from app.wire.message_fields import MessageView, message_view
+from app.wire.properties import RawProperties
 from app.wire.settlements import RawSettlement, SettlementResult
-from app.wire.text_bodies import text_of
 from app.wire.times import maybe_to_wire, to_wire
 
 SequenceNumbers: TypeAlias = Annotated[
@@ -68,40 +61,6 @@ class ReceiveRaw(msgspec.Struct, forbid_unknown_fields=True):
     receiver_id: Id | None = None
     filter: Filter | None = None
     group_id: Annotated[Id, msgspec.Meta(description="Receive a message of this group alone.")] | None = None
-
-
-class MessageView(msgspec.Struct, omit_defaults=True):
-    """A message as receive and browse return it; fields without a value are omitted."""
-
-    sequence_number: int
-    message_id: str
-    state: ViewedState
-    priority: Priority
-    enqueued_at: Timestamp
-    available_at: Timestamp
-    delivery_count: int
-    failure_count: int
-    redelivered: bool
-    body: AnyJson | UnsetType = UNSET
-    body_base64: Base64 | None = None
-    content_type: str | None = None
-    correlation_id: str | None = None
-    subject: str | None = None
-    reply_to: str | None = None
-    to: str | None = None
-    group_id: str | None = None
-    traceparent: str | None = None
-    properties: StoredProperties | UnsetType = UNSET
-    expires_at: Timestamp | None = None
-    last_failure: str | None = None
-    receiver_id: str | None = None
-    lock_token: str | None = None
-    locked_until: Timestamp | None = None
-    lock_remaining_ms: int | None = None
-    dead_letter_reason: str | None = None
-    dead_letter_description: str | None = None
-    dead_lettered_at: Timestamp | None = None
-    delivery: Literal["synchronous"] | None = None
 
 
 class ReceivedMessages(msgspec.Struct, omit_defaults=True):
@@ -191,45 +150,4 @@ def browsed_view(message: Message) -> MessageView:
     if message.state is MessageState.LOCKED:
         view.receiver_id = message.receiver_id
         view.locked_until = maybe_to_wire(message.locked_until)
-    return view
-
-
-def message_view(message: Message) -> MessageView:
-    """Build the JSON of a message without anything about its lock."""
-    envelope = message.envelope
-    headers = envelope.headers
-    view = MessageView(
-        sequence_number=message.sequence_number,
-        message_id=envelope.message_id,
-        state=STATE_NAMES[message.state],
-        priority=message.priority,
-        enqueued_at=to_wire(message.enqueued_at),
-        available_at=to_wire(message.available_at),
-        delivery_count=message.delivery_count,
-        failure_count=message.failure_count,
-        redelivered=is_redelivered(message),
-        content_type=headers.content_type,
-        correlation_id=headers.correlation_id,
-        subject=headers.subject,
-        reply_to=headers.reply_to,
-        to=headers.to,
-        group_id=envelope.group_id,
-        traceparent=headers.traceparent,
-        expires_at=maybe_to_wire(message.expires_at),
-        last_failure=message.last_failure,
-        dead_letter_reason=message.dead_letter_reason,
-        dead_letter_description=message.dead_letter_description,
-        dead_lettered_at=maybe_to_wire(message.dead_lettered_at),
-        delivery="synchronous" if message.is_offered else None,
-    )
-    if envelope.properties:
-        view.properties = msgspec.Raw(envelope.properties)
-    if message.body_kind is BodyKind.JSON:
-        view.body = msgspec.Raw(message.body)
-    elif message.body_kind is BodyKind.BYTES:
-        text = text_of(message.body, headers.content_type)
-        if text is None:
-            view.body_base64 = base64.b64encode(message.body).decode()
-        else:
-            view.body = msgspec.Raw(msgspec.json.encode(text))
     return view

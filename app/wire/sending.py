@@ -1,147 +1,16 @@
 """Messages in send requests, and their results."""
 
-from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from app.domain.instant import Instant, from_seconds
-from app.domain.message import (
-    DEFAULT_PRIORITY,
-    MAX_BATCH_COUNT,
-    BodyKind,
-    Durability,
-    Envelope,
-    MessageHeaders,
-    Receipt,
-)
-from app.domain.refusals import invalid_at
-from app.domain.sending import NewMessage
+from app.domain.message import MAX_BATCH_COUNT, Receipt
 from app.domain.settlement import Outcome
-from app.domain.synchronous_send import MAX_WAIT_SECONDS, MIN_WAIT_SECONDS, Completion
-from app.wire.field_types import (
-    STATE_NAMES,
-    AnyJson,
-    Base64,
-    ContentType,
-    DateTime,
-    DelaySeconds,
-    HeaderText,
-    Id,
-    Priority,
-    SentState,
-    Timestamp,
-    Traceparent,
-    TransactionId,
-    TtlSeconds,
-)
+from app.domain.synchronous_send import Completion
+from app.wire.field_types import STATE_NAMES, AnyJson, SentState, Timestamp, TransactionId
+from app.wire.message_fields import MessageToSend
 from app.wire.problems import Problem
-from app.wire.properties import RawProperties, decode_properties, encode_properties
-from app.wire.text_bodies import bytes_of_text
 from app.wire.times import to_wire
-from app.wire.values import base64_bytes, due_time
-
-DEFAULT_WAIT_SECONDS = 20.0
-"""How long a synchronous send waits that does not say so."""
-
-Delivery: TypeAlias = Literal["asynchronous", "synchronous"]
-SendWaitSeconds: TypeAlias = Annotated[
-    float,
-    msgspec.Meta(
-        ge=MIN_WAIT_SECONDS, le=MAX_WAIT_SECONDS, description="How long to wait for the settlement; the server caps it."
-    ),
-]
-
-
-class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A message to send. `body` is any JSON value or text, `body_base64` is bytes; at most one of them.
-
-    `available_at` or `delay_seconds` schedules it; at most one of them. The server creates a missing `message_id`.
-    With the delivery `synchronous` the sender waits up to `wait_seconds` until a receiver has settled the message.
-    """
-
-    body: AnyJson | msgspec.UnsetType = msgspec.UNSET
-    body_base64: Base64 | None = None
-    content_type: ContentType | None = None
-    message_id: Id | None = None
-    correlation_id: HeaderText | None = None
-    subject: HeaderText | None = None
-    reply_to: HeaderText | None = None
-    to: HeaderText | None = None
-    group_id: Id | None = None
-    priority: Priority = DEFAULT_PRIORITY
-    properties: RawProperties | msgspec.UnsetType = msgspec.UNSET
-    ttl_seconds: TtlSeconds | None = None
-    available_at: DateTime | None = None
-    delay_seconds: DelaySeconds | None = None
-    durability: Durability = Durability.DURABLE
-    delivery: Delivery = "asynchronous"
-    wait_seconds: SendWaitSeconds | None = None
-    traceparent: Traceparent | None = None
-
-    def new_message(self, traceparent: str | None = None, locate: Callable[[str], str] = str) -> NewMessage:
-        """Convert to the message of the broker. Refuses with `InvalidRequest` if fields contradict each other.
-
-        `traceparent` is the trace context of the request, for a message without its own. `locate` converts a pointer to one in the whole request.
-        """
-        if self.delivery == "synchronous":
-            raise invalid_at(
-                locate("/delivery"), "Only a send of one message, with a JSON body, waits for its settlement."
-            )
-        if self.wait_seconds is not None:
-            raise invalid_at(locate("/wait_seconds"), "Only a synchronous send waits.")
-        return self._message(traceparent, locate)
-
-    def synchronous_message(self, traceparent: str | None) -> tuple[NewMessage, float]:
-        """Convert a synchronous send to the message of the broker and how long to wait. Refuses as `new_message` does."""
-        wait_seconds = DEFAULT_WAIT_SECONDS if self.wait_seconds is None else self.wait_seconds
-        return self._message(traceparent, str), wait_seconds
-
-    def _message(self, traceparent: str | None, locate: Callable[[str], str]) -> NewMessage:
-        body, kind = self._body_and_kind(locate)
-        return NewMessage(
-            envelope=Envelope(
-                message_id=self.message_id or "",
-                headers=MessageHeaders(
-                    content_type=self.content_type,
-                    correlation_id=self.correlation_id,
-                    subject=self.subject,
-                    reply_to=self.reply_to,
-                    to=self.to,
-                    traceparent=self.traceparent or traceparent,
-                ),
-                group_id=self.group_id,
-                properties=self._properties(locate),
-            ),
-            body=body,
-            body_kind=kind,
-            priority=self.priority,
-            available_at=self._due_at(locate),
-            delay=None if self.delay_seconds is None else from_seconds(self.delay_seconds),
-            ttl=None if self.ttl_seconds is None else from_seconds(self.ttl_seconds),
-            durability=self.durability,
-        )
-
-    def _body_and_kind(self, locate: Callable[[str], str]) -> tuple[bytes, BodyKind]:
-        if self.body_base64 is None:
-            if self.body is msgspec.UNSET:
-                return b"", BodyKind.NONE
-            body = bytes(self.body)
-            text = bytes_of_text(body, self.content_type)
-            return (body, BodyKind.JSON) if text is None else (text, BodyKind.BYTES)
-        if self.body is not msgspec.UNSET:
-            raise invalid_at(locate("/body_base64"), "Give body or body_base64, not both.")
-        return base64_bytes(self.body_base64, locate("/body_base64")), BodyKind.BYTES
-
-    def _properties(self, locate: Callable[[str], str]) -> bytes:
-        return encode_properties(decode_properties(self.properties, locate) or {}, locate("/properties"))
-
-    def _due_at(self, locate: Callable[[str], str]) -> Instant | None:
-        if self.available_at is None:
-            return None
-        if self.delay_seconds is not None:
-            raise invalid_at(locate("/delay_seconds"), "Give available_at or delay_seconds, not both.")
-        return due_time(self.available_at, locate("/available_at"))
 
 
 class SendMessage(MessageToSend, kw_only=True):

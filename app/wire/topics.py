@@ -20,9 +20,10 @@ from app.domain.topic import (
     default_target,
 )
 from app.wire.field_types import Filter, PropertyKey, PropertyValue, QueueName, Timestamp, TransactionId
+from app.wire.message_fields import MessageToSend
 from app.wire.properties import RawProperties, StoredProperties, decode_properties, encode_properties
 from app.wire.queues import QueueDescription
-from app.wire.sending import MessageToSend, RawMessage
+from app.wire.sending import RawMessage
 from app.wire.times import to_wire
 
 MAX_TESTED = 100

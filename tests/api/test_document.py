@@ -15,7 +15,7 @@ from app.api.endpoints.routes import OPERATIONS
 from app.api.openapi import field_descriptions
 from app.api.openapi.document import NAMED_PROBLEMS, answer_examples, openapi_document
 from app.http.problems import COMMON_CODES, PARSE_ERROR_CODES, STATUS, TITLES, codes_of_status
-from app.wire.messages import MessageView
+from app.wire.message_fields import MessageView
 from tests.api.api_server import ApiServer
 from tests.api.openapi_conformance import check_conformance, resolved, validator
 from tests.walks import for_each

@@ -11,9 +11,10 @@ import pytest
 from app.domain.message import MAX_PROPERTIES
 from app.wire.decode_errors import invalid_request
 from app.wire.field_types import Properties
+from app.wire.message_fields import MessageToSend
 from app.wire.messages import EditMessage, ReceiveMessages
 from app.wire.queues import QueueSettingsBody
-from app.wire.sending import MessageToSend, SendBatch
+from app.wire.sending import SendBatch
 from app.wire.settlements import Settlement
 from app.wire.topics import TopicSettingsBody
 from app.wire.transactions import OpenTransaction

@@ -8,7 +8,7 @@ from app.domain.message import Durability
 from app.domain.refusals import FieldError, InvalidRequest, invalid_at
 from app.domain.sending import NewMessage
 from app.http.decoding import entry_decoder
-from app.wire.sending import MessageToSend
+from app.wire.message_fields import MessageToSend
 
 _decode_message = entry_decoder(MessageToSend)
 

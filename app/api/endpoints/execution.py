@@ -19,7 +19,8 @@ from app.http.operation import operation
 from app.http.request import Request
 from app.http.response import REPLAYED_HEADERS, Response
 from app.wire.execution import AddedState, Execute, Executed, PublishEntry, SendEntry, SettleEntry
-from app.wire.sending import MessageToSend, sent_message
+from app.wire.message_fields import MessageToSend
+from app.wire.sending import sent_message
 from app.wire.settlements import settlement_done
 from app.wire.state_values import StateBody
 from app.wire.topics import published_message

@@ -35,7 +35,8 @@ from app.http.operation import EmptyBody, operation
 from app.http.request import Request, invalid_cursor, invalid_path
 from app.http.response import JSON, MERGE_PATCH, OCTET_STREAM, UNTRUSTED_BODY_HEADERS, Response
 from app.wire.field_types import MAX_INT64, Page, PropertyValue
-from app.wire.messages import BrowseMessages, EditMessage, MessagePage, MessageView, browsed_view, message_view
+from app.wire.message_fields import MessageView, message_view
+from app.wire.messages import BrowseMessages, EditMessage, MessagePage, browsed_view
 from app.wire.plans import plan_fields
 from app.wire.properties import decode_properties, encode_properties, properties_of
 from app.wire.queues import RedriveDeadLetters, Redriven, Restored, RestoreMessages, parse_states

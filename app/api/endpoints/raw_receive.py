@@ -21,7 +21,8 @@ from app.http.operation import operation
 from app.http.receiving import loss_counter, receive_unless_disconnected
 from app.http.request import Request
 from app.http.response import OCTET_STREAM, Response, encode
-from app.wire.messages import MessageView, ReceiveMessages, ReceiveRaw, message_views
+from app.wire.message_fields import MessageView
+from app.wire.messages import ReceiveMessages, ReceiveRaw, message_views
 
 MAX_MESSAGE_HEADERS_BYTES = 3 << 10
 """Largest headers of one message, with its content type. Proxies refuse an answer with a large head; nginx reads 4 KiB unless it is set."""

@@ -18,8 +18,8 @@ from app.http.request import Request, given_twice, invalid_header
 from app.http.request_body import TRANSACTION_HEADER
 from app.wire.field_types import PropertyValue
 from app.wire.media_types import is_json_media_type
+from app.wire.message_fields import MessageToSend
 from app.wire.properties import decode_properties, raw_properties
-from app.wire.sending import MessageToSend
 
 HEADER_PREFIX = "peeklock-"
 PROPERTY_HEADER_PREFIX = "peeklock-property-"

@@ -25,8 +25,8 @@ from app.http.operation import EmptyBody, Operation
 from app.http.problems import COMMON_CODES, TITLES, codes_of_status, status_of
 from app.http.response import OCTET_STREAM, PROBLEM
 from app.wire.capabilities import OPENAPI_VERSION
+from app.wire.message_fields import MessageToSend
 from app.wire.problems import Problem
-from app.wire.sending import MessageToSend
 
 THIS_SERVER = "The server that serves this document"
 LOCAL_SERVER = {"url": "http://127.0.0.1:8080", "description": "A server on this machine"}

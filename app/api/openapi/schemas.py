@@ -9,7 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from app.api.openapi.field_descriptions import FieldDescriptions
-from app.wire import execution, field_types, retry, sending, settlements, transactions
+from app.wire import execution, field_types, message_fields, retry, sending, settlements, transactions
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -27,11 +27,11 @@ NAMED_TYPES: Mapping[str, Any] = {
     "SentState": field_types.SentState,
     "ViewedState": field_types.ViewedState,
     "TransactionState": transactions.TransactionStateName,
-    "Delivery": sending.Delivery,
+    "Delivery": message_fields.Delivery,
 }
 """Types that are aliases in Python. Without a name, a generator would invent one at every use."""
 
-REFERENCED = (sending.MessageToSend,)
+REFERENCED = (message_fields.MessageToSend,)
 """Structs that a request names in a reference alone, because their entries are decoded one at a time."""
 
 ANY_SCALAR = "A text, a number, true, false or null."
