@@ -17,6 +17,7 @@ from app.console.access import CSRF_FIELD, needs, new_secret
 from app.console.forms import decoded, faults_of, json_field, typed
 from app.console.messages import number_of
 from app.console.pages import CurrentPage, PageRequest
+from app.console.sender_texts import SENT_FIELDS
 from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import DEFAULT_PRIORITY, Message, Receipt
@@ -29,18 +30,6 @@ from app.wire.message_fields import MessageToSend
 from app.wire.messages import EditMessage
 from app.wire.properties import decode_properties, encode_properties
 from app.wire.values import due_time
-
-SENT_FIELDS = (
-    ("subject", "Subject", "text"),
-    ("content_type", "Content type", "text"),
-    ("message_id", "Message id", "text"),
-    ("correlation_id", "Correlation id", "text"),
-    ("group_id", "Group", "text"),
-    ("priority", "Priority, 0 to 9", "number"),
-    ("delay_seconds", "Delay in seconds", "number"),
-    ("ttl_seconds", "Time to live in seconds", "number"),
-)
-"""The fields of the form that sends, beside the body and the properties."""
 
 ATTEMPT_FIELD = "idempotency_key"
 """The field that is different in each form, so that a form is recognised when it is sent again."""

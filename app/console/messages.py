@@ -18,6 +18,7 @@ from app.console.bodies import body_view, preview
 from app.console.context import ConsoleContext
 from app.console.forms import decoded, faults_of
 from app.console.pages import CurrentPage, PageRequest
+from app.console.sender_texts import shown_texts
 from app.console.snippets import curl_browse, curl_send, python_send, server_url
 from app.console.timeline import MAX_EVENTS, timeline
 from app.domain.access import Right
@@ -102,6 +103,7 @@ async def show_one_message(page: CurrentPage, queue: str, sequence_number: str) 
         archived=archived,
         explanation=message_explanation_view(explained),
         body=message and body_view(message.body, message.body_kind, page.query("body")),
+        shown_texts=shown_texts,
         properties=message and properties_of(message.envelope.properties),
         timeline=timeline(events),
         next_events=more,

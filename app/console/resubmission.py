@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from msgspec.structs import replace
 
 from app.broker.administration.browse import read_message
 from app.broker.administration.queues import reload_queue
@@ -14,23 +15,12 @@ from app.console.forms import faults_of, typed
 from app.console.message_forms import new_message_of, readable_json
 from app.console.messages import number_of
 from app.console.pages import CurrentPage, PageRequest
+from app.console.sender_texts import RESUBMITTED_FIELDS, resubmitted_texts, with_hidden_texts
 from app.domain.access import Right
 from app.domain.message import BodyKind, Message, MessageState
 from app.domain.refusals import Conflict, InvalidRequest, Refusal
-from app.domain.sending import NewMessage
 from app.http.problems import status_of
 from app.wire.text_bodies import text_of
-
-RESUBMITTED_FIELDS = (
-    ("subject", "Subject", "text"),
-    ("content_type", "Content type", "text"),
-    ("correlation_id", "Correlation id", "text"),
-    ("group_id", "Group", "text"),
-    ("priority", "Priority, 0 to 9", "number"),
-    ("delay_seconds", "Delay in seconds", "number"),
-    ("ttl_seconds", "Time to live in seconds", "number"),
-)
-"""The fields of the form. The message gets a new id: a queue that detects duplicates would drop one with the old id."""
 
 RECEIVER = "console"
 TOO_LARGE = "The body of this message is too large to edit on a page. Redrive the message, or receive it."
@@ -59,7 +49,8 @@ async def resubmit_message(page: CurrentPage, queue: str, sequence_number: str) 
     found = await reload_queue(page.context.broker.queues, queue)
     try:
         seen = await _read(page, queue, sequence_number)
-        new_message = _with_addresses(new_message_of(fields), seen)
+        new_message = new_message_of(fields)
+        new_message = replace(new_message, envelope=with_hidden_texts(new_message.envelope, seen.envelope))
         etag = fields.get("etag", "")
         receipt = await resubmit(page.context.broker.resubmitting, found, number, etag, new_message, RECEIVER)
     except Refusal as refusal:
@@ -71,11 +62,9 @@ async def resubmit_message(page: CurrentPage, queue: str, sequence_number: str) 
 def fields_of(message: Message) -> dict[str, str]:
     """Return the fields of the form for a message as it is."""
     envelope = message.envelope
-    texts = {name: getattr(envelope.headers, name) or "" for name in ("subject", "content_type", "correlation_id")}
     form, body = _body_fields(message)
     return {
-        **texts,
-        "group_id": envelope.group_id or "",
+        **resubmitted_texts(envelope),
         "body_form": form,
         "body": body,
         "priority": str(message.priority),
@@ -92,14 +81,6 @@ def _body_fields(message: Message) -> tuple[str, str]:
     if text is None or "\r" in text:
         return "base64", msgspec.json.decode(msgspec.json.encode(message.body), type=str)
     return "text", text
-
-
-def _with_addresses(new_message: NewMessage, seen: Message) -> NewMessage:
-    """Return the message with what the form does not show of the old one."""
-    shown, new = seen.envelope.headers, new_message.envelope
-    headers = msgspec.structs.replace(new.headers, reply_to=shown.reply_to, to=shown.to, traceparent=shown.traceparent)
-    envelope = msgspec.structs.replace(new, headers=headers)
-    return msgspec.structs.replace(new_message, envelope=envelope)
 
 
 def _require_rights(page: PageRequest, queue: str) -> None:

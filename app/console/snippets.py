@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from app.console.bodies import MAX_SHOWN_BYTES, text_of
-from app.domain.message import DEFAULT_PRIORITY, BodyKind, Message
+from app.domain.message import DEFAULT_PRIORITY, SENDER_TEXTS, BodyKind, Message
 
 AUTHORIZATION = ' \\\n  -H "Authorization: Bearer $PEEKLOCK_API_KEY"'
 HOST = re.compile(r"[\w.:\[\]-]+", re.ASCII)
@@ -94,11 +94,10 @@ def _json_object(members: Mapping[str, str]) -> str:
 
 
 def _fields(message: Message) -> dict[str, Any]:
-    """Return the sender's fields that have a value, without the id: such a message is a new one."""
+    """Return the sender's fields that have a value, without its id and trace: such a message is a new one."""
     envelope = message.envelope
-    names = ("content_type", "correlation_id", "subject", "reply_to", "to")
-    fields: dict[str, Any] = {name: getattr(envelope.headers, name) for name in names} | {"group_id": envelope.group_id}
-    fields = {name: value for name, value in fields.items() if value is not None}
+    names = [name for name in SENDER_TEXTS if name not in ("message_id", "traceparent")]
+    fields: dict[str, Any] = {name: value for name in names if (value := envelope.text(name)) is not None}
     if message.priority != DEFAULT_PRIORITY:
         fields["priority"] = message.priority
     if envelope.properties:
