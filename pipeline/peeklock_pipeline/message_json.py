@@ -31,15 +31,14 @@ TEXT: SparkTypes = (StringType,)
 NUMBER: SparkTypes = (IntegralType, FloatType, DoubleType, DecimalType)
 SCALAR: SparkTypes = (StringType, BooleanType, IntegralType, FloatType, DoubleType)
 
+HEADERS = ("content_type", "correlation_id", "subject", "reply_to", "to")
+"""The texts that are sent as headers of a message. The archive has them as JSON in one column."""
+
 COLUMNS: dict[str, SparkTypes] = {
     "message_id": TEXT,
     "body": (StringType, BinaryType),
     "body_kind": TEXT,
-    "content_type": TEXT,
-    "correlation_id": TEXT,
-    "subject": TEXT,
-    "reply_to": TEXT,
-    "to": TEXT,
+    **dict.fromkeys(HEADERS, TEXT),
     "group_id": TEXT,
     "priority": (IntegralType,),
     "properties": (MapType, StringType),

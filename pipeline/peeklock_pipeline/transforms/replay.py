@@ -4,10 +4,9 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from peeklock_pipeline.message_json import HEADERS
 from peeklock_pipeline.refusals import BadExpression
 from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
-
-HEADERS = ("content_type", "correlation_id", "subject", "reply_to", "to")
 
 RANGES = 4096
 """Ranges of sequence numbers that are counted, independent of the number of messages."""
