@@ -6,6 +6,7 @@ import gc
 import weakref
 from collections.abc import Sequence
 from contextvars import ContextVar
+from math import inf
 from typing import Any
 
 import pytest
@@ -29,14 +30,26 @@ class BadEntryError(Exception):
     """A failure that one entry causes for its batch."""
 
 
+class PatientCoalescer(Coalescer[str, str]):
+    """Counts turns alone, however slow this machine is."""
+
+    gather_seconds = inf
+
+
+class HurriedCoalescer(Coalescer[str, str]):
+    """Has no time for a turn."""
+
+    gather_seconds = 0
+
+
 class BatchRunner:
     """A run that records each batch and keeps it under way until the test ends it."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, kind: type[Coalescer[str, str]] = PatientCoalescer, **options: Any) -> None:
         self.batches: list[str] = []
         self._results: list[asyncio.Future[Sequence[str | Exception]]] = []
         self.orphans: list[tuple[str, str]] = []
-        self.coalescer: Coalescer[str, str] = Coalescer(
+        self.coalescer = kind(
             self.run,
             in_flight=2,
             max_batch_size=4,
@@ -162,6 +175,87 @@ async def test_a_batch_does_not_run_in_the_context_of_its_first_caller() -> None
     assert await Coalescer(run).submit("a") == "none"
 
 
+# ---- waiting for more callers ----------------------------------------------------------------------------------------
+
+
+async def turns(number: int) -> None:
+    """Let the event loop turn this often."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+FROM_CALL_TO_ENTRY = 1
+"""Turns in which the task of a caller begins."""
+
+
+async def after_a_shared_run(kind: type[Coalescer[str, str]] = PatientCoalescer) -> BatchRunner:
+    """A coalescer whose last run had two callers."""
+    batches = BatchRunner(kind)
+    await batches.callers("xy")
+    await batches.finish(0)
+    return batches
+
+
+async def test_a_lone_caller_does_not_wait_for_others(batches: BatchRunner) -> None:
+    for number, entry in enumerate("abc"):
+        caller = asyncio.create_task(batches.coalescer.submit(entry))
+        await turns(FROM_CALL_TO_ENTRY + 2)
+        assert batches.batches[number:] == [entry]
+        await batches.finish(number)
+        assert await caller == entry.upper()
+
+
+async def test_after_a_shared_run_an_entry_waits_some_turns_for_others() -> None:
+    batches = await after_a_shared_run()
+    callers = [asyncio.create_task(batches.coalescer.submit("a"))]
+    await turns(Coalescer.gather_turns - 1)
+    callers.append(asyncio.create_task(batches.coalescer.submit("b")))
+    await run_ready_tasks()
+    assert batches.batches == ["xy", "ab"]
+    await batches.finish(1)
+    assert await outcomes(callers) == ["A", "B"]
+
+
+async def test_an_entry_waits_no_longer_than_these_turns() -> None:
+    batches = await after_a_shared_run()
+    caller = asyncio.create_task(batches.coalescer.submit("a"))
+    await turns(FROM_CALL_TO_ENTRY + Coalescer.gather_turns)
+    assert batches.batches == ["xy"]
+    await turns(2)
+    assert batches.batches == ["xy", "a"]
+    await batches.finish(1)
+    assert await caller == "A"
+
+
+async def test_an_entry_waits_no_longer_than_its_time_even_if_turns_are_left() -> None:
+    batches = await after_a_shared_run(HurriedCoalescer)
+    caller = asyncio.create_task(batches.coalescer.submit("a"))
+    await turns(FROM_CALL_TO_ENTRY + 2)
+    assert batches.batches == ["xy", "a"]
+    await batches.finish(1)
+    assert await caller == "A"
+
+
+async def test_a_full_batch_does_not_wait() -> None:
+    batches = await after_a_shared_run()
+    callers = [asyncio.create_task(batches.coalescer.submit(entry)) for entry in "abcd"]
+    await turns(FROM_CALL_TO_ENTRY + 2)
+    assert batches.batches == ["xy", "abcd"]
+    await batches.finish(1)
+    assert await outcomes(callers) == list("ABCD")
+
+
+async def test_after_a_run_of_one_caller_no_entry_waits() -> None:
+    batches = await after_a_shared_run()
+    await batches.callers("a")
+    await batches.finish(1)
+    caller = asyncio.create_task(batches.coalescer.submit("b"))
+    await turns(FROM_CALL_TO_ENTRY + 2)
+    assert batches.batches == ["xy", "a", "b"]
+    await batches.finish(2)
+    assert await caller == "B"
+
+
 # ---- weight ----------------------------------------------------------------------------------------------------------
 
 
@@ -282,13 +376,13 @@ async def test_a_failed_entry_is_freed_with_its_answer(failure: type[Exception])
     async def fail(_entries: list[LargeEntry]) -> Sequence[Any]:
         raise failure
 
-    coalescer: Coalescer[LargeEntry, Any] = Coalescer(fail, batch_errors=(StoreUnavailableError,))
+    large_entries: Coalescer[LargeEntry, Any] = Coalescer(fail, batch_errors=(StoreUnavailableError,))
     freed: list[bool] = []
 
     async def submit_one() -> None:
         entry = LargeEntry()
         weakref.finalize(entry, freed.append, True)
-        await coalescer.submit(entry)
+        await large_entries.submit(entry)
 
     gc.disable()
     try:
