@@ -1,11 +1,11 @@
 """What all rows use: the servers of this run, a directory, and the amount of work of a round."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.systems import System, peeklock
+from benchmarks.systems import SERVE, System, peeklock
 from tests.servers import PostgresServer, RedisServer
 
 MAX_CONNECTIONS = 2000
@@ -31,8 +31,18 @@ class Bench:
         return 5 if self.scale >= 1 else 3
 
     @contextmanager
-    def peeklock(self, *, workers: int = 1, database: str = "bench", seal_seconds: float = 10) -> Iterator[System]:
-        """Peeklock over PostgreSQL and Redis, its database empty."""
+    def peeklock(
+        self, *, workers: int = 1, database: str = "bench", seal_seconds: float = 10, command: Sequence[str] = SERVE
+    ) -> Iterator[System]:
+        """Peeklock over PostgreSQL and Redis, its database empty, started by this command."""
         more = {"PEEKLOCK_SEAL_INTERVAL_SECONDS": str(seal_seconds), "PEEKLOCK_MAX_CONNECTIONS": str(MAX_CONNECTIONS)}
-        with peeklock(self.folder, self.postgres, self.redis, workers=workers, database=database, more=more) as system:
+        with peeklock(
+            self.folder,
+            self.postgres,
+            self.redis,
+            workers=workers,
+            database=database,
+            command=command,
+            more=more,
+        ) as system:
             yield system

@@ -19,5 +19,5 @@ def measure(bench: Bench) -> Iterator[Row]:
             "64 callers",
             f"{double.median_cpu_ms:.2f} ms, {double.throughput:.0f}/s; {times:.2f}× one worker",
             f"one worker {single.median_cpu_ms:.2f} ms, {single.throughput:.0f}/s",
-            [at_most(1.3, "×", times)],
+            [at_most(1.25, "×", times)],
         )

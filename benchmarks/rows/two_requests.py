@@ -19,5 +19,5 @@ def measure(bench: Bench) -> Iterator[Row]:
             "64 callers",
             f"{two.median_cpu_ms:.2f} ms; {share:.2f}× three requests",
             f"three requests {three.median_cpu_ms:.2f} ms",
-            [at_most(0.7, "×", share)],
+            [at_most(0.75, "×", share)],
         )
