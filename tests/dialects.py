@@ -8,15 +8,15 @@ from app.store.mysql import dialect as mysql
 from app.store.postgresql import dialect as postgresql
 from app.store.shared.statements import Dialect, Statement
 from app.store.sqlite import dialect as sqlite
-from app.store.url import Engine
+from app.store.url import EngineName
 
-DIALECTS: Mapping[Engine, Dialect] = {
-    Engine.POSTGRESQL: postgresql.DIALECT,
-    Engine.MYSQL: mysql.DIALECT,
-    Engine.SQLITE: sqlite.DIALECT,
+DIALECTS: Mapping[EngineName, Dialect] = {
+    EngineName.POSTGRESQL: postgresql.DIALECT,
+    EngineName.MYSQL: mysql.DIALECT,
+    EngineName.SQLITE: sqlite.DIALECT,
 }
 
 
-def statements(engine: Engine) -> Mapping[str, Statement]:
+def statements(engine: EngineName) -> Mapping[str, Statement]:
     """Return all statements of an engine by name."""
     return DIALECTS[engine].statements

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app.domain.refusals import StoreUnavailable
 from app.store.revisions import MIGRATIONS, revisions
-from app.store.url import Engine, StoreUrl, read_url
+from app.store.url import EngineName, StoreUrl, read_url
 
 TRY_SECONDS = 2
 """How long one step waits for a lock. Meanwhile, statements of the servers wait behind it, and give up after 3 s."""
@@ -79,7 +79,7 @@ def schema_status(url: str) -> SchemaStatus:
     """Compare the tables with this version, by the revision that the last migration left. Changes nothing."""
     store_url = read_url(url)
     # Opening a SQLite file that does not exist would create it.
-    missing = store_url.engine is Engine.SQLITE and not (store_url.path and store_url.path.exists())
+    missing = store_url.engine is EngineName.SQLITE and not (store_url.path and store_url.path.exists())
     return SchemaStatus.BEHIND if missing else run_on_connection(url, _schema_status)
 
 
@@ -183,13 +183,13 @@ def _run(url: StoreUrl, work: Callable[[Connection], Result]) -> Result:
         raise StoreUnavailable(f"The database refuses a migration: {error.orig}.") from None
 
 
-def _migration(engine: Engine) -> Migration:
+def _migration(engine: EngineName) -> Migration:
     # Imported here, so that only the driver of the named engine is loaded.
     match engine:
-        case Engine.POSTGRESQL:
+        case EngineName.POSTGRESQL:
             from app.store.postgresql import migration
-        case Engine.MYSQL:
+        case EngineName.MYSQL:
             from app.store.mysql import migration
-        case Engine.SQLITE:
+        case EngineName.SQLITE:
             from app.store.sqlite import migration
     return migration

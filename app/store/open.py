@@ -5,7 +5,7 @@ import sqlite3
 from app.broker.ports import Store
 from app.runtime.clock import Clock
 from app.store.shared.database import BatchObserver
-from app.store.url import BadStoreUrl, Engine, read_url
+from app.store.url import BadStoreUrl, EngineName, read_url
 
 __all__ = ["BadStoreUrl", "open_store"]
 
@@ -24,15 +24,15 @@ async def open_store(url: str, clock: Clock, connections: int = 8, observe: Batc
     store_url = read_url(url)
     # Imported here, so that only the driver of the named engine is loaded.
     match store_url.engine:
-        case Engine.SQLITE:
+        case EngineName.SQLITE:
             from app.store.sqlite.store import open_sqlite
 
             return await open_sqlite(store_url.path, clock, observe, create_tables)
-        case Engine.POSTGRESQL:
+        case EngineName.POSTGRESQL:
             from app.store.postgresql.store import open_postgresql
 
             return await open_postgresql(url, clock, connections, observe)
-        case Engine.MYSQL:
+        case EngineName.MYSQL:
             from app.store.mysql.store import open_mysql
 
             return await open_mysql(url, clock, connections, observe)

@@ -3,7 +3,7 @@
 from app.runtime.clock import SystemClock
 from app.store.open import open_store
 from app.store.revisions import revisions
-from app.store.url import Engine, read_url
+from app.store.url import EngineName, read_url
 
 
 async def is_current(url: str) -> bool:
@@ -14,7 +14,7 @@ async def is_current(url: str) -> bool:
     """
     store_url = read_url(url)
     # Opening a SQLite file that does not exist would create it.
-    if store_url.engine is Engine.SQLITE and not (store_url.path and store_url.path.exists()):
+    if store_url.engine is EngineName.SQLITE and not (store_url.path and store_url.path.exists()):
         return False
     store = await open_store(url, SystemClock(), 1)
     try:

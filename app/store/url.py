@@ -7,7 +7,7 @@ from stat import S_ISDIR, S_ISREG
 from urllib.parse import SplitResult, unquote, urlsplit
 
 
-class Engine(StrEnum):
+class EngineName(StrEnum):
     """The database engines of a store."""
 
     POSTGRESQL = "postgresql"
@@ -18,10 +18,10 @@ class Engine(StrEnum):
 EXAMPLES = "sqlite:///peeklock.sqlite3, postgresql://user:password@host/database or mysql://user:password@host/database"
 IN_MEMORY = ":memory:"
 SERVER_SCHEMES = {
-    "postgresql": Engine.POSTGRESQL,
-    "postgres": Engine.POSTGRESQL,
-    "mysql": Engine.MYSQL,
-    "mariadb": Engine.MYSQL,
+    "postgresql": EngineName.POSTGRESQL,
+    "postgres": EngineName.POSTGRESQL,
+    "mysql": EngineName.MYSQL,
+    "mariadb": EngineName.MYSQL,
 }
 
 MAX_CONNECT_SECONDS = 600
@@ -36,7 +36,7 @@ class BadStoreUrl(ValueError):
 class StoreUrl:
     """A database: its engine and, on SQLite, its file. Without a path it is a database in memory."""
 
-    engine: Engine
+    engine: EngineName
     text: str
     path: Path | None = None
 
@@ -53,14 +53,14 @@ def read_url(url: str) -> StoreUrl:
     try:
         parts = urlsplit(url)
         _check_password(parts)
-        _check_ports(parts, several=SERVER_SCHEMES.get(scheme) is Engine.POSTGRESQL)
+        _check_ports(parts, several=SERVER_SCHEMES.get(scheme) is EngineName.POSTGRESQL)
     except ValueError:
         # The driver's reason may quote a password, if a slash in the password was not percent-encoded.
         raise BadStoreUrl(
             f"{_redacted(url)} cannot be read: its port is not a number, or its password is not percent-encoded."
         ) from None
     if scheme == "sqlite":
-        return StoreUrl(Engine.SQLITE, url, _sqlite_path(parts))
+        return StoreUrl(EngineName.SQLITE, url, _sqlite_path(parts))
     if scheme not in SERVER_SCHEMES:
         raise BadStoreUrl(f"Peeklock has no store for {scheme}; write a URL like {EXAMPLES}.")
     if not parts.path.strip("/"):
@@ -78,7 +78,7 @@ def read_connect_timeout(text: str) -> int:
 def is_in_memory(url: str) -> bool:
     """Return whether the URL names a database in memory, which ends when it is closed. Refuses as `read_url` does."""
     store_url = read_url(url)
-    return store_url.engine is Engine.SQLITE and store_url.path is None
+    return store_url.engine is EngineName.SQLITE and store_url.path is None
 
 
 def _check_password(parts: SplitResult) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import pytest
 
-from app.broker.ports import Attempt, AttemptResult, Extension
+from app.broker.ports import Attempt, Extension
 from app.domain.history import Event
 from app.domain.instant import HOUR
 from app.domain.message import Message
@@ -20,7 +20,6 @@ from app.runtime.clock import SystemClock
 from app.store.open import ignore_batches, open_store
 from app.store.pooled.pool import Pool
 from app.store.postgresql import receiving
-from app.store.postgresql.attempts import receive
 from app.store.postgresql.connect import connect, parse_address
 from app.store.postgresql.dialect import DIALECT
 from app.store.postgresql.scan_bounds import ScanBound, ScanBounds
@@ -372,17 +371,18 @@ async def test_an_attempt_with_a_rolled_back_transaction_is_unavailable(
 ) -> None:
     """Its scan above the bound has found nothing. The server cancels the one below, and rolls the attempt back."""
     await store_fixture.send(queue, b"body")
-    one, bounds = Attempt(b"k" * 32, b"f" * 32, HOUR), ScanBounds()
-    bound = bounds._bounds[queue.id] = ScanBound(time.monotonic(), 0)
-    bound.positions = [(await store_fixture.store.now() + HOUR, 0)] * len(bound.positions)
+    store, one = store_fixture.store, Attempt(b"k" * 32, b"f" * 32, HOUR)
+    bound = store._scan_bounds._bounds[queue.id] = ScanBound(time.monotonic(), 0)
+    bound.positions = [(await store.now() + HOUR, 0)] * len(bound.positions)
 
-    async def work(session: PostgresqlSession) -> AttemptResult[list[Message]]:
+    async def work(session: PostgresqlSession) -> list[Message]:
         cancelled: Any = CancelsAfterFetch(session)
-        return await receive(cancelled, bounds, store_fixture.clock, claim(queue, 2), one)
+        assert await store.begin_attempt(cancelled, one) is None
+        return await store.claim_within(cancelled, claim(queue, 2))
 
     with pytest.raises(StoreUnavailable):
         await pool_of(store_fixture).transaction(work)
-    once = await store_fixture.store.claim_or_replay(claim(queue, 2), one)
+    once = await store.claim_or_replay(claim(queue, 2), one)
     assert not once.replayed
     assert bodies(once.result) == [b"body"]
 

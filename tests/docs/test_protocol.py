@@ -30,7 +30,7 @@ from app.store import tables
 from app.store.pooled.batching import IN_USE_DELAYS
 from app.store.shared.archive import BATCH_KEEP
 from app.store.shared.messages import DELETED_QUEUE_KEEP
-from app.store.url import Engine
+from app.store.url import EngineName
 from tests.dialects import statements as statements_of
 from tests.guides import after_each, blocks, check_shown, run_blocks, table
 from tests.model.offer_model import OfferRules
@@ -61,7 +61,7 @@ ARGUMENTS_OF_SQL = re.compile(r"'([a-z_]+)'|@@([a-z_]+)")
 @cache
 def statements() -> set[str]:
     """The names of the statements of all engines."""
-    return {name for engine in Engine for name in statements_of(engine)}
+    return {name for engine in EngineName for name in statements_of(engine)}
 
 
 @cache
@@ -81,7 +81,7 @@ def words() -> set[str]:
         *Rules.__dataclass_fields__,
         *OfferRules.__dataclass_fields__,
     }
-    found |= set(statements_of(Engine.POSTGRESQL)["remove"].with_numbered_params()[1])
+    found |= set(statements_of(EngineName.POSTGRESQL)["remove"].with_numbered_params()[1])
     found |= {column.name for column in SQLModel.metadata.tables["message"].columns}
     found |= {state.label for state in MessageState} | {*Outcome, *LossCause, *TrimResult}
     found |= {kind.code for kind in (*below(Refusal), *below(BackendUnavailable))}
@@ -107,7 +107,7 @@ def names_in_document() -> set[str]:
 
 def settings_of_servers() -> set[str]:
     """What the statements that look for weak settings name."""
-    texts = (statements_of(engine)["unsafe_settings"].text for engine in (Engine.POSTGRESQL, Engine.MYSQL))
+    texts = (statements_of(engine)["unsafe_settings"].text for engine in (EngineName.POSTGRESQL, EngineName.MYSQL))
     return {name for text in texts for found in ARGUMENTS_OF_SQL.findall(text) for name in found}
 
 

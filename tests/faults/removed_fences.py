@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from app.store.shared.statements import Statement, parse
-from app.store.url import Engine
+from app.store.url import EngineName
 from tests.dialects import DIALECTS
 
 FENCE_PATTERN = re.compile(r"^(?P<before>\s*(?:WHERE |AND |OR )?).*?(?P<after>;?)[ \t]*-- fence: (?P<kind>\w+)")
@@ -19,7 +19,7 @@ FENCE_PATTERN = re.compile(r"^(?P<before>\s*(?:WHERE |AND |OR )?).*?(?P<after>;?
 class RemovedFence:
     """An engine's statements with one fence void: the one at `location`, in the statement of this name."""
 
-    engine: Engine
+    engine: EngineName
     location: str
     statement: str
     kind: str
@@ -29,7 +29,7 @@ class RemovedFence:
         return f"{self.location}-{self.statement}-{self.kind}"
 
 
-def removed_fences(engine: Engine) -> Iterator[RemovedFence]:
+def removed_fences(engine: EngineName) -> Iterator[RemovedFence]:
     """One for each marked condition that the engine's statements contain."""
     dialect = DIALECTS[engine]
     whole = dialect.statements
@@ -52,6 +52,6 @@ def _without_each_fence(text: str) -> Iterator[tuple[int, str, str]]:
             yield index + 1, fence["kind"], "\n".join([*lines[:index], weak, *lines[index + 1 :]])
 
 
-def _texts(engine: Engine) -> Mapping[str, str]:
+def _texts(engine: EngineName) -> Mapping[str, str]:
     common = (files("app.store.shared") / "common.sql").read_text("utf-8")
     return {"common": common, engine.value: DIALECTS[engine].own_text}

@@ -16,7 +16,7 @@ import pytest
 
 from app.broker.ports import Store
 from app.store.shared.statements import Statement
-from app.store.url import Engine
+from app.store.url import EngineName
 from tests.changed_stores import open_mysql, open_postgresql, open_sqlite
 from tests.contract.store_fixture import MariadbFixture, PostgresqlFixture, SqliteFixture, StoreFixture
 from tests.dialects import statements
@@ -32,7 +32,7 @@ TESTS = fenced_tests("contract")
 class StoreKind:
     """One way to run the statements of an engine. `url_fixture` names the fixture with the address of a database."""
 
-    engine: Engine
+    engine: EngineName
     url_fixture: str
     make_fixture: Callable[..., StoreFixture]
     opener: Callable[..., Awaitable[Store]]
@@ -40,22 +40,22 @@ class StoreKind:
 
 open_shared = partial(open_postgresql, session_class=SharedStatementSession)
 STORES = {
-    "sqlite": StoreKind(Engine.SQLITE, "sqlite_url", SqliteFixture, open_sqlite),
-    "postgresql": StoreKind(Engine.POSTGRESQL, "fast_postgres_url", PostgresqlFixture, open_postgresql),
-    "postgresql-shared": StoreKind(Engine.POSTGRESQL, "fast_postgres_url", PostgresqlFixture, open_shared),
+    "sqlite": StoreKind(EngineName.SQLITE, "sqlite_url", SqliteFixture, open_sqlite),
+    "postgresql": StoreKind(EngineName.POSTGRESQL, "fast_postgres_url", PostgresqlFixture, open_postgresql),
+    "postgresql-shared": StoreKind(EngineName.POSTGRESQL, "fast_postgres_url", PostgresqlFixture, open_shared),
     "postgresql-recorded": StoreKind(
-        Engine.POSTGRESQL,
+        EngineName.POSTGRESQL,
         "fast_postgres_url",
         PostgresqlFixture,
         partial(open_postgresql, session_class=RecordedStatementSession),
     ),
     "postgresql-recorded-shared": StoreKind(
-        Engine.POSTGRESQL,
+        EngineName.POSTGRESQL,
         "fast_postgres_url",
         PostgresqlFixture,
         partial(open_postgresql, session_class=SharedRecordedStatementSession),
     ),
-    "mariadb": StoreKind(Engine.MYSQL, "mariadb_url", MariadbFixture, open_mysql),
+    "mariadb": StoreKind(EngineName.MYSQL, "mariadb_url", MariadbFixture, open_mysql),
 }
 CONTRACT_STORES = ("sqlite", "postgresql", "mariadb")
 """On these, the contract itself shows that the marked tests pass."""
@@ -64,13 +64,13 @@ CONTRACT_STORES = ("sqlite", "postgresql", "mariadb")
 def store_of(fence: RemovedFence) -> str:
     """Return the store that runs the statement of the fence."""
     match fence.engine:
-        case Engine.SQLITE:
+        case EngineName.SQLITE:
             return "sqlite"
-        case Engine.POSTGRESQL:
+        case EngineName.POSTGRESQL:
             name = fence.statement.removesuffix("_one")
             recorded = "-recorded" if name.endswith("_recorded") else ""
             return f"postgresql{recorded}" if name != fence.statement else f"postgresql{recorded}-shared"
-        case Engine.MYSQL:
+        case EngineName.MYSQL:
             return "mariadb"
 
 
@@ -78,7 +78,7 @@ def store_of(fence: RemovedFence) -> str:
 def fences_by_store() -> Mapping[str, Sequence[RemovedFence]]:
     """The fences that each store runs."""
     found: dict[str, list[RemovedFence]] = {}
-    for engine in Engine:
+    for engine in EngineName:
         for fence in removed_fences(engine):
             found.setdefault(store_of(fence), []).append(fence)
     return found
@@ -185,7 +185,7 @@ def test_the_record_names_only_fences_that_exist() -> None:
 
 async def test_every_marked_test_fails_without_some_fence(open_with: OpenStore) -> None:
     idle = {(test.name, kind) for test in TESTS for kind in test.kinds}
-    for fence in removed_fences(Engine.SQLITE):
+    for fence in removed_fences(EngineName.SQLITE):
         async with open_with("sqlite", fence.statements) as store_fixture:
             tests = [test for test in TESTS if (test.name, fence.kind) in idle]
             idle -= {(test.name, fence.kind) for test in tests if not await passes(test, store_fixture)}

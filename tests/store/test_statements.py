@@ -5,7 +5,7 @@ import re
 import pytest
 
 from app.store.shared.statements import Statement, parse, render
-from app.store.url import Engine
+from app.store.url import EngineName
 from tests.dialects import DIALECTS
 from tests.dialects import statements as statements_of
 
@@ -29,7 +29,7 @@ UPDATE t SET e = @now WHERE f LIKE '%';
 
 
 def test_a_file_is_a_sequence_of_named_statements() -> None:
-    first, second = parse(TEXT, DIALECTS[Engine.SQLITE])
+    first, second = parse(TEXT, DIALECTS[EngineName.SQLITE])
     assert (first.name, first.purpose) == ("first", "does one thing")
     assert first.text == "SELECT a, :b\nFROM t\nWHERE c = :c\n  AND d = :b"
     assert second.text == "UPDATE t SET e = :now WHERE f LIKE '%'"
@@ -37,7 +37,7 @@ def test_a_file_is_a_sequence_of_named_statements() -> None:
 
 def test_a_name_used_twice_in_a_file_is_refused() -> None:
     with pytest.raises(ValueError, match="named twice"):
-        parse(TEXT + TEXT, DIALECTS[Engine.SQLITE])
+        parse(TEXT + TEXT, DIALECTS[EngineName.SQLITE])
 
 
 SHARED = """
@@ -55,20 +55,20 @@ WITH a AS (SELECT :c)
 
 
 def test_statements_of_a_file_share_a_block_of_text() -> None:
-    first, second = parse(SHARED, DIALECTS[Engine.SQLITE])
+    first, second = parse(SHARED, DIALECTS[EngineName.SQLITE])
     assert (first.name, first.text) == ("first", "WITH a AS (SELECT :b)\nSELECT :now, @ending_variable FROM a")
     assert (second.name, second.text) == ("second", "WITH a AS (SELECT :c)\nSELECT :now, @ending_variable FROM a")
 
 
 def test_numbered_parameters_are_named_once() -> None:
-    assert parse(TEXT, DIALECTS[Engine.POSTGRESQL])[0].with_numbered_params() == (
+    assert parse(TEXT, DIALECTS[EngineName.POSTGRESQL])[0].with_numbered_params() == (
         "SELECT a, $1\nFROM t\nWHERE c = $2\n  AND d = $1",
         ("b", "c"),
     )
 
 
 def test_formatted_parameters_are_named_as_often_as_they_occur() -> None:
-    first, second = parse(TEXT, DIALECTS[Engine.MYSQL])
+    first, second = parse(TEXT, DIALECTS[EngineName.MYSQL])
     assert first.with_format_params() == ("SELECT a, %s\nFROM t\nWHERE c = %s\n  AND d = %s", ("b", "c", "b"))
     assert second.with_format_params()[0].endswith("f LIKE '%%'")
 
@@ -84,7 +84,7 @@ WHERE entry.a = 1;  -- fence: token
 
 
 def test_a_statement_over_entries_has_a_form_for_a_single_one() -> None:
-    many, one = parse(ENTRIES, DIALECTS[Engine.POSTGRESQL])
+    many, one = parse(ENTRIES, DIALECTS[EngineName.POSTGRESQL])
     assert (many.name, one.name) == ("first", "first_one")
     assert many.text == (
         "SELECT entry.entry_index\nFROM (SELECT "
@@ -99,8 +99,8 @@ def test_a_statement_over_entries_has_a_form_for_a_single_one() -> None:
 
 
 def test_a_table_of_entries_alone_has_no_second_form() -> None:
-    (only,) = parse(ENTRIES.replace("@entries", "@table"), DIALECTS[Engine.POSTGRESQL])
-    many, _ = parse(ENTRIES, DIALECTS[Engine.POSTGRESQL])
+    (only,) = parse(ENTRIES.replace("@entries", "@table"), DIALECTS[EngineName.POSTGRESQL])
+    many, _ = parse(ENTRIES, DIALECTS[EngineName.POSTGRESQL])
     assert only == many
 
 
@@ -109,22 +109,22 @@ def test_a_cast_is_no_parameter() -> None:
     assert statement.with_numbered_params() == ("SELECT $1::bigint, '{}'::text[]", ("a",))
 
 
-@pytest.mark.parametrize("engine", list(Engine))
-def test_every_macro_is_expanded(engine: Engine) -> None:
+@pytest.mark.parametrize("engine", list(EngineName))
+def test_every_macro_is_expanded(engine: EngineName) -> None:
     statements = statements_of(engine)
     assert not [name for name, statement in statements.items() if MACRO.search(statement.text)]
     assert not [name for name, statement in statements.items() if ";" in statement.text]
 
 
 def test_columns_may_have_the_prefix_of_a_table() -> None:
-    assert render("SELECT @q.queue FROM queue AS q", DIALECTS[Engine.SQLITE]).startswith("SELECT q.id, q.name")
-    assert render("SELECT @locked_message", DIALECTS[Engine.SQLITE]).endswith("AS in_transaction, :now AS read_at")
+    assert render("SELECT @q.queue FROM queue AS q", DIALECTS[EngineName.SQLITE]).startswith("SELECT q.id, q.name")
+    assert render("SELECT @locked_message", DIALECTS[EngineName.SQLITE]).endswith("AS in_transaction, :now AS read_at")
 
 
 def test_a_weight_may_have_the_prefix_of_a_table() -> None:
     weight = "2048 + COALESCE({0}shared_body_bytes, LENGTH({0}body)) + COALESCE(LENGTH(CAST({0}properties AS BLOB)), 0)"
-    assert render("SELECT @weight", DIALECTS[Engine.SQLITE]) == f"SELECT {weight.format('')}"
-    assert render("SELECT @m.weight", DIALECTS[Engine.SQLITE]) == f"SELECT {weight.format('m.')}"
+    assert render("SELECT @weight", DIALECTS[EngineName.SQLITE]) == f"SELECT {weight.format('')}"
+    assert render("SELECT @m.weight", DIALECTS[EngineName.SQLITE]) == f"SELECT {weight.format('m.')}"
 
 
 HINTS = """UPDATE t @index(PRIMARY)
@@ -136,12 +136,12 @@ WHERE b = :b
 @pytest.mark.parametrize(
     ("engine", "lines"),
     [
-        (Engine.MYSQL, ["UPDATE t FORCE INDEX (PRIMARY)", "  AND c = 2"]),
-        (Engine.POSTGRESQL, ["UPDATE t", "  AND COALESCE(c, 0) = 2"]),
-        (Engine.SQLITE, ["UPDATE t", "  AND COALESCE(c, 0) = 2"]),
+        (EngineName.MYSQL, ["UPDATE t FORCE INDEX (PRIMARY)", "  AND c = 2"]),
+        (EngineName.POSTGRESQL, ["UPDATE t", "  AND COALESCE(c, 0) = 2"]),
+        (EngineName.SQLITE, ["UPDATE t", "  AND COALESCE(c, 0) = 2"]),
     ],
 )
-def test_an_index_is_named_where_the_engine_takes_hints(engine: Engine, lines: list[str]) -> None:
+def test_an_index_is_named_where_the_engine_takes_hints(engine: EngineName, lines: list[str]) -> None:
     text = render(HINTS, DIALECTS[engine]).splitlines()
     assert [text[0], text[3]] == lines
 
@@ -156,38 +156,38 @@ LIMIT 9;"""
     ("engine", "text"),
     [
         (
-            Engine.MYSQL,
+            EngineName.MYSQL,
             "DELETE t FROM (SELECT a, b FROM t WHERE c <= :c ORDER BY c LIMIT 9 FOR UPDATE SKIP LOCKED) AS first_rows "
             "STRAIGHT_JOIN t FORCE INDEX (PRIMARY) ON t.a = first_rows.a AND t.b = first_rows.b",
         ),
         (
-            Engine.POSTGRESQL,
+            EngineName.POSTGRESQL,
             "DELETE FROM t WHERE ctid = ANY(ARRAY( "
             "SELECT ctid FROM t WHERE c <= :c ORDER BY c LIMIT 9 FOR UPDATE SKIP LOCKED ))",
         ),
-        (Engine.SQLITE, "DELETE FROM t WHERE (a, b) IN ( SELECT a, b FROM t WHERE c <= :c ORDER BY c LIMIT 9 )"),
+        (EngineName.SQLITE, "DELETE FROM t WHERE (a, b) IN ( SELECT a, b FROM t WHERE c <= :c ORDER BY c LIMIT 9 )"),
     ],
 )
-def test_the_first_rows_are_deleted_by_their_key(engine: Engine, text: str) -> None:
+def test_the_first_rows_are_deleted_by_their_key(engine: EngineName, text: str) -> None:
     assert " ".join(render(DELETION, DIALECTS[engine]).split()) == text
 
 
-@pytest.mark.parametrize("engine", list(Engine))
-def test_metadata_statements_equal_message_statements_without_the_body(engine: Engine) -> None:
+@pytest.mark.parametrize("engine", list(EngineName))
+def test_metadata_statements_equal_message_statements_without_the_body(engine: EngineName) -> None:
     browse, metadata = (statements_of(engine)[name] for name in ("browse", "browse_metadata"))
     assert re.findall(r"\bbody\b", metadata.text) == ["body"]
     assert "COALESCE(shared_body_bytes, " in metadata.text.replace("m.", "")
     assert metadata.text.partition("\nFROM ")[2] == browse.text.partition("\nFROM ")[2]
 
 
-@pytest.mark.parametrize("engine", list(Engine))
-def test_the_statements_of_an_engine_replace_the_common_ones(engine: Engine) -> None:
+@pytest.mark.parametrize("engine", list(EngineName))
+def test_the_statements_of_an_engine_replace_the_common_ones(engine: EngineName) -> None:
     statements = statements_of(engine)
     assert {"read", "browse", "unlocked_for_update", "find_queue", "send"} <= set(statements)
-    assert ("FOR UPDATE" in statements["unlocked_for_update"].text) is (engine is not Engine.SQLITE)
+    assert ("FOR UPDATE" in statements["unlocked_for_update"].text) is (engine is not EngineName.SQLITE)
 
 
 def test_a_statement_that_only_reads_may_run_beside_a_writer() -> None:
-    reads = {name for name, statement in statements_of(Engine.SQLITE).items() if statement.is_read_only}
+    reads = {name for name, statement in statements_of(EngineName.SQLITE).items() if statement.is_read_only}
     assert {"read", "browse", "locked_messages", "now", "count_messages", "find_queue"} <= reads
     assert not reads & {"send", "lock", "end_lock", "extend", "create_queue", "forget_orphans"}

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from app.domain.delivery import Claim, lock_end
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageState
-from app.domain.settlement import SECRET_BYTES, LockToken
+from app.domain.settlement import SECRET_BYTES
 from app.domain.weight import count_that_fit
 from app.runtime.clock import Clock
 from app.runtime.coalescer import RequeueEntryError
@@ -154,15 +154,6 @@ async def claim_by_number(
     (messages,) = await _deliver(session, allocations, run)
     await record_delivered(session, [wanted_claim], [messages])
     return messages
-
-
-async def still_locked(session: MysqlSession, clock: Clock, tokens: Sequence[LockToken]) -> list[Message]:
-    """Return the messages that these tokens still lock, in the order of the tokens."""
-    if not tokens:
-        return []
-    read_started_at = clock.monotonic()
-    found_rows = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
-    return message_rows.messages_locked_by(tokens, found_rows, read_started_at)
 
 
 async def _find(

@@ -1,7 +1,7 @@
 """Settling on MariaDB and MySQL: locks the rows that pass their fences, then changes exactly those."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any, TypeAlias
 
@@ -19,29 +19,18 @@ Settled: TypeAlias = tuple[list[bool], list[Admitted]]
 """Whether each settlement took effect, and the messages of their groups that were admitted."""
 
 
-def _nothing(_numbers: Sequence[int]) -> list[bytes]:
-    """Return no statement."""
-    return []
-
-
-async def remove(
-    session: MysqlSession, removals: Sequence[Removal], afterwards: Callable[[Sequence[int]], list[bytes]] = _nothing
-) -> Settled:
+async def remove(session: MysqlSession, removals: Sequence[Removal], execute: Execute) -> Settled:
     """Delete rows from their queues, into the archive or leaving a tombstone.
 
-    The statements that `afterwards` returns for the removals that took effect run in the same transaction. They are the
-    last ones, so that no lock of theirs is held while the transaction waits for a group.
+    `execute` may commit: it is used if nothing follows.
     """
     effective, left = await _lock_rows(session, "fence_holds", removals)
     removed = list(compress(removals, effective))
-    last = afterwards(_numbers(removed)) if removed else []
     if removed:
-        run = session.execute if left or last or any_keeps_history(removed) else session.commit
+        run = session.execute if left or any_keeps_history(removed) else execute
         await run(*_removal_statements(session, removed))
     admitted = await admit(session, left)
     await record_settled(session, removals, effective, admitted)
-    if last:
-        await session.execute(*last)
     return effective, admitted
 
 

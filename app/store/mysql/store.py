@@ -2,36 +2,27 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
-from app.broker.ports import Admitted, Attempt, AttemptResult, Extended, Extension
+from app.broker.ports import Admitted, Attempt, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
-from app.domain.queue import Queue
+from app.domain.refusals import MessageTooLarge
 from app.domain.settlement import Move, Removal
-from app.domain.work_unit import WorkUnit, WorkUnitResult
+from app.domain.work_unit import WorkUnit
 from app.runtime.clock import Clock
 from app.store.mysql import accepted_counts as counts
-from app.store.mysql import attempts, receiving, sending, settling, transactions, work_unit
+from app.store.mysql import receiving, sending, settling, work_unit
 from app.store.mysql.connect import Connector
 from app.store.mysql.dialect import DIALECT
 from app.store.mysql.scan_limits import ScanLimits
-from app.store.mysql.session import MysqlSession
+from app.store.mysql.session import MysqlSession, StatementTooLarge
 from app.store.pooled.advisory_lock import AdvisoryLock
-from app.store.pooled.batching import ServerStore
-from app.store.pooled.pool import Pool
-from app.store.pooled.state_mutex import StateMutex
-from app.store.shared.attempts import stored_receipts, stored_unit_result
-from app.store.shared.database import BatchObserver, unavailable_when_closed
-from app.store.shared.history import any_keeps_history, record_restored
-from app.store.shared.json_columns import (
-    read_tokens,
-    write_receipts,
-    write_tokens,
-    write_unit_result,
-)
-from app.store.shared.restoring import take_restorable
-from app.store.shared.transaction_steps import TransactionSteps
-from app.store.shared.transactions import TransactionRecords
+from app.store.pooled.batching import PooledStore
+from app.store.pooled.pool import AttemptInUse, Pool
+from app.store.shared.attempts import stored_answer
+from app.store.shared.database import BatchObserver, LockWaitTimeout
+from app.store.shared.history import any_keeps_history
 from app.store.shared.unit_effects import UnitEffects
 from app.store.url import BadStoreUrl
 
@@ -51,10 +42,10 @@ class ServerTooOld(BadStoreUrl):
     """The server lacks statements that the store needs."""
 
 
-class MysqlStore(ServerStore[MysqlSession]):
+class MysqlStore(PooledStore[MysqlSession]):
     """`Store` on MariaDB 10.8 or later, and MySQL 8.0 or later. A batch is a transaction."""
 
-    engine = DIALECT.name
+    dialect = DIALECT
     unsafe_settings = UNSAFE_SETTINGS
 
     def __init__(
@@ -62,18 +53,68 @@ class MysqlStore(ServerStore[MysqlSession]):
     ) -> None:
         super().__init__(pool, pool, advisory_lock, clock, observe)
         self._scan_limits: ScanLimits[receiving.SourceKey] = ScanLimits()
-        self._state_mutex = StateMutex()
-        extend = partial(transactions.extend, clock=clock)
-        steps = TransactionSteps(
-            transactions.add_members,
-            extend,
-            work_unit.execute,
-            self._run_again,
-            self._on_executed,
-            attempts.begin,
-            attempts.answer,
+
+    # ---- the engine --------------------------------------------------------------------------------------------------
+
+    async def begin_attempt(self, session: MysqlSession, attempt: Attempt) -> str | None:
+        """See `Engine`. Raises `AttemptInUse` if the first try is still running."""
+        try:
+            *_, earlier = await session.execute(
+                session.render("attempt_for_update", attempt_key=attempt.key),
+                session.render(
+                    "begin_attempt",
+                    attempt_key=attempt.key,
+                    fingerprint=attempt.fingerprint,
+                    retention=attempt.retention,
+                ),
+                session.render("earlier_attempt", attempt_key=attempt.key),
+            )
+            found_rows = earlier.rows
+        except LockWaitTimeout as error:
+            # Another repeat may have locked the row. Read its answer without a lock.
+            found_rows = await session.fetch("earlier_attempt", attempt_key=attempt.key)
+            if not found_rows:
+                raise AttemptInUse from error
+        return stored_answer(found_rows, attempt)
+
+    async def answer_attempt(self, session: MysqlSession, attempt: Attempt, answer: str) -> None:
+        """See `Engine`. Commits in the same round trip."""
+        await session.commit(
+            session.render(
+                "answer_attempt",
+                attempt_key=attempt.key,
+                fingerprint=attempt.fingerprint,
+                answer=answer,
+                retention=attempt.retention,
+            )
         )
-        self.transactions = TransactionRecords(pool, steps)
+
+    async def execute_within(self, session: MysqlSession, unit: WorkUnit) -> UnitEffects:
+        """See `Engine`."""
+        return await work_unit.execute(session, unit)
+
+    async def claim_within(self, session: MysqlSession, claim: Claim) -> list[Message]:
+        """See `Engine`."""
+        return await receiving.claim_unbatched(session, self._clock, claim, session.execute, self._scan_limits)
+
+    async def remove_within(
+        self, session: MysqlSession, removals: Sequence[Removal]
+    ) -> tuple[list[bool], list[Admitted]]:
+        """See `Engine`."""
+        return await settling.remove(session, removals, session.execute)
+
+    async def extend_within(self, session: MysqlSession, extensions: Sequence[Extension]) -> list[bool]:
+        """See `Engine`."""
+        extended = await settling.extend(session, self._clock, extensions, session.execute)
+        return [lock is not None for lock in extended]
+
+    async def add_members(self, session: MysqlSession, members: Sequence[Mapping[str, Any]]) -> None:
+        """See `Engine`."""
+        try:
+            for insert in session.render_inserts("add_member", members):
+                await session.execute(insert)
+        except StatementTooLarge as error:
+            raise MessageTooLarge(f"The database accepts at most {error.largest} bytes at a time.") from error
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
@@ -82,40 +123,7 @@ class MysqlStore(ServerStore[MysqlSession]):
         self._announce(admitted)
         return receipts
 
-    async def send_or_replay(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
-        """See `MessageStore`."""
-
-        async def work(session: MysqlSession) -> tuple[AttemptResult[list[Receipt]], list[Admitted]]:
-            earlier = await attempts.begin(session, attempt)
-            if earlier is not None:
-                return AttemptResult(await stored_receipts(session, earlier), replayed=True), []
-            receipts, admitted = await sending.send_into_groups(session, drafts)
-            await session.commit(attempts.answer_statement(session, attempt, write_receipts(receipts)))
-            return AttemptResult(receipts, replayed=False), admitted
-
-        result, admitted = await self._retry_while_in_use(partial(self._pool.transaction, work))
-        self._announce(admitted)
-        return result
-
     # ---- receiving ---------------------------------------------------------------------------------------------------
-
-    async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
-
-        async def work(session: MysqlSession) -> AttemptResult[list[Message]]:
-            earlier = await attempts.begin(session, attempt)
-            if earlier is not None:
-                return AttemptResult(
-                    await receiving.still_locked(session, self._clock, read_tokens(earlier)), replayed=True
-                )
-            messages = await receiving.claim_unbatched(session, self._clock, claim, session.execute, self._scan_limits)
-            if messages:
-                await session.commit(attempts.answer_statement(session, attempt, write_tokens(messages)))
-            else:
-                await session.rollback()
-            return AttemptResult(messages, replayed=False)
-
-        return await self._retry_while_in_use(partial(self._pool.transaction, work))
 
     async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
         return await self._pool.transaction(
@@ -130,59 +138,7 @@ class MysqlStore(ServerStore[MysqlSession]):
     # ---- settling ----------------------------------------------------------------------------------------------------
 
     async def _remove(self, removals: list[Removal]) -> list[bool]:
-        return await self._settle(partial(settling.remove, removals=removals))
-
-    async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
-        """See `MaintenanceStore`."""
-
-        async def work(session: MysqlSession) -> settling.Settled:
-            def afterwards(numbers: Sequence[int]) -> list[bytes]:
-                return [
-                    session.render("add_restorable", numbers=numbers),
-                    session.render("count_lock_purge", id=queue_id),
-                ]
-
-            return await settling.remove(session, removals, afterwards)
-
-        with unavailable_when_closed:
-            return await self._settle(work)
-
-    async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
-        """See `RestoreStore`."""
-
-        async def work(session: MysqlSession) -> tuple[list[Receipt], list[Admitted]]:
-            drafts = await take_restorable(session, queue, numbers)
-            receipts, admitted = await sending.send_into_groups(session, drafts)
-            await record_restored(session, receipts, admitted)
-            return receipts, admitted
-
-        with unavailable_when_closed:
-            receipts, admitted = await self._pool.transaction(work)
-        self._announce(admitted)
-        return receipts
-
-    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
-        """See `MessageStore`."""
-        async with self._state_mutex.hold(unit):
-            return await self._execute(unit, attempt)
-
-    async def _execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
-        async def work(session: MysqlSession) -> tuple[AttemptResult[WorkUnitResult], Sequence[Admitted]]:
-            earlier = None if attempt is None else await attempts.begin(session, attempt)
-            if earlier is not None:
-                return AttemptResult(await stored_unit_result(session, earlier), replayed=True), ()
-            effects = await work_unit.execute(session, unit)
-            result = effects.result(unit)
-            if attempt is not None:
-                await session.commit(attempts.answer_statement(session, attempt, write_unit_result(result)))
-            return AttemptResult(result, replayed=False), effects.admitted
-
-        result, admitted = await self._retry_while_in_use(partial(self._pool.transaction, work))
-        self._announce(admitted)
-        return result
-
-    def _on_executed(self, _unit: WorkUnit, effects: UnitEffects) -> None:
-        self._announce(effects.admitted)
+        return await self._settle(lambda session: settling.remove(session, removals, session.commit))
 
     async def _move(self, moves: list[Move]) -> list[bool]:
         return await self._settle(partial(settling.move, moves=moves))

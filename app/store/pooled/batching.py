@@ -1,36 +1,35 @@
 """A store on a database server: requests that arrive together share one statement."""
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from itertools import compress
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import structlog
 
-from app.broker.ports import Extended, Extension
+from app.broker.ports import Attempt, AttemptResult, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import Overloaded, RequestInProgress, StoreUnavailable
 from app.domain.settlement import LockedMessage, LockToken, Move, Removal, Tombstone, undelivered_release
 from app.domain.weight import weight_of
+from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
 from app.store.pooled.advisory_lock import AdvisoryLock
 from app.store.pooled.lanes import Lanes
 from app.store.pooled.pool import AnySession, AttemptInUse, InUse, MessageIdInUse, Pool
-from app.store.shared.archive import ArchiveRecords
+from app.store.pooled.state_mutex import StateMutex
 from app.store.shared.database import BatchObserver, Database, DiskNotWritable, NotWritable, unavailable_when_closed
 from app.store.shared.groups import any_in_group
 from app.store.shared.held_groups import change_apart
 from app.store.shared.history import any_keeps_history
-from app.store.shared.keys import KeyRecords
+from app.store.shared.message_rows import messages_locked_by
 from app.store.shared.messages import MessageRecords
-from app.store.shared.queues import QueueRecords
-from app.store.shared.sessions import SessionRecords
 from app.store.shared.shared_bodies import shared_bodies
-from app.store.shared.topics import TopicRecords
+from app.store.shared.unit_effects import UnitEffects
 from app.store.shared.write_check import WriteCheck
 
 Entry = TypeVar("Entry")
@@ -77,7 +76,7 @@ POOLER_WARNING = (
 log = structlog.get_logger("peeklock.store")
 
 
-class ServerStore(MessageRecords, ABC, Generic[AnySession]):
+class PooledStore(MessageRecords[AnySession]):
     """The verbs that run for every message, each with a batch of callers. The engine's subclass runs a batch.
 
     A batch returns one result per entry, in order. It takes effect as a whole or raises. Without an `advisory_lock`
@@ -102,11 +101,7 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
         self._write_check = WriteCheck(pool)
         pool.on_refused = self._on_refused
         self._observe = observe
-        self.archive = ArchiveRecords(pool)
-        self.queues = QueueRecords(pool)
-        self.keys = KeyRecords(pool)
-        self.sessions = SessionRecords(pool)
-        self.topics = TopicRecords(pool)
+        self._state_mutex = StateMutex()
         self._release_tasks: set[asyncio.Task[None]] = set()
         send = self._observed("send", self._send)
         self._sends = Lanes(lambda: Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS))
@@ -165,6 +160,36 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
     @abstractmethod
     async def _extend(self, extensions: list[Extension]) -> list[Extended | None]: ...
 
+    # ---- the engine --------------------------------------------------------------------------------------------------
+
+    async def run(self, work: Callable[[AnySession], Awaitable[Result]], weight: int = 0) -> Result:
+        """See `Engine`. Each work has a transaction of its own."""
+        return await self._retry_while_in_use(partial(self._pool.transaction, work))
+
+    async def forget_attempt(self, session: AnySession) -> None:
+        """See `Engine`."""
+        await session.rollback()
+
+    async def still_locked_within(self, session: AnySession, tokens: Sequence[LockToken]) -> list[Message]:
+        """See `Engine`."""
+        if not tokens:
+            return []
+        read_started_at = self._clock.monotonic()
+        found_rows = await session.fetch("still_locked", numbers=[token.sequence_number for token in tokens])
+        return messages_locked_by(tokens, found_rows, read_started_at)
+
+    def on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:
+        """See `Engine`."""
+        self._announce(effects.admitted)
+
+    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+        """See `MessageStore`."""
+        async with self._state_mutex.hold(unit):
+            return await self._execute(unit, attempt)
+
+    async def _execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+        return await super().execute(unit, attempt)
+
     # ---- sending and receiving ---------------------------------------------------------------------------------------
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
@@ -181,10 +206,6 @@ class ServerStore(MessageRecords, ABC, Generic[AnySession]):
                 return await sends.submit_all(drafts)
         except CoalescerFullError as error:
             raise Overloaded from error
-
-    async def _run_again(self, work: Callable[[AnySession], Awaitable[Result]]) -> Result:
-        """Run the work in one transaction, as `_retry_while_in_use` does."""
-        return await self._retry_while_in_use(partial(self._pool.transaction, work))
 
     async def _retry_while_in_use(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run the work. If another transaction uses the same id or attempt, pause without a connection and retry."""

@@ -1,9 +1,8 @@
 """The message store on PostgreSQL: one statement serves all callers of the same verb."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import compress
+from typing import Any, TypeVar
 
 from app.broker.ports import Admitted, Attempt, AttemptResult, Edit, Extended, Extension, Promoted, Redrive
 from app.domain.delivery import Claim
@@ -13,27 +12,27 @@ from app.domain.settlement import LockToken, Move, Removal
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.store.pooled.advisory_lock import AdvisoryLock
-from app.store.pooled.batching import ServerStore
-from app.store.pooled.pool import Pool
-from app.store.pooled.state_mutex import StateMutex
-from app.store.postgresql import attempts, receiving, sending, settling, transactions, work_unit
+from app.store.pooled.batching import PooledStore
+from app.store.pooled.pool import AttemptInUse, Pool
+from app.store.postgresql import receiving, sending, settling, work_unit
 from app.store.postgresql.commits import GatheredCommits
 from app.store.postgresql.connect import Connector, parse_address
 from app.store.postgresql.depths import DepthCountingDatabase
 from app.store.postgresql.dialect import DIALECT
+from app.store.postgresql.entries import entry_columns
 from app.store.postgresql.scan_bounds import ScanBounds
 from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, PreparedStatement
 from app.store.postgresql.settling import AnySettlement, Settlement
 from app.store.postgresql.timelines import HighestTimelines
+from app.store.shared.attempts import Answers, stored_answer
 from app.store.shared.database import BatchObserver, unavailable_when_closed
 from app.store.shared.groups import any_in_group
-from app.store.shared.history import any_keeps_history, record_restored
-from app.store.shared.restoring import take_restorable
+from app.store.shared.history import any_keeps_history
 from app.store.shared.rows import Row
 from app.store.shared.shared_bodies import shared_bodies
-from app.store.shared.transaction_steps import TransactionSteps
-from app.store.shared.transactions import TransactionRecords
 from app.store.shared.unit_effects import UnitEffects
+
+Result = TypeVar("Result")
 
 TIMELINE = "timeline:"
 """The beginning of the name of a system's timeline among what processes have seen."""
@@ -42,10 +41,10 @@ MAX_FOLD_ROWS = 50_000
 """Changes of depths or counts that one statement folds."""
 
 
-class PostgresqlStore(ServerStore[PostgresqlSession]):
+class PostgresqlStore(PooledStore[PostgresqlSession]):
     """`Store` on PostgreSQL 14 or later."""
 
-    engine = DIALECT.name
+    dialect = DIALECT
     unsafe_settings = UNSAFE_SETTINGS
 
     def __init__(
@@ -60,18 +59,7 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         self._timelines = timelines or HighestTimelines()
         self._timelines.on_raised = self.leave_server
         self._scan_bounds = ScanBounds()
-        self._state_mutex = StateMutex()
-        self._commits = GatheredCommits(pool, self._observed, self._on_executed)
-        steps = TransactionSteps(
-            transactions.add_members,
-            transactions.extend,
-            work_unit.execute,
-            self._run_again,
-            self._on_executed,
-            attempts.begin,
-            attempts.answer,
-        )
-        self.transactions = TransactionRecords(pool, steps)
+        self._commits = GatheredCommits(pool, self._observed, self.on_executed)
 
     # ---- timelines ---------------------------------------------------------------------------------------------------
 
@@ -84,17 +72,48 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         known = {name.removeprefix(TIMELINE): number for name, number in seen.items() if name.startswith(TIMELINE)}
         self._timelines.raise_to({int(system): number for system, number in known.items()})
 
-    # ---- sending -----------------------------------------------------------------------------------------------------
+    # ---- the engine --------------------------------------------------------------------------------------------------
 
-    async def send_or_replay(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
-        """See `MessageStore`."""
-        work = partial(attempts.send, drafts=drafts, attempt=attempt)
-        with self._discarding_bounds(drafts):
-            result, admitted = await self._retry_while_in_use(partial(self._pool.transaction, work))
-        if not result.replayed:
-            self._lower_bounds(drafts, result.result)
-        self._announce(admitted)
-        return result
+    async def begin_attempt(self, session: PostgresqlSession, attempt: Attempt) -> str | None:
+        """See `Engine`. Raises `AttemptInUse` if the first try is still running."""
+        if await session.fetch(
+            "begin_attempt", attempt_key=attempt.key, fingerprint=attempt.fingerprint, retention=attempt.retention
+        ):
+            return None
+        found_rows = await session.fetch("earlier_attempt", attempt_key=attempt.key)
+        if not found_rows:
+            raise AttemptInUse
+        return stored_answer(found_rows, attempt)
+
+    async def answer_attempt(self, session: PostgresqlSession, attempt: Attempt, answer: str) -> None:
+        """See `Engine`."""
+        await session.change("answer_attempt", attempt_key=attempt.key, answer=answer)
+
+    async def execute_within(self, session: PostgresqlSession, unit: WorkUnit) -> UnitEffects:
+        """See `Engine`."""
+        return await work_unit.execute(session, unit)
+
+    async def claim_within(self, session: PostgresqlSession, claim: Claim) -> list[Message]:
+        """See `Engine`."""
+        return await receiving.claim_unbatched(session, self._scan_bounds, self._clock, claim)
+
+    async def remove_within(
+        self, session: PostgresqlSession, removals: Sequence[Removal]
+    ) -> tuple[list[bool], list[Admitted]]:
+        """See `Engine`."""
+        settled, admitted = await settling.settle_in_groups(session, settling.REMOVE, removals)
+        return [row is not None for row in settled], admitted
+
+    async def extend_within(self, session: PostgresqlSession, extensions: Sequence[Extension]) -> list[bool]:
+        """See `Engine`."""
+        return [row is not None for row in await settling.extend_and_record(session, extensions)]
+
+    async def add_members(self, session: PostgresqlSession, members: Sequence[Mapping[str, Any]]) -> None:
+        """See `Engine`."""
+        columns = tuple(members[0])
+        await session.change("add_members", **entry_columns(columns, [tuple(member.values()) for member in members]))
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
 
     async def _send(self, drafts: list[Draft]) -> list[Receipt]:
         admitted: list[Admitted] = []
@@ -119,10 +138,9 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
-        work = partial(attempts.receive, bounds=self._scan_bounds, clock=self._clock, claim=claim, attempt=attempt)
+        """See `MessageStore`."""
         try:
-            return await self._retry_while_in_use(partial(self._pool.transaction, work))
+            return await super().claim_or_replay(claim, attempt)
         except BaseException:
             # The messages that it claimed are available again, perhaps below a `ScanBound` that rose over them.
             self._scan_bounds.discard(claim.queue_id)
@@ -147,22 +165,6 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         else:
             settled = await self._settle(settling.REMOVE, removals)
         return [row is not None for row in settled]
-
-    async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
-        """See `MaintenanceStore`."""
-
-        async def work(session: PostgresqlSession) -> tuple[list[bool], list[Admitted]]:
-            settled, admitted = await settling.settle_in_groups(session, settling.REMOVE, removals)
-            removed = [row is not None for row in settled]
-            if numbers := [removal.token.sequence_number for removal in compress(removals, removed)]:
-                await session.change("add_restorable", numbers=numbers)
-                await session.change("count_lock_purge", id=queue_id)
-            return removed, admitted
-
-        with unavailable_when_closed:
-            removed, admitted = await self._pool.transaction(work)
-        self._announce(admitted)
-        return removed
 
     async def _move(self, moves: list[Move]) -> list[bool]:
         return await self._settle_moves(settling.MOVE, moves)
@@ -189,29 +191,34 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
         self._announce(admitted)
         return settled
 
-    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
-        """See `MessageStore`."""
-        async with self._state_mutex.hold(unit):
-            return await self._execute(unit, attempt)
-
     async def _execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
         with unavailable_when_closed:
             effects = await self._commits.execute(unit, attempt)
         if effects is not None:
             return AttemptResult(effects.result(unit), replayed=False)
-        work = partial(attempts.execute, unit=unit, attempt=attempt)
-        with self._discarding_bounds([*unit.settlements, *unit.drafts]):
-            result, effects = await self._retry_while_in_use(partial(self._pool.transaction, work))
-        if effects is not None:
-            self._on_executed(unit, effects)
-        return result
+        return await super()._execute(unit, attempt)
+
+    async def _execute_once(
+        self,
+        unit: WorkUnit,
+        attempt: Attempt | None,
+        answers: Answers[PostgresqlSession, Result],
+        result_of: Callable[[UnitEffects], Result],
+    ) -> AttemptResult[Result]:
+        try:
+            return await super()._execute_once(unit, attempt, answers, result_of)
+        except BaseException:
+            # The transaction may have been committed.
+            self._discard_bounds({entry.queue_id for entry in (*unit.settlements, *unit.drafts)})
+            raise
 
     async def locked_message_id(self, queue_id: int, token: LockToken) -> str | None:
         """See `CommitStore`."""
         with unavailable_when_closed:
             return await self._commits.locked_message_id(queue_id, token)
 
-    def _on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:
+    def on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:
+        """See `Engine`."""
         if not any(version.duplicate for version in effects.versions):
             self._lower_bounds(unit.drafts, effects.receipts)
         self._lower_bounds_for(effects.returned)
@@ -251,20 +258,10 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
 
     async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
         """See `RestoreStore`."""
-
-        async def work(session: PostgresqlSession) -> tuple[list[Receipt], list[Admitted]]:
-            drafts = await take_restorable(session, queue, numbers)
-            receipts, admitted = await sending.send_into_groups(session, drafts) if drafts else ([], [])
-            await record_restored(session, receipts, admitted)
-            return receipts, admitted
-
         try:
-            with unavailable_when_closed:
-                receipts, admitted = await self._pool.transaction(work)
+            return await super().restore(queue, numbers)
         finally:
             self._discard_bounds([queue.id])
-        self._announce(admitted)
-        return receipts
 
     async def edit(self, edit: Edit) -> Message | None:
         """See `MaintenanceStore`."""
@@ -272,15 +269,6 @@ class PostgresqlStore(ServerStore[PostgresqlSession]):
             return await super().edit(edit)
         finally:
             self._discard_bounds([edit.expected.queue_id])
-
-    @contextmanager
-    def _discarding_bounds(self, entries: Iterable[Draft | Move | Removal]) -> Generator[None]:
-        """Discard the bounds of these queues if the transaction fails: it may have been committed."""
-        try:
-            yield
-        except BaseException:
-            self._discard_bounds({entry.queue_id for entry in entries})
-            raise
 
     def _discard_bounds(self, queue_ids: Iterable[int]) -> None:
         for queue_id in queue_ids:

@@ -1,17 +1,57 @@
-"""What is stored of the first try of a request with an Idempotency-Key."""
+"""Attempts: a request with an Idempotency-Key takes effect once, and its answer is kept for repeats."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import msgspec
 
-from app.broker.ports import Attempt
+from app.broker.ports import Attempt, AttemptResult
 from app.domain.message import Receipt
 from app.domain.refusals import KeyReused
 from app.domain.work_unit import WorkUnitResult
 from app.store.shared.database import SqlSession
-from app.store.shared.json_columns import read_receipts, read_unit_result
+from app.store.shared.engine import Engine, Session
+from app.store.shared.json_columns import read_receipts, read_unit_result, write_receipts, write_unit_result
 from app.store.shared.rows import STATES, Row
+
+Result = TypeVar("Result")
+Session_contra = TypeVar("Session_contra", bound=SqlSession, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers(Generic[Session_contra, Result]):
+    """How results are kept: `write` returns the text of one, or None if a repeat is to try again. `read` returns the
+    result for a repeat, in the transaction that has read its text.
+    """
+
+    write: Callable[[Result], str | None]
+    read: Callable[[Session_contra, str], Awaitable[Result]]
+
+
+async def once(
+    session: Session,
+    engine: Engine[Session],
+    attempt: Attempt | None,
+    answers: Answers[Session, Result],
+    do: Callable[[Session], Awaitable[Result]],
+) -> AttemptResult[Result]:
+    """Within a transaction: do the work and keep its answer, or return the result of the first try. Refuses with `KeyReused`.
+
+    Without an attempt, do the work.
+    """
+    if attempt is None:
+        return AttemptResult(await do(session), replayed=False)
+    earlier = await engine.begin_attempt(session, attempt)
+    if earlier is not None:
+        return AttemptResult(await answers.read(session, earlier), replayed=True)
+    result = await do(session)
+    answer = answers.write(result)
+    if answer is None:
+        await engine.forget_attempt(session)
+    else:
+        await engine.answer_attempt(session, attempt, answer)
+    return AttemptResult(result, replayed=False)
 
 
 def stored_answer(found_rows: Iterable[Row], attempt: Attempt) -> str | None:
@@ -43,3 +83,7 @@ async def _with_current_states(session: SqlSession, receipts: list[Receipt]) -> 
         msgspec.structs.replace(receipt, state=states.get(receipt.sequence_number)) if receipt.duplicate else receipt
         for receipt in receipts
     ]
+
+
+RECEIPTS: Answers[SqlSession, list[Receipt]] = Answers(write_receipts, stored_receipts)
+UNIT_RESULT: Answers[SqlSession, WorkUnitResult] = Answers(write_unit_result, stored_unit_result)

@@ -18,46 +18,61 @@ from app.domain.transaction import (
     send_weight,
     settlement_weight,
 )
-from app.domain.transaction_refusals import MessageInTransaction
+from app.domain.transaction_refusals import MessageInTransaction, TransactionNotFound
 from app.store.shared import transaction_rows
+from app.store.shared.attempts import Answers, once
 from app.store.shared.database import SqlSession
+from app.store.shared.engine import Engine, Session
 from app.store.shared.json_columns import read_ids, write_ids
-from app.store.shared.transaction_steps import TransactionSteps, read_transaction
+
+
+async def _read_ids(_session: SqlSession, answer: str) -> list[str]:
+    return read_ids(answer)
+
+
+IDS: Answers[SqlSession, list[str]] = Answers(write_ids, _read_ids)
+"""The ids of the messages that a join has added."""
 
 
 async def join_sends(
-    session: SqlSession,
-    steps: TransactionSteps,
+    session: Session,
+    engine: Engine[Session],
     key: TransactionKey,
     sends: Sequence[tuple[str, Draft]],
     attempt: Attempt | None,
 ) -> AttemptResult[list[str]]:
     """Add all drafts as members. A repeat of an attempt adds none and returns the ids of the first try."""
-    earlier = None if attempt is None else await steps.begin_attempt(session, attempt)
-    if earlier is not None:
-        return AttemptResult(read_ids(earlier), replayed=True)
-    transaction = await _lock_joinable(session, key)
-    await _add_sends(session, steps, transaction, sends)
-    ids = [draft.envelope.message_id for _, draft in sends]
-    if attempt is not None:
-        await steps.answer_attempt(session, attempt, write_ids(ids))
-    return AttemptResult(ids, replayed=False)
+
+    async def join(session: Session) -> list[str]:
+        transaction = await _lock_joinable(session, key)
+        await _add_sends(session, engine, transaction, sends)
+        return [draft.envelope.message_id for _, draft in sends]
+
+    return await once(session, engine, attempt, IDS, join)
 
 
 async def join_settlements(
-    session: SqlSession, steps: TransactionSteps, key: TransactionKey, queue: str, intents: Sequence[Intent]
+    session: Session, engine: Engine[Session], key: TransactionKey, queue: str, intents: Sequence[Intent]
 ) -> list[JoinResult]:
     """Add the settlements whose locks can be extended beyond the deadline. Return a result for each."""
     transaction = await _lock_joinable(session, key)
     already_joined = await _find_joined(session, intents)
     new = [intent for intent in intents if intent.settlement.token not in already_joined]
     transaction.check_room([settlement_weight(intent.settlement) for intent in new])
-    extended = await _extend_locks(session, steps, transaction, new)
+    extended = await _extend_locks(session, engine, transaction, new)
     # A message may have joined another transaction before this one had its row.
     already_joined |= await _find_joined(session, extended)
     joined = [intent.settlement for intent in extended if intent.settlement.token not in already_joined]
-    await _add_settlements(session, steps, transaction, queue, joined)
+    await _add_settlements(session, engine, transaction, queue, joined)
     return [_join_result(intent.settlement, key.id, already_joined, joined) for intent in intents]
+
+
+async def read_transaction(session: SqlSession, statement: str, key: TransactionKey) -> Transaction:
+    """Return the transaction that this statement finds. Refuses with `TransactionNotFound`."""
+    found_rows = await session.fetch(statement, id=key.id, principal=key.principal)
+    if not found_rows:
+        raise TransactionNotFound
+    return transaction_rows.transaction(found_rows[0])
 
 
 async def _lock_joinable(session: SqlSession, key: TransactionKey) -> Transaction:
@@ -68,7 +83,7 @@ async def _lock_joinable(session: SqlSession, key: TransactionKey) -> Transactio
 
 
 async def _add_sends(
-    session: SqlSession, steps: TransactionSteps, transaction: Transaction, sends: Sequence[tuple[str, Draft]]
+    session: Session, engine: Engine[Session], transaction: Transaction, sends: Sequence[tuple[str, Draft]]
 ) -> None:
     if not sends:
         return
@@ -78,7 +93,7 @@ async def _add_sends(
         send_member(place, queue, draft, transaction.read_at)
         for place, (queue, draft) in enumerate(sends, transaction.member_count)
     ]
-    await steps.add_members(session, [transaction_rows.send_row(transaction.id, member) for member in members])
+    await engine.add_members(session, [transaction_rows.send_row(transaction.id, member) for member in members])
     await session.change("count_members", id=transaction.id, count=len(weights), member_bytes=sum(weights))
     ends = [member.expires_at for member in members if member.expires_at is not None]
     if ends and min(ends) < transaction.expires_at:
@@ -86,7 +101,7 @@ async def _add_sends(
 
 
 async def _extend_locks(
-    session: SqlSession, steps: TransactionSteps, transaction: Transaction, intents: Sequence[Intent]
+    session: Session, engine: Engine[Session], transaction: Transaction, intents: Sequence[Intent]
 ) -> list[Intent]:
     """Extend the locks of these settlements beyond the deadline. Return those whose fence holds."""
     duration = lock_extension(transaction)
@@ -100,13 +115,13 @@ async def _extend_locks(
         )
         for intent in intents
     ]
-    extended = await steps.extend(session, extensions) if extensions else []
+    extended = await engine.extend_within(session, extensions) if extensions else []
     return list(compress(intents, extended))
 
 
 async def _add_settlements(
-    session: SqlSession,
-    steps: TransactionSteps,
+    session: Session,
+    engine: Engine[Session],
     transaction: Transaction,
     queue: str,
     settlements: Sequence[Settlement],
@@ -117,7 +132,7 @@ async def _add_settlements(
         SettlementMember(place, queue, settlement)
         for place, settlement in enumerate(settlements, transaction.member_count)
     ]
-    await steps.add_members(session, [transaction_rows.settlement_row(transaction.id, member) for member in members])
+    await engine.add_members(session, [transaction_rows.settlement_row(transaction.id, member) for member in members])
     size = sum(map(settlement_weight, settlements))
     await session.change("count_members", id=transaction.id, count=len(members), member_bytes=size)
 

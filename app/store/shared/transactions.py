@@ -4,9 +4,9 @@ Every SQL transaction locks the row of the transaction first, so joins, commits 
 each other. Messages come after it, in the order that groups and settlements use.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Generic
 
 from msgspec.structs import replace
 
@@ -30,20 +30,19 @@ from app.domain.transaction import (
 from app.domain.transaction_refusals import MemberName, RollbackCause, TooManyTransactions
 from app.store.shared import joining, rows, transaction_rows
 from app.store.shared.attempts import stored_answer, stored_unit_result
-from app.store.shared.database import Database, SqlSession, unavailable_when_closed
+from app.store.shared.database import Database, SqlSession
+from app.store.shared.engine import Engine, Session
+from app.store.shared.joining import read_transaction
 from app.store.shared.json_columns import read_ids, write_unit_result
-from app.store.shared.transaction_steps import TransactionSteps, read_transaction
 from app.store.shared.unit_effects import UnitEffects
 
-Result = TypeVar("Result")
 
-
-class TransactionRecords:
+class TransactionRecords(Generic[Session]):
     """`TransactionStore` over an SQL database."""
 
-    def __init__(self, database: Database, steps: TransactionSteps) -> None:
+    def __init__(self, database: Database, engine: Engine[Session]) -> None:
         self._database = database
-        self._steps = steps
+        self._engine = engine
 
     async def open(self, key: TransactionKey, duration: Duration, limit: int, principal_limit: int) -> Transaction:
         """See `TransactionStore`."""
@@ -63,7 +62,7 @@ class TransactionRecords:
             await session.change("open_transaction", id=key.id, principal=key.principal, duration=duration)
             return await read_transaction(session, "find_transaction", key)
 
-        return await self._run(work)
+        return await self._engine.run(work)
 
     async def find(self, key: TransactionKey) -> Transaction:
         """See `TransactionStore`."""
@@ -83,7 +82,9 @@ class TransactionRecords:
         self, key: TransactionKey, sends: Sequence[tuple[str, Draft]], attempt: Attempt | None = None
     ) -> AttemptResult[list[str]]:
         """See `TransactionStore`."""
-        return await self._run(partial(joining.join_sends, steps=self._steps, key=key, sends=sends, attempt=attempt))
+        return await self._engine.run(
+            partial(joining.join_sends, engine=self._engine, key=key, sends=sends, attempt=attempt)
+        )
 
     async def find_join_result(self, attempt: Attempt) -> list[str] | None:
         """See `TransactionStore`."""
@@ -95,17 +96,17 @@ class TransactionRecords:
         """See `TransactionStore`."""
         if not intents:
             return []
-        join = partial(joining.join_settlements, steps=self._steps, key=key, queue=queue, intents=intents)
-        return await self._run(join)
+        join = partial(joining.join_settlements, engine=self._engine, key=key, queue=queue, intents=intents)
+        return await self._engine.run(join)
 
     async def commit(self, key: TransactionKey) -> CommitResult:
         """See `TransactionStore`."""
-        result, effects = await self._run(partial(self._commit, key=key))
+        result, effects = await self._engine.run(partial(self._commit, key=key))
         if result.unit is not None and effects is not None:
-            self._steps.on_executed(result.unit, effects)
+            self._engine.on_executed(result.unit, effects)
         return result
 
-    async def _commit(self, session: SqlSession, key: TransactionKey) -> tuple[CommitResult, UnitEffects | None]:
+    async def _commit(self, session: Session, key: TransactionKey) -> tuple[CommitResult, UnitEffects | None]:
         transaction = await read_transaction(session, "transaction_for_update", key)
         if transaction.state is TransactionState.COMMITTED:
             return CommitResult(await _with_result(session, transaction)), None
@@ -117,7 +118,7 @@ class TransactionRecords:
         plan = plan_commit(members, await _queues_of(session, members), transaction.read_at)
         if isinstance(plan, Rollback):
             return CommitResult(await _end_rolled_back(session, key, plan)), None
-        effects = await self._steps.execute(session, plan)
+        effects = await self._engine.execute_within(session, plan)
         result = effects.result(plan)
         committed = await _end(session, key, TransactionState.COMMITTED, answer=write_unit_result(result))
         return CommitResult(replace(committed, result=result), plan), effects
@@ -134,7 +135,7 @@ class TransactionRecords:
             member = None if token is None else await _member_with(session, key.id, token)
             return await _end_rolled_back(session, key, Rollback(cause, member))
 
-        return await self._run(work)
+        return await self._engine.run(work)
 
     async def roll_back_overdue(self) -> bool:
         """See `TransactionStore`."""
@@ -145,11 +146,7 @@ class TransactionRecords:
                 await _end_overdue(session, TransactionKey(transaction_id, principal), expires_at)
             return bool(found_rows)
 
-        return await self._run(work)
-
-    async def _run(self, work: Callable[[Any], Awaitable[Result]]) -> Result:
-        with unavailable_when_closed:
-            return await self._steps.run(work)
+        return await self._engine.run(work)
 
 
 async def _queues_of(session: SqlSession, members: Sequence[Member]) -> Mapping[int, Queue]:

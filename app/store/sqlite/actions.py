@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from app.broker.ports import Admitted, Attempt, Extended, Extension, QueueGone
+from app.broker.ports import Admitted, Extended, Extension, QueueGone
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal, Settlement
 from app.domain.weight import count_that_fit
 from app.store.shared import message_rows, rows
-from app.store.shared.attempts import stored_answer
 from app.store.shared.groups import GroupKey, admit, entered_groups, leaves_group, with_admitted
 from app.store.shared.history import (
     any_keeps_history,
@@ -232,19 +231,3 @@ def fold_accepted(transaction: Transaction) -> None:
     """Add up the counts of accepted messages."""
     transaction.execute("fold_accepted")
     transaction.execute("delete_folded")
-
-
-def earlier_answer(transaction: Transaction, attempt: Attempt) -> str | None:
-    """Return the answer of the first try of an attempt, or None. Refuses with `KeyReused`."""
-    return stored_answer(transaction.rows("earlier_attempt", attempt_key=attempt.key), attempt)
-
-
-def save_answer(transaction: Transaction, attempt: Attempt, answer: str) -> None:
-    """Save the answer of an attempt."""
-    transaction.execute(
-        "save_attempt",
-        attempt_key=attempt.key,
-        fingerprint=attempt.fingerprint,
-        answer=answer,
-        retention=attempt.retention,
-    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from app.broker.ports import Admitted
+from app.broker.ports import Admitted, SettlementsFailed
 from app.domain.instant import Instant
 from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
 from app.domain.weight import MAX_RESPONSE_BYTES
@@ -71,7 +71,8 @@ class Transaction:
 class Step(Generic[Result]):
     """One caller's work in the writer's next transaction.
 
-    `run` takes effect as a whole or raises. It raises a `Refusal` before it changes anything. If the caller is
+    `run` takes effect as a whole or raises. It raises a `Refusal` or `SettlementsFailed` before it changes anything, so
+    that other steps need not be undone. If the caller is
     cancelled, `compensate` turns the result into the step that undoes it, and that step's `on_committed` receives its
     result after the commit. `weight` is the bytes that the step writes or may read.
     """
@@ -156,9 +157,9 @@ class SqliteDatabase:
         """See `SqlSession`."""
         return await self.write(Step(lambda transaction: transaction.execute(name, **values)))
 
-    async def transaction(self, work: Callable[[Transaction], Awaitable[Result]]) -> Result:
-        """See `Database`."""
-        return await self.write(Step(lambda transaction: run_to_completion(work, transaction)))
+    async def transaction(self, work: Callable[[Transaction], Awaitable[Result]], weight: int = 0) -> Result:
+        """See `Database`. `weight` is that of a `Step`."""
+        return await self.write(Step(lambda transaction: run_to_completion(work, transaction), weight=weight))
 
     async def call_on_writer(self, function: Callable[[sqlite3.Connection], Result]) -> Result:
         """Call the function with the writing connection, outside any transaction of this class."""
@@ -230,6 +231,8 @@ class SqliteDatabase:
                 results.append(step.run(transaction))
             except Refusal as refusal:
                 results.append(refusal.as_result())
+            except SettlementsFailed as failed:
+                results.append(failed.with_traceback(None))
             result_weight += transaction.result_weight
             admitted += transaction.admitted
         return results, admitted

@@ -1,40 +1,25 @@
 """The message store on SQLite, for one process: in a file or, in tests, in memory."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
-from itertools import compress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from app.broker.ports import Attempt, AttemptResult, Extended, Extension, SettlementsFailed
+from app.broker.ports import Admitted, Attempt, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
-from app.domain.queue import Queue
-from app.domain.settlement import Move, Removal, undelivered_release
+from app.domain.settlement import LockToken, Move, Removal, undelivered_release
 from app.domain.weight import weight_of
-from app.domain.work_unit import WorkUnit, WorkUnitResult
+from app.domain.work_unit import WorkUnit
 from app.runtime.clock import Clock
-from app.store.shared.archive import ArchiveRecords
-from app.store.shared.attempts import stored_receipts, stored_unit_result
+from app.store.shared.attempts import stored_answer
 from app.store.shared.database import BatchObserver
-from app.store.shared.history import record_restored
-from app.store.shared.json_columns import (
-    read_tokens,
-    write_receipts,
-    write_tokens,
-    write_unit_result,
-)
-from app.store.shared.keys import KeyRecords
-from app.store.shared.messages import MessageRecords
-from app.store.shared.queues import QueueRecords
-from app.store.shared.restoring import take_restorable
-from app.store.shared.sessions import SessionRecords
-from app.store.shared.topics import TopicRecords
-from app.store.shared.transactions import TransactionRecords
+from app.store.shared.messages import CLAIM_WEIGHT, MessageRecords
+from app.store.shared.unit_effects import UnitEffects
 from app.store.shared.write_check import WriteCheck
-from app.store.sqlite import actions, transactions, work_unit
-from app.store.sqlite.database import SqliteDatabase, Step, Transaction, run_to_completion
+from app.store.sqlite import actions, work_unit
+from app.store.sqlite.database import SqliteDatabase, Step, Transaction
 from app.store.sqlite.dialect import DIALECT
 
 Entry = TypeVar("Entry")
@@ -42,14 +27,11 @@ Result = TypeVar("Result")
 
 IN_MEMORY_RISK = "The database is in memory: its messages end with the process."
 
-CLAIM_WEIGHT = 4 << 10
-"""The weight of each requested message in a commit. A claim of a thousand has a commit of its own."""
 
-
-class SqliteStore(MessageRecords):
+class SqliteStore(MessageRecords[Transaction]):
     """`Store` over one SQLite database."""
 
-    engine = DIALECT.name
+    dialect = DIALECT
 
     def __init__(self, database: SqliteDatabase) -> None:
         super().__init__(database)
@@ -57,32 +39,67 @@ class SqliteStore(MessageRecords):
         database.on_admitted = self._announce
         self._write_check = WriteCheck(database)
         database.on_refused = self._write_check.on_refused
-        self.archive = ArchiveRecords(database)
-        self.queues = QueueRecords(database)
-        self.keys = KeyRecords(database)
-        self.sessions = SessionRecords(database)
-        self.topics = TopicRecords(database)
-        self.transactions = TransactionRecords(database, transactions.steps(database))
+
+    # ---- the engine --------------------------------------------------------------------------------------------------
+    #
+    # The one writer runs all steps one after the other, and announces the messages that they admit.
+
+    async def run(self, work: Callable[[Transaction], Awaitable[Result]], weight: int = 0) -> Result:
+        """See `Engine`. The one writer meets no other transaction."""
+        return await self.database.transaction(work, weight)
+
+    async def begin_attempt(self, session: Transaction, attempt: Attempt) -> str | None:
+        """See `Engine`. Only reads."""
+        return stored_answer(session.rows("earlier_attempt", attempt_key=attempt.key), attempt)
+
+    async def answer_attempt(self, session: Transaction, attempt: Attempt, answer: str) -> None:
+        """See `Engine`."""
+        session.execute(
+            "save_attempt",
+            attempt_key=attempt.key,
+            fingerprint=attempt.fingerprint,
+            answer=answer,
+            retention=attempt.retention,
+        )
+
+    async def forget_attempt(self, session: Transaction) -> None:
+        """See `Engine`. Nothing was written."""
+
+    async def execute_within(self, session: Transaction, unit: WorkUnit) -> UnitEffects:
+        """See `Engine`. Raises `SettlementsFailed` before anything is changed."""
+        return await work_unit.execute(session, unit)
+
+    def on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:
+        """See `Engine`. The database has announced them."""
+
+    async def claim_within(self, session: Transaction, claim: Claim) -> list[Message]:
+        """See `Engine`. A repeat of an attempt gets the messages of a caller that was cancelled."""
+        return actions.claim(session, claim)
+
+    async def still_locked_within(self, session: Transaction, tokens: Sequence[LockToken]) -> list[Message]:
+        """See `Engine`."""
+        return actions.still_locked(session, tokens)
+
+    async def remove_within(
+        self, session: Transaction, removals: Sequence[Removal]
+    ) -> tuple[list[bool], list[Admitted]]:
+        """See `Engine`."""
+        return [actions.remove(session, removal) for removal in removals], []
+
+    async def extend_within(self, session: Transaction, extensions: Sequence[Extension]) -> list[bool]:
+        """See `Engine`."""
+        return [actions.extend(session, extension) is not None for extension in extensions]
+
+    async def add_members(self, session: Transaction, members: Sequence[Mapping[str, Any]]) -> None:
+        """See `Engine`."""
+        for member in members:
+            session.execute("add_member", **member)
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """See `MessageStore`."""
         return await self.database.write(Step(partial(actions.send, drafts=drafts), weight=_weight(drafts)))
-
-    async def send_or_replay(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
-        """See `MessageStore`. The one writer cannot meet a running attempt, so this refuses with `KeyReused` alone."""
-
-        def do(transaction: Transaction) -> AttemptResult[list[Receipt]]:
-            if (answer := actions.earlier_answer(transaction, attempt)) is not None:
-                return AttemptResult(
-                    run_to_completion(partial(stored_receipts, answer=answer), transaction), replayed=True
-                )
-            receipts = actions.send(transaction, drafts)
-            actions.save_answer(transaction, attempt, write_receipts(receipts))
-            return AttemptResult(receipts, replayed=False)
-
-        return await self.database.write(Step(do, weight=_weight(drafts)))
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
@@ -112,67 +129,11 @@ class SqliteStore(MessageRecords):
         moves = [undelivered_release(message, keeps_history=claim.keeps_history) for message in messages]
         return Step(_for_each(actions.move, moves), on_committed=partial(self.on_moved, moves))
 
-    async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        """See `MessageStore`. A repeat of the attempt gets the messages of a caller that was cancelled."""
-
-        def do(transaction: Transaction) -> AttemptResult[list[Message]]:
-            if (answer := actions.earlier_answer(transaction, attempt)) is not None:
-                return AttemptResult(actions.still_locked(transaction, read_tokens(answer)), replayed=True)
-            messages = actions.claim(transaction, claim)
-            if messages:
-                actions.save_answer(transaction, attempt, write_tokens(messages))
-            return AttemptResult(messages, replayed=False)
-
-        return await self.database.write(Step(do, weight=CLAIM_WEIGHT * claim.max_messages))
-
     # ---- release of locks --------------------------------------------------------------------------------------------
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
         """See `MessageStore`."""
         return await self.database.write(Step(_for_each(actions.remove, removals)))
-
-    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
-        """See `MessageStore`."""
-
-        def do(transaction: Transaction) -> AttemptResult[WorkUnitResult] | SettlementsFailed:
-            if attempt and (answer := actions.earlier_answer(transaction, attempt)) is not None:
-                return AttemptResult(
-                    run_to_completion(partial(stored_unit_result, answer=answer), transaction), replayed=True
-                )
-            if failure := work_unit.failure(transaction, unit):
-                return failure
-            result = work_unit.execute(transaction, unit).result(unit)
-            if attempt:
-                actions.save_answer(transaction, attempt, write_unit_result(result))
-            return AttemptResult(result, replayed=False)
-
-        weight = _weight(unit.drafts) + sum(len(change.value) for change in unit.states)
-        result = await self.database.write(Step(do, weight=weight))
-        if isinstance(result, SettlementsFailed):
-            raise result
-        return result
-
-    async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
-        """See `MaintenanceStore`."""
-
-        def do(transaction: Transaction) -> list[bool]:
-            removed = [actions.remove(transaction, removal) for removal in removals]
-            if numbers := [removal.token.sequence_number for removal in compress(removals, removed)]:
-                transaction.execute("add_restorable", numbers=numbers)
-                transaction.execute("count_lock_purge", id=queue_id)
-            return removed
-
-        return await self.database.write(Step(do))
-
-    async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
-        """See `RestoreStore`."""
-
-        async def work(transaction: Transaction) -> list[Receipt]:
-            receipts = actions.send(transaction, await take_restorable(transaction, queue, numbers))
-            await record_restored(transaction, receipts, transaction.admitted)
-            return receipts
-
-        return await self.database.transaction(work)
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
         """See `MessageStore`."""
