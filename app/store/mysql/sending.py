@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.broker.ports import Admitted, QueueGone
+from app.broker.ports import QueueGone
 from app.domain.instant import Instant
 from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import MessageTooLarge
@@ -15,28 +15,10 @@ from app.store.mysql.session import Execute, MysqlSession, NullViolation, Statem
 from app.store.mysql.templates import rows_json
 from app.store.pooled.pool import MessageIdInUse
 from app.store.shared.database import LockWaitTimeout
-from app.store.shared.groups import admit, any_in_group, entered_groups, with_admitted
-from app.store.shared.history import any_keeps_history, record_sent
 from app.store.shared.message_ids import MessageIdKey, first_occurrences, message_id_key
 from app.store.shared.message_rows import DRAFT_COLUMNS, draft_row
 from app.store.shared.rows import STATES
 from app.store.shared.shared_bodies import shared_bodies
-
-
-async def send(session: MysqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:
-    """Store the drafts and commit. Return the receipts, and other messages that were admitted."""
-    if any_in_group(drafts) or any_keeps_history(drafts):
-        return await send_into_groups(session, drafts)
-    return await store(session, drafts, session.commit), []
-
-
-async def send_into_groups(session: MysqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:
-    """Store the drafts, admit those whose groups have free places, and record it. Return what `send` does."""
-    receipts = await store(session, drafts, session.execute)
-    admitted = await admit(session, entered_groups(drafts, receipts))
-    receipts, others = await with_admitted(session, drafts, receipts, admitted)
-    await record_sent(session, drafts, receipts, others)
-    return receipts, others
 
 
 async def store(session: MysqlSession, drafts: Sequence[Draft], execute: Execute) -> list[Receipt]:

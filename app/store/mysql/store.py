@@ -12,7 +12,7 @@ from app.domain.settlement import Move, Removal
 from app.domain.work_unit import WorkUnit
 from app.runtime.clock import Clock
 from app.store.mysql import accepted_counts as counts
-from app.store.mysql import receiving, sending, settling, work_unit
+from app.store.mysql import receiving, sending, settling
 from app.store.mysql.connect import Connector
 from app.store.mysql.dialect import DIALECT
 from app.store.mysql.scan_limits import ScanLimits
@@ -22,8 +22,8 @@ from app.store.pooled.batching import PooledStore
 from app.store.pooled.pool import AttemptInUse, Pool
 from app.store.shared.attempts import stored_answer
 from app.store.shared.database import BatchObserver, LockWaitTimeout
+from app.store.shared.groups import GroupKey, any_in_group
 from app.store.shared.history import any_keeps_history
-from app.store.shared.unit_effects import UnitEffects
 from app.store.url import BadStoreUrl
 
 MIN_VERSIONS: Mapping[str, tuple[int, int]] = {"MariaDB": (10, 8), "MySQL": (8, 0)}
@@ -89,9 +89,13 @@ class MysqlStore(PooledStore[MysqlSession]):
             )
         )
 
-    async def execute_within(self, session: MysqlSession, unit: WorkUnit) -> UnitEffects:
-        """See `Engine`."""
-        return await work_unit.execute(session, unit)
+    async def store_within(self, session: MysqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
+        """See `PooledEngine`."""
+        return await sending.store(session, drafts, session.execute)
+
+    async def settle_within(self, session: MysqlSession, unit: WorkUnit) -> tuple[list[GroupKey], list[Admitted]]:
+        """See `PooledEngine`. Does not report messages that are available again."""
+        return await settling.settle_locked(session, unit.settlements), []
 
     async def claim_within(self, session: MysqlSession, claim: Claim) -> list[Message]:
         """See `Engine`."""
@@ -118,32 +122,40 @@ class MysqlStore(PooledStore[MysqlSession]):
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
-    async def _send(self, drafts: list[Draft]) -> list[Receipt]:
-        receipts, admitted = await self._pool.transaction(partial(sending.send, drafts=drafts))
+    async def run_sends(self, drafts: list[Draft]) -> list[Receipt]:
+        """See `PooledEngine`."""
+        if not (any_in_group(drafts) or any_keeps_history(drafts)):
+            return await self._pool.transaction(lambda session: sending.store(session, drafts, session.commit))
+        receipts, admitted = await self._pool.transaction(partial(self.send_within, drafts=drafts))
         self._announce(admitted)
         return receipts
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
-    async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
+    async def run_claims(self, claims: list[Claim]) -> list[list[Message] | Exception]:
+        """See `PooledEngine`."""
         return await self._pool.transaction(
             lambda session: receiving.claim(session, self._clock, claims, session.commit, self._scan_limits)
         )
 
-    async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+    async def run_claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        """See `PooledEngine`."""
         return await self._pool.transaction(
             partial(receiving.claim_by_number, clock=self._clock, wanted_claim=claim, numbers=numbers)
         )
 
     # ---- settling ----------------------------------------------------------------------------------------------------
 
-    async def _remove(self, removals: list[Removal]) -> list[bool]:
+    async def run_removals(self, removals: list[Removal]) -> list[bool]:
+        """See `PooledEngine`."""
         return await self._settle(lambda session: settling.remove(session, removals, session.commit))
 
-    async def _move(self, moves: list[Move]) -> list[bool]:
+    async def run_moves(self, moves: list[Move]) -> list[bool]:
+        """See `PooledEngine`."""
         return await self._settle(partial(settling.move, moves=moves))
 
-    async def _release(self, moves: list[Move]) -> list[bool]:
+    async def run_releases(self, moves: list[Move]) -> list[bool]:
+        """See `PooledEngine`."""
         return await self._settle(partial(settling.release, moves=moves))
 
     async def _settle(self, work: Callable[[MysqlSession], Awaitable[settling.Settled]]) -> list[bool]:
@@ -151,7 +163,9 @@ class MysqlStore(PooledStore[MysqlSession]):
         self._announce(admitted)
         return effective
 
-    async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
+    async def run_extensions(self, extensions: list[Extension]) -> list[Extended | None]:
+        """See `PooledEngine`."""
+
         async def work(session: MysqlSession) -> list[Extended | None]:
             execute = session.execute if any_keeps_history(extensions) else session.commit
             return await settling.extend(session, self._clock, extensions, execute)

@@ -1,11 +1,10 @@
 """A store on a database server: requests that arrive together share one statement."""
 
 import asyncio
-from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from itertools import compress
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import structlog
 
@@ -19,6 +18,7 @@ from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
 from app.store.pooled.advisory_lock import AdvisoryLock
+from app.store.pooled.engine import PooledEngine
 from app.store.pooled.lanes import Lanes
 from app.store.pooled.pool import AnySession, AttemptInUse, InUse, MessageIdInUse, Pool
 from app.store.pooled.state_mutex import StateMutex
@@ -76,15 +76,11 @@ POOLER_WARNING = (
 log = structlog.get_logger("peeklock.store")
 
 
-class PooledStore(MessageRecords[AnySession]):
-    """The verbs that run for every message, each with a batch of callers. The engine's subclass runs a batch.
+class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
+    """The verbs that run for every message, each with a batch of callers.
 
-    A batch returns one result per entry, in order. It takes effect as a whole or raises. Without an `advisory_lock`
-    no process checks which other processes serve the database.
+    Without an `advisory_lock` no process checks which other processes serve the database.
     """
-
-    unsafe_settings: ClassVar[Mapping[str, str]]
-    """Warnings about server settings that can lose an acknowledged commit."""
 
     def __init__(
         self,
@@ -103,7 +99,7 @@ class PooledStore(MessageRecords[AnySession]):
         self._observe = observe
         self._state_mutex = StateMutex()
         self._release_tasks: set[asyncio.Task[None]] = set()
-        send = self._observed("send", self._send)
+        send = self._observed("send", self.run_sends)
         self._sends = Lanes(lambda: Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS))
         # Apart, because their bodies need a further statement.
         self._shared_sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
@@ -111,7 +107,7 @@ class PooledStore(MessageRecords[AnySession]):
         self._deduplicated_sends = Lanes(
             lambda: Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
         )
-        claim = self._observed("claim", self._claim)
+        claim = self._observed("claim", self.run_claims)
         self._claims, self._recorded_claims = (
             Coalescer(claim, limits=CLAIM_LIMITS, batch_errors=SHARED_ERRORS, on_orphaned=self._release_orphaned)
             for _ in range(2)
@@ -129,36 +125,13 @@ class PooledStore(MessageRecords[AnySession]):
         )
         self._lock_reads = Coalescer(self._observed("held", super().locked_messages), batch_errors=SHARED_ERRORS)
         self._tombstone_reads = Coalescer(self._observed("tombstones", super().tombstones), batch_errors=SHARED_ERRORS)
-        remove, move = self._observed("remove", self._remove), self._observed("move", self._move)
-        release = self._observed("release", self._release)
+        remove, move = self._observed("remove", self.run_removals), self._observed("move", self.run_moves)
+        release = self._observed("release", self.run_releases)
         self._removals = Lanes(lambda: Coalescer(remove, batch_errors=SHARED_ERRORS))
         self._moves = Lanes(lambda: Coalescer(move, batch_errors=SHARED_ERRORS))
         self._releases = Lanes(lambda: Coalescer(release, batch_errors=SHARED_ERRORS))
-        extend = self._observed("extend", self._extend)
+        extend = self._observed("extend", self.run_extensions)
         self._extensions, self._recorded_extensions = (Coalescer(extend, batch_errors=SHARED_ERRORS) for _ in range(2))
-
-    # ---- implemented by each engine ----------------------------------------------------------------------------------
-
-    @abstractmethod
-    async def _send(self, drafts: list[Draft]) -> list[Receipt]: ...
-
-    @abstractmethod
-    async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]: ...
-
-    @abstractmethod
-    async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]: ...
-
-    @abstractmethod
-    async def _remove(self, removals: list[Removal]) -> list[bool]: ...
-
-    @abstractmethod
-    async def _move(self, moves: list[Move]) -> list[bool]: ...
-
-    @abstractmethod
-    async def _release(self, moves: list[Move]) -> list[bool]: ...
-
-    @abstractmethod
-    async def _extend(self, extensions: list[Extension]) -> list[Extended | None]: ...
 
     # ---- the engine --------------------------------------------------------------------------------------------------
 
@@ -237,7 +210,7 @@ class PooledStore(MessageRecords[AnySession]):
             return await self._claims_by_number.submit((claim, numbers))
 
     async def _run_claims_by_number(self, claims_by_number: list[ClaimByNumber]) -> list[list[Message]]:
-        return [await self._claim_by_number(claim, numbers) for claim, numbers in claims_by_number]
+        return [await self.run_claim_by_number(claim, numbers) for claim, numbers in claims_by_number]
 
     def _release_orphaned_by_number(self, claim_by_number: ClaimByNumber, messages: list[Message]) -> None:
         self._release_orphaned(claim_by_number[0], messages)

@@ -7,28 +7,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from app.broker.ports import Admitted, QueueGone
+from app.broker.ports import QueueGone
 from app.domain.message import Draft, Receipt
 from app.store.pooled.pool import MessageIdInUse
 from app.store.postgresql.entries import entry_columns, fetch_entries
 from app.store.shared import message_rows, rows
 from app.store.shared.database import LockWaitTimeout, SqlSession
-from app.store.shared.groups import admit, entered_groups, with_admitted
-from app.store.shared.history import record_sent
 from app.store.shared.message_ids import MessageIdKey, first_occurrences, message_id_key
 from app.store.shared.shared_bodies import shared_bodies
-
-
-async def send_into_groups(session: SqlSession, drafts: Sequence[Draft]) -> tuple[list[Receipt], list[Admitted]]:
-    """Within a transaction: send as `send` does, admit the drafts whose groups have free places, and record it.
-
-    Return the receipts, and other messages that were admitted.
-    """
-    receipts = await send(session, drafts)
-    admitted = await admit(session, entered_groups(drafts, receipts))
-    receipts, others = await with_admitted(session, drafts, receipts, admitted)
-    await record_sent(session, drafts, receipts, others)
-    return receipts, others
 
 
 class SendStatements(NamedTuple):

@@ -5,13 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from app.broker.ports import Admitted, Extension
+from app.domain.message import MessageState
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
+from app.domain.work_unit import WorkUnit
 from app.store.postgresql.entries import fetch_entries
 from app.store.shared.database import SqlSession
 from app.store.shared.groups import GroupKey, admit
 from app.store.shared.history import record_renewed, record_settled
 from app.store.shared.json_columns import write_properties_change
 from app.store.shared.rows import Row
+from app.store.shared.unit_effects import check_effective
 
 
 class LockedEntry(Protocol):
@@ -66,6 +69,28 @@ async def settle_in_groups(
     admitted = await admit(session, left_groups(settled))
     await record_settled(session, entries, [row is not None for row in settled], admitted)
     return settled, admitted
+
+
+async def settle_unit(session: SqlSession, unit: WorkUnit) -> tuple[list[GroupKey], list[Admitted]]:
+    """Within a transaction: settle the messages of a unit. Raises `SettlementsFailed`.
+
+    Return the groups that messages have left, and the messages that moves have made available.
+    """
+    removals, moves = unit.removals, unit.moves
+    removed = await settle(session, REMOVE, removals, **IN_GROUPS)
+    moved = await settle(session, MOVE, moves, **IN_GROUPS)
+    check_effective([*removals, *moves], (row is not None for row in (*removed, *moved)))
+    return left_groups([*removed, *moved]), _returned(moves, moved)
+
+
+def _returned(moves: Sequence[Move], moved: Sequence[Row | None]) -> list[Admitted]:
+    """Return the messages that moves have made available, from the rows that report them."""
+    returned: list[Admitted] = []
+    for move, row in zip(moves, moved, strict=True):
+        if row is not None and move.state is MessageState.AVAILABLE:
+            *_, priority, available_at = row
+            returned.append(Admitted(move.queue_id, move.token.sequence_number, priority, available_at))
+    return returned
 
 
 def left_groups(settled: Sequence[Row | None]) -> list[GroupKey]:

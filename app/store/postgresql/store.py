@@ -14,7 +14,7 @@ from app.runtime.clock import Clock
 from app.store.pooled.advisory_lock import AdvisoryLock
 from app.store.pooled.batching import PooledStore
 from app.store.pooled.pool import AttemptInUse, Pool
-from app.store.postgresql import receiving, sending, settling, work_unit
+from app.store.postgresql import receiving, sending, settling
 from app.store.postgresql.commits import GatheredCommits
 from app.store.postgresql.connect import Connector, parse_address
 from app.store.postgresql.depths import DepthCountingDatabase
@@ -26,7 +26,7 @@ from app.store.postgresql.settling import AnySettlement, Settlement
 from app.store.postgresql.timelines import HighestTimelines
 from app.store.shared.attempts import Answers, stored_answer
 from app.store.shared.database import BatchObserver, unavailable_when_closed
-from app.store.shared.groups import any_in_group
+from app.store.shared.groups import GroupKey, any_in_group
 from app.store.shared.history import any_keeps_history
 from app.store.shared.rows import Row
 from app.store.shared.shared_bodies import shared_bodies
@@ -89,9 +89,13 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
         """See `Engine`."""
         await session.change("answer_attempt", attempt_key=attempt.key, answer=answer)
 
-    async def execute_within(self, session: PostgresqlSession, unit: WorkUnit) -> UnitEffects:
-        """See `Engine`."""
-        return await work_unit.execute(session, unit)
+    async def store_within(self, session: PostgresqlSession, drafts: Sequence[Draft]) -> list[Receipt]:
+        """See `PooledEngine`."""
+        return await sending.send(session, drafts)
+
+    async def settle_within(self, session: PostgresqlSession, unit: WorkUnit) -> tuple[list[GroupKey], list[Admitted]]:
+        """See `PooledEngine`."""
+        return await settling.settle_unit(session, unit)
 
     async def claim_within(self, session: PostgresqlSession, claim: Claim) -> list[Message]:
         """See `Engine`."""
@@ -115,10 +119,11 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
-    async def _send(self, drafts: list[Draft]) -> list[Receipt]:
+    async def run_sends(self, drafts: list[Draft]) -> list[Receipt]:
+        """See `PooledEngine`."""
         admitted: list[Admitted] = []
         if any_in_group(drafts) or shared_bodies(drafts):
-            work = partial(sending.send_into_groups, drafts=drafts)
+            work = partial(self.send_within, drafts=drafts)
             receipts, admitted = await self._pool.transaction(work)
         else:
             statements = sending.RECORDED_SEND if any_keeps_history(drafts) else sending.SEND
@@ -146,19 +151,22 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
             self._scan_bounds.discard(claim.queue_id)
             raise
 
-    async def _claim(self, claims: list[Claim]) -> list[list[Message] | Exception]:
+    async def run_claims(self, claims: list[Claim]) -> list[list[Message] | Exception]:
+        """See `PooledEngine`."""
         if claims[0].source is not MessageState.DEAD_LETTERED or not any_keeps_history(claims):
             return await receiving.claim(self._pool, self._scan_bounds, self._clock, claims)
         work = partial(receiving.claim_in_transaction, bounds=self._scan_bounds, clock=self._clock, claims=claims)
         return await self._pool.transaction(work)
 
-    async def _claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+    async def run_claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
+        """See `PooledEngine`."""
         work = partial(receiving.claim_by_number, clock=self._clock, claim=claim, numbers=numbers)
         return await (self._pool.transaction(work) if claim.keeps_history else work(self._pool))
 
     # ---- settling ----------------------------------------------------------------------------------------------------
 
-    async def _remove(self, removals: list[Removal]) -> list[bool]:
+    async def run_removals(self, removals: list[Removal]) -> list[bool]:
+        """See `PooledEngine`."""
         if any_keeps_history(removals) and not any_in_group(removals):
             recorded = settling.RECORDED_REMOVE
             settled = await settling.settle(self._pool, recorded, removals, **settling.WITHOUT_GROUPS)
@@ -166,10 +174,12 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
             settled = await self._settle(settling.REMOVE, removals)
         return [row is not None for row in settled]
 
-    async def _move(self, moves: list[Move]) -> list[bool]:
+    async def run_moves(self, moves: list[Move]) -> list[bool]:
+        """See `PooledEngine`."""
         return await self._settle_moves(settling.MOVE, moves)
 
-    async def _release(self, moves: list[Move]) -> list[bool]:
+    async def run_releases(self, moves: list[Move]) -> list[bool]:
+        """See `PooledEngine`."""
         return await self._settle_moves(settling.RELEASE, moves)
 
     async def _settle_moves(self, settlement: Settlement[Move], moves: list[Move]) -> list[bool]:
@@ -233,7 +243,8 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
             position = (message.available_at, message.sequence_number)
             self._scan_bounds.lower(message.queue_id, message.priority, position)
 
-    async def _extend(self, extensions: list[Extension]) -> list[Extended | None]:
+    async def run_extensions(self, extensions: list[Extension]) -> list[Extended | None]:
+        """See `PooledEngine`."""
         read_started_at = self._clock.monotonic()
         if any_keeps_history(extensions):
             extended = await self._pool.transaction(partial(settling.extend_and_record, extensions=extensions))

@@ -16,9 +16,11 @@ from app.runtime.clock import Clock
 from app.store.shared.attempts import stored_answer
 from app.store.shared.database import BatchObserver
 from app.store.shared.messages import CLAIM_WEIGHT, MessageRecords
-from app.store.shared.unit_effects import UnitEffects
+from app.store.shared.states import add_versions, lock_states
+from app.store.shared.synchronous_sends import add_synchronous_sends
+from app.store.shared.unit_effects import UnitEffects, check_effective
 from app.store.shared.write_check import WriteCheck
-from app.store.sqlite import actions, work_unit
+from app.store.sqlite import actions
 from app.store.sqlite.database import SqliteDatabase, Step, Transaction
 from app.store.sqlite.dialect import DIALECT
 
@@ -66,8 +68,19 @@ class SqliteStore(MessageRecords[Transaction]):
         """See `Engine`. Nothing was written."""
 
     async def execute_within(self, session: Transaction, unit: WorkUnit) -> UnitEffects:
-        """See `Engine`. Raises `SettlementsFailed` before anything is changed."""
-        return await work_unit.execute(session, unit)
+        """See `Engine`. Raises `SettlementsFailed`, and refuses, before anything is changed."""
+        check_effective(unit.settlements, [actions.is_effective(session, one) for one in unit.settlements])
+        states = await lock_states(session, unit.states)
+        for settlement in unit.settlements:
+            if isinstance(settlement, Removal):
+                actions.remove(session, settlement)
+            else:
+                actions.move(session, settlement)
+        drafts = unit.drafts if states.recorded is None else ()
+        receipts = actions.send(session, drafts)
+        await add_synchronous_sends(session, drafts, receipts)
+        versions = await add_versions(session, states, unit.states, receipts)
+        return UnitEffects(states.recorded or receipts, session.admitted, versions=versions)
 
     def on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:
         """See `Engine`. The database has announced them."""
