@@ -31,4 +31,5 @@ class Precondition:
 UNCONDITIONAL = Precondition()
 
 MAX_TRIES = 100
-"""How often a change is retried after a concurrent change. Each time, another request has made progress."""
+"""How often a change is retried after a concurrent change. Each time, another request has made progress. It limits
+no request."""

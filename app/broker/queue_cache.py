@@ -12,7 +12,7 @@ from app.runtime.clock import Clock
 CACHE_SECONDS = 1.0
 """How long another process may still use settings that were changed here, if the notification is lost."""
 
-MAX_ENTRIES = 10_000
+_MAX_ENTRIES = 10_000
 
 
 class QueueCache:
@@ -28,8 +28,8 @@ class QueueCache:
         self._auto_create = auto_create
         self.on_changed: Callable[[], None] = _do_nothing
         """Called when a queue was created, changed or deleted, here or in another process."""
-        self._by_name = Cache(queues.by_name, clock, ttl_seconds=CACHE_SECONDS, max_size=MAX_ENTRIES)
-        self._by_id = Cache(queues.by_id, clock, ttl_seconds=CACHE_SECONDS, max_size=MAX_ENTRIES)
+        self._by_name = Cache(queues.by_name, clock, ttl_seconds=CACHE_SECONDS, max_size=_MAX_ENTRIES)
+        self._by_id = Cache(queues.by_id, clock, ttl_seconds=CACHE_SECONDS, max_size=_MAX_ENTRIES)
 
     async def by_name(self, name: str) -> Queue:
         """Return the queue of this name. Refuses with `QueueNotFound`."""

@@ -12,6 +12,7 @@ from app.domain.name_ranges import NameRange, ranges_of
 
 MAX_LIVE_KEYS_PER_PRINCIPAL = 2
 KEY_BYTES = 32
+"""Random bytes of a key. It limits no request."""
 KEY_PREFIX = "pk_"
 
 

@@ -9,8 +9,8 @@ from app.domain.queue import QueueCounts, QueueStatus
 STUCK_AFTER: Duration = 5 * MINUTE
 """How long messages wait without a delivery before their queue counts as stuck."""
 
-MIN_GROWTH = 20
-MIN_GROWTH_RATIO = 1.2
+_MIN_GROWTH = 20
+_MIN_GROWTH_RATIO = 1.2
 """A queue grows if it has this many more messages than before, and this many times as many."""
 
 
@@ -56,7 +56,7 @@ def attention_of(status: QueueStatus, counts: QueueCounts, trend: Trend) -> Atte
     if risen > 0:
         letters = "1 more dead letter" if risen == 1 else f"{risen:,} more dead letters"
         return Attention(AttentionCause.DEAD_LETTERS, f"{letters} in {_duration(trend.period)}.")
-    if waiting >= trend.waiting_before + MIN_GROWTH and waiting >= trend.waiting_before * MIN_GROWTH_RATIO:
+    if waiting >= trend.waiting_before + _MIN_GROWTH and waiting >= trend.waiting_before * _MIN_GROWTH_RATIO:
         came_and_went = f"{trend.arrived:,} arrived and {trend.left:,} left"
         return Attention(AttentionCause.GROWING, f"Growing: {came_and_went} in {_duration(trend.period)}.")
     if status is not QueueStatus.ACTIVE and waiting:

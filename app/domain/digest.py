@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import TypeAlias
 
-CONTENT_DIGEST_BYTES = 16
+_CONTENT_DIGEST_BYTES = 16
 
 Field: TypeAlias = int | str | bytes | None
 
@@ -26,7 +26,7 @@ def content_digest(message_id: str, group_id: str | None, headers: str | None, b
     head = b"-" if headers is None else _framed(headers.encode())
     digest = sha256(b"%d:%b%b%b%d:%b%d:" % (len(identity), identity, group, head, len(kind), kind, len(body)))
     digest.update(body)
-    return digest.digest()[:CONTENT_DIGEST_BYTES]
+    return digest.digest()[:_CONTENT_DIGEST_BYTES]
 
 
 def row_digest(fields: Iterable[Field]) -> str:

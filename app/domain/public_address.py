@@ -8,7 +8,7 @@ from typing import TypeAlias
 Network: TypeAlias = IPv4Network | IPv6Network
 
 ROOT_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._~-]+){0,16}/?")
-MAX_ROOT_PATH_LENGTH = 200
+_MAX_ROOT_PATH_LENGTH = 200
 OWN_SEGMENTS = frozenset(("console", "docs", "livez", "metrics", "openapi.json", "readyz", "v1"))
 """The first segments of a server's own paths. A root path must not begin with one of them: then a path could be read both
 with and without the root path."""
@@ -31,7 +31,7 @@ class PublicAddress:
 
 def parse_root_path(text: str) -> str:
     """Return a root path without a slash at its end, empty for the root itself. Raises `ValueError`."""
-    if len(text) > MAX_ROOT_PATH_LENGTH or ROOT_PATH.fullmatch(text) is None:
+    if len(text) > _MAX_ROOT_PATH_LENGTH or ROOT_PATH.fullmatch(text) is None:
         raise ValueError(
             "A root path begins with a slash, such as /peeklock, and has no characters that need escaping."
         )

@@ -29,7 +29,7 @@ MAX_DUPLICATE_WINDOW: Duration = 7 * DAY
 MAX_TTL: Duration = 3650 * DAY
 DEFAULT_ARCHIVE_RETENTION: Duration = 7 * DAY
 MAX_ARCHIVE_RETENTION: Duration = 3650 * DAY
-MIN_HISTORY_RETENTION: Duration = HOUR
+_MIN_HISTORY_RETENTION: Duration = HOUR
 """How long events are kept at least: as long as the tombstones of deliveries, also in a queue without an archive."""
 
 MAX_QUEUE_DESCRIPTION_LENGTH = 1024
@@ -43,8 +43,8 @@ REVOCATION_PERIOD: Duration = 2 * MINUTE
 """How long after a change of settings the locks from before it are revoked. A receive that was under way may commit its
 locks after the change. Databases end its transaction before that: each statement within 15 s, each pause within 30 s."""
 
-MIN_LEAD_TIME: Duration = MINUTE
-MAX_LEAD_TIME: Duration = 10 * MINUTE
+_MIN_LEAD_TIME: Duration = MINUTE
+_MAX_LEAD_TIME: Duration = 10 * MINUTE
 
 
 class QueueStatus(StrEnum):
@@ -197,7 +197,7 @@ def required_level(settings: QueueSettings, level_of_setting: Mapping[str, int] 
 
 def history_retention(settings: QueueSettings) -> Duration | None:
     """Return how long an event is kept at least, None if the queue records none."""
-    return max(settings.archive_retention, MIN_HISTORY_RETENTION) if settings.history else None
+    return max(settings.archive_retention, _MIN_HISTORY_RETENTION) if settings.history else None
 
 
 def check_known(queue: Queue) -> None:
@@ -264,4 +264,4 @@ def lead_time(lock_duration: Duration, *, shared_locks: bool) -> Duration:
     """
     if not shared_locks:
         return lock_duration
-    return max(lock_duration, min(max(LEAD_TIME_FACTOR * lock_duration, MIN_LEAD_TIME), MAX_LEAD_TIME))
+    return max(lock_duration, min(max(LEAD_TIME_FACTOR * lock_duration, _MIN_LEAD_TIME), _MAX_LEAD_TIME))

@@ -13,7 +13,8 @@ MAX_LOCKS_READ = 1_000
 """How many locks of a queue are read. With more, their holders and their ends are those of the locks that were read."""
 
 MAX_DUE_TIMES_READ = 1_000
-"""How many due times of scheduled messages are read, in the order of due times and in that of sequence numbers."""
+"""How many due times of scheduled messages are read, in the order of due times and in that of sequence numbers. It
+limits no request."""
 
 
 class QueueReason(StrEnum):

@@ -8,6 +8,7 @@ SESSION_DURATION: Duration = 12 * HOUR
 """A session ends with a working day, or when its API key is revoked or expires, or at the sign-out."""
 
 SESSION_BYTES = 32
+"""Random bytes of a session. It limits no request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from app.domain.refusals import LossCause, MessageNotFound
 from app.domain.retry import retry_delay
 
 SECRET_BYTES = 16
+"""Random bytes of a lock token. It limits no request."""
 TOKEN_PATTERN = re.compile(r"([1-9][0-9]{0,17})\.([0-9a-f]{32})")
 """The form of a token. Eighteen digits are enough for every sequence number and always fit into a store's 64 bits."""
 NO_EXPIRED_GENERATION = -1
@@ -116,6 +117,7 @@ class Fence(msgspec.Struct, frozen=True):
 
 
 MAX_GENERATION = 2**31 - 1
+"""No lock has a higher generation. It limits no request."""
 NEVER_RENEWED = Fence(NO_EXPIRED_GENERATION, 0)
 ANY_LOCK = Fence(NO_EXPIRED_GENERATION - 1, MAX_GENERATION)
 """Matches a row while it carries the token, even after its time has passed: the fence of administrators."""

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from app.domain.message import Draft
 
 MIN_SHARED_BYTES = 8 << 10
-"""The smallest body that is shared. A shared body takes a further statement to store and a lookup to read."""
+"""The smallest body that is shared. A shared body takes a further statement to store and a lookup to read. It limits
+no request."""
 
 
 def with_shared_bodies(drafts: Sequence[Draft], queue_ids: Container[int], new_id: Callable[[], str]) -> list[Draft]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-MAX_COMPARED_LENGTH = 40
+_MAX_COMPARED_LENGTH = 40
 """Characters of a name that is compared with others. The comparison takes time in proportion to its square."""
 
 SIMILARITY = 0.7
@@ -16,5 +16,5 @@ def did_you_mean(name: str, names: Iterable[str], prefix: str = "") -> str:
     A prefix that all names have is not compared, because it would make them alike.
     """
     own_part, parts = name.removeprefix(prefix), [known.removeprefix(prefix) for known in names]
-    near = get_close_matches(own_part, parts, 1, SIMILARITY) if len(own_part) <= MAX_COMPARED_LENGTH else []
+    near = get_close_matches(own_part, parts, 1, SIMILARITY) if len(own_part) <= _MAX_COMPARED_LENGTH else []
     return f" Did you mean `{prefix}{near[0]}`?" if near else ""

@@ -21,7 +21,8 @@ MAX_REPLY_BYTES = 64 << 10
 """The largest reply. It is kept for repeats of the send, so it is smaller than a message may be."""
 
 ANSWER_RETENTION: Duration = from_seconds(60)
-"""How long the outcome of a send without an Idempotency-Key is kept after its wait: only its own request reads it."""
+"""How long the outcome of a send without an Idempotency-Key is kept after its wait: only its own request reads it.
+It limits no request."""
 
 WAIT_KEYS_FROM = 1 << 33
 """Wait keys above this belong to senders. Those of receivers are queue ids, which have 31 bits."""

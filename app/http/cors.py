@@ -16,7 +16,7 @@ READABLE_HEADERS = ("*",)
 The names would be a kilobyte in each answer. Browsers take the asterisk for requests without cookies, and none is read.
 """
 
-PREFLIGHT_SECONDS = 600
+_PREFLIGHT_SECONDS = 600
 """How long a browser may keep the permission."""
 
 QUESTION = {"origin", "access-control-request-method"}
@@ -38,7 +38,7 @@ def allow_origins(application: ASGI, origins: Collection[bytes]) -> ASGI:
         allow_methods=METHODS,
         allow_headers=["*"],
         expose_headers=READABLE_HEADERS,
-        max_age=PREFLIGHT_SECONDS,
+        max_age=_PREFLIGHT_SECONDS,
     )
 
 

@@ -18,10 +18,10 @@ Shape = TypeVar("Shape", bound=msgspec.Struct)
 LONE_SURROGATE = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})")
 UTF8 = getincrementaldecoder("utf-8")
 
-TAIL_BYTES = 64
+_TAIL_BYTES = 64
 """Bytes searched at the end of a body for half a surrogate pair, which the decoder reports as truncated input."""
 
-MAX_NULL_BYTES = 16
+_MAX_NULL_BYTES = 16
 """Bytes of a body that may be `null` between blanks."""
 
 EMPTY = "The body is empty. Send a JSON object; {} has every default."
@@ -31,7 +31,7 @@ RAW_SEND = "To send a body as it is, use POST .../messages/raw."
 TRUNCATED = "Input data was truncated"
 """The decoder's words for a body that ends too early."""
 
-ENCODING_BLOCK_BYTES = 64 << 10
+_ENCODING_BLOCK_BYTES = 64 << 10
 """Bytes whose encoding is checked at a time. As text, each may take four bytes of memory."""
 
 DECODING_ERRORS = (UnicodeDecodeError, msgspec.DecodeError)
@@ -72,7 +72,7 @@ def body_decoder(shape: Any, *, is_message: bool = False) -> Callable[[bytes], A
 
 def _is_empty(raw: bytes) -> bool:
     """Return whether a JSON body is empty, or `null`, which some generated clients send in its place."""
-    return not raw or (len(raw) <= MAX_NULL_BYTES and raw.strip() == b"null")
+    return not raw or (len(raw) <= _MAX_NULL_BYTES and raw.strip() == b"null")
 
 
 @cache
@@ -136,12 +136,12 @@ def convert(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str
 
 def _check_encoding(raw: bytes) -> None:
     """Raise `UnicodeDecodeError` if a body is not UTF-8."""
-    if len(raw) <= ENCODING_BLOCK_BYTES:
+    if len(raw) <= _ENCODING_BLOCK_BYTES:
         raw.decode()
         return
     decoder, view = UTF8(), memoryview(raw)
-    for start in range(0, len(raw), ENCODING_BLOCK_BYTES):
-        decoder.decode(view[start : start + ENCODING_BLOCK_BYTES], final=start + ENCODING_BLOCK_BYTES >= len(raw))
+    for start in range(0, len(raw), _ENCODING_BLOCK_BYTES):
+        decoder.decode(view[start : start + _ENCODING_BLOCK_BYTES], final=start + _ENCODING_BLOCK_BYTES >= len(raw))
 
 
 def _check_depth(raw: bytes, pointer: str = "") -> None:
@@ -174,7 +174,7 @@ def _lone_surrogate(raw: bytes) -> InvalidRequest | None:
 
     Elsewhere the decoder reports the pair itself, so only the end is searched.
     """
-    if LONE_SURROGATE.search(raw, max(0, len(raw) - TAIL_BYTES)) is None:
+    if LONE_SURROGATE.search(raw, max(0, len(raw) - _TAIL_BYTES)) is None:
         return None
     return InvalidRequest(
         field_errors=[FieldError("", "A \\u escape is half of a surrogate pair, and the other half is missing.")]

@@ -32,7 +32,7 @@ from app.http.response import Response, response_content, send_response, send_un
 
 INVALID_NAME = "The name of a {} has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
 
-SLOW_BODY_SECONDS = 1.0
+_SLOW_BODY_SECONDS = 1.0
 """How long a body may take before the rights of its sender are checked again."""
 
 log = structlog.get_logger("peeklock.api")
@@ -129,7 +129,7 @@ class OperationHandler:
                 read_started_at = self._context.broker.clock.monotonic()
                 raw = await read_body(receive, max_bytes, reservation)
                 # A client may take half an hour to send a body, and a revoked key works for seconds.
-                if self._context.broker.clock.monotonic() >= read_started_at + SLOW_BODY_SECONDS:
+                if self._context.broker.clock.monotonic() >= read_started_at + _SLOW_BODY_SECONDS:
                     principal = await self._authorization.check(name, credential)
                 body = self._decode(raw)
                 # An entry of two bytes of JSON becomes objects of a thousand bytes.

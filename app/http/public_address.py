@@ -15,7 +15,7 @@ from app.http.response import refusal_response, respond
 
 PROTO, HOST, PREFIX = "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix"
 FORWARDED_HOST = re.compile(r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
-MAX_KNOWN_CLIENTS = 1024
+_MAX_KNOWN_CLIENTS = 1024
 """Addresses of clients for which a process remembers whether they are those of trusted proxies."""
 
 
@@ -34,7 +34,7 @@ class PublicAddressMiddleware:
     def __init__(self, application: ASGI, address: PublicAddress) -> None:
         self._application = application
         self._root_path = address.root_path
-        self._trusts = lru_cache(maxsize=MAX_KNOWN_CLIENTS)(address.trusts)
+        self._trusts = lru_cache(maxsize=_MAX_KNOWN_CLIENTS)(address.trusts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

@@ -7,12 +7,12 @@ from app.http.metrics import MetricsSnapshot
 from app.runtime.cache import Cache
 from app.runtime.clock import Clock, wait_for
 
-TIMEOUT_SECONDS = 1.0
+_TIMEOUT_SECONDS = 1.0
 """Seconds that an answer waits for a collection. The collection continues for the next answer."""
 
 CACHE_SECONDS = 1.0
 
-BATCH_SIZE = 500
+_BATCH_SIZE = 500
 """Queues per statement."""
 
 
@@ -28,7 +28,7 @@ class QueueStatistics:
         lock_store: LockStoreState,
         counters: Counters,
         clock: Clock,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int = _BATCH_SIZE,
     ) -> None:
         self._queues = queues
         self._lock_store = lock_store
@@ -42,7 +42,7 @@ class QueueStatistics:
         """Return the current counts, or the last known ones while the store is slow."""
         is_slow = False
         try:
-            self._last = await wait_for(self._cache.get(None), self._clock, TIMEOUT_SECONDS)
+            self._last = await wait_for(self._cache.get(None), self._clock, _TIMEOUT_SECONDS)
         except TimeoutError:
             is_slow = True
             self._counters.count("slow_collections")

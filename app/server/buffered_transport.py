@@ -10,7 +10,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 CONTINUE_PREFIX = b"HTTP/1.1 100 "
-MAX_JOINED_BYTES = 64 << 10
+_MAX_JOINED_BYTES = 64 << 10
 """A longer piece of a body is not copied behind the head: for it, a system call more costs little."""
 
 
@@ -62,7 +62,7 @@ class BufferedTransport(asyncio.Transport):
     def _write_with_head(self, data: bytes | bytearray | memoryview) -> None:
         # Not `writelines`: that of asyncio in Python 3.12 and 3.13 may not pause the protocol (python/cpython#127655), and
         # fails on a lost connection (python/cpython#136234).
-        if len(data) > MAX_JOINED_BYTES:
+        if len(data) > _MAX_JOINED_BYTES:
             self._transport.write(self._head)
             self._transport.write(data)
         else:

@@ -38,7 +38,7 @@ DISCARD_SECONDS = 5.0
 """How long the rest of a body may take after its request was answered."""
 
 LINGER_SECONDS = 2.0
-"""How long a connection stays open after a refusal, so that the client can read it."""
+"""How long a connection stays open after a refusal, so that the client can read it. It limits no request."""
 
 
 class Stage(Enum):

@@ -25,7 +25,7 @@ One more connection replaces the one that has been idle for longest.
 CONNECTION_NUMBERS = count()
 """Numbers the connections of a process in the order of their arrival."""
 
-SPARE_SECONDS = 5.0
+_SPARE_SECONDS = 5.0
 """How long a connection above the limit may take to send its request."""
 
 TOO_MANY_CONNECTIONS: RequestError = (
@@ -53,7 +53,7 @@ class LimitedConnection(TimedConnection):
         self._number = next(CONNECTION_NUMBERS)
         if above > 0 and not self._evict_oldest():
             self._is_above_limit = True
-            self.timeout_seconds = SPARE_SECONDS
+            self.timeout_seconds = _SPARE_SECONDS
         super().connection_made(transport)
         if self._is_above_limit and above > SPARE_CONNECTIONS:
             self._longest_idle().reject()

@@ -30,7 +30,7 @@ request on a connection that the server is closing."""
 UNACKNOWLEDGED_SECONDS = 30
 """How long a client may acknowledge none of an answer before its connection is cut and its buffers are freed."""
 
-READY_SECONDS = 60.0
+_READY_SECONDS = 60.0
 """How long the processes of one server may take to start. After that the server reports no URL."""
 
 RESERVED_FILES = 300
@@ -139,7 +139,7 @@ class _ProcessGroup(Multiprocess):
     def init_processes(self) -> None:
         """Start the processes, and call `on_listening` once all are ready."""
         super().init_processes()
-        if all(process.wait_until_ready(READY_SECONDS) for process in self.processes):
+        if all(process.wait_until_ready(_READY_SECONDS) for process in self.processes):
             self._on_listening()
 
     def keep_subprocess_alive(self) -> None:
@@ -153,7 +153,7 @@ class _ProcessGroup(Multiprocess):
             mark_process_dead(pid)
         for process in self.processes:
             if process.pid not in before:
-                process.wait_until_ready(READY_SECONDS, self._has_signal)
+                process.wait_until_ready(_READY_SECONDS, self._has_signal)
 
     def terminate_all(self) -> None:
         """Stop the processes, and close the port here: a client that connected to the parent's socket would wait for an

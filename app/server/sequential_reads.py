@@ -8,14 +8,14 @@ import asyncio
 
 from app.server.buffered_transport import BufferedWrites
 
-MIN_READ_BYTES = 1 << 10
+_MIN_READ_BYTES = 1 << 10
 """Minimum size of a piece. Few requests fit into it together, and most requests fit into it alone."""
 
-MAX_LINE_ENDS = 64
+_MAX_LINE_ENDS = 64
 """Maximum line ends in a larger piece. A request has at least two, so a large body with few is read in few pieces."""
 
 
-MAX_CHUNKS_PER_TURN = 128
+_MAX_CHUNKS_PER_TURN = 128
 """Chunks that a connection reads before other connections have their turn. One read may hold 40,000 chunks, and each costs
 as much as 1 KiB of content."""
 
@@ -23,7 +23,7 @@ as much as 1 KiB of content."""
 class SequentialReads(BufferedWrites):
     """A connection that stops reading, and keeps the rest of its last read, while a request waits for an earlier one.
 
-    After `MAX_CHUNKS_PER_TURN` it does the same until the next iteration of the event loop.
+    After `_MAX_CHUNKS_PER_TURN` it does the same until the next iteration of the event loop.
     """
 
     _unread = b""
@@ -63,7 +63,7 @@ class SequentialReads(BufferedWrites):
     def _feed_unread(self) -> None:
         data, start = self._unread, 0
         self._chunks_in_turn = 0
-        while start < len(data) and not self.pipeline and self._chunks_in_turn < MAX_CHUNKS_PER_TURN:
+        while start < len(data) and not self.pipeline and self._chunks_in_turn < _MAX_CHUNKS_PER_TURN:
             end = _end_of_read(data, start)
             self.feed(data[start:end])
             start = end
@@ -82,13 +82,13 @@ class SequentialReads(BufferedWrites):
 
 
 def _is_one_piece(data: bytes) -> bool:
-    return len(data) <= MIN_READ_BYTES or data.count(b"\n") < MAX_LINE_ENDS
+    return len(data) <= _MIN_READ_BYTES or data.count(b"\n") < _MAX_LINE_ENDS
 
 
 def _end_of_read(data: bytes, start: int) -> int:
     end = start
-    for _ in range(MAX_LINE_ENDS):
+    for _ in range(_MAX_LINE_ENDS):
         end = data.find(b"\n", end) + 1
         if not end:
             return len(data)
-    return max(end, start + MIN_READ_BYTES)
+    return max(end, start + _MIN_READ_BYTES)

@@ -48,7 +48,7 @@ FIXED = {
 """What is wrong with a field, for sentences of the decoder without a part that varies."""
 
 HEADER = "#/header/"
-MAX_QUOTED = 100
+_MAX_QUOTED = 100
 """Characters of a wrong name or value that are repeated."""
 
 
@@ -150,7 +150,7 @@ DESCRIPTIONS: dict[re.Pattern[str], Callable[[Place, re.Match[str]], str]] = {
 
 def shortened(quoted: str) -> str:
     """Return the part of a name or value from a request that a refusal repeats."""
-    return quoted if len(quoted) <= MAX_QUOTED else f"{quoted[:MAX_QUOTED]} [...]"
+    return quoted if len(quoted) <= _MAX_QUOTED else f"{quoted[:_MAX_QUOTED]} [...]"
 
 
 def _type_names(names: str) -> str:

@@ -15,7 +15,7 @@ and some parsers of receivers read 512 levels.
 """
 TOO_DEEP = f"JSON in a request has at most {MAX_JSON_DEPTH} levels of arrays and objects."
 
-BLOCK_BYTES = 4 << 10
+_BLOCK_BYTES = 4 << 10
 """Bytes that are measured at a time. Usual JSON has fewer openings than the limit in them, so they are only counted."""
 
 OPENING, CLOSING, QUOTE = b"1", b"0", b'"'
@@ -34,8 +34,8 @@ def is_too_deep(raw: bytes) -> bool:
     if len(raw) <= MAX_JSON_DEPTH or raw.count(b"[") + raw.count(b"{") <= MAX_JSON_DEPTH:
         return False
     depth, is_text, escape = 0, False, b""
-    for start in range(0, len(raw), BLOCK_BYTES):
-        block = (escape + raw[start : start + BLOCK_BYTES]).replace(b"\\\\", b"")
+    for start in range(0, len(raw), _BLOCK_BYTES):
+        block = (escape + raw[start : start + _BLOCK_BYTES]).replace(b"\\\\", b"")
         escape = block[-1:] if block.endswith(b"\\") else b""
         # Two adjacent quotes are an empty string, or the end of one string and the start of the next.
         symbols = block.replace(b'\\"', b"").translate(SYMBOLS, OTHERS).replace(QUOTE * 2, b"")

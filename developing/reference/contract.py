@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import json
 import pkgutil
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import app
@@ -22,8 +25,12 @@ SCHEMAS: Mapping[str, Any] = DOCUMENT["components"]["schemas"]
 METHODS = ("get", "put", "post", "patch", "delete")
 
 WHERE_LIMITS_ARE = ("app.api", "app.broker", "app.domain", "app.http", "app.server", "app.wire")
-LIMIT = re.compile(r"(?:MAX|MIN)_|BATCH_SIZE$|SPARE_CONNECTIONS$|.*_(?:SECONDS|BYTES|RETENTION|KEEP)$")
-"""The names of constants that are limits."""
+LIMIT = re.compile(r"(?:MAX|MIN)_|BATCH_SIZE$|SPARE_CONNECTIONS$|[A-Z].*_(?:SECONDS|BYTES|RETENTION|KEEP)$")
+"""The names of constants that are limits. One that only its module uses begins with an underscore instead."""
+NO_LIMIT_OF_REQUESTS = "It limits no request."
+"""What the docstring of a constant says that modules share, and that is on no page."""
+WHERE_RANGES_ARE = ("app.wire", "app.settings", "app.api.openapi")
+"""Shapes, settings and parameters. The ranges and defaults that they have are in the tables of several pages."""
 
 
 def operations() -> list[tuple[str, ...]]:
@@ -73,15 +80,48 @@ def fields() -> dict[tuple[str, str], str]:
 def constants() -> dict[str, float]:
     """Each limit in the code that a request may meet, by its module's own name and its name."""
     found: dict[str, float] = {}
-    for package in map(importlib.import_module, WHERE_LIMITS_ARE):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            home = importlib.import_module(module.name)
-            source = (ROOT / str(home.__file__)).read_text()
-            for name in re.findall(r"^([A-Z][A-Z0-9_]*)(?:: [^=\n]+)? = ", source, re.MULTILINE):
+    for home, statements in _modules(WHERE_LIMITS_ARE):
+        for statement, following in pairwise([*statements, ast.Pass()]):
+            for name in filter(LIMIT.match, _assigned(statement)):
                 value = getattr(home, name)
-                if LIMIT.match(name) and type(value) in (int, float):
-                    found[f"{module.name.rpartition('.')[2]}.{name}"] = value
+                if type(value) in (int, float) and NO_LIMIT_OF_REQUESTS not in _text(following):
+                    found[f"{_own_name(home.__name__)}.{name}"] = value
     return found
+
+
+def constants_of_ranges() -> set[str]:
+    """The constants that shapes, settings and parameters have or import, named in the same way."""
+    found: set[str] = set()
+    for home, statements in _modules(WHERE_RANGES_ARE):
+        found |= {f"{_own_name(home.__name__)}.{name}" for name in vars(home)}
+        for statement in statements:
+            if isinstance(statement, ast.ImportFrom):
+                found |= {f"{_own_name(statement.module or '')}.{alias.name}" for alias in statement.names}
+    return found
+
+
+def _modules(names: Iterable[str]) -> Iterator[tuple[ModuleType, list[ast.stmt]]]:
+    """Yield these modules and those in them, each with its statements."""
+    for home in map(importlib.import_module, names):
+        yield home, ast.parse((ROOT / str(home.__file__)).read_text()).body
+        for inside in pkgutil.iter_modules(getattr(home, "__path__", ()), f"{home.__name__}."):
+            yield from _modules([inside.name])
+
+
+def _own_name(module: str) -> str:
+    return module.rpartition(".")[2]
+
+
+def _assigned(statement: ast.stmt) -> list[str]:
+    """The names of the variables to which a statement assigns."""
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _text(statement: ast.stmt) -> str:
+    """The text of a statement that is a docstring, on one line, else nothing."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return " ".join(str(value.value).split()) if isinstance(value, ast.Constant) else ""
 
 
 def _below(kind: type[Refusal]) -> list[type[Refusal]]:

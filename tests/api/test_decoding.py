@@ -5,7 +5,7 @@ import tracemalloc
 import pytest
 
 from app.domain.refusals import InvalidRequest
-from app.http.decoding import ENCODING_BLOCK_BYTES, body_decoder, is_json
+from app.http.decoding import _ENCODING_BLOCK_BYTES, body_decoder, is_json
 from app.wire.sending import SendMessage
 
 decode = body_decoder(SendMessage)
@@ -18,20 +18,20 @@ def body(content: bytes) -> bytes:
 @pytest.mark.parametrize("character", ["ä", "€", "\U0001f600"])
 @pytest.mark.parametrize("before", range(-4, 1))
 def test_a_character_may_span_two_blocks(character: str, before: int) -> None:
-    start = ENCODING_BLOCK_BYTES - len(body(b"")) + 2 + before
-    raw = body(b"x" * start + character.encode() + b"x" * ENCODING_BLOCK_BYTES)
+    start = _ENCODING_BLOCK_BYTES - len(body(b"")) + 2 + before
+    raw = body(b"x" * start + character.encode() + b"x" * _ENCODING_BLOCK_BYTES)
     assert bytes(decode(raw).body) == raw[len(b'{"body": ') : -1]
     assert is_json(raw)
 
 
 @pytest.mark.parametrize(
     "length",
-    [1, ENCODING_BLOCK_BYTES - 12, ENCODING_BLOCK_BYTES, 2 * ENCODING_BLOCK_BYTES - 12, 2 * ENCODING_BLOCK_BYTES],
+    [1, _ENCODING_BLOCK_BYTES - 12, _ENCODING_BLOCK_BYTES, 2 * _ENCODING_BLOCK_BYTES - 12, 2 * _ENCODING_BLOCK_BYTES],
 )
 def test_half_a_character_is_refused_at_any_position(length: int) -> None:
     for raw in (
         body(b"x" * length + b"\xf0\x9f"),
-        body(b"x" * length + b"\xf0\x9f" + b"x" * ENCODING_BLOCK_BYTES),
+        body(b"x" * length + b"\xf0\x9f" + b"x" * _ENCODING_BLOCK_BYTES),
         b"1" * length + b"\xc3",
     ):
         with pytest.raises(InvalidRequest):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.broker.administration.range_pages import MAX_STATEMENTS, page_of_ranges
+from app.broker.administration.range_pages import _MAX_STATEMENTS, page_of_ranges
 from app.domain.access import Grant, Right
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.bounds import bounded
@@ -66,7 +66,7 @@ async def test_a_page_needs_a_bounded_number_of_statements(
 ) -> None:
     """A page without names may end where a pattern ends, and the next one begins there."""
     admin = {"authorization": f"Bearer {await api_with_keys.new_key(*Right, principal='other')}"}
-    count = 3 * MAX_STATEMENTS
+    count = 3 * _MAX_STATEMENTS
     for number in range(count):
         await api_with_keys.request_json("PUT", f"{path}/p{number:02}", {}, headers=admin)
     patterns = (*(f"p{number:02}.{end}" for number in range(count - 1)), "z")

@@ -17,7 +17,7 @@ from app.domain.refusals import StoreUnavailable
 from app.http.message_counters import MAX_COUNTED_QUEUES
 from app.http.metrics import MAX_NAMED_QUEUES, Metrics, MetricsSnapshot
 from app.http.metrics_page import MetricsPage
-from app.http.queue_statistics import TIMEOUT_SECONDS, QueueStatistics
+from app.http.queue_statistics import _TIMEOUT_SECONDS, QueueStatistics
 from app.http.request_id import RequestIdMiddleware
 from tests.api.api_server import METRICS_KEY, ApiServer, problem
 from tests.brokers import ChangedStore
@@ -271,7 +271,7 @@ async def test_a_slow_store_is_up_with_its_last_known_counts(api: ApiServer) -> 
     for _ in range(3):
         reading = asyncio.create_task(read_metrics(store.api))
         await wait_until(lambda: store.asked == 2, "the store is asked")
-        await api.clock.advance(TIMEOUT_SECONDS)
+        await api.clock.advance(_TIMEOUT_SECONDS)
         assert {"peeklock_store_up 1.0", "peeklock_store_slow 1.0", NAMED} <= set(await reading)
     assert api.broker.counters["slow_collections"] == 3
     assert store.asked == 2, "the collection under way is shared by those that come later"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.broker.access.keys import Authenticator
-from app.broker.access.sessions import CACHE_SECONDS
+from app.broker.access.sessions import _CACHE_SECONDS
 from app.console.access import COOKIE
 from app.console.known_visitors import KEPT_SECONDS, MAX_VISITORS, KnownVisitor, KnownVisitors
 from app.domain.access import ANONYMOUS, Right
@@ -26,7 +26,7 @@ async def take_the_database_away(console: ConsoleServer, seconds: float = 60) ->
     """Let the database answer no more, and some time pass."""
     console.take_queues_away(page=away)
     console.take_sessions_away(key_of=away, delete=away)
-    await console.api.clock.advance(max(seconds, CACHE_SECONDS + 1))
+    await console.api.clock.advance(max(seconds, _CACHE_SECONDS + 1))
 
 
 async def sign_in(console: ConsoleServer, *patterns: str) -> None:
@@ -115,7 +115,7 @@ async def test_a_visitor_whose_key_was_seen_to_be_revoked_is_not_known(console_w
     store = console_with_keys.api.broker.store.keys
     for key in await store.list_all():
         await store.revoke(key.id)
-    await console_with_keys.api.clock.advance(CACHE_SECONDS + 1)
+    await console_with_keys.api.clock.advance(_CACHE_SECONDS + 1)
     assert (await console_with_keys.get()).status_code == 303
     await take_the_database_away(console_with_keys)
     assert (await console_with_keys.get()).status_code == 503

@@ -10,7 +10,7 @@ import pytest
 from starlette.routing import Route
 from structlog.testing import capture_logs
 
-from app.broker.access.sessions import CACHE_SECONDS
+from app.broker.access.sessions import _CACHE_SECONDS
 from app.console import application
 from app.console.access import COOKIE, csrf_token
 from app.console.application import DOUBT
@@ -55,7 +55,7 @@ async def sign_in(console: ConsoleServer) -> str:
 
 async def take_the_database_away(console: ConsoleServer) -> None:
     """Let the console ask the database for the session again, and get no answer."""
-    await console.api.clock.advance(CACHE_SECONDS + 1)
+    await console.api.clock.advance(_CACHE_SECONDS + 1)
     console.take_sessions_away(key_of=away)
 
 

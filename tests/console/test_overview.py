@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.broker.access.sessions import CACHE_SECONDS
+from app.broker.access.sessions import _CACHE_SECONDS
 from app.console.activity import EVENT_SERIES, RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
 from app.console.live import MAX_VIEWERS, MAX_VIEWERS_OF_ONE
 from app.console.overview import ROWS_OF_A_PART, rendered_parts
 from app.domain.access import Right
-from app.domain.attention import MIN_GROWTH
+from app.domain.attention import _MIN_GROWTH
 from app.domain.refusals import StoreUnavailable
 from tests.console.console_server import ConsoleServer
 from tests.servers import TIMEOUT_SECONDS
@@ -76,11 +76,11 @@ async def test_a_queue_that_grows_says_how_many_messages_came_and_went(console: 
     api = console.api
     await api.send(body=0)
     await console.page()
-    for body in range(MIN_GROWTH + 1):
+    for body in range(_MIN_GROWTH + 1):
         await api.send(body=body)
     for message in await api.receive(max_messages=1):
         await api.settle(message, "complete")
-    assert f"{MIN_GROWTH + 2} arrived and 1 left" in await console.page()
+    assert f"{_MIN_GROWTH + 2} arrived and 1 left" in await console.page()
 
 
 async def test_rates_are_those_of_the_last_minute(console: ConsoleServer) -> None:
@@ -344,7 +344,7 @@ async def test_a_stream_ends_with_the_key_of_its_session(console_with_keys: Cons
     (key,) = await api.broker.store.keys.list_all()
 
     async def later() -> None:
-        await api.clock.advance(CACHE_SECONDS + 1)
+        await api.clock.advance(_CACHE_SECONDS + 1)
         await console_with_keys.take_sample()
 
     async def between(number: int) -> None:
@@ -385,7 +385,7 @@ async def test_a_stream_stays_while_the_store_is_away(console_with_keys: Console
         raise StoreUnavailable
 
     async def later() -> None:
-        await api.clock.advance(CACHE_SECONDS + 1)
+        await api.clock.advance(_CACHE_SECONDS + 1)
         await console_with_keys.take_sample()
 
     async def between(number: int) -> None:

@@ -16,7 +16,7 @@ from sqlmodel import SQLModel
 import app
 from app.broker.queue_cache import CACHE_SECONDS
 from app.broker.settling.renew import CLOCK_MARGIN
-from app.broker.settling.settle import FIRST_PAUSE_SECONDS, MAX_TRIES
+from app.broker.settling.settle import _FIRST_PAUSE_SECONDS, MAX_TRIES
 from app.domain.archive import TrimResult
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import MessageState
@@ -245,7 +245,7 @@ UNITS = {"s": SECOND, "h": HOUR, "d": DAY}
 
 def test_the_times_are_these() -> None:
     assert FAILURES_TO_OPEN == 3
-    pauses = sum(FIRST_PAUSE_SECONDS * 2**pause for pause in range(MAX_TRIES - 2))
+    pauses = sum(_FIRST_PAUSE_SECONDS * 2**pause for pause in range(MAX_TRIES - 2))
     shown = [value.split() for _, value in table(PAGE, "Times", "what")[2:]]
     assert [round(float(number) * UNITS[unit]) for number, unit in shown] == [
         CLOCK_MARGIN,

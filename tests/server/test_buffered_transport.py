@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 
-from app.server.buffered_transport import MAX_JOINED_BYTES, BufferedTransport
+from app.server.buffered_transport import _MAX_JOINED_BYTES, BufferedTransport
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"
 
@@ -57,8 +57,8 @@ def test_head_and_body_are_one_write(fake_transport: FakeTransport, buffered_tra
 
 def test_a_large_body_is_not_copied(fake_transport: FakeTransport, buffered_transport: BufferedTransport) -> None:
     buffered_transport.write(HEAD)
-    buffered_transport.write(bytes(MAX_JOINED_BYTES + 1))
-    assert fake_transport.written == [HEAD, bytes(MAX_JOINED_BYTES + 1)]
+    buffered_transport.write(bytes(_MAX_JOINED_BYTES + 1))
+    assert fake_transport.written == [HEAD, bytes(_MAX_JOINED_BYTES + 1)]
 
 
 def test_an_answer_without_a_body_is_written_at_its_end(

@@ -14,7 +14,7 @@ import pytest
 from app.http.asgi import Receive, Scope, Send
 from app.http.authorize import IS_AUTHENTICATED
 from app.server.connection import LINGER_SECONDS
-from app.server.connection_limit import SPARE_CONNECTIONS, SPARE_SECONDS, LimitedConnection
+from app.server.connection_limit import _SPARE_SECONDS, SPARE_CONNECTIONS, LimitedConnection
 from tests.server.connections import CHUNKED, GET, Client, EchoApplication, ReceivedBytes, open_server
 from tests.virtual_clock import VirtualClock
 
@@ -132,7 +132,7 @@ async def test_far_above_the_limit_a_probe_replaces_the_longest_idle_connection(
 ) -> None:
     await client_group.authenticated_clients(LIMIT)
     oldest = await client_group.client()
-    await clock.advance(SPARE_SECONDS / 2)
+    await clock.advance(_SPARE_SECONDS / 2)
     others = await client_group.clients(SPARE_CONNECTIONS - 1)
     client = await client_group.client()
     assert await oldest.problem() == (503, "overloaded")
@@ -175,7 +175,7 @@ async def test_an_idle_connection_above_the_limit_is_soon_closed(
 ) -> None:
     quiet = (await client_group.authenticated_clients(LIMIT))[0]
     client = await client_group.client()
-    await clock.advance(SPARE_SECONDS)
+    await clock.advance(_SPARE_SECONDS)
     assert await client.is_closed()
     quiet.send(GET)
     assert (await quiet.read_response())[0] == 200

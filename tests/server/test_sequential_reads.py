@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 from app.server.chunk_overhead import MAX_SMALL_CHUNKS
 from app.server.connection import Connection
 from app.server.request_errors import MAX_FIELDS
-from app.server.sequential_reads import MAX_CHUNKS_PER_TURN, MIN_READ_BYTES
+from app.server.sequential_reads import _MAX_CHUNKS_PER_TURN, _MIN_READ_BYTES
 from tests.server.connections import Client, EchoApplication, open_client
 
 READ = 250_000
@@ -53,7 +53,8 @@ async def test_a_thousand_requests_sent_ahead_are_answered_in_order(client: Clie
 
 async def test_pipelined_bodies_of_any_size_arrive_complete(client: Client) -> None:
     bodies = [
-        bytes([65 + number % 26]) * size for number, size in enumerate([0, 1, MIN_READ_BYTES, 5000, 90_000, 3, 300_000])
+        bytes([65 + number % 26]) * size
+        for number, size in enumerate([0, 1, _MIN_READ_BYTES, 5000, 90_000, 3, 300_000])
     ]
     client.send(b"".join(make(body) + get("/next") for body in bodies for make in (post, chunked)))
     for body in bodies:
@@ -93,7 +94,7 @@ async def test_few_pipelined_requests_are_parsed_and_reading_stops(service: Echo
     connection, wire = await open_connection(service)
     connection.data_received(get("/late") + get("/") * (READ // len(get("/"))))
     await service.begun.wait()
-    assert len(connection.pipeline) <= MIN_READ_BYTES // len(get("/"))
+    assert len(connection.pipeline) <= _MIN_READ_BYTES // len(get("/"))
     service.may_read.set()
     await asyncio.sleep(0)
     assert not wire.is_read, "the request that is under way reads on, but nothing is read"
@@ -110,7 +111,7 @@ async def test_bytes_sent_ahead_in_many_reads_are_bounded_by_one_read(service: E
         connection.data_received(get("/next") * 20)
         connection.flow.resume_reading()  # as a request does that waits for its client to leave
     assert not wire.is_read
-    assert len(connection.pipeline) <= MIN_READ_BYTES // len(get("/next"))
+    assert len(connection.pipeline) <= _MIN_READ_BYTES // len(get("/next"))
     service.may_read.set()
     connection.connection_lost(ConnectionError())
 
@@ -119,7 +120,7 @@ async def test_other_connections_have_their_turn_between_small_chunks(service: E
     """One read has forty thousand chunks, which take a tenth of a second."""
     connection, wire = await open_connection(service)
     connection.data_received(b"POST /late HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-    most = MAX_CHUNKS_PER_TURN + MIN_READ_BYTES // len(b"1\r\nx\r\n")
+    most = _MAX_CHUNKS_PER_TURN + _MIN_READ_BYTES // len(b"1\r\nx\r\n")
     read, turns = 0, 0
     connection.data_received(b"1\r\nx\r\n" * MAX_SMALL_CHUNKS)
     while not wire.is_read:
@@ -133,7 +134,7 @@ async def test_other_connections_have_their_turn_between_small_chunks(service: E
 
 
 async def test_endless_fields_are_refused_while_they_arrive(client: Client, service: EchoApplication) -> None:
-    client.send(b"GET /fields HTTP/1.1\r\nHost: x\r\n" + b"b: x\r\n" * MIN_READ_BYTES)
+    client.send(b"GET /fields HTTP/1.1\r\nHost: x\r\n" + b"b: x\r\n" * _MIN_READ_BYTES)
     assert await client.problem() == (431, "headers-too-large")
     assert not service.begun.is_set()
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire.json_depth import BLOCK_BYTES, MAX_JSON_DEPTH, is_too_deep
+from app.wire.json_depth import _BLOCK_BYTES, MAX_JSON_DEPTH, is_too_deep
 
 
 def nested(depth: int, inside: bytes = b"1", opening: bytes = b"[", closing: bytes = b"]") -> bytes:
@@ -55,12 +55,12 @@ def test_brackets_in_strings_do_not_count(text: str) -> None:
 def test_an_escape_may_span_two_blocks(text: str) -> None:
     escaped = json.dumps(text)[1:-1].encode()
     for before in range(-len(escaped) - 2, 2):
-        start = b'["' + b"x" * (BLOCK_BYTES - 2 + before) + escaped
+        start = b'["' + b"x" * (_BLOCK_BYTES - 2 + before) + escaped
         assert not is_too_deep(start + b"[" * 600 + b'"]')
         assert is_too_deep(start + b'",' + nested(MAX_JSON_DEPTH) + b"]")
 
 
-@pytest.mark.parametrize("place", [0, 1, BLOCK_BYTES - 300, BLOCK_BYTES - 1, 3 * BLOCK_BYTES - 250])
+@pytest.mark.parametrize("place", [0, 1, _BLOCK_BYTES - 300, _BLOCK_BYTES - 1, 3 * _BLOCK_BYTES - 250])
 def test_a_deep_value_is_found_at_any_place(place: int) -> None:
     for depth in (MAX_JSON_DEPTH - 1, MAX_JSON_DEPTH):
         raw = b"[" + b" " * place + nested(depth) + b"," + b"[]," * 1000 + b"1]"

@@ -40,7 +40,7 @@ from app.wire.queues import (
 )
 
 QUEUE = "/v1/queues/{queue}"
-MAX_QUEUE_BYTES = 10 << 10
+_MAX_QUEUE_BYTES = 10 << 10
 """Bytes of a queue on a page: a description of 1024 characters, of up to 6 bytes of JSON each, and 100 delays."""
 UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
 
@@ -78,7 +78,7 @@ async def list_queues(request: Request[None]) -> Response:
     page: Page = request.query
     ranges = request.principal.grant.ranges(Right.BROWSE)
     after = name_cursor(page, ranges)
-    async with request.reserve_page(page.limit, MAX_QUEUE_BYTES):
+    async with request.reserve_page(page.limit, _MAX_QUEUE_BYTES):
         items, more = await verbs.list_own_queues(request.broker.queues.queues, ranges, after, page.limit)
         return Response(QueuePage([queue_status(item.queue, item.counts) for item in items], more))
 

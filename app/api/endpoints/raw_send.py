@@ -36,7 +36,7 @@ FIELD_HEADERS: Mapping[str, str] = {
 }
 """The headers of a raw send, each with its field of the message."""
 
-MAX_QUOTED_NAME = 80
+_MAX_QUOTED_NAME = 80
 """Characters of an unknown name that a refusal repeats."""
 
 FIELD_OF_HEADER = {header.lower(): field for header, field in FIELD_HEADERS.items()}
@@ -169,7 +169,7 @@ def _extended(value: bytes, name: str) -> bytes:
 
 
 def _unknown_header(name: str) -> InvalidRequest:
-    shown = name if len(name) <= MAX_QUOTED_NAME else f"{name[:MAX_QUOTED_NAME]}..."
+    shown = name if len(name) <= _MAX_QUOTED_NAME else f"{name[:_MAX_QUOTED_NAME]}..."
     near = did_you_mean(name, (*FIELD_HEADERS, PROPERTIES_HEADER), HEADER_PREFIX.title())
     return invalid_header(name, f"There is no header `{shown}`.{near}")
 

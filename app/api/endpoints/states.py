@@ -27,7 +27,7 @@ from app.wire.states import (
 )
 
 STATE = "/v1/states/{key}"
-MAX_STATE_BYTES = MAX_VALUE_BYTES + 2 * MAX_METADATA_BYTES
+_MAX_STATE_BYTES = MAX_VALUE_BYTES + 2 * MAX_METADATA_BYTES
 """Bytes of an answer about one version: its value, its metadata, and what the processing of a duplicate captured."""
 
 
@@ -66,7 +66,7 @@ async def commit_lock(request: Request[CommitLock]) -> Response:
 
 @operation(
     "GET", STATE, right=Right.LISTEN, tag="states",
-    responses={200: StateView}, refusals=(StateNotFound,), query=ReadState, answer_bytes=MAX_STATE_BYTES,
+    responses={200: StateView}, refusals=(StateNotFound,), query=ReadState, answer_bytes=_MAX_STATE_BYTES,
 )  # fmt: skip
 async def get_state(request: Request[None]) -> Response:
     """Get the newest version of a state, one of its versions, or the version to process a message on.

@@ -50,9 +50,9 @@ from app.wire.topics import (
 TOPIC = "/v1/topics/{topic}"
 SUBSCRIPTIONS = TOPIC + "/subscriptions"
 SUBSCRIPTION = SUBSCRIPTIONS + "/{subscription}"
-MAX_TOPIC_BYTES = 8 << 10
+_MAX_TOPIC_BYTES = 8 << 10
 """Bytes of a topic on a page, with a description of 1024 characters, of up to 6 bytes of JSON each."""
-MAX_SUBSCRIPTIONS_BYTES = 10 << 20
+_MAX_SUBSCRIPTIONS_BYTES = 10 << 20
 """Bytes of a page: 1000 subscriptions, each with a filter of 1 KiB, and with 4 KiB of names and of properties each."""
 INVALID_NAME = "A subscription's name has the form of a queue's name."
 
@@ -83,7 +83,7 @@ async def list_topics(request: Request[None]) -> Response:
     page: Page = request.query
     ranges = request.principal.grant.ranges(Right.BROWSE)
     after = name_cursor(page, ranges)
-    async with request.reserve_page(page.limit, MAX_TOPIC_BYTES):
+    async with request.reserve_page(page.limit, _MAX_TOPIC_BYTES):
         items, more = await page_of_ranges(request.broker.topics.topics.page, ranges, after, page.limit)
         return Response(TopicPage([topic_view(topic) for topic in items], more))
 
@@ -144,7 +144,7 @@ async def put_subscription(request: Request[SubscriptionSettingsBody]) -> Respon
 
 @operation(
     "GET", SUBSCRIPTIONS, right=Right.BROWSE, tag="topics",
-    responses={200: SubscriptionPage}, refusals=(TopicNotFound,), query=Page, answer_bytes=MAX_SUBSCRIPTIONS_BYTES,
+    responses={200: SubscriptionPage}, refusals=(TopicNotFound,), query=Page, answer_bytes=_MAX_SUBSCRIPTIONS_BYTES,
 )  # fmt: skip
 async def list_subscriptions(request: Request[None]) -> Response:
     """List the subscriptions of a topic by name."""

@@ -30,7 +30,7 @@ from app.wire.transactions import (
 
 TRANSACTION = "/v1/transactions/{transaction_id}"
 BEFORE_THE_FIRST = -1
-MAX_MEMBER_BYTES = 1 << 10
+_MAX_MEMBER_BYTES = 1 << 10
 """Bytes of a member on a page: the name of a queue, and a message id of 128 characters, of up to 4 bytes each."""
 
 
@@ -58,7 +58,7 @@ async def get_transaction(request: Request[None]) -> Response:
     """Get a transaction and its members. The outcome of one that has ended is kept for an hour."""
     query: BrowseMembers = request.query
     key, after = _key(request), _after(query.cursor)
-    async with request.reserve_page(query.limit, MAX_MEMBER_BYTES):
+    async with request.reserve_page(query.limit, _MAX_MEMBER_BYTES):
         found, members = await read_transaction(request.broker.transactions, key, after, query.limit + 1)
         return Response(transaction_details(found, members, query.limit))
 

@@ -23,6 +23,7 @@ from app.http.authorize import DEFAULT_RIGHT
 from app.http.local_access import LOCAL_ADMIN
 from app.http.operation import EmptyBody, Operation
 from app.http.problems import COMMON_CODES, TITLES, codes_of_status, status_of
+from app.http.request import MAX_IDEMPOTENCY_KEY_LENGTH
 from app.http.response import OCTET_STREAM, PROBLEM
 from app.wire.capabilities import OPENAPI_VERSION
 from app.wire.message_fields import MessageToSend
@@ -98,7 +99,7 @@ REQUEST_HEADERS: Mapping[str, tuple[str, Schema]] = {
         "Makes the request safe to repeat: the same key and request get the first answer again. It is not accepted with a "
         "batch that is not atomic, with a volatile message, with a message in a transaction, or with a receive that has a filter, sequence numbers or the "
         "mode `receive_and_delete`.",
-        {"type": "string", "minLength": 1, "maxLength": 255},
+        {"type": "string", "minLength": 1, "maxLength": MAX_IDEMPOTENCY_KEY_LENGTH},
     ),
     "Peeklock-Transaction-Id": (
         "An open transaction: the message is stored with its commit, or not at all.",

@@ -25,7 +25,7 @@ VIEWER_FILES: Mapping[str, tuple[str, bytes]] = {
 }
 """The file and the media type of each path."""
 
-MAX_ROOT_PATHS = 4
+_MAX_ROOT_PATHS = 4
 """Root paths for which a process keeps the document. Each keeps a copy of it."""
 
 CONTENT_SECURITY_POLICY = (
@@ -67,7 +67,7 @@ def page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operatio
 def _document_page(document: Callable[[], Mapping[str, Any]]) -> Operation:
     """Return the operation that serves the document. It names the path below which a client finds this server."""
 
-    @lru_cache(maxsize=MAX_ROOT_PATHS)
+    @lru_cache(maxsize=_MAX_ROOT_PATHS)
     def answer(root_path: str) -> Response:
         return _tagged(encode(served_below(root_path, document())), JSON)
 

@@ -36,7 +36,7 @@ REFERENCED = (message_fields.MessageToSend,)
 
 ANY_SCALAR = "A text, a number, true, false or null."
 
-MAX_INT32 = 2**31 - 1
+_MAX_INT32 = 2**31 - 1
 INT64 = {"minimum": field_types.MIN_INT64, "maximum": field_types.MAX_INT64}
 
 
@@ -128,7 +128,7 @@ def _number_format(schema: Schema) -> str | None:
     """Return the format of a number. Clients of JavaScript write one with 64 bits as a text, so small ones have 32."""
     match schema.get("type"):
         case "integer":
-            return "int32" if schema.get("maximum", MAX_INT32 + 1) <= MAX_INT32 else "int64"
+            return "int32" if schema.get("maximum", _MAX_INT32 + 1) <= _MAX_INT32 else "int64"
         case "number":
             return "double"
         case _:

@@ -9,7 +9,7 @@ from app.domain.instant import to_seconds
 from app.runtime.cache import Cache
 from app.runtime.clock import Clock
 
-MAX_ENTRIES = 10_000
+_MAX_ENTRIES = 10_000
 
 ReadByHash: TypeAlias = Callable[[bytes], Coroutine[Any, Any, ReadKey | None]]
 
@@ -24,7 +24,7 @@ class LiveKeys:
     def __init__(self, read: ReadByHash, clock: Clock, cache_seconds: float) -> None:
         self._read = read
         self._clock = clock
-        self._cache = Cache(self._load, clock, ttl_seconds=cache_seconds, max_size=MAX_ENTRIES)
+        self._cache = Cache(self._load, clock, ttl_seconds=cache_seconds, max_size=_MAX_ENTRIES)
 
     async def find(self, hashed: bytes) -> ApiKey | None:
         """Return the key with this hash; None if it is unknown, revoked or expired."""

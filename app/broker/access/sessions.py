@@ -14,7 +14,7 @@ from app.domain.refusals import Unauthenticated
 from app.domain.session import SESSION_BYTES, SESSION_DURATION, Session
 from app.runtime.clock import Clock
 
-CACHE_SECONDS = 2.0
+_CACHE_SECONDS = 2.0
 """How long a session may still work in another process after the sign-out, or after its key was revoked."""
 
 
@@ -25,7 +25,7 @@ class Sessions:
         self._sessions = sessions
         self._authenticator = authenticator
         self._clock = clock
-        self._live_keys = LiveKeys(sessions.key_of, clock, CACHE_SECONDS)
+        self._live_keys = LiveKeys(sessions.key_of, clock, _CACHE_SECONDS)
         authenticator.on_cleared = self._live_keys.clear
 
     async def sign_in(self, api_key: str) -> str:

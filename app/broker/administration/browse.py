@@ -20,7 +20,7 @@ from app.domain.settlement import LockToken
 from app.domain.weight import count_that_fit
 from app.runtime.clock import Clock
 
-BATCH_SIZE = 200
+_BATCH_SIZE = 200
 """Messages read per statement, without their bodies, while a filter searches for matches."""
 
 MAX_BATCHES = 50
@@ -33,7 +33,7 @@ MAX_SECONDS = 2.0
 class PageLimits:
     """How much one page may read without bodies."""
 
-    batch_size: int = BATCH_SIZE
+    batch_size: int = _BATCH_SIZE
     max_batches: int = MAX_BATCHES
     max_bytes: int = MAX_BYTES
     max_seconds: float = MAX_SECONDS

@@ -14,7 +14,7 @@ from app.domain.settlement import Outcome
 
 STATES_WITH_DUE_TIME = (MessageState.AVAILABLE, MessageState.SCHEDULED, MessageState.BLOCKED)
 
-MAX_TRIES = 10
+_MAX_TRIES = 10
 """How often an edit reads a message that keeps changing before it reports the message as busy."""
 
 BUSY_DETAIL = "The message kept changing during this request; try again."
@@ -41,7 +41,7 @@ async def edit(
     `if_match` (None: any ETag), with `MessageLocked` while a receiver holds the message, and with `MessageNotFound`.
     Refuses with `Conflict` a due time for a deferred or dead-lettered message: receive and redrive bring those back.
     """
-    for _ in range(MAX_TRIES):
+    for _ in range(_MAX_TRIES):
         requested = change(await _read_unlocked(ports.browsing, queue, sequence_number, if_match))
         _check_due_time(requested)
         edited = await ports.messages.edit(requested)
@@ -56,7 +56,7 @@ async def cancel(ports: EditPorts, queue: Queue, sequence_number: int, if_match:
 
     Refuses with `PreconditionFailed`, `MessageLocked` or `MessageNotFound`, as `edit` does.
     """
-    for _ in range(MAX_TRIES):
+    for _ in range(_MAX_TRIES):
         if await ports.messages.cancel(await _read_unlocked(ports.browsing, queue, sequence_number, if_match), queue):
             ports.counters.count_messages(queue.id, Outcome.CANCELLED)
             return

@@ -7,7 +7,7 @@ from app.domain.history import EventCount, MessageEvent
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
 
-MAX_COUNTED_EVENTS = 20_000
+_MAX_COUNTED_EVENTS = 20_000
 """The newest events of all queues that one count reads, by their primary key."""
 
 
@@ -34,7 +34,7 @@ async def read_history(
 
 async def count_by_minute(ports: HistoryPorts, queue: Queue) -> list[EventCount]:
     """Return the counts of the queue's events among the newest events of all queues, by minute, ascending."""
-    return await ports.messages.history_by_minute(queue.id, MAX_COUNTED_EVENTS)
+    return await ports.messages.history_by_minute(queue.id, _MAX_COUNTED_EVENTS)
 
 
 async def _has_record(ports: HistoryPorts, queue: Queue, sequence_number: int) -> bool:

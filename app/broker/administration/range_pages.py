@@ -5,7 +5,7 @@ from typing import Protocol, TypeVar
 
 from app.domain.name_ranges import NameRange
 
-MAX_STATEMENTS = 8
+_MAX_STATEMENTS = 8
 """The largest number of statements for one page. A key may have 64 ranges, and each may be empty."""
 
 
@@ -33,7 +33,7 @@ async def page_of_ranges(
         return any(candidate.contains(name) for candidate in ranges)
 
     found: list[Entity] = []
-    for _ in range(MAX_STATEMENTS):
+    for _ in range(_MAX_STATEMENTS):
         current = next((candidate for candidate in ranges if candidate.end > after), None)
         if current is None:
             return found, None

@@ -24,7 +24,7 @@ from app.domain.refusals import QueueFull
 from app.domain.weight import count_that_fit
 from app.runtime.clock import Clock
 
-MAX_STEP_BYTES = 4 << 20
+_MAX_STEP_BYTES = 4 << 20
 """Weight of the messages that one transaction restores, unless it restores a single one. A batch of sends has as many."""
 
 
@@ -94,7 +94,7 @@ async def _steps(batches: AsyncIterator[list[SelectedMessage]]) -> AsyncIterator
     async for batch in batches:
         start = 0
         while True:
-            count = count_that_fit((message.weight for message in batch[start:]), MAX_STEP_BYTES)
+            count = count_that_fit((message.weight for message in batch[start:]), _MAX_STEP_BYTES)
             yield batch[start : start + count]
             start += count
             if start >= len(batch):

@@ -25,19 +25,19 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 BATCH_SIZE = 5
 """Messages that are evaluated before other requests run. A message takes about 20 µs, with 64 properties about 0.5 ms,
-and 3 ms in the worst case: 32 KiB of properties and a filter that reads dozens of them."""
+and 3 ms in the worst case: 32 KiB of properties and a filter that reads dozens of them. It limits no request."""
 
-MAX_COMPILED = 256
+_MAX_COMPILED = 256
 """Compiled filters in the cache. Compiling takes up to 4 ms, and every poll of a receiver sends its filter again."""
 
-MAX_ERROR_LENGTH = 500
+_MAX_ERROR_LENGTH = 500
 """Characters of the library's error message. It repeats the whole expression for each of up to 30 errors."""
 
 
 BODY_FIELDS = ("body", "body_base64")
 """Fields of a message that no filter reads: bodies are not interpreted."""
 
-MAX_CONTEXTS = 8
+_MAX_CONTEXTS = 8
 """Conversions that are kept of one message. Each may take as much memory as its properties."""
 
 
@@ -52,7 +52,7 @@ class FilterInput:
         """Return these fields of the message as the library reads them. Raises if a value has no such form."""
         context = self._contexts.get(fields)
         if context is None:
-            if len(self._contexts) == MAX_CONTEXTS:
+            if len(self._contexts) == _MAX_CONTEXTS:
                 self._contexts.clear()
             view = {name: FIELDS[name](self._message) for name in fields}
             context = self._contexts[fields] = _cel().Context(variables={"message": view})
@@ -116,7 +116,7 @@ def check_length(source: str, pointer: str) -> None:
         raise invalid_at(pointer, f"A filter has at most {MAX_FILTER_BYTES} bytes.")
 
 
-@lru_cache(MAX_COMPILED)
+@lru_cache(_MAX_COMPILED)
 def _compiled(source: str) -> Predicate:
     expression = parse_expression(source)
     for name in sorted(expression.fields - FIELDS.keys()):
@@ -136,7 +136,7 @@ def compile_expression(expression: Expression) -> Predicate:
     try:
         program = _cel().compile(expression.text)
     except ValueError as error:
-        raise ValueError(f"This is not a valid CEL expression: {str(error)[:MAX_ERROR_LENGTH]}") from error
+        raise ValueError(f"This is not a valid CEL expression: {str(error)[:_MAX_ERROR_LENGTH]}") from error
     fields = expression.fields
 
     def matches(message: FilterInput) -> bool:

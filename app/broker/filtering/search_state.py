@@ -18,16 +18,16 @@ from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.runtime.clock import Clock
 from app.runtime.throttle import Throttle
 
-MAX_MISSED = 500
+_MAX_MISSED = 500
 """Sequence numbers that one search notes. Above that it starts at the front again."""
 
-MAX_IDLE_SEARCHES = 500
+_MAX_IDLE_SEARCHES = 500
 """Searches that are kept without a receiver."""
 
-RESCAN_SECONDS = 1.0
+_RESCAN_SECONDS = 1.0
 """How often a search that has reached the end rescans what it has passed."""
 
-MAX_TIME_SHARE = 0.5
+_MAX_TIME_SHARE = 0.5
 """The share of its time that a process may spend on filtered reads: receives, pages, purges and redrives together."""
 
 MAX_FILTERED_REQUESTS = 100
@@ -36,7 +36,7 @@ the receivers: with a hundred more, it waits for seconds."""
 
 MAX_BATCH_SIZE = 200
 """Messages per read, without their bodies. Each has at most 32 KiB of properties, so one read has less than 8 MiB. At
-most one filtered and one unfiltered read run at a time."""
+most one filtered and one unfiltered read run at a time. It limits no request."""
 
 
 RETRY_LATER = "The request had no effect; try again after the time in Retry-After."
@@ -50,7 +50,7 @@ class SearchState:
     def __init__(self, now: float) -> None:
         self.position: DeliveryPosition = START_POSITION
         self.rescan_position: DeliveryPosition = START_POSITION
-        self._rescan_due = now + RESCAN_SECONDS
+        self._rescan_due = now + _RESCAN_SECONDS
         self._bytes_each = float(MESSAGE_OVERHEAD_BYTES + MAX_PROPERTIES_BYTES)
         self.active_scans = 0
         self.receivers = 0
@@ -62,7 +62,7 @@ class SearchState:
         if is_ahead and not self.active_scans:
             return
         self._missed[number] = None
-        if len(self._missed) > MAX_MISSED:
+        if len(self._missed) > _MAX_MISSED:
             self._missed.clear()
             self.position = START_POSITION
 
@@ -77,7 +77,7 @@ class SearchState:
         """Return whether a rescan is due, and postpone the next one."""
         if now < self._rescan_due:
             return False
-        self._rescan_due = now + RESCAN_SECONDS
+        self._rescan_due = now + _RESCAN_SECONDS
         return True
 
     def batch_size(self, max_messages: int, max_bytes: int) -> int:
@@ -106,10 +106,10 @@ class SearchRegistry:
         self,
         clock: Clock,
         max_receivers: int,
-        max_idle: int = MAX_IDLE_SEARCHES,
+        max_idle: int = _MAX_IDLE_SEARCHES,
         max_requests: int = MAX_FILTERED_REQUESTS,
     ) -> None:
-        self._share = Throttle(clock, MAX_TIME_SHARE)
+        self._share = Throttle(clock, _MAX_TIME_SHARE)
         self._unfiltered = asyncio.Lock()
         self._clock = clock
         self._max_receivers = max_receivers

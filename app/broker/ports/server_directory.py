@@ -7,16 +7,17 @@ from typing import Protocol, TypeAlias
 from app.domain.instant import Duration, Instant
 
 WINDOW_SECONDS = 5.0
-"""Counts are summed within windows of this length."""
+"""Counts are summed within windows of this length. It limits no request."""
 
 LISTED_SECONDS = 15.0
-"""How long a server is listed after its last report."""
+"""How long a server is listed after its last report. It limits no request."""
 
 MAX_WINDOWS = 12
-"""Windows that one answer may have. A server that has read nothing for longer than a minute misses the older ones."""
+"""Windows that one answer may have. A server that has read nothing for longer than a minute misses the older ones.
+It limits no request."""
 
 MAX_COUNTS = 10_000
-"""Amounts of one report, and of the sums of one window: ten for each of a thousand queues."""
+"""Amounts of one report, and of the sums of one window: ten for each of a thousand queues. It limits no request."""
 
 Counts: TypeAlias = Mapping[int, Mapping[str, int]]
 """Amounts by queue id and name, 0 or more. A name has letters and underscores."""

@@ -6,10 +6,10 @@ from typing import Any, TypeAlias
 from app.domain.message import Message
 from app.domain.settlement import LockToken
 
-MAX_DELIVERIES = 8_192
+_MAX_DELIVERIES = 8_192
 """Deliveries that are remembered. Each takes less than 1 KiB with the longest id."""
 
-MAX_QUEUES = 1_000
+_MAX_QUEUES = 1_000
 """Queues whose deliveries are remembered."""
 
 Delivery: TypeAlias = tuple[int, int, bytes]
@@ -35,12 +35,12 @@ class DeliveredIds:
             if message.lock_token is not None:
                 delivery = message.queue_id, message.sequence_number, message.lock_token
                 self._message_ids[delivery] = message.envelope.message_id
-        _drop_oldest(self._message_ids, MAX_DELIVERIES)
+        _drop_oldest(self._message_ids, _MAX_DELIVERIES)
 
     def take(self, queue_id: int, token: LockToken) -> str | None:
         """Return the id of the message that this token was given for, if it is remembered, and forget it."""
         self._queue_ids[queue_id] = None
-        _drop_oldest(self._queue_ids, MAX_QUEUES)
+        _drop_oldest(self._queue_ids, _MAX_QUEUES)
         return self._message_ids.pop((queue_id, token.sequence_number, token.secret), None)
 
 

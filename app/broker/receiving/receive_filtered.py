@@ -29,7 +29,7 @@ from app.domain.queue import Queue
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.domain.weight import weight_of
 
-BATCH_BYTES = 2 << 20
+_BATCH_BYTES = 2 << 20
 """Target size of one read. Messages larger than those before them may make one read exceed it."""
 
 MAX_MESSAGES = 200_000
@@ -39,7 +39,7 @@ MAX_BYTES = 256 << 20
 MIN_SECONDS = 2.0
 """How long a request may scan even if it does not wait."""
 
-MIN_COUNTED_MESSAGES = 10
+_MIN_COUNTED_MESSAGES = 10
 """Messages that each read costs at least, because even an empty read costs a statement."""
 
 RESCAN_BATCHES = 4
@@ -51,7 +51,7 @@ class SearchLimits:
     """How much one request scans before it responds."""
 
     batch_size: int = MAX_BATCH_SIZE
-    batch_bytes: int = BATCH_BYTES
+    batch_bytes: int = _BATCH_BYTES
     max_messages: int = MAX_MESSAGES
     max_bytes: int = MAX_BYTES
     min_seconds: float = MIN_SECONDS
@@ -84,7 +84,7 @@ class SearchBudget:
 
     def spend(self, batch: filtered_read.FilteredBatch) -> None:
         """Subtract a batch that was read."""
-        self.messages -= max(MIN_COUNTED_MESSAGES, batch.count)
+        self.messages -= max(_MIN_COUNTED_MESSAGES, batch.count)
         self.bytes -= batch.weight
 
 

@@ -20,11 +20,11 @@ from app.domain.weight import count_that_fit, weight_of
 from app.runtime.clock import Clock
 
 MAX_MESSAGES = 10_000
-MAX_BYTES = 32 << 20
-BATCH_SIZE = 256
-BATCH_BYTES = 4 << 20
+_MAX_BYTES = 32 << 20
+_BATCH_SIZE = 256
+_BATCH_BYTES = 4 << 20
 """Bytes per statement: enough to make the cost of a statement small."""
-RETRY_SECONDS = 0.5
+_RETRY_SECONDS = 0.5
 
 
 class VolatileBuffer:
@@ -43,7 +43,7 @@ class VolatileBuffer:
         look_up: Callable[[str], Awaitable[Queue]],
         clock: Clock,
         report: Callable[[Exception, int], None],
-        max_bytes: int = MAX_BYTES,
+        max_bytes: int = _MAX_BYTES,
         max_messages: int = MAX_MESSAGES,
     ) -> None:
         self._messages = messages
@@ -75,8 +75,8 @@ class VolatileBuffer:
 
     async def _store_all(self) -> None:
         while self._entries:
-            next_drafts = [draft for draft, _ in islice(self._entries, BATCH_SIZE)]
-            batch = next_drafts[: count_that_fit(map(weight_of, next_drafts), BATCH_BYTES)]
+            next_drafts = [draft for draft, _ in islice(self._entries, _BATCH_SIZE)]
+            batch = next_drafts[: count_that_fit(map(weight_of, next_drafts), _BATCH_BYTES)]
             if await self._store(batch) is not None:
                 for _ in batch:
                     await self._store_first()
@@ -100,7 +100,7 @@ class VolatileBuffer:
             except NewerQueue as error:
                 return error
             except BackendUnavailable:
-                await self._clock.sleep(RETRY_SECONDS)
+                await self._clock.sleep(_RETRY_SECONDS)
             except Exception as error:  # noqa: BLE001  # as below
                 return error
             else:
@@ -112,7 +112,7 @@ class VolatileBuffer:
             try:
                 receipts = await self._messages.send(drafts)
             except BackendUnavailable:
-                await self._clock.sleep(RETRY_SECONDS)
+                await self._clock.sleep(_RETRY_SECONDS)
             except Exception as error:  # noqa: BLE001  # a bug must not keep every later message from being stored
                 return error
             else:

@@ -13,10 +13,10 @@ from app.broker.ports import Counters, LockRevocations, LockStore, RevokeStore
 from app.broker.settling.end_synchronous_send import EndSynchronousSendPorts, end_synchronous_sends
 from app.domain.settlement import ANY_LOCK, MAX_GENERATION, LockedMessage, Move, Outcome
 
-BATCH_SIZE = 500
+_BATCH_SIZE = 500
 """Locks revoked per statement when settings change."""
 
-MAX_REVOCATIONS = 100
+_MAX_REVOCATIONS = 100
 """Queues whose locks are revoked in one pass; the others follow once these are done."""
 
 
@@ -33,13 +33,13 @@ class RevokePorts:
 
 
 async def revoke_locks(ports: RevokePorts) -> int:
-    """Revoke up to BATCH_SIZE locks of each queue whose settings changed; return how many.
+    """Revoke up to _BATCH_SIZE locks of each queue whose settings changed; return how many.
 
     Locks given after the change remain. A row that another transaction holds is left for the next pass.
     """
     revoked = 0
-    for revocation in await ports.revocations.revocations(MAX_REVOCATIONS):
-        rows = await ports.messages.locks_of_queue(revocation.queue_id, revocation.granted_until, BATCH_SIZE)
+    for revocation in await ports.revocations.revocations(_MAX_REVOCATIONS):
+        rows = await ports.messages.locks_of_queue(revocation.queue_id, revocation.granted_until, _BATCH_SIZE)
         if rows:
             revoked += await _revoke_batch(ports, rows)
         elif revocation.is_over:

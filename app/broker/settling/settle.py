@@ -51,9 +51,10 @@ from app.domain.transaction_refusals import MessageInTransaction
 from app.runtime.clock import Clock
 
 MAX_TRIES = 10
-"""How often a settlement is tried. Each failed try means that another request holds the row or has just changed it."""
+"""How often a settlement is tried. Each failed try means that another request holds the row or has just changed it.
+It limits no request."""
 
-FIRST_PAUSE_SECONDS = 0.005
+_FIRST_PAUSE_SECONDS = 0.005
 """The pause before the third try. Each pause is twice as long as the one before; together they last 1.3 seconds."""
 
 
@@ -198,7 +199,7 @@ async def _apply(ports: SettlePorts, settlements: Sequence[Settlement]) -> list[
 async def pause_before_retry(clock: Clock, try_number: int) -> None:
     """Pause before reading a row again that another request holds; the second try has no pause."""
     if try_number:
-        await clock.sleep(FIRST_PAUSE_SECONDS * 2 ** (try_number - 1))
+        await clock.sleep(_FIRST_PAUSE_SECONDS * 2 ** (try_number - 1))
 
 
 async def _settle_again(ports: SettlePorts, queue: Queue, settlement: Settlement) -> SettleResult:

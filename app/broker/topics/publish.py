@@ -30,7 +30,7 @@ from app.runtime.round_robin_gate import RoundRobinGate
 
 Result = TypeVar("Result")
 
-MAX_TRIES = 3
+_MAX_TRIES = 3
 """How often a publish reads its topic. It is read again if a target queue was deleted since."""
 
 EVALUATION_BATCH_SIZE = 20
@@ -249,7 +249,7 @@ async def _create_drafts(
 
 async def _with_current_routes(ports: PublishPorts, store: Callable[[GrowingReservation], Awaitable[Result]]) -> Result:
     """Run `store`; if a queue is gone, clear the caches and run it again. The reservation of its copies lasts until then."""
-    for _ in range(MAX_TRIES):
+    for _ in range(_MAX_TRIES):
         try:
             async with ports.budget.reserve_more() as held:
                 return await store(held)

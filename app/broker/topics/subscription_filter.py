@@ -9,7 +9,7 @@ from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.domain.topic import SENT_FIELDS
 
-MAX_COMPILED = 4096
+_MAX_COMPILED = 4096
 """Compiled filters of the topics in use. Each takes about 2 KiB, at most 20 KiB."""
 
 
@@ -24,7 +24,7 @@ def check_filter(source: str | None, pointer: str = "/filter") -> None:
         raise invalid_at(pointer, str(error)) from error
 
 
-@lru_cache(MAX_COMPILED)
+@lru_cache(_MAX_COMPILED)
 def compiled(source: str | None) -> Predicate:
     """Compile the filter of a subscription; None matches every message. Raises `ValueError` with a full sentence."""
     if source is None:

@@ -15,12 +15,12 @@ from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.runtime.cache import Cache
 from app.runtime.clock import Clock
 
-MAX_ENTRIES = 1_000
+_MAX_ENTRIES = 1_000
 
-MAX_CACHED_BYTES = 32 << 20
+_MAX_CACHED_BYTES = 32 << 20
 """Bytes of all cached topics together. One with the most subscriptions, each as large as it can be, has 27 MiB."""
 
-MAX_LOADS = 4
+_MAX_LOADS = 4
 """Topics that are read at a time, because each may have as many bytes."""
 
 FILTER_WEIGHT = 16
@@ -69,14 +69,14 @@ class TopicCache:
 
     def __init__(self, topics: TopicStore, clock: Clock) -> None:
         self._topics = topics
-        self._loads = asyncio.Semaphore(MAX_LOADS)
+        self._loads = asyncio.Semaphore(_MAX_LOADS)
         self._by_name = Cache(
             self._load,
             clock,
             ttl_seconds=CACHE_SECONDS,
-            max_size=MAX_ENTRIES,
+            max_size=_MAX_ENTRIES,
             weigh=_weight_of_topic,
-            max_weight=MAX_CACHED_BYTES,
+            max_weight=_MAX_CACHED_BYTES,
         )
 
     async def by_name(self, name: str) -> TopicRoutes:

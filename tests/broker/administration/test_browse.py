@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.administration.browse import BATCH_SIZE, MAX_SECONDS, PageLimits, browse, read_message
+from app.broker.administration.browse import _BATCH_SIZE, MAX_SECONDS, PageLimits, browse, read_message
 from app.broker.filtering.filters import CelFilter, Filter, MatchAll
 from app.broker.ports import Store
 from app.broker.sending.send import send
@@ -77,8 +77,8 @@ async def test_a_page_starts_where_the_previous_one_ends(scene: Scene, matching:
 async def test_a_page_reads_one_extra_message_and_a_filtered_page_a_batch(scene: Scene) -> None:
     await scene.page(3)
     await scene.page(3, 0, CelFilter("true"))
-    await scene.page(10 * BATCH_SIZE)
-    assert scene.store.sizes == [4, BATCH_SIZE, BATCH_SIZE]
+    await scene.page(10 * _BATCH_SIZE)
+    assert scene.store.sizes == [4, _BATCH_SIZE, _BATCH_SIZE]
 
 
 async def test_a_page_weighs_no_more_than_a_response_may(scene: Scene) -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.administration.edit import MAX_TRIES, MessageChange, cancel, edit
+from app.broker.administration.edit import _MAX_TRIES, MessageChange, cancel, edit
 from app.broker.ports import Edit, Store
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
@@ -144,7 +144,7 @@ async def test_a_message_that_keeps_changing_is_busy(
     store = BusyStore(broker.store)
     with pytest.raises(MessageLocked, match="kept changing"):
         await operation(replace(broker, store=cast("Store", store)).editing, queue, message.sequence_number)
-    assert store.tries == MAX_TRIES
+    assert store.tries == _MAX_TRIES
 
 
 @EDIT_AND_CANCEL

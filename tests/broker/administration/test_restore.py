@@ -9,7 +9,7 @@ import pytest
 from app.broker.administration.edit import cancel
 from app.broker.administration.plan import plan_restore
 from app.broker.administration.purge import purge
-from app.broker.administration.restore import MAX_STEP_BYTES, restore
+from app.broker.administration.restore import _MAX_STEP_BYTES, restore
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import CelFilter, MatchAll
 from app.broker.filtering.search_state import MAX_BATCH_SIZE
@@ -168,7 +168,7 @@ async def test_a_restore_that_has_restored_ends_after_a_read_without_a_match(sce
 
 
 async def test_one_step_restores_a_bounded_number_of_bytes(scene: Scene) -> None:
-    await scene.purge(9, size=MAX_STEP_BYTES // 4 - (8 << 10))
+    await scene.purge(9, size=_MAX_STEP_BYTES // 4 - (8 << 10))
     steps: list[int] = []
 
     async def recorded(queue: Queue, numbers: list[int]) -> list[Receipt]:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.filtering.filters import BATCH_SIZE, FIELDS, MAX_CONTEXTS, CelFilter, FilterInput, MatchAll
+from app.broker.filtering.filters import _MAX_CONTEXTS, BATCH_SIZE, FIELDS, CelFilter, FilterInput, MatchAll
 from app.domain.instant import HOUR
 from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageHeaders, MessageMetadata, MessageState
 from app.domain.refusals import InvalidRequest
@@ -270,13 +270,13 @@ def test_filters_that_read_the_same_fields_share_a_conversion() -> None:
 def test_few_conversions_of_a_message_are_kept() -> None:
     message = FilterInput(metadata())
     first = message.context(frozenset())
-    for field in list(FIELDS)[:MAX_CONTEXTS]:
+    for field in list(FIELDS)[:_MAX_CONTEXTS]:
         message.context(frozenset({field}))
     assert message.context(frozenset()) is not first
 
 
 def test_the_last_conversions_of_a_message_are_kept() -> None:
     message = FilterInput(metadata())
-    fields = [frozenset({field}) for field in list(FIELDS)[:MAX_CONTEXTS]]
+    fields = [frozenset({field}) for field in list(FIELDS)[:_MAX_CONTEXTS]]
     contexts = [message.context(one) for one in fields]
     assert all(message.context(one) is context for one, context in zip(fields, contexts, strict=True))

@@ -4,8 +4,8 @@ import pytest
 
 from app.broker.filtering.filtered_read import FilteredBatch
 from app.broker.filtering.filters import CelFilter
-from app.broker.filtering.search_state import MAX_MISSED, RESCAN_SECONDS, SearchRegistry, SearchState
-from app.broker.receiving.receive_filtered import MIN_COUNTED_MESSAGES, SearchBudget
+from app.broker.filtering.search_state import _MAX_MISSED, _RESCAN_SECONDS, SearchRegistry, SearchState
+from app.broker.receiving.receive_filtered import _MIN_COUNTED_MESSAGES, SearchBudget
 from app.domain.delivery import START_POSITION, DeliveryPosition
 from app.domain.message import DEFAULT_PRIORITY, MAX_PROPERTIES_BYTES
 from app.domain.refusals import RateLimited
@@ -66,12 +66,12 @@ def test_noted_messages_are_taken_once_lowest_numbers_first() -> None:
 
 def test_a_search_with_too_many_noted_messages_starts_again() -> None:
     search = search_at(5)
-    for number in range(MAX_MISSED):
+    for number in range(_MAX_MISSED):
         search.note_receivable(number, None)
     assert search.position == position(5)
-    search.note_receivable(MAX_MISSED, None)
+    search.note_receivable(_MAX_MISSED, None)
     assert search.position == START_POSITION
-    assert search.take_missed(MAX_MISSED) == []
+    assert search.take_missed(_MAX_MISSED) == []
 
 
 def test_a_search_that_was_moved_meanwhile_does_not_advance() -> None:
@@ -85,8 +85,8 @@ def test_a_search_that_was_moved_meanwhile_does_not_advance() -> None:
 
 def test_a_rescan_is_due_at_intervals() -> None:
     search = SearchState(now=10)
-    due = 10 + RESCAN_SECONDS
-    assert [search.start_rescan(now) for now in (10, due, due, due + RESCAN_SECONDS)] == [False, True, False, True]
+    due = 10 + _RESCAN_SECONDS
+    assert [search.start_rescan(now) for now in (10, due, due, due + _RESCAN_SECONDS)] == [False, True, False, True]
 
 
 def test_the_batch_size_follows_the_weight_of_the_last_batch() -> None:
@@ -108,7 +108,7 @@ def test_a_budget_is_spent_when_messages_or_bytes_run_out(count: int, weight: in
 
 
 def test_an_empty_read_also_spends_the_budget() -> None:
-    budget = SearchBudget(deadline=0, messages=MIN_COUNTED_MESSAGES, bytes=1)
+    budget = SearchBudget(deadline=0, messages=_MIN_COUNTED_MESSAGES, bytes=1)
     budget.spend(FilteredBatch([], 0, 0, None))
     assert budget.is_spent
 

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from app.broker.ports import Attempt, CommitStore
-from app.broker.receiving.delivered_ids import MAX_DELIVERIES, MAX_QUEUES, DeliveredIds
+from app.broker.receiving.delivered_ids import _MAX_DELIVERIES, _MAX_QUEUES, DeliveredIds
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.transactions.commit import CommitRequest, commit
@@ -127,12 +127,12 @@ def test_nothing_is_remembered_of_a_queue_without_commits(ids: DeliveredIds) -> 
 
 
 def test_the_oldest_deliveries_are_forgotten(ids: DeliveredIds) -> None:
-    ids.note(1, map(delivery, range(1, MAX_DELIVERIES + 2)))
+    ids.note(1, map(delivery, range(1, _MAX_DELIVERIES + 2)))
     assert [take(ids, 1), take(ids, 2)] == [None, "2"]
 
 
 def test_the_oldest_queues_are_forgotten(ids: DeliveredIds) -> None:
-    for queue_id in range(2, MAX_QUEUES + 2):
+    for queue_id in range(2, _MAX_QUEUES + 2):
         take(ids, 0, queue_id=queue_id)
     for queue_id in (1, 2):
         ids.note(queue_id, [delivery(1, queue_id)])

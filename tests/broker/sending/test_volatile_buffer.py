@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.broker.ports import QueueGone
-from app.broker.sending.volatile_buffer import RETRY_SECONDS, VolatileBuffer
+from app.broker.sending.volatile_buffer import _RETRY_SECONDS, VolatileBuffer
 from app.domain.instant import MINUTE
 from app.domain.message import BodyKind, Draft, Envelope, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
@@ -126,7 +126,7 @@ async def test_an_unavailable_store_is_tried_again_after_a_pause() -> None:
     await run_ready_tasks()
     assert store.tries == 1
     for tries in (2, 3):
-        await clock.advance(RETRY_SECONDS)
+        await clock.advance(_RETRY_SECONDS)
         assert store.tries == tries
     assert store.stored == ["a"]
 
@@ -159,7 +159,7 @@ async def test_a_deleted_queue_is_looked_up_by_name_until_the_store_answers() ->
     buffer.put(draft("a", queue_id=GONE), "orders")
     await run_ready_tasks()
     assert (looked_up, store.stored) == (["orders"], [])
-    await clock.advance(RETRY_SECONDS)
+    await clock.advance(_RETRY_SECONDS)
     assert (looked_up, store.stored) == (["orders", "orders"], ["a"])
 
 

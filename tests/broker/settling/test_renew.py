@@ -11,7 +11,7 @@ from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import complete
 from app.broker.settling.renew import CLOCK_MARGIN, renew
-from app.broker.settling.settle import FIRST_PAUSE_SECONDS, MAX_TRIES, settle_one
+from app.broker.settling.settle import _FIRST_PAUSE_SECONDS, MAX_TRIES, settle_one
 from app.domain.instant import MINUTE, SECOND, Duration, Instant
 from app.domain.message import Envelope
 from app.domain.queue import LEAD_TIME_FACTOR, Queue, QueueSettings
@@ -216,5 +216,5 @@ async def test_a_renewal_tries_a_held_row_for_about_a_second(
     with pytest.raises(MessageBusy):
         await run_advancing(clock, renew(replace(broker, store=cast("Store", store)).renewing, queue, token))
     pauses = [later - earlier for earlier, later in zip(store.tries, store.tries[1:], strict=False)]
-    assert pauses == pytest.approx([0] + [FIRST_PAUSE_SECONDS * 2**number for number in range(MAX_TRIES - 2)])
+    assert pauses == pytest.approx([0] + [_FIRST_PAUSE_SECONDS * 2**number for number in range(MAX_TRIES - 2)])
     assert sum(pauses) == pytest.approx(1.275)

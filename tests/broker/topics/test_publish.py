@@ -12,8 +12,8 @@ from app.broker.ports import Attempt, AttemptResult, QueueGone
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.topics import topics
 from app.broker.topics.publish import (
+    _MAX_TRIES,
     EVALUATION_BATCH_SIZE,
-    MAX_TRIES,
     PublishPorts,
     RoutedMessage,
     publish,
@@ -167,7 +167,7 @@ async def test_a_publish_whose_queues_are_deleted_again_and_again_has_no_effect(
     store: Any = ChangedStore(broker.store, send=send)
     with pytest.raises(StoreUnavailable):
         await publish(replace(broker, store=store).publishing, "events", [MESSAGE])
-    assert tries == MAX_TRIES
+    assert tries == _MAX_TRIES
 
 
 async def test_a_topic_that_was_not_found_is_read_again(broker: OpenBroker) -> None:

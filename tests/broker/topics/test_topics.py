@@ -10,7 +10,7 @@ import pytest
 
 from app.broker.topics import topics
 from app.broker.topics.subscription_filter import check_filter
-from app.broker.topics.topic_cache import FILTER_WEIGHT, MAX_LOADS, TopicCache
+from app.broker.topics.topic_cache import _MAX_LOADS, FILTER_WEIGHT, TopicCache
 from app.domain.message import MAX_FILTER_BYTES
 from app.domain.queue import QueueSettings
 from app.domain.refusals import InvalidRequest, StoreUnavailable, TooManySubscriptions, TooManyTopics
@@ -117,16 +117,16 @@ async def test_only_a_few_topics_are_read_at_a_time(broker: OpenBroker) -> None:
         reading -= 1
         return []
 
-    names = [f"topic-{number}" for number in range(3 * MAX_LOADS)]
+    names = [f"topic-{number}" for number in range(3 * _MAX_LOADS)]
     for name in names:
         await topics.put(topics.all_topics(broker.topics), name, TopicSettings())
     cache = TopicCache(cast("Any", ChangedStore(broker.store.topics, routes=routes)), broker.clock)
     lookups = [asyncio.ensure_future(cache.by_name(name)) for name in names]
     await run_ready_tasks()
-    assert reading == MAX_LOADS
+    assert reading == _MAX_LOADS
     goes_on.set()
     assert [found.topic.name for found in await asyncio.gather(*lookups)] == names
-    assert most == MAX_LOADS
+    assert most == _MAX_LOADS
     await cache.close()
 
 

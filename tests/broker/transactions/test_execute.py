@@ -12,7 +12,7 @@ from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, complete
 from app.broker.settling.renew import renew
-from app.broker.settling.settle import FIRST_PAUSE_SECONDS, MAX_TRIES, settle_one
+from app.broker.settling.settle import _FIRST_PAUSE_SECONDS, MAX_TRIES, settle_one
 from app.broker.transactions.execute import UnitRequest, UnitSend, UnitSettlement, execute
 from app.domain.instant import HOUR
 from app.domain.message import Envelope, MessageState
@@ -156,7 +156,7 @@ async def test_a_row_that_another_request_holds_is_tried_again_for_about_a_secon
     with pytest.raises(MessageBusy):
         await run_advancing(clock, execute(replace(broker, store=store).executing, unit(queue, token), None))
     assert tries == MAX_TRIES
-    waited = FIRST_PAUSE_SECONDS * (2 ** (MAX_TRIES - 2) - 1)
+    waited = _FIRST_PAUSE_SECONDS * (2 ** (MAX_TRIES - 2) - 1)
     assert clock.monotonic() - started_at == pytest.approx(waited, rel=0.05)
 
 

@@ -13,7 +13,7 @@ from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, complete
 from app.broker.settling.renew import renew
-from app.broker.settling.settle import FIRST_PAUSE_SECONDS, MAX_TRIES, settle_one
+from app.broker.settling.settle import _FIRST_PAUSE_SECONDS, MAX_TRIES, settle_one
 from app.broker.transactions.join import join_sends, join_settlements
 from app.broker.transactions.open_transactions import commit, open_transaction, roll_back
 from app.domain.instant import MINUTE, SECOND
@@ -180,7 +180,7 @@ async def test_a_commit_is_tried_again_after_a_pause_while_a_message_is_busy(
     committed = await run_advancing(clock, commit(replace(broker, store=store).transactions, key))
     assert committed.state is TransactionState.COMMITTED
     first, second, third = tried_at
-    assert (second - first, third - second) == (0, pytest.approx(FIRST_PAUSE_SECONDS))
+    assert (second - first, third - second) == (0, pytest.approx(_FIRST_PAUSE_SECONDS))
 
 
 async def test_a_committed_transaction_is_not_rolled_back(broker: OpenBroker, queue: Queue) -> None:
@@ -285,4 +285,4 @@ async def test_a_join_is_tried_again_after_a_pause_while_a_message_is_busy(
     assert len(tried_at) == MAX_TRIES
     assert isinstance(await run_advancing(clock, joined(busy_for(2), key, queue, token)), JoinedIntent)
     first, second, third = tried_at
-    assert (second - first, third - second) == (0, pytest.approx(FIRST_PAUSE_SECONDS))
+    assert (second - first, third - second) == (0, pytest.approx(_FIRST_PAUSE_SECONDS))
