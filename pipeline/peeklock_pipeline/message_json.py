@@ -24,15 +24,13 @@ from pyspark.sql.types import (
 )
 
 from peeklock_pipeline.refusals import BadColumns
+from peeklock_pipeline.table_specs import HEADERS
 
 SparkTypes = tuple[type[DataType], ...]
 
 TEXT: SparkTypes = (StringType,)
 NUMBER: SparkTypes = (IntegralType, FloatType, DoubleType, DecimalType)
 SCALAR: SparkTypes = (StringType, BooleanType, IntegralType, FloatType, DoubleType)
-
-HEADERS = ("content_type", "correlation_id", "subject", "reply_to", "to")
-"""The texts that are sent as headers of a message. The archive has them as JSON in one column."""
 
 COLUMNS: dict[str, SparkTypes] = {
     "message_id": TEXT,

@@ -288,6 +288,9 @@ REPLAYS = TableSpec(
 )
 """The plan of each replay (`planned`), and the portions that it has `begun`, `sent` or `skipped`."""
 
+HEADERS = ("content_type", "correlation_id", "subject", "reply_to", "to")
+"""The texts in column `headers` with which a message is sent again. A trace belongs to one send."""
+
 CODES = {
     "body_kind": ("none", "json", "bytes"),
     "state": ("", "available", "locked", "scheduled", "deferred", "dead_lettered", "uncommitted", "blocked"),

@@ -8,7 +8,10 @@ import msgspec
 import pytest
 from msgspec import UnsetType
 from msgspec.structs import replace
+from peeklock_client.messages import Message as ClientMessage
+from peeklock_client.messages import MessageFields, NewMessage
 from peeklock_pipeline.table_specs import ARCHIVE_COLUMNS as EXPORTED
+from peeklock_pipeline.table_specs import HEADERS as SENT_AGAIN
 from peeklock_pipeline.table_specs import HISTORY_FIELDS
 from sqlalchemy import Integer, LargeBinary, String
 
@@ -16,6 +19,8 @@ from app.domain.access import ApiKey, Grant, Right
 from app.domain.digest import content_digest
 from app.domain.instant import SECOND
 from app.domain.message import (
+    HEADER_TEXTS,
+    SENDER_TEXTS,
     BodyKind,
     Draft,
     Envelope,
@@ -30,13 +35,12 @@ from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDe
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
 from app.store import tables
 from app.store.shared import digest_columns, json_columns, message_rows, rows
+from app.wire.message_fields import MessageToSend, MessageView
 from app.wire.queue_patch import QueuePatch
 from app.wire.queues import JSON_NAMES, QueueSettingsBody
 
 MESSAGE_ID, GROUP_ID, PROPERTIES = "the id", "the group", b'{"p": 1}'
-ENVELOPE = Envelope(
-    MESSAGE_ID, MessageHeaders("type", "correlation", "subject", "reply to", "to", "trace"), GROUP_ID, PROPERTIES
-)
+ENVELOPE = Envelope(MESSAGE_ID, MessageHeaders(*(f"the {name}" for name in HEADER_TEXTS)), GROUP_ID, PROPERTIES)
 HEADERS = json_columns.write_headers(ENVELOPE.headers)
 SECRET = bytes(range(16))
 SETTINGS = QueueSettings(
@@ -170,6 +174,14 @@ def test_a_draft_keeps_every_field_that_is_stored() -> None:
 
 def test_every_part_of_an_envelope_has_a_column() -> None:
     assert set(ENVELOPE_COLUMNS) == names_of(Envelope)
+
+
+def test_clients_and_the_pipeline_send_and_receive_every_text_of_a_message() -> None:
+    texts = set(SENDER_TEXTS)
+    for shape in (MessageToSend, MessageView, NewMessage, MessageFields, ClientMessage):
+        assert not texts - shape.__annotations__.keys(), shape
+    # A message that is sent again has a trace of its own.
+    assert {*SENT_AGAIN, "traceparent"} == set(HEADER_TEXTS)
 
 
 def test_a_message_without_headers_has_none_stored() -> None:

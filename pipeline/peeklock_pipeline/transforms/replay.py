@@ -4,9 +4,8 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
-from peeklock_pipeline.message_json import HEADERS
 from peeklock_pipeline.refusals import BadExpression
-from peeklock_pipeline.table_specs import ARCHIVE, TableSpec
+from peeklock_pipeline.table_specs import ARCHIVE, HEADERS, TableSpec
 
 RANGES = 4096
 """Ranges of sequence numbers that are counted, independent of the number of messages."""
