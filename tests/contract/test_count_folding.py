@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from app.domain.queue import Queue, QueueSettings
-from app.store.mysql import accepted_counts
+from app.store.mysql import store as mysql_store
 from app.store.open import open_store
 from app.store.postgresql import store
 from tests.contract.store_fixture import MariadbFixture, ServerFixture, completion
 from tests.faults.polling import wait_until
 from tests.faults.proxies import FaultyProxy
 
-MAX_FOLD_ROWS = {"postgresql": store.MAX_FOLD_ROWS, "mariadb": accepted_counts.MAX_FOLD_ROWS}
+MAX_FOLD_ROWS = {"postgresql": store.MAX_FOLD_ROWS, "mariadb": mysql_store.MAX_FOLD_ROWS}
 SENDS = 3
 
 DIGIT = f"({' UNION ALL '.join(f'SELECT {digit} AS digit' for digit in range(10))})"

@@ -10,10 +10,10 @@ from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.runtime.clock import Clock
 from app.store.mysql.session import Execute, MysqlSession
 from app.store.mysql.templates import numbers_json, rows_json
+from app.store.shared.engine import check_effective
 from app.store.shared.groups import GroupKey, admit, leaves_group
 from app.store.shared.history import any_keeps_history, record_renewed, record_settled
 from app.store.shared.settlement_params import move_params, tombstone_params
-from app.store.shared.unit_effects import check_effective
 
 Settled: TypeAlias = tuple[list[bool], list[Admitted]]
 """Whether each settlement took effect, and the messages of their groups that were admitted."""

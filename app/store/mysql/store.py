@@ -11,7 +11,6 @@ from app.domain.refusals import MessageTooLarge
 from app.domain.settlement import Move, Removal
 from app.domain.work_unit import WorkUnit
 from app.runtime.clock import Clock
-from app.store.mysql import accepted_counts as counts
 from app.store.mysql import receiving, sending, settling
 from app.store.mysql.connect import Connector
 from app.store.mysql.dialect import DIALECT
@@ -36,6 +35,9 @@ UNSAFE_SETTINGS: Mapping[str, str] = {
     "sync_binlog": "The binary log is not synchronised at commit (sync_binlog): a power cut can undo acknowledged changes.",
     "innodb_doublewrite": "The database runs without innodb_doublewrite: a power cut can damage tables.",
 }
+
+MAX_FOLD_ROWS = 5_000
+"""Changes of counts that one transaction folds."""
 
 
 class ServerTooOld(BadStoreUrl):
@@ -177,9 +179,23 @@ class MysqlStore(PooledStore[MysqlSession]):
     async def delete_expired(self, limit: int) -> int:
         """See `MaintenanceStore`. Also folds the changes of the counts of accepted messages."""
         deleted = await super().delete_expired(limit)
-        while await self._pool.transaction(counts.fold) == counts.MAX_FOLD_ROWS:
+        while await self._pool.transaction(_fold_counts) == MAX_FOLD_ROWS:
             pass
         return deleted
+
+
+async def _fold_counts(session: MysqlSession) -> int:
+    """Add changes of counts of accepted messages to the row of their queue and day. Return how many were folded.
+
+    A message that leaves its queue may change the count that its send has made. So the locks are taken and released in
+    one round trip: a process that stops holds none of them.
+    """
+    *_, deleted = await session.commit(
+        session.render("lock_changes", limit=MAX_FOLD_ROWS),
+        session.render("fold_accepted"),
+        session.render("delete_folded"),
+    )
+    return deleted.changed
 
 
 async def open_mysql(url: str, clock: Clock, connections: int, observe: BatchObserver) -> MysqlStore:

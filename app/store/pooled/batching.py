@@ -23,13 +23,13 @@ from app.store.pooled.lanes import Lanes
 from app.store.pooled.pool import AnySession, AttemptInUse, InUse, MessageIdInUse, Pool
 from app.store.pooled.state_mutex import StateMutex
 from app.store.shared.database import BatchObserver, Database, DiskNotWritable, NotWritable, unavailable_when_closed
+from app.store.shared.engine import UnitEffects
 from app.store.shared.groups import any_in_group
 from app.store.shared.held_groups import change_apart
 from app.store.shared.history import any_keeps_history
 from app.store.shared.message_rows import messages_locked_by
 from app.store.shared.messages import MessageRecords
 from app.store.shared.shared_bodies import shared_bodies
-from app.store.shared.unit_effects import UnitEffects
 from app.store.shared.write_check import WriteCheck
 
 Entry = TypeVar("Entry")

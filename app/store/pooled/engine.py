@@ -11,12 +11,11 @@ from app.domain.message import Draft, Message, Receipt
 from app.domain.settlement import Move, Removal
 from app.domain.work_unit import WorkUnit
 from app.store.pooled.pool import AnySession
-from app.store.shared.engine import Engine
+from app.store.shared.engine import Engine, UnitEffects
 from app.store.shared.groups import GroupKey, admit, entered_groups, with_admitted
 from app.store.shared.history import record_sent, record_unit
 from app.store.shared.states import add_versions, lock_states
 from app.store.shared.synchronous_sends import add_synchronous_sends
-from app.store.shared.unit_effects import UnitEffects
 
 
 class PooledEngine(Engine[AnySession]):

@@ -23,10 +23,10 @@ from app.store.pooled.pool import Pool
 from app.store.postgresql.entries import entry_columns, fetch_entries
 from app.store.postgresql.session import PostgresqlSession
 from app.store.shared.database import LockWaitTimeout, SqlSession
+from app.store.shared.engine import UnitEffects
 from app.store.shared.json_columns import read_receipts
 from app.store.shared.message_rows import DRAFT_COLUMNS, draft_row
 from app.store.shared.rows import Row
-from app.store.shared.unit_effects import UnitEffects
 
 
 @dataclass(frozen=True, slots=True)

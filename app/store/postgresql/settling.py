@@ -10,11 +10,11 @@ from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.domain.work_unit import WorkUnit
 from app.store.postgresql.entries import fetch_entries
 from app.store.shared.database import SqlSession
+from app.store.shared.engine import check_effective
 from app.store.shared.groups import GroupKey, admit
 from app.store.shared.history import record_renewed, record_settled
 from app.store.shared.json_columns import write_properties_change
 from app.store.shared.rows import Row
-from app.store.shared.unit_effects import check_effective
 
 
 class LockedEntry(Protocol):

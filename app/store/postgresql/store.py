@@ -26,11 +26,11 @@ from app.store.postgresql.settling import AnySettlement, Settlement
 from app.store.postgresql.timelines import HighestTimelines
 from app.store.shared.attempts import Answers, stored_answer
 from app.store.shared.database import BatchObserver, unavailable_when_closed
+from app.store.shared.engine import UnitEffects
 from app.store.shared.groups import GroupKey, any_in_group
 from app.store.shared.history import any_keeps_history
 from app.store.shared.rows import Row
 from app.store.shared.shared_bodies import shared_bodies
-from app.store.shared.unit_effects import UnitEffects
 
 Result = TypeVar("Result")
 

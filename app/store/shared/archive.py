@@ -1,4 +1,4 @@
-"""Archive batches in named statements, the same for every engine."""
+"""The archive and its batches in named statements, the same for every engine."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -22,7 +22,7 @@ from app.domain.archive import (
 )
 from app.domain.digest import digest_of_numbers, digest_of_rows
 from app.domain.instant import DAY, Duration, Instant
-from app.domain.settlement import TOMBSTONE_RETENTION
+from app.domain.settlement import RESTORABLE_OUTCOMES, TOMBSTONE_RETENTION, Outcome
 from app.domain.weight import count_that_fit
 from app.store.shared import rows
 from app.store.shared.database import Database, SqlSession
@@ -181,3 +181,19 @@ async def _remove(session: SqlSession, number: int, numbers: Sequence[int], caus
     await session.change("delete_seals", number=number)
     await session.change("mark_batch_removed", number=number, removal=cause.value)
     return removed
+
+
+async def archive_and_delete(
+    session: SqlSession, numbers: Sequence[int], queue: str, outcome: Outcome, retention: Duration
+) -> None:
+    """Archive rows that this transaction has locked, or count them if the queue keeps no archive. Then delete them."""
+    if retention:
+        await session.change(
+            "archive_messages", numbers=numbers, queue=queue, outcome=outcome.value, retention=retention
+        )
+        await session.change("add_unsealed", numbers=numbers)
+        if outcome in RESTORABLE_OUTCOMES:
+            await session.change("add_restorable", numbers=numbers)
+    else:
+        await session.change("count_unarchived", numbers=numbers, queue=queue)
+    await session.change("delete_messages", numbers=numbers)

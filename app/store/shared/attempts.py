@@ -1,18 +1,28 @@
 """Attempts: a request with an Idempotency-Key takes effect once, and its answer is kept for repeats."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic, TypeVar
 
 import msgspec
 
 from app.broker.ports import Attempt, AttemptResult
-from app.domain.message import Receipt
+from app.domain.delivery import Claim
+from app.domain.message import Draft, Message, Receipt
 from app.domain.refusals import KeyReused
-from app.domain.work_unit import WorkUnitResult
+from app.domain.weight import weight_of
+from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.store.shared.database import SqlSession
-from app.store.shared.engine import Engine, Session
-from app.store.shared.json_columns import read_receipts, read_unit_result, write_receipts, write_unit_result
+from app.store.shared.engine import Engine, Session, UnitEffects
+from app.store.shared.json_columns import (
+    read_receipts,
+    read_tokens,
+    read_unit_result,
+    write_receipts,
+    write_tokens,
+    write_unit_result,
+)
 from app.store.shared.rows import STATES, Row
 
 Result = TypeVar("Result")
@@ -87,3 +97,54 @@ async def _with_current_states(session: SqlSession, receipts: list[Receipt]) -> 
 
 RECEIPTS: Answers[SqlSession, list[Receipt]] = Answers(write_receipts, stored_receipts)
 UNIT_RESULT: Answers[SqlSession, WorkUnitResult] = Answers(write_unit_result, stored_unit_result)
+
+CLAIM_WEIGHT = 4 << 10
+"""The weight of each requested message. Work that claims a thousand runs alone."""
+
+
+class AttemptRecords(Engine[Session]):
+    """The verbs of `MessageStore` that may have an attempt."""
+
+    async def send_or_replay(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
+        """See `MessageStore`."""
+        return await self._execute_once(WorkUnit(drafts=drafts), attempt, RECEIPTS, lambda effects: [*effects.receipts])
+
+    async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
+        """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
+
+        async def read(session: Session, answer: str) -> list[Message]:
+            return await self.still_locked_within(session, read_tokens(answer))
+
+        answers = Answers(_write_claimed, read)
+        do = partial(self.claim_within, claim=claim)
+        work = partial(once, engine=self, attempt=attempt, answers=answers, do=do)
+        return await self.run(work, CLAIM_WEIGHT * claim.max_messages)
+
+    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+        """See `MessageStore`."""
+        return await self._execute_once(unit, attempt, UNIT_RESULT, lambda effects: effects.result(unit))
+
+    async def _execute_once(
+        self,
+        unit: WorkUnit,
+        attempt: Attempt | None,
+        answers: Answers[Session, Result],
+        result_of: Callable[[UnitEffects], Result],
+    ) -> AttemptResult[Result]:
+        tries: list[UnitEffects] = []
+
+        async def do(session: Session) -> Result:
+            tries.append(await self.execute_within(session, unit))
+            return result_of(tries[-1])
+
+        work = partial(once, engine=self, attempt=attempt, answers=answers, do=do)
+        weight = sum(map(weight_of, unit.drafts)) + sum(len(change.value) for change in unit.states)
+        result = await self.run(work, weight)
+        if not result.replayed:
+            # A transaction that collided with another one ran again. The effects of the last one were committed.
+            self.on_executed(unit, tries[-1])
+        return result
+
+
+def _write_claimed(messages: Sequence[Message]) -> str | None:
+    return write_tokens(messages) if messages else None

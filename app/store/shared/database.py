@@ -63,6 +63,16 @@ class Database(SqlSession, Protocol):
         ...
 
 
+class ReplicatedRecords:
+    """`ReplicatedStore`: waits for the synchronous standbys of a database, for answers that read a change and make none."""
+
+    _database: Database
+
+    async def await_replication(self) -> None:
+        """See `ReplicatedStore`."""
+        await self._database.fetch("await_replication")
+
+
 GROUP_IN_USE = "Another request holds the group of this message at present. This request had no effect."
 
 

@@ -1,20 +1,47 @@
 """What an engine writes itself. Everything else of a store is shared by all engines."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from typing import Any, ClassVar, Generic, TypeVar
 
-from app.broker.ports import Admitted, Attempt, Extension
+from app.broker.ports import Admitted, Attempt, Extension, SettlementsFailed
 from app.domain.delivery import Claim
-from app.domain.message import Message
-from app.domain.settlement import LockToken, Removal
-from app.domain.work_unit import WorkUnit
+from app.domain.message import Message, Receipt
+from app.domain.settlement import LockToken, Removal, Settlement, settled_by
+from app.domain.state import AddedVersion
+from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.store.shared.database import SqlSession
 from app.store.shared.statements import Dialect
-from app.store.shared.unit_effects import UnitEffects
 
 Session = TypeVar("Session", bound=SqlSession)
 Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class UnitEffects:
+    """The receipts of the drafts, other messages that were admitted, and the versions of the states.
+
+    `returned` are the messages that moves have made available, if the engine reports them.
+    """
+
+    receipts: Sequence[Receipt]
+    admitted: Sequence[Admitted]
+    returned: Sequence[Admitted] = ()
+    versions: Sequence[AddedVersion] = ()
+
+    def result(self, unit: WorkUnit) -> WorkUnitResult:
+        """Return the result of the unit that had these effects."""
+        settled = [settled_by(settlement) for settlement in unit.settlements]
+        return WorkUnitResult(settled, list(self.receipts), list(self.versions))
+
+
+def check_effective(settlements: Sequence[Settlement], effective: Iterable[bool]) -> None:
+    """Raise `SettlementsFailed`, so that the transaction is undone, unless all settlements took effect."""
+    failed = compress(settlements, (not one for one in effective))
+    if tokens := frozenset(settlement.token for settlement in failed):
+        raise SettlementsFailed(tokens)
 
 
 class Engine(ABC, Generic[Session]):

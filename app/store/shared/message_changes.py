@@ -9,11 +9,11 @@ from app.broker.ports import Admitted, Edit, UnlockedRow, Withdrawal
 from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageState
 from app.domain.settlement import Outcome
+from app.store.shared.archive import archive_and_delete
 from app.store.shared.database import SqlSession
 from app.store.shared.groups import admit, enter, left_groups
 from app.store.shared.history import record_admitted, record_withdrawn
 from app.store.shared.json_columns import write_properties
-from app.store.shared.removals import archive_and_delete
 from app.store.shared.synchronous_sends import end_synchronous_sends
 
 Change: TypeAlias = Callable[[SqlSession, Sequence[int]], Awaitable[None]]

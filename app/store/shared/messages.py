@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from app.broker.ports import (
     Admitted,
-    Attempt,
-    AttemptResult,
     Edit,
     Promoted,
     QueueGone,
@@ -19,24 +17,23 @@ from app.broker.ports import (
     Withdrawal,
 )
 from app.domain.archive import DEFAULT_BATCH_LIMITS
-from app.domain.delivery import Claim, Recovery
+from app.domain.delivery import Recovery
 from app.domain.history import Event
 from app.domain.instant import DAY, Duration
-from app.domain.message import Draft, Message, MessageState, Receipt
+from app.domain.message import Message, MessageState, Receipt
 from app.domain.queue import Queue
 from app.domain.settlement import LockedMessage, Move, Outcome, Removal
-from app.domain.weight import count_that_fit, weight_of
-from app.domain.work_unit import WorkUnit, WorkUnitResult
+from app.domain.weight import count_that_fit
+from app.domain.work_unit import WorkUnit
 from app.store.shared.archive import ArchiveRecords
-from app.store.shared.attempts import RECEIPTS, UNIT_RESULT, Answers, once
+from app.store.shared.attempts import AttemptRecords
 from app.store.shared.database import Database, GroupInUse, SqlSession, Work, unavailable_when_closed
-from app.store.shared.engine import Engine, Session
+from app.store.shared.engine import Session, UnitEffects
 from app.store.shared.explanation_reads import ExplanationReads
 from app.store.shared.groups import GroupKey, admit, admit_after, left_groups, release_blocked, write_groups
 from app.store.shared.held_groups import HeldGroups, change_apart
 from app.store.shared.history import HistoryReads, delete_expired_events, record, record_admitted, record_restored
-from app.store.shared.json_columns import read_tokens, write_tokens
-from app.store.shared.keys import KeyRecords
+from app.store.shared.keys import KeyRecords, SessionRecords
 from app.store.shared.message_changes import (
     Change,
     edit_message,
@@ -52,13 +49,11 @@ from app.store.shared.recovering import recover
 from app.store.shared.redriving import redrive
 from app.store.shared.restoring import take_restorable
 from app.store.shared.rows import IS_OFFERED, STATES, locked_message
-from app.store.shared.sessions import SessionRecords
 from app.store.shared.shared_bodies import SharedBodyRecords
 from app.store.shared.states import StateRecords
 from app.store.shared.synchronous_sends import SynchronousSendRecords
 from app.store.shared.topics import TopicRecords
 from app.store.shared.transactions import TransactionRecords
-from app.store.shared.unit_effects import UnitEffects
 
 Result = TypeVar("Result")
 
@@ -78,14 +73,9 @@ DELETIONS = (
 )
 """The statements that delete rows past their time."""
 
-CLAIM_WEIGHT = 4 << 10
-"""The weight of each requested message. Work that claims a thousand runs alone."""
 
-
-class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSendRecords, Engine[Session]):
-    """`MaintenanceStore`, and the verbs of `MessageStore` that run in a transaction. A store is its own engine. It adds the
-    verbs that run for every message.
-    """
+class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSendRecords, AttemptRecords[Session]):
+    """`MaintenanceStore`. A store is its own engine, and adds the verbs that run for every message."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -108,48 +98,6 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         """See `StoreDescription`."""
         return self.dialect.name
 
-    # ---- work with an attempt ----------------------------------------------------------------------------------------
-
-    async def send_or_replay(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
-        """See `MessageStore`."""
-        return await self._execute_once(WorkUnit(drafts=drafts), attempt, RECEIPTS, lambda effects: [*effects.receipts])
-
-    async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
-
-        async def read(session: Session, answer: str) -> list[Message]:
-            return await self.still_locked_within(session, read_tokens(answer))
-
-        answers = Answers(_write_claimed, read)
-        do = partial(self.claim_within, claim=claim)
-        work = partial(once, engine=self, attempt=attempt, answers=answers, do=do)
-        return await self.run(work, CLAIM_WEIGHT * claim.max_messages)
-
-    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
-        """See `MessageStore`."""
-        return await self._execute_once(unit, attempt, UNIT_RESULT, lambda effects: effects.result(unit))
-
-    async def _execute_once(
-        self,
-        unit: WorkUnit,
-        attempt: Attempt | None,
-        answers: Answers[Session, Result],
-        result_of: Callable[[UnitEffects], Result],
-    ) -> AttemptResult[Result]:
-        tries: list[UnitEffects] = []
-
-        async def do(session: Session) -> Result:
-            tries.append(await self.execute_within(session, unit))
-            return result_of(tries[-1])
-
-        work = partial(once, engine=self, attempt=attempt, answers=answers, do=do)
-        weight = sum(map(weight_of, unit.drafts)) + sum(len(change.value) for change in unit.states)
-        result = await self.run(work, weight)
-        if not result.replayed:
-            # A transaction that collided with another one ran again. The effects of the last one were committed.
-            self.on_executed(unit, tries[-1])
-        return result
-
     async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
         """See `RestoreStore`."""
 
@@ -162,8 +110,6 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         unit, effects = await self.run(work)
         self.on_executed(unit, effects)
         return [*effects.receipts]
-
-    # ---- changes of unlocked messages, and of locks ------------------------------------------------------------------
 
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
         """See `MaintenanceStore`."""
@@ -408,10 +354,6 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
             return count
 
         return await self._database.transaction(work)
-
-
-def _write_claimed(messages: Sequence[Message]) -> str | None:
-    return write_tokens(messages) if messages else None
 
 
 def _no_admission_listener(_admitted: Sequence[Admitted]) -> None:

@@ -21,11 +21,10 @@ from app.domain.queue import (
 )
 from app.domain.refusals import InvalidRequest, QueueIsTarget, TooManyQueues
 from app.store.shared import rows
-from app.store.shared.database import Database, SqlSession
+from app.store.shared.database import Database, ReplicatedRecords, SqlSession
 from app.store.shared.forwarding import check_forwarding
 from app.store.shared.json_columns import write_settings
 from app.store.shared.lock_versions import start_lock_version
-from app.store.shared.replicated import ReplicatedRecords
 
 UNCOMMITTED = 6
 """What counts of messages have in place of a state for sends that wait for a commit."""

@@ -14,8 +14,8 @@ from app.domain.message import Draft, Receipt
 from app.domain.queue import SYNCHRONOUS_LEVEL
 from app.domain.settlement import TOMBSTONE_RETENTION, Outcome, Removal, Settlement
 from app.domain.synchronous_send import COMPLETIONS, SynchronousSendState, fence_holds, lock_has_ended
+from app.store.shared.archive import archive_and_delete
 from app.store.shared.database import Database, SqlSession, unavailable_when_closed
-from app.store.shared.removals import archive_and_delete
 from app.store.shared.rows import OUTCOMES
 
 

@@ -10,9 +10,8 @@ from app.domain.queue import SHARED_BODIES_LEVEL, is_valid_name
 from app.domain.refusals import QueueNotFound, TargetQueueTaken, TooManySubscriptions, TooManyTopics, TopicNotFound
 from app.domain.topic import Route, Subscription, SubscriptionSettings, Topic, TopicSettings
 from app.store.shared import rows
-from app.store.shared.database import Database, SqlSession
+from app.store.shared.database import Database, ReplicatedRecords, SqlSession
 from app.store.shared.json_columns import write_names
-from app.store.shared.replicated import ReplicatedRecords
 
 
 class TopicRecords(ReplicatedRecords):

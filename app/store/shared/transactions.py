@@ -31,10 +31,9 @@ from app.domain.transaction_refusals import MemberName, RollbackCause, TooManyTr
 from app.store.shared import joining, rows, transaction_rows
 from app.store.shared.attempts import stored_answer, stored_unit_result
 from app.store.shared.database import Database, SqlSession
-from app.store.shared.engine import Engine, Session
+from app.store.shared.engine import Engine, Session, UnitEffects
 from app.store.shared.joining import read_transaction
 from app.store.shared.json_columns import read_ids, write_unit_result
-from app.store.shared.unit_effects import UnitEffects
 
 
 class TransactionRecords(Generic[Session]):

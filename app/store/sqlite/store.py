@@ -13,12 +13,12 @@ from app.domain.settlement import LockToken, Move, Removal, undelivered_release
 from app.domain.weight import weight_of
 from app.domain.work_unit import WorkUnit
 from app.runtime.clock import Clock
-from app.store.shared.attempts import stored_answer
+from app.store.shared.attempts import CLAIM_WEIGHT, stored_answer
 from app.store.shared.database import BatchObserver
-from app.store.shared.messages import CLAIM_WEIGHT, MessageRecords
+from app.store.shared.engine import UnitEffects, check_effective
+from app.store.shared.messages import MessageRecords
 from app.store.shared.states import add_versions, lock_states
 from app.store.shared.synchronous_sends import add_synchronous_sends
-from app.store.shared.unit_effects import UnitEffects, check_effective
 from app.store.shared.write_check import WriteCheck
 from app.store.sqlite import actions
 from app.store.sqlite.database import SqliteDatabase, Step, Transaction
