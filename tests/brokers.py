@@ -1,14 +1,14 @@
 """A broker for tests: any real store, the lock store of a single process, a virtual clock."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
 from app.broker.filtering.search_state import SearchRegistry
-from app.broker.ports import Counters, Store
+from app.broker.ports import AttemptResult, Counters, Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
 from app.broker.sending.durability import DurabilityCheck
@@ -29,6 +29,7 @@ from app.store.sqlite.store import SqliteStore
 from tests.virtual_clock import VirtualClock
 
 ANSWER_BYTES = 128 << 20
+Result = TypeVar("Result")
 
 
 class CountingTally(Counter[str], Counters):
@@ -134,3 +135,8 @@ async def set_forwarding(broker: OpenBroker, name: str, target: str) -> None:
     change = f"UPDATE queue SET settings = json_set(settings, '$.forward_to', '{target}') WHERE name = '{name}'"
     await broker.store.database.call_on_writer(lambda connection: connection.execute(change))
     broker.queue_cache.clear()
+
+
+async def result_of(request: Awaitable[AttemptResult[Result]]) -> Result:
+    """Return the result of a request that has no attempt."""
+    return (await request).result

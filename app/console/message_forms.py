@@ -12,7 +12,7 @@ from app.broker.administration.browse import read_message
 from app.broker.administration.edit import cancel, edit
 from app.broker.administration.queues import reload_queue
 from app.broker.ports import Attempt, Edit
-from app.broker.sending.send import send, send_or_replay
+from app.broker.sending.send import send
 from app.console.access import CSRF_FIELD, needs, new_secret
 from app.console.forms import decoded, faults_of, json_field, typed
 from app.console.messages import number_of
@@ -97,15 +97,15 @@ async def cancel_message(page: CurrentPage, queue: str, sequence_number: str) ->
 
 async def _send(page: PageRequest, queue: Queue, new_message: NewMessage, fields: Mapping[str, str]) -> Receipt:
     """Send the message of a form. The same form again is answered with the first receipt."""
-    ports = page.context.broker.sending
-    if not fields.get(ATTEMPT_FIELD):
-        (receipt,) = await send(ports, queue, [new_message])
-        return receipt
+    attempt = _attempt(page, queue, fields) if fields.get(ATTEMPT_FIELD) else None
+    (receipt,) = (await send(page.context.broker.sending, queue.name, [new_message], attempt)).result
+    return receipt
+
+
+def _attempt(page: PageRequest, queue: Queue, fields: Mapping[str, str]) -> Attempt:
     content = hashlib.sha256(repr(sorted(fields.items() - {(CSRF_FIELD, fields.get(CSRF_FIELD, ""))})).encode())
     scope = "\0".join((page.visitor.principal.name, "send a form", queue.name, content.hexdigest()))
-    attempt = Attempt(hashlib.sha256(scope.encode()).digest(), content.digest(), ATTEMPT_RETENTION)
-    (receipt,) = (await send_or_replay(ports, queue.name, [new_message], attempt)).result
-    return receipt
+    return Attempt(hashlib.sha256(scope.encode()).digest(), content.digest(), ATTEMPT_RETENTION)
 
 
 def new_message_of(fields: Mapping[str, str]) -> NewMessage:

@@ -13,8 +13,6 @@ from app.broker.receiving.receive import (
     ReceiveRequest,
     has_more,
     receive,
-    receive_and_delete,
-    receive_or_replay,
 )
 from app.broker.settling.release_undelivered import release_undelivered
 from app.domain.message import Message
@@ -44,7 +42,7 @@ async def receive_unless_disconnected(
     if wanted.message_filter is None:
         # Most receives find a message at once. Only those that wait pay for watching their client.
         at_once = replace(wanted, wait_seconds=0.0) if waits else wanted
-        received = await _receive(request, queue, at_once, attempt)
+        received = await receive(request.broker.receiving, queue, at_once, attempt)
         waits = waits and not received.result
     if waits or received is None:
         # A search through a filter may take long, so its client is watched from the start.
@@ -108,7 +106,7 @@ async def _release(
 async def _receive_until_disconnect(
     request: Request[Any], queue: Queue, wanted: ReceiveRequest, attempt: Attempt | None
 ) -> AttemptResult[list[Message]]:
-    receiving = asyncio.ensure_future(_receive(request, queue, wanted, attempt))
+    receiving = asyncio.ensure_future(receive(request.broker.receiving, queue, wanted, attempt))
     disconnect = asyncio.ensure_future(wait_for_disconnect(request.receive))
     with request.context.metrics.waiting_receivers.track_inprogress():
         try:
@@ -126,13 +124,3 @@ async def _receive_until_disconnect(
     if receiving.cancelled():
         raise ClientDisconnected
     return receiving.result()
-
-
-async def _receive(
-    request: Request[Any], queue: Queue, wanted: ReceiveRequest, attempt: Attempt | None
-) -> AttemptResult[list[Message]]:
-    if wanted.mode is ReceiveMode.RECEIVE_AND_DELETE:
-        return AttemptResult(await receive_and_delete(request.broker.receiving, queue, wanted), replayed=False)
-    if attempt is None:
-        return AttemptResult(await receive(request.broker.receiving, queue, wanted), replayed=False)
-    return await receive_or_replay(request.broker.receiving, queue, wanted, attempt)

@@ -16,6 +16,7 @@ from app.domain.name_ranges import NameRange
 from app.domain.queue import Queue, is_valid_name
 from app.domain.refusals import FieldError, InvalidRequest
 from app.domain.settlement import LockToken
+from app.domain.transaction import TransactionKey
 from app.http.asgi import Headers, Receive
 from app.http.authorize import Authorization
 from app.http.context import AppContext
@@ -114,6 +115,10 @@ class Request(msgspec.Struct, Generic[Body]):
         return Attempt(
             _sha256(scope.encode()), _sha256(self.raw_body if payload is None else payload), ATTEMPT_RETENTION
         )
+
+    def transaction_key(self, transaction_id: str | None) -> TransactionKey | None:
+        """Return the key of a transaction of this client. None names no transaction."""
+        return None if transaction_id is None else TransactionKey(transaction_id, self.principal.name)
 
     def wait_seconds(self, requested: float | None) -> float:
         """Return the seconds to wait: `requested` or those of `Prefer: wait=N`, at most the cap of the server."""

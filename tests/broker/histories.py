@@ -14,8 +14,8 @@ from app.broker.administration.queues import delete_queue, put_queue
 from app.broker.administration.redrive import redrive
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.ports import Edit
-from app.broker.receiving.receive import ReceiveRequest, receive, receive_and_delete, receive_or_replay
-from app.broker.sending.send import send, send_each, send_or_replay
+from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, receive
+from app.broker.sending.send import send, send_each
 from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer, release
 from app.broker.settling.renew import renew
 from app.broker.settling.settle import SettlementRequest, settle
@@ -39,7 +39,7 @@ from tests.broker.short_forms import (
     result_code,
     token_text,
 )
-from tests.brokers import build_broker
+from tests.brokers import build_broker, result_of
 from tests.contract.store_fixture import StoreFixture
 
 NAME = "orders"
@@ -107,10 +107,11 @@ class VerbHistories(RuleBasedStateMachine):
     def _send_initial_messages(self) -> None:
         """Start with a message in every unlocked state: few random histories are long enough to reach all of them."""
         for set_aside in (self.dead_letter, self.defer):
-            (receipt,) = self.run(send(self.broker.sending, self.queue, [NewMessage(Envelope(""))]))
+            (receipt,) = self.run(result_of(send(self.broker.sending, self.queue.name, [NewMessage(Envelope(""))])))
             self.model.sent(receipt.sequence_number, DEFAULT_PRIORITY, 0, None)
             (token,) = self.check_locked(
-                self.run(receive(self.broker.receiving, self.queue, ReceiveRequest())), [receipt.sequence_number]
+                self.run(result_of(receive(self.broker.receiving, self.queue, ReceiveRequest()))),
+                [receipt.sequence_number],
             )
             set_aside(token)
         self.send([2, 7], 0, None, "a")
@@ -130,7 +131,7 @@ class VerbHistories(RuleBasedStateMachine):
             NewMessage(Envelope("", group_id=group), priority=one, delay=delay * TIME_UNIT, ttl=time_to_live)
             for one in priorities
         ]
-        result = self.result_or_code(send(self.broker.sending, self.queue, new_messages))
+        result = self.result_or_code(result_of(send(self.broker.sending, self.queue.name, new_messages)))
         if not self.model.has_room(len(new_messages)):
             assert result == "queue-full"
             return
@@ -146,7 +147,7 @@ class VerbHistories(RuleBasedStateMachine):
         """Each message of a batch has its own receipt or refusal."""
         envelope = Envelope("", group_id=group)
         new_messages = [NewMessage(envelope, BODIES[size], BodyKind.BYTES, priority) for priority, size in batch]
-        result = self.run(send_each(self.broker.sending, self.queue, new_messages))
+        result = self.run(send_each(self.broker.sending, self.queue.name, new_messages))
         for one, (priority, size) in zip(result, batch, strict=True):
             if size == "is too large":
                 assert result_code(one) == "message-too-large"
@@ -162,9 +163,7 @@ class VerbHistories(RuleBasedStateMachine):
         # The group belongs to the payload, so that a repeat has the same.
         group = "a" if priority == 2 else None
         new_messages = [NewMessage(Envelope("", group_id=group), priority=priority)]
-        result = self.result_or_code(
-            send_or_replay(self.broker.sending, NAME, new_messages, attempt("send", key, priority))
-        )
+        result = self.result_or_code(send(self.broker.sending, NAME, new_messages, attempt("send", key, priority)))
         match self.model.earlier_answer("send", key, priority):
             case None if not self.model.has_room(1):
                 assert result == "queue-full"
@@ -210,9 +209,7 @@ class VerbHistories(RuleBasedStateMachine):
     def receive_or_replay(self, key: int, most: int) -> Any:
         """A repeat with the same key gets the messages still locked for the first one, and counts no delivery."""
         result = self.result_or_code(
-            receive_or_replay(
-                self.broker.receiving, self.queue, ReceiveRequest(max_messages=most), attempt("receive", key, most)
-            )
+            receive(self.broker.receiving, self.queue, ReceiveRequest(max_messages=most), attempt("receive", key, most))
         )
         match self.model.earlier_answer("receive", key, most):
             case None:
@@ -243,7 +240,15 @@ class VerbHistories(RuleBasedStateMachine):
     @rule(most=st.integers(1, 2))
     def receive_and_delete(self, most: int) -> None:
         expected = self.model.next(most)
-        messages = self.run(receive_and_delete(self.broker.receiving, self.queue, ReceiveRequest(max_messages=most)))
+        messages = self.run(
+            result_of(
+                receive(
+                    self.broker.receiving,
+                    self.queue,
+                    ReceiveRequest(max_messages=most, mode=ReceiveMode.RECEIVE_AND_DELETE),
+                )
+            )
+        )
         assert [message.sequence_number for message in messages] == expected
         self.model.received_and_deleted(expected)
 
@@ -403,7 +408,9 @@ class VerbHistories(RuleBasedStateMachine):
             return result_code(refusal)
 
     def _receive(self, request: ReceiveRequest, expected: list[int]) -> Any:
-        return multiple(*self.check_locked(self.run(receive(self.broker.receiving, self.queue, request)), expected))
+        return multiple(
+            *self.check_locked(self.run(result_of(receive(self.broker.receiving, self.queue, request))), expected)
+        )
 
     def check_locked(self, messages: list[Message], expected: list[int]) -> list[str]:
         """Check the numbers of received messages and return their tokens."""

@@ -11,7 +11,7 @@ from hypothesis.stateful import rule
 
 from app.broker.administration.queues import put_queue
 from app.broker.sending.send import send
-from app.broker.topics.publish import publish, publish_or_replay
+from app.broker.topics.publish import publish
 from app.broker.topics.topics import Collection, all_topics, change, put, subscriptions_of
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import QueueSettings
@@ -20,6 +20,7 @@ from app.domain.topic import Published, Subscription, SubscriptionSettings, Topi
 from tests.broker.histories import NAME, groups, keys, priorities
 from tests.broker.short_forms import ATTEMPT_RETENTION, TIME_UNIT, attempt
 from tests.broker.unit_histories import UnitHistories
+from tests.brokers import result_of
 
 TOPIC = "events"
 EVERY = SubscriptionSettings("near")
@@ -60,7 +61,7 @@ class PublishHistories(UnitHistories):
             NewMessage(Envelope("", group_id=group), priority=one, delay=delay * TIME_UNIT, ttl=time_to_live)
             for one in published
         ]
-        result = self.result_or_code(publish(self.broker.publishing, TOPIC, new_messages))
+        result = self.result_or_code(result_of(publish(self.broker.publishing, TOPIC, new_messages)))
         copies = self._copies(published)
         if not self.model.has_room(len(copies)):
             assert result == "queue-full"
@@ -73,7 +74,7 @@ class PublishHistories(UnitHistories):
     @rule(key=keys, priority=st.sampled_from([2, 7]))
     def publish_or_replay(self, key: int, priority: int) -> None:
         """A repeat with the same key gets the first result and stores no copy."""
-        request = publish_or_replay(
+        request = publish(
             self.broker.publishing,
             TOPIC,
             [NewMessage(Envelope(""), priority=priority)],
@@ -101,7 +102,9 @@ class PublishHistories(UnitHistories):
     @rule(priority=priorities, queue=st.sampled_from(["near", "far"]))
     def send_to_a_queue_that_forwards(self, priority: int, queue: str) -> None:
         named = self.run(self.broker.queue_cache.by_name(queue))
-        result = self.result_or_code(send(self.broker.sending, named, [NewMessage(Envelope(""), priority=priority)]))
+        result = self.result_or_code(
+            result_of(send(self.broker.sending, named.name, [NewMessage(Envelope(""), priority=priority)]))
+        )
         if not self.model.has_room(1):
             assert result == "queue-full"
             return

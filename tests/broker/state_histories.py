@@ -20,6 +20,7 @@ from tests.broker.short_forms import ATTEMPT_RETENTION, TIME_UNIT, attempt
 from tests.broker.state_model import StateModel
 from tests.broker.transaction_histories import TransactionHistories
 from tests.broker.unit_histories import DELAY
+from tests.brokers import result_of
 
 STATE_RETENTION = 21 * TIME_UNIT // 2
 """Between two sums of the times that pass in a history, so that no server's clock decides."""
@@ -49,10 +50,10 @@ class StateHistories(TransactionHistories):
     def process_a_message(self, message_id: str, key: str, value: bytes, sends: int) -> Any:
         """Send a message that may be a duplicate, and process the next one as its processor does."""
         message = NewMessage(Envelope(message_id), priority=HIGHEST_PRIORITY)
-        (receipt,) = self.run(send(self.broker.sending, self.queue, [message]))
+        (receipt,) = self.run(result_of(send(self.broker.sending, self.queue.name, [message])))
         self.model.sent(receipt.sequence_number, HIGHEST_PRIORITY, 0, None)
         (token,) = self.check_locked(
-            self.run(receive(self.broker.receiving, self.queue, ReceiveRequest())), self.model.next(1)
+            self.run(result_of(receive(self.broker.receiving, self.queue, ReceiveRequest()))), self.model.next(1)
         )
         processed_id = self._message_id(token)
         assert processed_id is not None

@@ -60,7 +60,7 @@ def new_message(index: int) -> NewMessage:
 async def scene() -> AsyncIterator[Scene]:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
-        await send(broker.sending, queue, [new_message(index) for index in range(8)])
+        await send(broker.sending, queue.name, [new_message(index) for index in range(8)])
         store = BodyRecordingStore(broker.store)
         yield Scene(replace(broker, store=store), store, queue)
 
@@ -77,7 +77,7 @@ async def test_a_filtered_page_reads_only_the_bodies_that_it_returns(scene: Scen
 
 async def test_a_filter_can_compare_the_length_of_the_body(scene: Scene) -> None:
     short = NewMessage(Envelope("short"), b"x", BodyKind.BYTES)
-    await send(scene.broker.sending, scene.queue, [short])
+    await send(scene.broker.sending, scene.queue.name, [short])
     found, _ = await browse(scene.broker.browsing, scene.queue, AVAILABLE, CelFilter("message.body_bytes < 10"), 0, 5)
     assert [message.envelope.message_id for message in found] == ["short"]
     assert scene.store.bodies == [b"x"]
@@ -105,6 +105,6 @@ async def test_purge_and_redrive_read_no_bodies(scene: Scene) -> None:
 
 async def test_a_filtered_receive_reads_only_the_bodies_that_it_returns(scene: Scene) -> None:
     request = ReceiveRequest(max_messages=1, message_filter=CelFilter("message.properties.place == 6"))
-    (message,) = await receive(scene.broker.receiving, scene.queue, request)
+    (message,) = (await receive(scene.broker.receiving, scene.queue, request)).result
     assert message.body[:1] == b"6"
     assert scene.store.bodies == []

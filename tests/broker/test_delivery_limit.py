@@ -10,7 +10,7 @@ import pytest
 
 from app.broker.administration.queues import change_queue, reload_queue
 from app.broker.ports import Attempt
-from app.broker.receiving.receive import ReceiveRequest, receive, receive_or_replay
+from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, release
 from app.broker.settling.release_undelivered import release_undelivered
@@ -48,18 +48,18 @@ async def queue(broker: OpenBroker) -> Queue:
 
 
 async def sent(broker: OpenBroker, queue: Queue, count: int = 1) -> list[int]:
-    receipts = await send(broker.sending, queue, [NewMessage(Envelope("")) for _ in range(count)])
+    receipts = (await send(broker.sending, queue.name, [NewMessage(Envelope("")) for _ in range(count)])).result
     return [receipt.sequence_number for receipt in receipts]
 
 
 async def one_by_one(broker: OpenBroker, queue: Queue) -> Message:
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     return message
 
 
 async def one_by_key(broker: OpenBroker, queue: Queue) -> Message:
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    (message,) = (await receive_or_replay(broker.receiving, queue, ReceiveRequest(), attempt)).result
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest(), attempt)).result
     return message
 
 
@@ -120,7 +120,7 @@ async def test_a_delivery_limit_of_one_allows_one_failure(broker: OpenBroker, qu
     await abandon_uncounted(broker, queue, await one_by_one(broker, queue))
     message = await one_by_one(broker, queue)
     await settle_one(broker.settling, queue, abandon(queue, token_of(message), Abandonment()))
-    assert await receive(broker.receiving, queue, ReceiveRequest()) == []
+    assert (await receive(broker.receiving, queue, ReceiveRequest())).result == []
     (dead,) = await broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 10)
     assert (dead.sequence_number, dead.failure_count, dead.dead_letter_reason) == (number, 1, MAX_DELIVERY_COUNT_REASON)
 
@@ -131,7 +131,7 @@ async def test_the_dead_letter_queue_has_no_delivery_limit(broker: OpenBroker, q
     message = await one_by_one(broker, queue)
     await settle_one(broker.settling, queue, abandon(queue, token_of(message), Abandonment()))
     for _ in range(DELIVERIES):
-        (dead,) = await receive(broker.receiving, queue, ReceiveRequest(source=MessageState.DEAD_LETTERED))
+        (dead,) = (await receive(broker.receiving, queue, ReceiveRequest(source=MessageState.DEAD_LETTERED))).result
         assert dead.sequence_number == number
         await settle_one(broker.settling, queue, abandon(queue, token_of(dead), Abandonment()))
 

@@ -12,7 +12,7 @@ from app.broker.administration.queues import change_queue
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
 from app.broker.ports import Attempt
-from app.broker.receiving.receive import ReceiveRequest, receive, receive_and_delete, receive_or_replay
+from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, receive
 from app.broker.receiving.recover import recover
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer
@@ -47,11 +47,11 @@ class Counted:
 
     async def send(self, *message_ids: str, **fields: object) -> None:
         new = [NewMessage(Envelope(one), **fields) for one in message_ids]
-        await send(self.broker.sending, self.queue, new)
+        await send(self.broker.sending, self.queue.name, new)
 
     async def receive(self, **wanted: object) -> list[Message]:
         request = ReceiveRequest(**{"max_messages": 10, **wanted})
-        return await receive(self.broker.receiving, self.queue, request)
+        return (await receive(self.broker.receiving, self.queue, request)).result
 
     async def settle(self, request: SettlementRequest) -> None:
         await settle_one(self.broker.settling, self.queue, request)
@@ -75,7 +75,7 @@ async def test_repeats_count_nothing(counted: Counted) -> None:
     await counted.send("a")
     attempt = Attempt("key", b"digest" * 3, DAY)
     for _ in range(2):
-        once = await receive_or_replay(counted.broker.receiving, counted.queue, ReceiveRequest(max_messages=1), attempt)
+        once = await receive(counted.broker.receiving, counted.queue, ReceiveRequest(max_messages=1), attempt)
     for _ in range(2):
         await counted.settle(complete(counted.queue, token_of(once.result[0])))
     assert counted.events == {"sent": 1, "delivered": 1, "completed": 1}
@@ -101,7 +101,9 @@ async def test_a_message_at_its_limit_counts_as_dead_lettered_once(counted: Coun
 
 async def test_receive_and_delete(counted: Counted) -> None:
     await counted.send("a")
-    await receive_and_delete(counted.broker.receiving, counted.queue, ReceiveRequest(max_messages=1))
+    await receive(
+        counted.broker.receiving, counted.queue, ReceiveRequest(max_messages=1, mode=ReceiveMode.RECEIVE_AND_DELETE)
+    )
     assert counted.events == {"sent": 1, "delivered": 1, "received": 1}
 
 

@@ -29,7 +29,7 @@ async def broker(notifier: RecordingNotifier) -> AsyncIterator[OpenBroker]:
 async def test_a_send_wakes_a_receiver_for_each_message(
     broker: OpenBroker, queue: Queue, notifier: RecordingNotifier
 ) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 3)
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 3)
     assert notifier.notified == [(queue.id, 3)]
     assert notifier.changes_of_schedule == 0
 
@@ -39,14 +39,14 @@ async def test_a_notification_names_only_messages_that_overtake_others(
 ) -> None:
     """Searches find the others when they continue."""
     priorities = (DEFAULT_PRIORITY - 1, DEFAULT_PRIORITY, DEFAULT_PRIORITY + 1)
-    await send(broker.sending, queue, [NewMessage(Envelope(""), priority=priority) for priority in priorities])
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""), priority=priority) for priority in priorities])
     assert notifier.passed_numbers == [3]
 
 
 async def test_a_delayed_message_changes_the_schedule(
     broker: OpenBroker, queue: Queue, notifier: RecordingNotifier
 ) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""), delay=HOUR)])
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""), delay=HOUR)])
     assert (notifier.notified, notifier.changes_of_schedule) == ([], 1)
-    await send(broker.sending, queue, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""))])
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""), delay=HOUR), NewMessage(Envelope(""))])
     assert (notifier.notified, notifier.changes_of_schedule) == ([(queue.id, 1)], 2)

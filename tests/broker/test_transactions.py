@@ -11,7 +11,7 @@ from app.domain.message import Envelope
 from app.domain.queue import QueueSettings
 from app.domain.sending import NewMessage
 from app.store.open import open_store
-from tests.brokers import build_broker
+from tests.brokers import build_broker, result_of
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 IN_TRANSACTION = """
@@ -28,9 +28,9 @@ async def test_a_lock_is_a_row_and_not_a_transaction(postgres_url: str) -> None:
     try:
         broker = build_broker(store, clock)
         queue, _ = await store.queues.create("orders", QueueSettings())
-        await send(broker.sending, queue, [NewMessage(Envelope(""))])
-        (locked,) = await receive(broker.receiving, queue, ReceiveRequest())
-        waiting = asyncio.create_task(receive(broker.receiving, queue, ReceiveRequest(wait_seconds=30)))
+        await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
+        (locked,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
+        waiting = asyncio.create_task(result_of(receive(broker.receiving, queue, ReceiveRequest(wait_seconds=30))))
         await run_ready_tasks()
         assert broker.wait_queue.wait_keys() == [queue.id]
         assert locked.lock_token is not None

@@ -17,7 +17,7 @@ from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
 from app.broker.ports import Attempt, Edit
 from app.broker.receiving.receive import ReceiveRequest, receive
-from app.broker.sending.send import send, send_each, send_or_replay, send_volatile
+from app.broker.sending.send import send, send_each, send_volatile
 from app.broker.settling.outcomes import Abandonment, abandon, dead_letter
 from app.broker.settling.release_undelivered import release_undelivered
 from app.broker.settling.settle import settle_one
@@ -31,7 +31,7 @@ from app.domain.settlement import token_of
 from app.maintenance.expiry import expire_locks
 from app.maintenance.retention import expire_overdue
 from app.maintenance.schedule import promote_scheduled
-from tests.brokers import OpenBroker, sqlite_broker
+from tests.brokers import OpenBroker, result_of, sqlite_broker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 SETTINGS = QueueSettings(max_delivery_count=2, lock_duration=30 * SECOND, duplicate_detection_window=MINUTE)
@@ -46,10 +46,10 @@ class Scene:
     clock: VirtualClock
 
     async def send(self, **new_message: Any) -> None:
-        await send(self.broker.sending, self.queue, [NewMessage(Envelope(""), **new_message)])
+        await send(self.broker.sending, self.queue.name, [NewMessage(Envelope(""), **new_message)])
 
     async def locked(self, source: MessageState = MessageState.AVAILABLE) -> Message:
-        (message,) = await receive(self.broker.receiving, self.queue, ReceiveRequest(source=source))
+        (message,) = (await receive(self.broker.receiving, self.queue, ReceiveRequest(source=source))).result
         return message
 
     async def sent_and_locked(self) -> Message:
@@ -80,7 +80,7 @@ async def scene() -> AsyncIterator[Scene]:
 async def is_woken(scene: Scene, source: MessageState, change: Callable[[], Awaitable[object]]) -> bool:
     """Return whether a waiting receiver gets a message from the change, without any time passing."""
     waiting = asyncio.create_task(
-        receive(scene.broker.receiving, scene.queue, ReceiveRequest(wait_seconds=50, source=source))
+        result_of(receive(scene.broker.receiving, scene.queue, ReceiveRequest(wait_seconds=50, source=source)))
     )
     await run_ready_tasks()
     assert not waiting.done()
@@ -116,7 +116,7 @@ async def test_a_send_wakes_a_receiver(scene: Scene) -> None:
 async def test_a_batch_send_wakes_a_receiver(scene: Scene) -> None:
     new_messages = [NewMessage(Envelope(""))]
     assert await is_woken(
-        scene, MessageState.AVAILABLE, lambda: send_each(scene.broker.sending, scene.queue, new_messages)
+        scene, MessageState.AVAILABLE, lambda: send_each(scene.broker.sending, scene.queue.name, new_messages)
     )
 
 
@@ -125,7 +125,7 @@ async def test_a_send_with_an_idempotency_key_wakes_once(scene: Scene) -> None:
     new_messages = [NewMessage(Envelope(""))]
 
     async def send_it() -> None:
-        await send_or_replay(scene.broker.sending, "orders", new_messages, attempt)
+        await send(scene.broker.sending, "orders", new_messages, attempt)
 
     assert await is_woken(scene, MessageState.AVAILABLE, send_it)
     with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
@@ -136,17 +136,17 @@ async def test_a_send_with_an_idempotency_key_wakes_once(scene: Scene) -> None:
 async def test_a_stored_volatile_message_wakes_a_receiver(scene: Scene) -> None:
     new_message = NewMessage(Envelope(""))
     assert await is_woken(
-        scene, MessageState.AVAILABLE, lambda: send_volatile(scene.broker.sending, scene.queue, new_message)
+        scene, MessageState.AVAILABLE, lambda: send_volatile(scene.broker.sending, scene.queue.name, new_message)
     )
 
 
 async def test_a_duplicate_wakes_no_receiver(scene: Scene) -> None:
     new_messages = [NewMessage(Envelope("same"))]
-    await send(scene.broker.sending, scene.queue, new_messages)
+    await send(scene.broker.sending, scene.queue.name, new_messages)
     with scene.broker.wait_queue.waiter(scene.queue.id) as waiter:
-        await send(scene.broker.sending, scene.queue, new_messages)
-        await send_each(scene.broker.sending, scene.queue, new_messages)
-        await send_volatile(scene.broker.sending, scene.queue, new_messages[0])
+        await send(scene.broker.sending, scene.queue.name, new_messages)
+        await send_each(scene.broker.sending, scene.queue.name, new_messages)
+        await send_volatile(scene.broker.sending, scene.queue.name, new_messages[0])
         await run_ready_tasks()
         assert not await waiter.woken(0)
 
@@ -206,7 +206,7 @@ async def test_an_undelivered_message_wakes_a_receiver(scene: Scene) -> None:
 async def test_a_message_released_by_the_store_wakes_a_receiver(scene: Scene, source: MessageState) -> None:
     """A claim is cancelled at the moment of its commit. Only the store, which releases what it has locked, wakes a receiver."""
     await (scene.send() if source is MessageState.AVAILABLE else scene.dead_lettered())
-    (locked,) = await receive(scene.broker.receiving, scene.queue, ReceiveRequest(source=source))
+    (locked,) = (await receive(scene.broker.receiving, scene.queue, ReceiveRequest(source=source))).result
 
     async def claim_and_go() -> None:
         await release_undelivered(replace(scene.broker, notifier=NullNotifier()).settling, scene.queue, [locked])
@@ -306,7 +306,7 @@ async def test_enabling_receives_wakes_a_receiver_that_waits_on_a_disabled_queue
 ) -> None:
     await scene.change(dead_letter_on_expiry=source is MessageState.DEAD_LETTERED)
     waiting = asyncio.create_task(
-        receive(scene.broker.receiving, scene.queue, ReceiveRequest(wait_seconds=50, source=source))
+        result_of(receive(scene.broker.receiving, scene.queue, ReceiveRequest(wait_seconds=50, source=source)))
     )
     await run_ready_tasks()
     await scene.change(status=QueueStatus.RECEIVE_DISABLED)
@@ -322,7 +322,9 @@ async def test_enabling_receives_wakes_a_receiver_that_waits_on_a_disabled_queue
 
 
 async def test_a_receiver_on_a_deleted_queue_gets_not_found_at_its_next_poll(scene: Scene) -> None:
-    waiting = asyncio.create_task(receive(scene.broker.receiving, scene.queue, ReceiveRequest(wait_seconds=50)))
+    waiting = asyncio.create_task(
+        result_of(receive(scene.broker.receiving, scene.queue, ReceiveRequest(wait_seconds=50)))
+    )
     await run_ready_tasks()
     assert await scene.broker.store.queues.delete(scene.queue)
     scene.broker.queue_cache.forget(scene.queue)

@@ -11,7 +11,7 @@ from app.broker.administration.redrive import redrive
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
 from app.broker.ports import Attempt, QueueGone, Redrive, Store, UnlockedRow
-from app.broker.sending.send import send, send_each, send_or_replay, send_volatile
+from app.broker.sending.send import send, send_each, send_volatile
 from app.domain.instant import HOUR, MINUTE
 from app.domain.message import Envelope, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings
@@ -130,10 +130,10 @@ async def queue_messages(store_fixture: StoreFixture, queue: Queue) -> int:
 
 async def test_a_send_goes_to_the_recreated_queue(store_fixture: StoreFixture, broker: OpenBroker) -> None:
     before, after = await recreated(broker, store_fixture.store)
-    await send(broker.sending, before, [NEW_MESSAGE, NEW_MESSAGE])
+    await send(broker.sending, before.name, [NEW_MESSAGE, NEW_MESSAGE])
     assert await queue_messages(store_fixture, after) == 2
     before, after = await recreated(broker, store_fixture.store)
-    assert len(await send_each(broker.sending, before, [NEW_MESSAGE])) == 1
+    assert len(await send_each(broker.sending, before.name, [NEW_MESSAGE])) == 1
     assert await queue_messages(store_fixture, after) == 1
 
 
@@ -141,7 +141,7 @@ async def test_an_attempt_goes_to_the_recreated_queue(store_fixture: StoreFixtur
     before, after = await recreated(broker, store_fixture.store)
     once = attempt()
     for replayed in (False, True):
-        assert (await send_or_replay(broker.sending, before.name, [NEW_MESSAGE], once)).replayed is replayed
+        assert (await send(broker.sending, before.name, [NEW_MESSAGE], once)).replayed is replayed
     assert await queue_messages(store_fixture, after) == 1
 
 
@@ -149,7 +149,7 @@ async def test_volatile_messages_go_to_the_recreated_queue(store_fixture: StoreF
     other = await store_fixture.queue()
     before, after = await recreated(broker, store_fixture.store)
     for queue in (before, other, before):
-        await send_volatile(broker.sending, queue, NEW_MESSAGE)
+        await send_volatile(broker.sending, queue.name, NEW_MESSAGE)
     await broker.volatile_buffer.close()
     assert (await queue_messages(store_fixture, after), await queue_messages(store_fixture, other)) == (2, 1)
 
@@ -169,13 +169,13 @@ async def test_a_send_to_a_deleted_queue_is_refused(
 ) -> None:
     before = await cached_queue(broker, store_fixture.store)
     with pytest.raises(QueueNotFound, match=before.name):
-        await send(broker.sending, before, [NEW_MESSAGE])
+        await send(broker.sending, before.name, [NEW_MESSAGE])
     before = await cached_queue(broker, store_fixture.store)
     with pytest.raises(QueueNotFound, match=before.name):
-        await send_each(broker.sending, before, [NEW_MESSAGE])
+        await send_each(broker.sending, before.name, [NEW_MESSAGE])
     before = await cached_queue(broker, store_fixture.store)
     with pytest.raises(QueueNotFound, match=before.name):
-        await send_or_replay(broker.sending, before.name, [NEW_MESSAGE], attempt())
+        await send(broker.sending, before.name, [NEW_MESSAGE], attempt())
     before = await cached_queue(broker, store_fixture.store)
     await dead_letter(store_fixture, queue)
     with pytest.raises(QueueNotFound, match=before.name):

@@ -35,12 +35,12 @@ def new_messages(*subjects: str, priority: int = 4) -> list[NewMessage]:
 
 
 async def test_concurrent_receivers_are_all_served_while_messages_match(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, new_messages(*"s" * 300))
+    await send(broker.sending, queue.name, new_messages(*"s" * 300))
     received: list[Message] = []
 
     async def receive_some() -> None:
         for _ in range(5):
-            received.extend(await receive(broker.receiving, queue, ReceiveRequest(message_filter=WANTED)))
+            received.extend((await receive(broker.receiving, queue, ReceiveRequest(message_filter=WANTED))).result)
 
     await asyncio.gather(*(receive_some() for _ in range(10)))
     assert len(set(numbers(received))) == len(received) == 50
@@ -49,9 +49,9 @@ async def test_concurrent_receivers_are_all_served_while_messages_match(broker: 
 async def test_matching_messages_are_delivered_in_order(broker: OpenBroker, queue: Queue) -> None:
     broker = replace(broker, search_limits=SearchLimits(batch_size=2))
     for priority in (0, 4, 9, 4, 9):
-        await send(broker.sending, queue, new_messages("other", "s", priority=priority))
+        await send(broker.sending, queue.name, new_messages("other", "s", priority=priority))
     received = [
-        await receive(broker.receiving, queue, ReceiveRequest(max_messages=most, message_filter=WANTED))
+        (await receive(broker.receiving, queue, ReceiveRequest(max_messages=most, message_filter=WANTED))).result
         for most in (1, 3, 9)
     ]
     assert [[message.priority for message in messages] for messages in received] == [[9], [9, 4, 4], [0]]
@@ -62,13 +62,18 @@ async def test_matching_messages_are_delivered_in_order(broker: OpenBroker, queu
 async def test_matching_dead_letters_are_delivered_by_number(broker: OpenBroker, queue: Queue) -> None:
     broker = replace(broker, search_limits=SearchLimits(batch_size=2))
     for priority in (0, 9, 4):
-        await send(broker.sending, queue, new_messages("s", "other", priority=priority))
+        await send(broker.sending, queue.name, new_messages("s", "other", priority=priority))
     moves = [
-        dead_letter_move(message) for message in await receive(broker.receiving, queue, ReceiveRequest(max_messages=9))
+        dead_letter_move(message)
+        for message in (await receive(broker.receiving, queue, ReceiveRequest(max_messages=9))).result
     ]
     await broker.store.move(moves)
     receive_request = ReceiveRequest(max_messages=9, source=MessageState.DEAD_LETTERED, message_filter=WANTED)
-    assert [message.priority for message in await receive(broker.receiving, queue, receive_request)] == [0, 9, 4]
+    assert [message.priority for message in (await receive(broker.receiving, queue, receive_request)).result] == [
+        0,
+        9,
+        4,
+    ]
 
 
 def dead_letter_move(message: Message) -> Move:

@@ -62,7 +62,7 @@ async def test_a_group_is_delivered_in_the_order_of_acceptance(
         expected = await accept(broker, queue, steps)
         delivered: dict[str | None, list[bytes]] = defaultdict(list)
         for _ in bounded("no message is left"):
-            messages = await receive(broker.receiving, queue, ReceiveRequest(max_messages=3))
+            messages = (await receive(broker.receiving, queue, ReceiveRequest(max_messages=3))).result
             if not messages:
                 break
             for message in messages:
@@ -82,7 +82,7 @@ async def accept(broker: OpenBroker, queue: Queue, steps: list[tuple[str, list[s
             NewMessage(Envelope("", group_id=group), b"%d" % next(numbers), BodyKind.BYTES) for group in groups
         ]
         if way == "send":
-            await send(broker.sending, queue, new_messages)
+            await send(broker.sending, queue.name, new_messages)
         elif way == "publish":
             await publish(broker.publishing, TOPIC, new_messages)
         else:

@@ -15,13 +15,13 @@ from app.broker.administration.queues import change_queue, put_queue, reload_que
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
 from app.broker.ports import Attempt, LockRecord, Store
-from app.broker.receiving.receive import ReceivePorts, ReceiveRequest, receive, receive_or_replay
+from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer
 from app.broker.settling.renew import renew
 from app.broker.settling.settle import SettlementRequest, settle, settle_one
 from app.domain.instant import HOUR, MINUTE, SECOND
-from app.domain.message import Envelope, Message, MessageState
+from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import AlreadySettled, LockLost, LossCause, StoreUnavailable
 from app.domain.sending import NewMessage
@@ -52,11 +52,11 @@ class BrokerFixture:
                 await self.records.pass_time(token, by=round(seconds * 1_000_000))
 
     async def receive_one(self, queue: Queue) -> LockToken:
-        await send(self.broker.sending, queue, [NewMessage(Envelope(""))])
+        await send(self.broker.sending, queue.name, [NewMessage(Envelope(""))])
         return (await self.receive(queue))[0]
 
     async def receive(self, queue: Queue, most: int = 1) -> list[LockToken]:
-        messages = await receive(self.broker.receiving, queue, ReceiveRequest(max_messages=most))
+        messages = (await receive(self.broker.receiving, queue, ReceiveRequest(max_messages=most))).result
         return [LockToken(message.sequence_number, message.lock_token or b"") for message in messages]
 
     async def state(self, queue: Queue, token: LockToken) -> MessageState | None:
@@ -100,7 +100,7 @@ async def test_every_settlement_leaves_the_message_in_its_state(
         ("dead_letter", MessageState.DEAD_LETTERED),
         ("defer", MessageState.DEFERRED),
     ]
-    await send(broker_fixture.broker.sending, queue, [NewMessage(Envelope("")) for _ in expected])
+    await send(broker_fixture.broker.sending, queue.name, [NewMessage(Envelope("")) for _ in expected])
     tokens = await broker_fixture.receive(queue, len(expected))
     if renewed:
         await asyncio.gather(*(renew(broker_fixture.broker.renewing, queue, token) for token in tokens))
@@ -118,7 +118,7 @@ async def test_every_settlement_leaves_the_message_in_its_state(
 
 @pytest.mark.behaviour("S2.25", "S3.13", "S3.16")
 async def test_concurrent_receives_never_lock_the_same_message(broker_fixture: BrokerFixture, queue: Queue) -> None:
-    await send(broker_fixture.broker.sending, queue, [NewMessage(Envelope("")) for _ in range(3 * RECEIVERS)])
+    await send(broker_fixture.broker.sending, queue.name, [NewMessage(Envelope("")) for _ in range(3 * RECEIVERS)])
     taken = await asyncio.gather(*(broker_fixture.receive(queue, 3) for _ in range(RECEIVERS)))
     numbers = [token.sequence_number for tokens in taken for token in tokens]
     numbers += [token.sequence_number for token in await broker_fixture.receive(queue, 3 * RECEIVERS)]
@@ -380,17 +380,16 @@ async def test_a_message_that_crashes_its_receivers_is_dead_lettered_at_the_limi
 ) -> None:
     """Each receiver crashes silently, every second one after it has renewed its lock."""
     queue = await store_fixture.queue(QueueSettings(max_delivery_count=limit))
-    await send(broker_fixture.broker.sending, queue, [NewMessage(Envelope("killer"))])
+    await send(broker_fixture.broker.sending, queue.name, [NewMessage(Envelope("killer"))])
     for death in range(limit):
-        (message,) = await (_receive_or_replay if keyed else receive)(
-            broker_fixture.broker.receiving, queue, ReceiveRequest()
-        )
+        attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR) if keyed else None
+        (message,) = (await receive(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result
         assert (message.delivery_count, message.failure_count) == (death + 1, death)
         if death % 2:
             await renew(broker_fixture.broker.renewing, queue, token_of(message))
         await broker_fixture.advance_time(LOCK_SECONDS, token_of(message))
         await expire_locks(broker_fixture.broker.sweeping)
-    assert await receive(broker_fixture.broker.receiving, queue, ReceiveRequest()) == []
+    assert (await receive(broker_fixture.broker.receiving, queue, ReceiveRequest())).result == []
     (dead,) = await broker_fixture.broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 2)
     assert (dead.failure_count, dead.dead_letter_reason) == (limit, MAX_DELIVERY_COUNT_REASON)
 
@@ -398,18 +397,13 @@ async def test_a_message_that_crashes_its_receivers_is_dead_lettered_at_the_limi
 async def test_a_repeated_receive_reports_the_time_of_a_renewed_lock(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
-    await send(broker_fixture.broker.sending, queue, [NewMessage(Envelope(""))])
+    await send(broker_fixture.broker.sending, queue.name, [NewMessage(Envelope(""))])
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    (message,) = (await receive_or_replay(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result
+    (message,) = (await receive(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result
     await renew(broker_fixture.broker.renewing, queue, token_of(message))
-    again = await receive_or_replay(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)
+    again = await receive(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)
     assert again.replayed
     assert [token_of(received) for received in again.result] == [token_of(message)]
     assert again.result[0].lock_remaining(broker_fixture.clock.monotonic()) == LOCK_SECONDS * SECOND
     await broker_fixture.advance_time(LOCK_SECONDS, token_of(message))
-    assert (await receive_or_replay(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result == []
-
-
-async def _receive_or_replay(ports: ReceivePorts, queue: Queue, receive_request: ReceiveRequest) -> list[Message]:
-    attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
-    return (await receive_or_replay(ports, queue, receive_request, attempt)).result
+    assert (await receive(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result == []

@@ -43,8 +43,8 @@ class Replicas:
 
     async def renewed_lock(self, queue: Queue) -> LockToken:
         """A lock with a live record in Redis."""
-        await send(self.healthy.sending, queue, [NewMessage(Envelope(""))])
-        (message,) = await receive(self.healthy.receiving, queue, ReceiveRequest())
+        await send(self.healthy.sending, queue.name, [NewMessage(Envelope(""))])
+        (message,) = (await receive(self.healthy.receiving, queue, ReceiveRequest())).result
         token = token_of(message)
         await renew(self.healthy.renewing, queue, token)
         assert await self.records.read(token) is not None

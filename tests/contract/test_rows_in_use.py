@@ -12,7 +12,7 @@ from app.broker.administration.queues import change_queue
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
 from app.broker.ports import Attempt, Extension, UnlockedRow, Withdrawal
-from app.broker.receiving.receive import ReceiveRequest, receive_and_delete
+from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, receive
 from app.broker.settling.outcomes import complete
 from app.broker.settling.release_undelivered import release_undelivered
 from app.broker.settling.renew import renew
@@ -335,7 +335,7 @@ async def test_receive_and_delete_waits_for_a_row_that_is_locked_for_a_moment(
 
     store: Any = ChangedStore(store_fixture.store, remove=remove_while_locked)
     broker = build_broker(store, VirtualClock())
-    (message,) = await receive_and_delete(broker.receiving, queue, ReceiveRequest())
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest(mode=ReceiveMode.RECEIVE_AND_DELETE))).result
     assert message.sequence_number == number
     assert await store_fixture.archived(number, "outcome") == [("received",)]
     await broker.queue_cache.close()

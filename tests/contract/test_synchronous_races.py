@@ -69,7 +69,7 @@ class Race:
 
     async def claim(self) -> None:
         """Claim the message."""
-        messages = await receive(self.broker.receiving, self.queue, ReceiveRequest())
+        messages = (await receive(self.broker.receiving, self.queue, ReceiveRequest())).result
         self.tokens += map(token_of, messages)
 
     async def complete(self) -> None:
@@ -92,7 +92,7 @@ class Race:
 
     async def assert_nothing_is_stored(self) -> None:
         assert await self.store.queues.total(self.queue.id) == 0
-        assert await receive(self.broker.receiving, self.queue, ReceiveRequest()) == []
+        assert (await receive(self.broker.receiving, self.queue, ReceiveRequest())).result == []
 
 
 @pytest.fixture

@@ -47,8 +47,7 @@ async def put(request: Request[bytes]) -> Response:
     form = _form(request)
     authorize(request.principal, Right.SEND, form["queue"])
     message = NewMessage(Envelope(""), form["text"].encode(), BodyKind.BYTES)
-    queue = await request.broker.queue_cache.by_name_for_send(form["queue"], [message])
-    (receipt,) = await send(request.broker.sending, queue, [message])
+    (receipt,) = (await send(request.broker.sending, form["queue"], [message])).result
     return _text(f"sent {receipt.sequence_number}")
 
 

@@ -42,12 +42,14 @@ class BrokerHarness:
 
     async def send(self, queue: Queue, count: int = 1, **new_message: Any) -> list[int]:
         """Send messages; return their sequence numbers."""
-        receipts = await send(self.broker.sending, queue, [NewMessage(Envelope(""), **new_message)] * count)
+        receipts = (
+            await send(self.broker.sending, queue.name, [NewMessage(Envelope(""), **new_message)] * count)
+        ).result
         return [receipt.sequence_number for receipt in receipts]
 
     async def receive(self, queue: Queue, max_messages: int = 1) -> list[Message]:
         """Receive messages under lock."""
-        return await receive(self.broker.receiving, queue, ReceiveRequest(max_messages=max_messages))
+        return (await receive(self.broker.receiving, queue, ReceiveRequest(max_messages=max_messages))).result
 
     async def send_and_lock(self, queue: Queue) -> LockToken:
         """Send and receive a message; return its token."""

@@ -8,6 +8,7 @@ from app.broker.receiving.receive import ReceiveRequest, receive
 from app.domain.message import Envelope
 from app.domain.sending import NewMessage, create_draft
 from app.maintenance.wake_receivers import wake_receivers
+from tests.brokers import result_of
 from tests.maintenance.harness import BrokerHarness
 from tests.servers import TIMEOUT_SECONDS
 from tests.virtual_clock import run_ready_tasks
@@ -24,7 +25,8 @@ async def test_one_receiver_of_each_queue_is_woken(harness: BrokerHarness) -> No
 async def test_a_message_without_a_wake_up_is_found(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     receivers = [
-        asyncio.create_task(receive(harness.broker.receiving, queue, ReceiveRequest(wait_seconds=20))) for _ in range(3)
+        asyncio.create_task(result_of(receive(harness.broker.receiving, queue, ReceiveRequest(wait_seconds=20))))
+        for _ in range(3)
     ]
     await run_ready_tasks()
     await harness.broker.store.send([create_draft(NewMessage(Envelope("unheard")), queue, "")] * 2)

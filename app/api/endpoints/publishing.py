@@ -1,10 +1,10 @@
 """Publishing over HTTP: one message, a batch, or a raw body, for the queues of all subscriptions that match."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.cloudevents import event_message, is_event
-from app.api.endpoints.joining import joined_transaction
 from app.api.endpoints.raw_send import (
     FIELD_HEADERS,
     PROPERTIES_HEADER,
@@ -14,15 +14,14 @@ from app.api.endpoints.raw_send import (
 )
 from app.api.endpoints.refusals import JOIN_REFUSALS, STORE_REFUSALS
 from app.api.endpoints.sending import SEND_HEADER_NAMES
-from app.broker.ports import Attempt
-from app.broker.topics.publish import publish, publish_or_replay
+from app.broker.ports import Attempt, AttemptResult
+from app.broker.topics.publish import publish
 from app.broker.transactions.join import join_publishes
 from app.domain.access import Right
 from app.domain.message import Durability
 from app.domain.refusals import TopicNotFound, invalid_at
 from app.domain.sending import NewMessage
 from app.domain.topic import Published
-from app.http.asgi import Headers
 from app.http.operation import EmptyBody, operation
 from app.http.request import Request
 from app.http.response import REPLAYED_HEADERS, Response
@@ -46,9 +45,8 @@ async def publish_message(request: Request[PublishMessage]) -> Response:
     stored at the commit of that transaction, for the subscriptions that match now.
     """
     new_message = request.body.new_message(request.traceparent())
-    if request.body.transaction_id is not None:
-        return await _join_one(request, new_message, request.body.transaction_id, request.idempotent_attempt("publish"))
-    return await _publish_one(request, new_message, request.idempotent_attempt("publish"))
+    attempt = request.idempotent_attempt("publish")
+    return await _publish_one(request, new_message, request.body.transaction_id, attempt)
 
 
 @operation(
@@ -61,9 +59,7 @@ async def publish_raw(request: Request[bytes]) -> Response:
     attempt = request.idempotent_attempt("publish", idempotency_payload(request))
     request, transaction_id = without_transaction(request)
     new_message = event_message(request) if is_event(request) else raw_message(request)
-    if transaction_id is not None:
-        return await _join_one(request, new_message, transaction_id, attempt)
-    return await _publish_one(request, new_message, attempt)
+    return await _publish_one(request, new_message, transaction_id, attempt)
 
 
 @operation(
@@ -78,42 +74,28 @@ async def publish_batch(request: Request[PublishBatch]) -> Response:
     """
     new_messages = all_messages(read_entries(request.body.messages, request.traceparent()))
     attempt = request.idempotent_attempt("publish_batch")
-    if request.body.transaction_id is not None:
-        published, headers = await _join(request, new_messages, request.body.transaction_id, attempt)
-    else:
-        published, headers = await _publish(request, new_messages, attempt)
-    status = 201 if any(one.matched for one in published) else 200
-    return Response(PublishResults([published_message(one) for one in published]), status, headers=headers)
+    published = await _publish(request, new_messages, request.body.transaction_id, attempt)
+    status = 201 if any(one.matched for one in published.result) else 200
+    results = PublishResults([published_message(one) for one in published.result])
+    return Response(results, status, headers=REPLAYED_HEADERS if published.replayed else ())
 
 
-async def _join_one(
-    request: Request[Any], new_message: NewMessage, transaction_id: str, attempt: Attempt | None
+async def _publish_one(
+    request: Request[Any], new_message: NewMessage, transaction_id: str | None, attempt: Attempt | None
 ) -> Response:
-    (published,), headers = await _join(request, [new_message], transaction_id, attempt)
-    return Response(published_message(published), 201 if published.matched else 200, headers=headers)
-
-
-async def _join(
-    request: Request[Any], new_messages: list[NewMessage], transaction_id: str, attempt: Attempt | None
-) -> tuple[list[Published], Headers]:
-    """Let the copies of these messages wait for the commit of this transaction."""
-    key = joined_transaction(request, transaction_id, new_messages)
-    joined = await join_publishes(request.broker.joining, key, request.path["topic"], new_messages, attempt)
-    return joined.result, REPLAYED_HEADERS if joined.replayed else ()
-
-
-async def _publish_one(request: Request[Any], new_message: NewMessage, attempt: Attempt | None) -> Response:
-    if new_message.durability is Durability.VOLATILE:
+    if new_message.durability is Durability.VOLATILE and transaction_id is None:
         raise invalid_at("/durability", "A published message is always durable.")
-    (published,), headers = await _publish(request, [new_message], attempt)
-    return Response(published_message(published), 201 if published.matched else 200, headers=headers)
+    published = await _publish(request, [new_message], transaction_id, attempt)
+    (one,) = published.result
+    headers = REPLAYED_HEADERS if published.replayed else ()
+    return Response(published_message(one), 201 if one.matched else 200, headers=headers)
 
 
 async def _publish(
-    request: Request[Any], new_messages: list[NewMessage], attempt: Attempt | None
-) -> tuple[list[Published], Headers]:
-    ports, topic = request.broker.publishing, request.path["topic"]
-    if attempt is None:
-        return await publish(ports, topic, new_messages), ()
-    once = await publish_or_replay(ports, topic, new_messages, attempt)
-    return once.result, REPLAYED_HEADERS if once.replayed else ()
+    request: Request[Any], new_messages: Sequence[NewMessage], transaction_id: str | None, attempt: Attempt | None
+) -> AttemptResult[list[Published]]:
+    """Publish messages: at the commit of a transaction, or at once."""
+    topic = request.path["topic"]
+    if (key := request.transaction_key(transaction_id)) is not None:
+        return await join_publishes(request.broker.joining, key, topic, new_messages, attempt)
+    return await publish(request.broker.publishing, topic, new_messages, attempt)

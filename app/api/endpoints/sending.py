@@ -6,7 +6,6 @@ from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
 from app.api.endpoints.cloudevents import event_message, is_event
-from app.api.endpoints.joining import joined_transaction
 from app.api.endpoints.raw_send import (
     FIELD_HEADERS,
     PROPERTIES_HEADER,
@@ -16,12 +15,11 @@ from app.api.endpoints.raw_send import (
 )
 from app.api.endpoints.refusals import JOIN_REFUSALS, SEND_REFUSALS
 from app.broker.ports import Attempt
-from app.broker.sending.send import send, send_each, send_or_replay, send_volatile
+from app.broker.sending.send import send, send_each, send_volatile
 from app.broker.sending.send_synchronously import send_synchronously
 from app.broker.transactions.join import join_sends
 from app.domain.access import Right
 from app.domain.message import Durability, Receipt
-from app.domain.queue import Queue
 from app.domain.refusals import InvalidRequest, NoAnswer, NoReceiver, NotAccepted, RateLimited, Refusal, invalid_at
 from app.domain.sending import NewMessage
 from app.http.answer_headers import location
@@ -70,9 +68,7 @@ async def send_message(request: Request[SendMessage]) -> Response:
     if request.body.delivery == "synchronous":
         return await _send_synchronously(request)
     new_message = request.body.new_message(request.traceparent())
-    if request.body.transaction_id is not None:
-        return await _join_one(request, new_message, request.body.transaction_id, request.idempotent_attempt("send"))
-    return await _send_one(request, new_message, request.idempotent_attempt("send"))
+    return await _send(request, new_message, request.body.transaction_id, request.idempotent_attempt("send"))
 
 
 async def _send_synchronously(request: Request[SendMessage]) -> Response:
@@ -112,9 +108,7 @@ async def send_raw(request: Request[bytes]) -> Response:
     attempt = request.idempotent_attempt("send", idempotency_payload(request))
     request, transaction_id = without_transaction(request)
     new_message = event_message(request) if is_event(request) else raw_message(request)
-    if transaction_id is not None:
-        return await _join_one(request, new_message, transaction_id, attempt)
-    return await _send_one(request, new_message, attempt)
+    return await _send(request, new_message, transaction_id, attempt)
 
 
 @operation(
@@ -128,76 +122,47 @@ async def send_batch(request: Request[SendBatch]) -> Response:
     With `atomic: false`, an invalid message gets the problem that a single send of it would get, and its pointers name
     the entry. The whole request is refused only if `messages` is not a list of 1 to 1000 entries.
     """
-    entries = read_entries(request.body.messages, request.traceparent())
+    body, name = request.body, request.path["queue"]
+    entries = read_entries(body.messages, request.traceparent())
+    if not body.atomic:
+        return await _send_each(request, entries)
+    new_messages, attempt = all_messages(entries), request.idempotent_attempt("send_batch")
+    if (key := request.transaction_key(body.transaction_id)) is not None:
+        joined = await join_sends(request.broker.joining, key, name, new_messages, attempt)
+        results, replayed = SendResults([uncommitted_result(one) for one in joined.result]), joined.replayed
+    else:
+        sent = await send(request.broker.sending, name, new_messages, attempt)
+        results, replayed = SendResults([sent_result(receipt) for receipt in sent.result]), sent.replayed
+    return Response(results, 201, headers=REPLAYED_HEADERS if replayed else ())
+
+
+async def _send_each(request: Request[SendBatch], entries: Sequence[NewMessage | InvalidRequest]) -> Response:
     if request.body.transaction_id is not None:
-        if not request.body.atomic:
-            raise invalid_at("/atomic", "A batch in a transaction is atomic.")
-        attempt = request.idempotent_attempt("send_batch")
-        message_ids, headers = await _join(request, all_messages(entries), request.body.transaction_id, attempt)
-        results = SendResults([uncommitted_result(message_id) for message_id in message_ids])
-        return Response(results, 201, headers=headers)
-    if request.body.atomic:
-        new_messages = all_messages(entries)
-        attempt = request.idempotent_attempt("send_batch")
-        receipts, headers = await _store(request, new_messages, attempt)
-        return Response(SendResults([sent_result(receipt) for receipt in receipts]), 201, headers=headers)
+        raise invalid_at("/atomic", "A batch in a transaction is atomic.")
     if request.header(b"idempotency-key") is not None:
         raise invalid_header("Idempotency-Key", "An Idempotency-Key is only accepted with an atomic batch.")
-    outcomes = await _send_each(request, entries)
+    outcomes = await send_each(request.broker.sending, request.path["queue"], entries)
     results = [_result(index, outcome, request.request_id) for index, outcome in enumerate(outcomes)]
     return Response(SendResults(results), 201)
 
 
-async def _send_each(
-    request: Request[SendBatch], entries: Sequence[NewMessage | InvalidRequest]
-) -> Sequence[Receipt | Refusal]:
-    """Store the valid messages independently. Without any, the queue is neither read nor created, as for a single send."""
-    new_messages = [entry for entry in entries if isinstance(entry, NewMessage)]
-    stored = iter(await send_each(request.broker.sending, await _queue(request), new_messages) if new_messages else ())
-    return [next(stored) if isinstance(entry, NewMessage) else entry for entry in entries]
-
-
-async def _send_one(request: Request[Any], new_message: NewMessage, attempt: Attempt | None) -> Response:
+async def _send(
+    request: Request[Any], new_message: NewMessage, transaction_id: str | None, attempt: Attempt | None
+) -> Response:
+    """Send one message: at a commit, before it is stored, or once it is stored."""
+    name = request.path["queue"]
+    if (key := request.transaction_key(transaction_id)) is not None:
+        joined = await join_sends(request.broker.joining, key, name, [new_message], attempt)
+        (message_id,) = joined.result
+        return Response(uncommitted_message(message_id), 201, headers=REPLAYED_HEADERS if joined.replayed else ())
     if new_message.durability is Durability.VOLATILE:
         if attempt is not None:
             raise invalid_header("Idempotency-Key", "An Idempotency-Key is only accepted with a durable message.")
-        return Response(
-            AcceptedMessage(
-                await send_volatile(request.broker.sending, await _queue(request, [new_message]), new_message)
-            ),
-            202,
-        )
-    (receipt,), headers = await _store(request, [new_message], attempt)
+        return Response(AcceptedMessage(await send_volatile(request.broker.sending, name, new_message)), 202)
+    sent = await send(request.broker.sending, name, [new_message], attempt)
+    (receipt,) = sent.result
+    headers = REPLAYED_HEADERS if sent.replayed else ()
     return Response(sent_message(receipt), 201, headers=(*headers, *await _location(request, receipt)))
-
-
-async def _join_one(
-    request: Request[Any], new_message: NewMessage, transaction_id: str, attempt: Attempt | None
-) -> Response:
-    (message_id,), headers = await _join(request, [new_message], transaction_id, attempt)
-    return Response(uncommitted_message(message_id), 201, headers=headers)
-
-
-async def _join(
-    request: Request[Any], new_messages: Sequence[NewMessage], transaction_id: str, attempt: Attempt | None
-) -> tuple[list[str], Headers]:
-    """Let messages wait for the commit of this transaction. Return their ids."""
-    key = joined_transaction(request, transaction_id, new_messages)
-    joined = await join_sends(request.broker.joining, key, request.path["queue"], new_messages, attempt)
-    return joined.result, REPLAYED_HEADERS if joined.replayed else ()
-
-
-async def _store(
-    request: Request[Any], new_messages: list[NewMessage], attempt: Attempt | None
-) -> tuple[list[Receipt], Headers]:
-    if attempt is None:
-        return await send(request.broker.sending, await _queue(request, new_messages), new_messages), ()
-    result = await send_or_replay(request.broker.sending, request.path["queue"], new_messages, attempt)
-    return result.result, REPLAYED_HEADERS if result.replayed else ()
-
-
-async def _queue(request: Request[Any], new_messages: Sequence[NewMessage] = ()) -> Queue:
-    return await request.broker.queue_cache.by_name_for_send(request.path["queue"], new_messages)
 
 
 async def _location(request: Request[Any], receipt: Receipt) -> Headers:

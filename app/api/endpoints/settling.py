@@ -15,7 +15,7 @@ from app.domain.instant import to_milliseconds
 from app.domain.queue import Queue
 from app.domain.refusals import MessageBusy, QueueNotFound, Refusal, ReplyTooLarge, SynchronousMessage
 from app.domain.settlement import LockToken, Settled
-from app.domain.transaction import JoinedIntent, TransactionKey
+from app.domain.transaction import JoinedIntent
 from app.http.decoding import entry_decoder
 from app.http.operation import EmptyBody, operation
 from app.http.problems import problem_of
@@ -143,7 +143,7 @@ async def settle_messages(request: Request[SettleMessages]) -> Response:
     """
     queue = await request.queue()
     entries = read_settlements(queue, request.body.settlements)
-    key = _key(request, request.body.transaction_id)
+    key = request.transaction_key(request.body.transaction_id)
     results = await settle_batch(request.broker, queue, [entry.request for entry in entries], key)
     return Response(SettlementResults(results_of(request, entries, results)))
 
@@ -173,17 +173,13 @@ def results_of(
 async def _settle_lock(request: Request[Any], body: SettleLock) -> Response:
     queue = await request.queue()
     settlement = settlement_request(queue, _token(request), body)
-    key = _key(request, body.transaction_id)
+    key = request.transaction_key(body.transaction_id)
     if key is None:
         return Response(settlement_done(await settle_one(request.broker.settling, queue, settlement)))
     (joined,) = await join_settlements(request.broker.joining, key, queue, [settlement])
     if not isinstance(joined, JoinedIntent):
         raise joined
     return Response(settlement_pending(joined))
-
-
-def _key(request: Request[Any], transaction_id: str | None) -> TransactionKey | None:
-    return None if transaction_id is None else TransactionKey(transaction_id, request.principal.name)
 
 
 class _LockTokenOnly(msgspec.Struct):

@@ -42,9 +42,8 @@ class Attempt:
     retention: Duration
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptResult(Generic[Result]):
-    """The result of an attempt, and whether it is the stored result of an earlier try."""
+class AttemptResult(msgspec.Struct, Generic[Result], frozen=True):
+    """The result of a request, and whether it is the stored result of an earlier try of its attempt."""
 
     result: Result
     replayed: bool

@@ -44,7 +44,7 @@ class ReceiveRequest(msgspec.Struct, frozen=True):
     """The parameters of a receive: at most `max_messages`, waiting up to `wait_seconds` for the first.
 
     `sequence_numbers` selects deferred messages. `message_filter` selects messages that match. `group_id` selects the
-    messages of a group in a queue with groups. `check_access` refuses a receiver that has lost its rights while it waited.
+    messages of a group in a queue with groups. `mode` says whether they are locked. `check_access` refuses a receiver that has lost its rights while it waited.
     """
 
     max_messages: int = 1
@@ -73,57 +73,53 @@ class ReceivePorts:
     counters: Counters
 
 
-async def receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
-    """Lock and return messages, in order; none if none arrived in time. Refuses as `check_receive` does."""
-    messages = await _receive(ports, queue, request)
-    ports.delivered_ids.note(queue.id, messages)
-    _count_delivered(ports.counters, queue, messages)
-    return messages
-
-
-async def _receive(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
-    _check_receive(queue, request)
-    if request.message_filter is not None:
-        claim = _claim(ports.limits, queue, request)
-        return await receive_filtered(
-            ports.searching, queue, claim, request.message_filter, request.wait_seconds, request.check_access
-        )
-    if request.wait_seconds <= 0 or request.sequence_numbers:
-        return await _poll(ports, queue, request)
-    deadline = ports.waiting.clock.monotonic() + request.wait_seconds
-    with ports.waiting.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
-        while True:
-            messages = await _poll(ports, queue, request)
-            _pass_on_wake_up(waiter, request, messages, _spare_bytes(ports.limits, queue))
-            if messages or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline, request.check_access):
-                return messages
-
-
-async def receive_or_replay(
-    ports: ReceivePorts, queue: Queue, request: ReceiveRequest, attempt: Attempt
+async def receive(
+    ports: ReceivePorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None = None
 ) -> AttemptResult[list[Message]]:
-    """Receive once for each Idempotency-Key.
+    """Lock and return messages, in order; none if none arrived in time. Refuses as `check_receive` does.
 
-    A repeat returns the same messages with the same tokens, if their locks are still live, and renews the locks that
-    were renewed before. The attempt is recorded when a message is received or the wait is over. So a repeat of an
-    attempt that was interrupted while waiting waits again.
+    A repeat of an attempt returns the same messages with the same tokens, if their locks are still live, and renews the
+    locks that were renewed before. The attempt is recorded when a message is received or the wait is over. So a repeat of an
+    attempt that was interrupted while waiting waits again. Only a receive that locks the next messages takes an attempt.
     """
     _check_receive(queue, request)
+    received = await _receive(ports, queue, request, attempt)
+    if received.replayed:
+        # The first attempt may have locked messages of a deleted queue of this name: their tokens cannot settle here.
+        own_messages = [message for message in received.result if message.queue_id == queue.id]
+        return AttemptResult(await _live_messages(ports.renewing, queue, request, own_messages), replayed=True)
+    messages = received.result
+    ports.delivered_ids.note(queue.id, messages)
+    ports.counters.count_messages(queue.id, "delivered", len(messages))
+    ports.counters.time_deliveries(messages)
+    if request.mode is ReceiveMode.RECEIVE_AND_DELETE:
+        return AttemptResult(await _remove(ports, queue, messages), replayed=False)
+    return received
+
+
+async def _receive(
+    ports: ReceivePorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None
+) -> AttemptResult[list[Message]]:
+    if request.message_filter is not None:
+        claim = _claim(ports.limits, queue, request)
+        found = await receive_filtered(
+            ports.searching, queue, claim, request.message_filter, request.wait_seconds, request.check_access
+        )
+        return AttemptResult(found, replayed=False)
+    if request.wait_seconds <= 0 or request.sequence_numbers:
+        return await _poll(ports, queue, request, attempt)
     deadline = ports.waiting.clock.monotonic() + request.wait_seconds
     with ports.waiting.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
         while True:
-            async with _reserve_bytes(ports.limits, queue, request):
-                once = await ports.messages.claim_or_replay(_claim(ports.limits, queue, request), attempt)
-            if once.replayed:
-                # This receiver has not polled for new messages, so its wake-up passes to the next receiver when it
-                # leaves. The first attempt may have locked messages of a deleted queue of this name: their tokens
-                # cannot settle here.
-                own_messages = [message for message in once.result if message.queue_id == queue.id]
-                return AttemptResult(await _live_messages(ports.renewing, queue, request, own_messages), replayed=True)
-            _count_delivered(ports.counters, queue, once.result)
-            _pass_on_wake_up(waiter, request, once.result, _spare_bytes(ports.limits, queue))
-            if once.result or not await wait_for_wake_up(ports.waiting, queue, waiter, deadline, request.check_access):
-                return once
+            polled = await _poll(ports, queue, request, attempt)
+            if polled.replayed:
+                # This receiver has not polled for new messages, so its wake-up passes to the next one when it leaves.
+                return polled
+            _pass_on_wake_up(waiter, request, polled.result, _spare_bytes(ports.limits, queue))
+            if polled.result or not await wait_for_wake_up(
+                ports.waiting, queue, waiter, deadline, request.check_access
+            ):
+                return polled
 
 
 async def has_more(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> bool:
@@ -137,11 +133,6 @@ async def has_more(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -
     return bool(await ports.searching.messages.candidates(queue.id, request.source, START_POSITION, 1))
 
 
-def _count_delivered(counters: Counters, queue: Queue, messages: Sequence[Message]) -> None:
-    counters.count_messages(queue.id, "delivered", len(messages))
-    counters.time_deliveries(messages)
-
-
 async def check_receive(messages: ClaimStore, queue: Queue, request: ReceiveRequest, attempt: Attempt | None) -> None:
     """Refuse what `receive` would refuse, before the caller does other work in the same request.
 
@@ -153,13 +144,12 @@ async def check_receive(messages: ClaimStore, queue: Queue, request: ReceiveRequ
         await messages.check_attempt(attempt)
 
 
-async def receive_and_delete(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
-    """Remove messages from the queue and return them (S3.11, S3.12).
+async def _remove(ports: ReceivePorts, queue: Queue, messages: Sequence[Message]) -> list[Message]:
+    """Remove received messages from the queue, and return those that were removed (S3.11, S3.12).
 
     A crash or disconnect before the response arrives loses them; the archive has them as `received`. If the store's answer
     does not arrive, the messages that it has removed are counted as lost, and the others are released.
     """
-    messages = await receive(ports, queue, request)
     removals = [
         Removal(token_of(message), queue.id, queue.name, Outcome.RECEIVED, queue.settings.archive_retention)
         for message in messages
@@ -253,15 +243,21 @@ def _pass_on_wake_up(
         waiter.pass_on()
 
 
-async def _poll(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> list[Message]:
+async def _poll(
+    ports: ReceivePorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None
+) -> AttemptResult[list[Message]]:
     """Claim messages once, without waiting. Refuses with `Overloaded`."""
     claim = _claim(ports.limits, queue, request)
     async with _reserve_bytes(ports.limits, queue, request):
+        if attempt is not None:
+            return await ports.messages.claim_or_replay(claim, attempt)
         if request.sequence_numbers:
-            return await ports.messages.claim_by_number(claim, request.sequence_numbers)
-        if request.group_id is not None:
-            return await _claim_from_group(ports, claim, request.group_id)
-        return await ports.messages.claim(claim)
+            messages = await ports.messages.claim_by_number(claim, request.sequence_numbers)
+        elif request.group_id is not None:
+            messages = await _claim_from_group(ports, claim, request.group_id)
+        else:
+            messages = await ports.messages.claim(claim)
+    return AttemptResult(messages, replayed=False)
 
 
 async def _claim_from_group(ports: ReceivePorts, claim: Claim, group_id: str) -> list[Message]:

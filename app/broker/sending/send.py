@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
 
+from app.broker.attempts import first_result
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Attempt, AttemptResult, QueueTotals, SendStore
 from app.broker.queue_cache import QueueCache
@@ -37,55 +38,54 @@ class SendPorts:
     new_id: Callable[[], str]
 
 
-async def send(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt]:
-    """Store all messages or none; return receipts in order. Refuses as `create_drafts` does."""
-
-    async def store(current_queue: Queue) -> list[Receipt]:
-        drafts = await create_drafts(ports, current_queue, new_messages)
-        receipts = await ports.messages.send(drafts)
-        ports.receivers.notify_sent(drafts, receipts)
-        return receipts
-
-    return await with_current_queue(
-        ports.queue_cache, queue, store, partial(ports.queue_cache.by_name_for_send, new_messages=new_messages)
-    )
-
-
-async def send_or_replay(
-    ports: SendPorts, name: str, new_messages: Sequence[NewMessage], attempt: Attempt
+async def send(
+    ports: SendPorts, name: str, new_messages: Sequence[NewMessage], attempt: Attempt | None = None
 ) -> AttemptResult[list[Receipt]]:
-    """Send to the queue of this name once for each Idempotency-Key.
+    """Store all messages or none in the queue of this name; return receipts in order. Refuses as `create_drafts` does.
 
-    A repeat gets the first response, even if its queue has since become full, disabled for sends or deleted.
+    A repeat of an attempt gets the first result, even if its queue has since become full, disabled for sends or deleted.
     """
 
-    async def store(current_queue: Queue) -> AttemptResult[list[Receipt]]:
-        drafts = await create_drafts(ports, current_queue, new_messages)
-        once = await ports.messages.send_or_replay(drafts, attempt)
-        if not once.replayed:
-            ports.receivers.notify_sent(drafts, once.result)
-        return once
+    async def store(queue: Queue) -> AttemptResult[list[Receipt]]:
+        return await store_drafts(ports, await create_drafts(ports, queue, new_messages), attempt)
 
     look_up = partial(ports.queue_cache.by_name_for_send, new_messages=new_messages)
     try:
         return await with_current_queue(ports.queue_cache, await look_up(name), store, look_up)
     except Refusal:
-        receipts = await ports.messages.find_send_result(attempt)
-        if receipts is None:
+        if (first := await first_result(attempt, ports.messages.find_send_result)) is None:
             raise
-        return AttemptResult(receipts, replayed=True)
+        return first
 
 
-async def send_each(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Receipt | Refusal]:
-    """Store each message that is accepted; return a receipt or refusal for each.
+async def store_drafts(
+    ports: SendPorts, drafts: Sequence[Draft], attempt: Attempt | None
+) -> AttemptResult[list[Receipt]]:
+    """Store drafts, once for each attempt, and wake receivers. Without drafts, only an attempt is stored."""
+    if attempt is not None:
+        stored = await ports.messages.send_or_replay(drafts, attempt)
+    else:
+        stored = AttemptResult(await ports.messages.send(drafts) if drafts else [], replayed=False)
+    if not stored.replayed:
+        ports.receivers.notify_sent(drafts, stored.result)
+    return stored
 
-    If the queue has room for only some, it takes the first ones. Refuses with `StoreNotDurable`, and as `last_queue` does.
+
+async def send_each(ports: SendPorts, name: str, entries: Sequence[NewMessage | Refusal]) -> list[Receipt | Refusal]:
+    """Store each message that is accepted; return a receipt or refusal for each. The refusal of an entry is its own result.
+
+    If the queue has room for only some, it takes the first ones. Without messages, the queue is neither read nor created.
+    Refuses with `StoreNotDurable`, and as `last_queue` does.
     """
+    refusals = [entry for entry in entries if isinstance(entry, Refusal)]
+    if len(refusals) == len(entries):
+        return [*refusals]
+    queue = await ports.queue_cache.by_name_for_send(name)
     await ports.durability.check()
 
     async def store(current_queue: Queue) -> list[Receipt | Refusal]:
         last = await last_queue(ports.queue_cache, current_queue)
-        accepted = [_draft_or_refusal(ports, last, new_message) for new_message in new_messages]
+        accepted = [entry if isinstance(entry, Refusal) else _draft_or_refusal(ports, last, entry) for entry in entries]
         drafts = [entry for entry in accepted if isinstance(entry, Draft)]
         fitting = drafts[: await free_capacity(ports.queue_totals, last, len(drafts))]
         receipts = await ports.messages.send(fitting) if fitting else []
@@ -96,8 +96,9 @@ async def send_each(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMe
     return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.by_name_for_send)
 
 
-async def send_volatile(ports: SendPorts, queue: Queue, new_message: NewMessage) -> str:
+async def send_volatile(ports: SendPorts, name: str, new_message: NewMessage) -> str:
     """Accept a volatile message before it is stored (S1.8); return its message id."""
+    queue = await ports.queue_cache.by_name_for_send(name, [new_message])
     last = await last_queue(ports.queue_cache, queue)
     (draft,) = await _create_drafts(ports, last, [new_message])
     ports.volatile_buffer.put(draft, last.name)

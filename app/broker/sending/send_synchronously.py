@@ -14,13 +14,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from app.broker.attempts import first_result
 from app.broker.notify_receivers import ReceiverNotifier
 from app.broker.ports import Attempt, AttemptResult, QueueTotals, SynchronousSendStore
 from app.broker.queue_cache import QueueCache
 from app.broker.sending.current_queue import with_current_queue
 from app.broker.sending.forwarding import last_queue
 from app.broker.sending.queue_capacity import check_capacity
-from app.domain.message import Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
@@ -33,7 +33,7 @@ from app.domain.synchronous_send import (
     refusal_of,
     wait_key_of_sender,
 )
-from app.domain.work_unit import WorkUnit
+from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
 from app.runtime.wait_queue import WaitQueue
 
@@ -65,7 +65,8 @@ async def send_synchronously(
     try:
         # The cancellation of a commit would leave it unknown whether the message is stored, and under which number.
         offered = await asyncio.shield(offering)
-        state = await _outcome(ports, offered.result.sequence_number, deadline)
+        (receipt,) = offered.result.receipts
+        state = await _outcome(ports, receipt.sequence_number, deadline)
     except asyncio.CancelledError:
         await asyncio.wait({offering})
         if attempt is None:
@@ -73,17 +74,16 @@ async def send_synchronously(
         raise
     if state.outcome is None or state.outcome not in COMPLETIONS:
         raise refusal_of(state)
-    receipt = offered.result
     completion = Completion(receipt.sequence_number, receipt.message_id, state.outcome, state.reply)
     return AttemptResult(completion, offered.replayed)
 
 
 async def _offer(
     ports: SynchronousPorts, name: str, new_message: NewMessage, wait_seconds: float, attempt: Attempt | None
-) -> AttemptResult[Receipt]:
+) -> AttemptResult[WorkUnitResult]:
     retention = ANSWER_RETENTION if attempt is None else attempt.retention
 
-    async def store(queue: Queue) -> AttemptResult[Receipt]:
+    async def store(queue: Queue) -> AttemptResult[WorkUnitResult]:
         last = await last_queue(ports.queue_cache, queue)
         default_id = new_message.envelope.message_id or ports.new_id()
         draft = create_synchronous_draft(new_message, last, default_id, wait_seconds, retention)
@@ -91,16 +91,15 @@ async def _offer(
         stored = await ports.messages.execute(WorkUnit(drafts=[draft]), attempt)
         if not stored.replayed:
             ports.receivers.notify_sent([draft], stored.result.receipts)
-        return AttemptResult(stored.result.receipts[0], stored.replayed)
+        return stored
 
     try:
         queue = await ports.queue_cache.by_name_for_send(name, [new_message])
         return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.reload_for_send)
     except Refusal:
-        earlier = None if attempt is None else await ports.messages.find_execution_result(attempt)
-        if earlier is None:
+        if (first := await first_result(attempt, ports.messages.find_execution_result)) is None:
             raise
-        return AttemptResult(earlier.receipts[0], replayed=True)
+        return first
 
 
 async def _outcome(ports: SynchronousPorts, sequence_number: int, deadline: float) -> SynchronousSendState:
@@ -114,7 +113,7 @@ async def _outcome(ports: SynchronousPorts, sequence_number: int, deadline: floa
                 return await ports.messages.withdraw_offer(sequence_number)
 
 
-async def _withdraw(ports: SynchronousPorts, offering: asyncio.Future[AttemptResult[Receipt]]) -> None:
+async def _withdraw(ports: SynchronousPorts, offering: asyncio.Future[AttemptResult[WorkUnitResult]]) -> None:
     """Withdraw a message whose sender has disconnected. If the store is unavailable, its time to live ends it."""
     with suppress(Refusal):
-        await ports.messages.withdraw_offer(offering.result().result.sequence_number)
+        await ports.messages.withdraw_offer(offering.result().result.receipts[0].sequence_number)

@@ -12,10 +12,11 @@ from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
+from app.broker.attempts import first_result
 from app.broker.ports import Attempt, AttemptResult, Counters, QueueGone
 from app.broker.sending.forwarding import last_queue
 from app.broker.sending.queue_capacity import check_capacity
-from app.broker.sending.send import SendPorts
+from app.broker.sending.send import SendPorts, store_drafts
 from app.broker.topics.subscription_filter import input_of
 from app.broker.topics.topic_cache import ActiveRoute, TopicCache, TopicRoutes
 from app.domain.message import Draft, Receipt
@@ -62,45 +63,28 @@ class PublishPorts:
     gate: RoundRobinGate
 
 
-async def publish(ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage]) -> list[Published]:
+async def publish(
+    ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage], attempt: Attempt | None = None
+) -> AttemptResult[list[Published]]:
     """Store the copies of all messages or none; return what became of each message, in order.
 
-    Refuses with `TopicNotFound`, as `route` does, and as a send to each of the queues would be.
-    """
-    identified = with_ids(new_messages, message_ids(ports, None))
-
-    async def store(held: GrowingReservation) -> list[Published]:
-        drafts = await _create_drafts(ports, topic, identified, held)
-        receipts = await ports.sending.messages.send(drafts) if drafts else []
-        ports.sending.receivers.notify_sent(drafts, receipts)
-        return published_results(identified, receipts)
-
-    return await _with_current_routes(ports, store)
-
-
-async def publish_or_replay(
-    ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage], attempt: Attempt
-) -> AttemptResult[list[Published]]:
-    """Publish once for each Idempotency-Key. A repeat gets the first response, even if nothing matched.
-
-    Missing message ids are computed from the attempt, so that a repeat finds the receipts of each message.
+    Refuses with `TopicNotFound`, as `route` does, and as a send to each of the queues would be. A repeat of an attempt gets
+    the first result, even if nothing matched. Its missing message ids are computed from the attempt, so that a repeat finds
+    the receipts of each message.
     """
     identified = with_ids(new_messages, message_ids(ports, attempt))
 
-    async def store(held: GrowingReservation) -> AttemptResult[list[Published]]:
+    async def store(held: GrowingReservation) -> AttemptResult[list[Receipt]]:
         drafts = await _create_drafts(ports, topic, identified, held)
-        once = await ports.sending.messages.send_or_replay(drafts, attempt)
-        if not once.replayed:
-            ports.sending.receivers.notify_sent(drafts, once.result)
-        return AttemptResult(published_results(identified, once.result), once.replayed)
+        return await store_drafts(ports.sending, drafts, attempt)
 
     try:
-        return await _with_current_routes(ports, store)
+        stored = await _with_current_routes(ports, store)
     except Refusal:
-        receipts = await ports.sending.messages.find_send_result(attempt)
-        if receipts is None:
+        if (first := await first_result(attempt, ports.sending.messages.find_send_result)) is None:
             raise
-        return AttemptResult(published_results(identified, receipts), replayed=True)
+        stored = first
+    return AttemptResult(published_results(identified, stored.result), stored.replayed)
 
 
 async def route(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from app.broker.attempts import first_result
 from app.broker.ports import Attempt, AttemptResult, Counters, QueueGone, SettlementsFailed, WorkUnitStore
 from app.broker.sending.send import SendPorts, create_drafts
 from app.broker.settling.settle import (
@@ -96,10 +97,9 @@ async def execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt | 
         async with ports.publishing.budget.reserve_more() as held:
             return await _execute(ports, request, attempt, held)
     except Refusal:
-        earlier = None if attempt is None else await ports.messages.find_execution_result(attempt)
-        if earlier is None:
+        if (first := await first_result(attempt, ports.messages.find_execution_result)) is None:
             raise
-        return AttemptResult(earlier, replayed=True)
+        return first
 
 
 def identified(publishes: Sequence[UnitPublish], new_id: Callable[[], str]) -> list[UnitPublish]:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from app.broker.attempts import first_result
 from app.broker.ports import Attempt, AttemptResult, TransactionStore
 from app.broker.sending.send import SendPorts, create_drafts
 from app.broker.settling.settle import (
@@ -26,9 +27,9 @@ from app.broker.settling.settle import (
     resolve_late,
 )
 from app.broker.topics.publish import PublishPorts, draft_all, message_ids, route, uncommitted_results, with_ids
-from app.domain.message import Draft
+from app.domain.message import Draft, Durability
 from app.domain.queue import Queue
-from app.domain.refusals import AlreadySettled, MessageBusy, Refusal, SynchronousMessage
+from app.domain.refusals import AlreadySettled, InvalidRequest, MessageBusy, Refusal, SynchronousMessage
 from app.domain.sending import NewMessage
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockedMessage, LockToken, Settlement
 from app.domain.topic import Published
@@ -68,6 +69,8 @@ async def join_sends(
     `TransactionFull`.
     """
 
+    _check_durable(new_messages)
+
     async def create_sends() -> list[NamedDraft]:
         queue = await ports.sending.queue_cache.by_name_for_send(name, new_messages)
         return [(queue.name, draft) for draft in await create_drafts(ports.sending, queue, new_messages)]
@@ -86,6 +89,7 @@ async def join_publishes(
 
     Later changes of the topic have no effect on these copies. Refuses as `route`, `draft_all` and `join_sends` do.
     """
+    _check_durable(new_messages)
     identified = with_ids(new_messages, message_ids(ports.publishing, attempt))
 
     async with ports.publishing.budget.reserve_more() as held:
@@ -99,6 +103,12 @@ async def join_publishes(
     return AttemptResult(uncommitted_results(identified, joined.result), joined.replayed)
 
 
+def _check_durable(new_messages: Sequence[NewMessage]) -> None:
+    """Refuse with `InvalidRequest` what no transaction takes."""
+    if any(new_message.durability is Durability.VOLATILE for new_message in new_messages):
+        raise InvalidRequest("A message of a transaction is always durable.")
+
+
 async def _join(
     ports: JoinPorts,
     key: TransactionKey,
@@ -110,10 +120,9 @@ async def _join(
         await _check_joinable(ports, key)
         return await ports.transactions.join_sends(key, await create_sends(), attempt)
     except Refusal:
-        earlier = None if attempt is None else await ports.transactions.find_join_result(attempt)
-        if earlier is None:
+        if (first := await first_result(attempt, ports.transactions.find_join_result)) is None:
             raise
-        return AttemptResult(earlier, replayed=True)
+        return first
 
 
 async def _check_joinable(ports: JoinPorts, key: TransactionKey) -> None:

@@ -61,7 +61,7 @@ async def scene() -> AsyncIterator[Scene]:
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
-        await send(broker.sending, queue, [NewMessage(Envelope(""))] * COUNT)
+        await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * COUNT)
         store = SlowStore(broker.store, clock)
         yield Scene(replace(broker, store=cast("Store", store)), store, queue)
 

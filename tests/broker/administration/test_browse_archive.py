@@ -60,7 +60,7 @@ async def scene() -> AsyncIterator[Scene]:
     async with sqlite_broker("sqlite://", clock) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
         other, _ = await broker.store.queues.create("other", QueueSettings())
-        await send(broker.sending, queue, [NewMessage(Envelope(str(number + 1))) for number in range(COUNT)])
+        await send(broker.sending, queue.name, [NewMessage(Envelope(str(number + 1))) for number in range(COUNT)])
         await purge(broker.purging, queue, MessageSelection([MessageState.AVAILABLE], MatchAll()))
         yield Scene(replace(broker.browsing_archive, page_limits=PageLimits(batch_size=3)), clock, queue, other)
 

@@ -18,7 +18,7 @@ from app.domain.queue import Queue
 from app.domain.refusals import Conflict, MessageLocked, PreconditionFailed
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken, token_of
-from tests.brokers import OpenBroker
+from tests.brokers import OpenBroker, result_of
 
 
 class InterruptedStore:
@@ -41,7 +41,7 @@ class InterruptedStore:
 
 @pytest.fixture
 async def message(broker: OpenBroker, queue: Queue) -> Message:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))])
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
     (message,) = await broker.store.browse(queue.id, list(MessageState), 0, 10)
     return message
 
@@ -104,7 +104,8 @@ async def test_a_message_received_meanwhile_is_neither_edited_nor_cancelled(
 ) -> None:
     number = message.sequence_number
     late = replace(
-        broker, store=InterruptedStore(broker.store, lambda: receive(broker.receiving, queue, ReceiveRequest()))
+        broker,
+        store=InterruptedStore(broker.store, lambda: result_of(receive(broker.receiving, queue, ReceiveRequest()))),
     )
     with pytest.raises(MessageLocked):
         await edit(late.editing, queue, number, append_to_properties(b"b"))
@@ -188,7 +189,7 @@ async def test_a_deferred_or_dead_lettered_message_takes_no_due_time(
     set_aside: Callable[[Queue, LockToken], Any],
 ) -> None:
     number = message.sequence_number
-    (received,) = await receive(broker.receiving, queue, ReceiveRequest())
+    (received,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     await settle_one(broker.settling, queue, set_aside(queue, token_of(received)))
     with pytest.raises(Conflict):
         await edit(broker.editing, queue, number, lambda message: Edit(message, **due))

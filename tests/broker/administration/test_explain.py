@@ -24,8 +24,8 @@ from tests.virtual_clock import VirtualClock
 async def test_the_lock_store_is_asked_about_a_renewed_lock(
     broker: OpenBroker, queue: Queue, clock: VirtualClock, is_renewed: bool, held_for: int
 ) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))])
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     if is_renewed:
         await renew(broker.renewing, queue, token_of(message))
     asked: list[LockToken] = []

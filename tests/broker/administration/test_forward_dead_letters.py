@@ -18,7 +18,7 @@ from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.sending import NewMessage
 from app.domain.settlement import token_of
 from app.maintenance.dead_letters import DeadLetterForwarder
-from tests.brokers import OpenBroker, dead_letter_all
+from tests.brokers import OpenBroker, dead_letter_all, result_of
 from tests.virtual_clock import run_ready_tasks
 
 FORWARDS = QueueSettings(forward_dead_letters_to="failures")
@@ -40,7 +40,7 @@ async def orders(broker: OpenBroker, failures: Queue) -> Queue:
 
 async def dead_letters(broker: OpenBroker, queue: Queue, *bodies: bytes) -> None:
     """Send messages to a queue, and dead-letter them."""
-    await send(broker.sending, queue, [NewMessage(Envelope(""), body, BodyKind.BYTES) for body in bodies])
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""), body, BodyKind.BYTES) for body in bodies])
     assert await dead_letter_all(broker.store, queue) == len(bodies)
 
 
@@ -63,11 +63,11 @@ async def counts(broker: OpenBroker, *queues: Queue) -> list[tuple[int, int]]:
 async def test_a_forwarded_message_says_why_it_failed_and_where(
     broker: OpenBroker, orders: Queue, failures: Queue
 ) -> None:
-    await send(broker.sending, orders, [NewMessage(Envelope("id", properties=b'{"region":"eu"}'), b"body")])
-    (held,) = await receive(broker.receiving, orders, ReceiveRequest())
+    await send(broker.sending, orders.name, [NewMessage(Envelope("id", properties=b'{"region":"eu"}'), b"body")])
+    (held,) = (await receive(broker.receiving, orders, ReceiveRequest())).result
     await settle_one(broker.settling, orders, dead_letter(orders, token_of(held), "no-stock", "Sold out."))
     await run_pass(broker)
-    (moved,) = await receive(broker.receiving, failures, ReceiveRequest())
+    (moved,) = (await receive(broker.receiving, failures, ReceiveRequest())).result
     assert (moved.sequence_number, moved.body, moved.delivery_count) == (held.sequence_number, b"body", 1)
     assert (moved.dead_letter_reason, moved.dead_letter_description) == ("no-stock", "Sold out.")
     assert moved.dead_lettered_at is not None
@@ -75,7 +75,7 @@ async def test_a_forwarded_message_says_why_it_failed_and_where(
 
 
 async def test_a_waiting_receiver_of_the_target_is_woken(broker: OpenBroker, orders: Queue, failures: Queue) -> None:
-    waiting = asyncio.create_task(receive(broker.receiving, failures, ReceiveRequest(wait_seconds=5)))
+    waiting = asyncio.create_task(result_of(receive(broker.receiving, failures, ReceiveRequest(wait_seconds=5))))
     await run_ready_tasks()
     await dead_letters(broker, orders, b"1")
     await run_pass(broker)
@@ -101,7 +101,7 @@ async def test_more_than_a_page_moves_in_order_at_once(broker: OpenBroker, order
     assert await forwarder.step() == 0.0
     assert await counts(broker, orders, failures) == [(0, 1), (PAGE_SIZE, 0)]
     assert await forwarder.step() is None
-    received = await receive(broker.receiving, failures, ReceiveRequest(max_messages=1000))
+    received = (await receive(broker.receiving, failures, ReceiveRequest(max_messages=1000))).result
     assert [message.body for message in received] == [str(number).encode() for number in range(PAGE_SIZE + 1)]
 
 
@@ -109,7 +109,7 @@ async def test_more_than_a_page_moves_in_order_at_once(broker: OpenBroker, order
 async def test_what_the_target_does_not_accept_stays_until_it_does(
     broker: OpenBroker, orders: Queue, failures: Queue, closed: dict[str, Any]
 ) -> None:
-    await send(broker.sending, failures, [NewMessage(Envelope(""))])
+    await send(broker.sending, failures.name, [NewMessage(Envelope(""))])
     await configure(broker, failures, **closed)
     await dead_letters(broker, orders, b"1", b"2")
     assert await run_pass(broker) is None
@@ -192,7 +192,7 @@ async def test_a_target_that_forwards_is_followed(broker: OpenBroker, orders: Qu
 async def test_a_dead_letter_that_a_receiver_holds_stays(broker: OpenBroker, orders: Queue, failures: Queue) -> None:
     await dead_letters(broker, orders, b"1")
     source = ReceiveRequest(source=MessageState.DEAD_LETTERED)
-    (held,) = await receive(broker.receiving, orders, source)
+    (held,) = (await receive(broker.receiving, orders, source)).result
     await run_pass(broker)
     assert await counts(broker, failures) == [(0, 0)]
     await settle_one(broker.settling, orders, complete(orders, token_of(held)))

@@ -35,7 +35,7 @@ async def fill(broker: OpenBroker, queue: Queue, count: int) -> None:
         )
         for n in range(count)
     ]
-    await send(broker.sending, queue, messages)
+    await send(broker.sending, queue.name, messages)
 
 
 @pytest.mark.parametrize(

@@ -21,13 +21,13 @@ ALL = MessageSelection([MessageState.AVAILABLE], MatchAll())
 
 
 async def test_a_purge_with_a_timeout_of_zero_removes_one_batch(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))] * (MAX_BATCH_SIZE + 1))
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * (MAX_BATCH_SIZE + 1))
     assert await purge(broker.purging, queue, ALL, timeout_seconds=0) == MAX_BATCH_SIZE
     assert await purge(broker.purging, queue, ALL, timeout_seconds=0) == 1
 
 
 async def test_purged_messages_are_counted(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 3)
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 3)
     await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
     selection = MessageSelection([MessageState.AVAILABLE, MessageState.LOCKED], MatchAll())
     assert await purge(broker.purging, queue, selection) == 3
@@ -38,8 +38,8 @@ async def test_purged_messages_are_counted(broker: OpenBroker, queue: Queue) -> 
 async def test_a_purge_of_locked_messages_clears_queue_caches_and_lock_records(
     broker: OpenBroker, queue: Queue
 ) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))])
-    (locked_message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
+    (locked_message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     cached = await broker.queue_cache.by_name(queue.name)
     processes, records = RecordingNotifier(), RecordingLockStore(broker.lock_store)
     broker = replace(broker, notifier=processes, lock_store=cast("LockStore", records))

@@ -224,9 +224,9 @@ async def test_changes_and_deletes_notify_other_processes(broker: OpenBroker, qu
 async def test_enabling_receives_wakes_a_receiver_for_each_message(
     broker: OpenBroker, queue: Queue, closed: QueueStatus
 ) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 3)
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 3)
     await dead_letter_all(broker.store, queue)
-    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 2)
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 2)
     processes = RecordingNotifier()
     notifying = replace(broker, notifier=processes)
     disabled = await change_queue(notifying.queues, queue, lambda settings: replace(settings, status=closed))
@@ -244,8 +244,8 @@ async def test_enabling_receives_wakes_a_receiver_for_each_message(
 
 
 async def test_a_change_of_the_lock_duration_revokes_every_lock(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 3)
-    locked = await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 3)
+    locked = (await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))).result
     processes, records = RecordingNotifier(), RecordingLockStore(broker.lock_store)
     notifying = replace(broker, notifier=processes, lock_store=cast("LockStore", records))
     described = await change_queue(notifying.queues, queue, settings_with_description)
@@ -255,11 +255,11 @@ async def test_a_change_of_the_lock_duration_revokes_every_lock(broker: OpenBrok
     assert processes.notified == [(queue.id, 2)]
     counters: Any = broker.counters
     assert counters["locks_taken"] == 2
-    assert len(await receive(broker.receiving, queue, ReceiveRequest(max_messages=10))) == 3
+    assert len((await receive(broker.receiving, queue, ReceiveRequest(max_messages=10))).result) == 3
 
 
 async def test_a_background_pass_completes_a_revocation(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 2)
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 2)
     await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
     assert await broker.store.queues.change(queue, replace(queue.settings, lock_duration=MINUTE))
     assert [await revoke_locks(broker.queues.revoking) for _ in range(2)] == [2, 0]
@@ -270,7 +270,7 @@ async def test_a_lock_that_appears_after_the_change_it_preceded_is_revoked(
     broker: OpenBroker, queue: Queue, clock: VirtualClock
 ) -> None:
     """Its receive began before the change and commits after it."""
-    await send(broker.sending, queue, [NewMessage(Envelope(""))] * 2)
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 2)
     assert await change_queue(broker.queues, queue, lambda settings: replace(settings, lock_duration=HOUR))
     await clock.advance(-1)
     await receive(broker.receiving, queue, ReceiveRequest())
@@ -287,7 +287,7 @@ async def test_a_lock_that_appears_after_the_change_it_preceded_is_revoked(
 
 async def test_queues_are_listed_with_their_counts(broker: OpenBroker, queue: Queue) -> None:
     other, _ = await put_queue(broker.queues, "repairs", SETTINGS)
-    await send(broker.sending, other, [NewMessage(Envelope(""))] * 2)
+    await send(broker.sending, other.name, [NewMessage(Envelope(""))] * 2)
     listed = await list_queues(broker.queues.queues, "", 10)
     assert [(item.queue, item.counts.available) for item in listed] == [(queue, 0), (other, 2)]
     assert await get_queue(broker.queues, "repairs") == listed[1]

@@ -38,7 +38,7 @@ class Scene:
     async def send_dead_lettered(self, count: int, body: bytes = b"") -> None:
         await send(
             self.broker.sending,
-            self.queue,
+            self.queue.name,
             [NewMessage(Envelope("", MessageHeaders(subject="dead")), body, BodyKind.BYTES)] * count,
         )
         assert await dead_letter_all(self.broker.store, self.queue) == count

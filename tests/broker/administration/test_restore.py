@@ -39,7 +39,7 @@ class Scene:
         """Send messages and purge the queue."""
         bodies = [b"%d" % number + b"x" * size for number in range(count)]
         messages = [NewMessage(Envelope("", MessageHeaders(subject=subject)), body, BodyKind.BYTES) for body in bodies]
-        await send(self.broker.sending, self.queue, messages)
+        await send(self.broker.sending, self.queue.name, messages)
         assert await purge(self.broker.purging, self.queue, AVAILABLE) == count
 
     async def set(self, **settings: Any) -> None:
@@ -73,7 +73,7 @@ async def test_purged_messages_return_in_their_order_once(scene: Scene) -> None:
     await scene.purge(MAX_BATCH_SIZE + 5)
     assert await scene.planned() == (MAX_BATCH_SIZE + 5, True)
     assert await scene.restore() == MAX_BATCH_SIZE + 5
-    received = await receive(scene.broker.receiving, scene.queue, ReceiveRequest(max_messages=1000))
+    received = (await receive(scene.broker.receiving, scene.queue, ReceiveRequest(max_messages=1000))).result
     assert [int(message.body) for message in received] == list(range(MAX_BATCH_SIZE + 5))
     assert (await scene.planned(), await scene.restore()) == ((0, True), 0)
     counters: Any = scene.broker.counters
@@ -81,7 +81,7 @@ async def test_purged_messages_return_in_their_order_once(scene: Scene) -> None:
 
 
 async def test_cancelled_messages_return(scene: Scene) -> None:
-    (receipt,) = await send(scene.broker.sending, scene.queue, [NewMessage(Envelope(""))])
+    (receipt,) = (await send(scene.broker.sending, scene.queue.name, [NewMessage(Envelope(""))])).result
     await cancel(scene.broker.editing, scene.queue, receipt.sequence_number)
     assert await scene.restore() == 1
     assert await scene.available() == 1

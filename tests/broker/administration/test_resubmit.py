@@ -29,7 +29,7 @@ from app.domain.refusals import (
 from app.domain.sending import NewMessage
 from app.domain.settlement import token_of
 from app.maintenance.expiry import expire_locks
-from tests.brokers import ChangedStore, OpenBroker
+from tests.brokers import ChangedStore, OpenBroker, result_of
 from tests.virtual_clock import VirtualClock
 
 NEW = NewMessage(Envelope("", MessageHeaders(subject="repaired")))
@@ -47,8 +47,8 @@ async def states(broker: OpenBroker, queue: Queue) -> list[tuple[MessageState, s
 
 @pytest.fixture
 async def dead(broker: OpenBroker, queue: Queue) -> Message:
-    await send(broker.sending, queue, [NewMessage(Envelope("", MessageHeaders(subject="broken")))])
-    (received,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await send(broker.sending, queue.name, [NewMessage(Envelope("", MessageHeaders(subject="broken")))])
+    (received,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     await settle_one(broker.settling, queue, dead_letter(queue, token_of(received), "bad", None))
     (message,) = await messages(broker, queue)
     return message
@@ -144,7 +144,7 @@ async def test_a_message_that_is_edited_meanwhile_stays(broker: OpenBroker, queu
 
 async def test_a_message_that_is_received_meanwhile_stays(broker: OpenBroker, queue: Queue, dead: Message) -> None:
     from_dead_letters = ReceiveRequest(source=MessageState.DEAD_LETTERED)
-    changed = interrupted(broker, lambda: receive(broker.receiving, queue, from_dead_letters))
+    changed = interrupted(broker, lambda: result_of(receive(broker.receiving, queue, from_dead_letters)))
     for one in (changed, broker):
         with pytest.raises(MessageLocked):
             await replace_by_new(one, queue, dead)
@@ -158,7 +158,7 @@ async def test_another_etag_is_refused(broker: OpenBroker, queue: Queue, dead: M
 
 
 async def test_only_a_dead_letter_is_resubmitted(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))])
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
     (message,) = await messages(broker, queue)
     with pytest.raises(Conflict):
         await replace_by_new(broker, queue, message)
@@ -172,8 +172,8 @@ async def test_a_queue_that_delivers_nothing_refuses(broker: OpenBroker, queue: 
 
 async def test_a_new_id_is_no_duplicate_of_the_old_message(broker: OpenBroker) -> None:
     queue, _ = await broker.store.queues.create("unique", QueueSettings(duplicate_detection_window=HOUR))
-    await send(broker.sending, queue, [NewMessage(Envelope("17"))])
-    (received,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await send(broker.sending, queue.name, [NewMessage(Envelope("17"))])
+    (received,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     await settle_one(broker.settling, queue, dead_letter(queue, token_of(received), "bad", None))
     (dead,) = await messages(broker, queue)
     await replace_by_new(broker, queue, dead)

@@ -23,7 +23,7 @@ from app.domain.message import Envelope, MessageMetadata, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.sending import NewMessage
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
-from tests.brokers import OpenBroker, sqlite_broker
+from tests.brokers import OpenBroker, result_of, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 BATCH_SIZE = 10
@@ -66,7 +66,7 @@ class CountingStore:
 async def scene() -> AsyncIterator[tuple[OpenBroker, Queue, CountingStore]]:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
-        await send(broker.sending, queue, [NewMessage(Envelope(""))] * 5 * BATCH_SIZE)
+        await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 5 * BATCH_SIZE)
         store = CountingStore(broker.store)
         yield replace(broker, store=store, page_limits=PageLimits(batch_size=BATCH_SIZE)), queue, store
 
@@ -96,7 +96,7 @@ def filtered_page(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
 
 
 def filtered_receive(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
-    return receive(broker.receiving, queue, ReceiveRequest(max_messages=4 * BATCH_SIZE, message_filter=ALL))
+    return result_of(receive(broker.receiving, queue, ReceiveRequest(max_messages=4 * BATCH_SIZE, message_filter=ALL)))
 
 
 @pytest.mark.parametrize("work", [pages, purges, redrives, plans, filtered_page, filtered_receive])
@@ -119,7 +119,7 @@ async def test_the_weight_of_a_read_counts_its_rows_and_properties(
     scene: tuple[OpenBroker, Queue, CountingStore],
 ) -> None:
     broker, queue, _ = scene
-    await send(broker.sending, queue, [NewMessage(Envelope("", properties=b'{"a":1}'), priority=9)])
+    await send(broker.sending, queue.name, [NewMessage(Envelope("", properties=b'{"a":1}'), priority=9)])
     read = partial(broker.store.candidates, queue.id, MessageState.AVAILABLE, START_POSITION, 3)
     batch = await read_filtered(broker.searches, ALL, read)
     assert (batch.count, len(batch.matches)) == (3, 2)

@@ -31,8 +31,8 @@ class Scene:
 
     async def receive(self) -> Message:
         """Send a message and receive it."""
-        await send(self.broker.sending, self.queue, [NewMessage(Envelope("order-17"))])
-        (received,) = await receive(self.broker.receiving, self.queue, ReceiveRequest())
+        await send(self.broker.sending, self.queue.name, [NewMessage(Envelope("order-17"))])
+        (received,) = (await receive(self.broker.receiving, self.queue, ReceiveRequest())).result
         return received
 
     async def commit(self, received: Message) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from app.broker.filtering.filters import CelFilter
 from app.broker.ports import Attempt
-from app.broker.receiving.receive import ReceiveRequest, receive, receive_or_replay
+from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.domain.instant import HOUR
 from app.domain.message import Envelope, Message, MessageHeaders
@@ -18,7 +18,7 @@ from app.domain.queue import DEFAULT_MAX_MESSAGE_BYTES, Queue, QueueSettings
 from app.domain.sending import NewMessage, create_draft
 from app.domain.weight import MAX_RESPONSE_BYTES, MESSAGE_OVERHEAD_BYTES
 from app.maintenance.wake_receivers import wake_receivers
-from tests.brokers import OpenBroker, sqlite_broker
+from tests.brokers import OpenBroker, result_of, sqlite_broker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 
@@ -52,12 +52,12 @@ class Scene:
         for subject in subjects:
             message_filter = None if subject is None else CelFilter(f"message.subject == '{subject}'")
             request = ReceiveRequest(max_messages=most, wait_seconds=50, message_filter=message_filter)
-            self.waiting.append(asyncio.create_task(receive(self.broker.receiving, self.queue, request)))
+            self.waiting.append(asyncio.create_task(result_of(receive(self.broker.receiving, self.queue, request))))
         await self.settle()
         self.store.reads = 0
 
     async def send(self, *subjects: str) -> None:
-        await send(self.broker.sending, self.queue, new_messages(*subjects))
+        await send(self.broker.sending, self.queue.name, new_messages(*subjects))
         await self.settle()
 
     async def send_without_wake_up(self, *subjects: str) -> None:
@@ -103,7 +103,9 @@ async def test_a_receive_that_does_not_wait_does_not_join_the_wait_queue(
 ) -> None:
     wait_keys: list[int] = []
     scene.broker.wait_queue.on_first_waiter = wait_keys.append
-    assert await receive(scene.broker.receiving, scene.queue, ReceiveRequest(message_filter=message_filter)) == []
+    assert (
+        await receive(scene.broker.receiving, scene.queue, ReceiveRequest(message_filter=message_filter))
+    ).result == []
     assert wait_keys == []
 
 
@@ -112,7 +114,7 @@ async def test_a_receiver_waits_for_its_wait_seconds(scene: Scene, message_filte
     clock: Any = scene.broker.clock
     await clock.advance(10)
     request = ReceiveRequest(wait_seconds=0.5, message_filter=message_filter)
-    waiting = asyncio.create_task(receive(scene.broker.receiving, scene.queue, request))
+    waiting = asyncio.create_task(result_of(receive(scene.broker.receiving, scene.queue, request)))
     await scene.settle()
     await clock.advance(0.4)
     await scene.settle()
@@ -186,7 +188,7 @@ async def test_the_next_receiver_polls_if_a_response_may_have_been_full(scene: S
 async def test_a_full_receive_with_a_key_wakes_the_next_receiver(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
     request = ReceiveRequest(wait_seconds=50)
-    once = asyncio.create_task(receive_or_replay(scene.broker.receiving, scene.queue, request, attempt))
+    once = asyncio.create_task(receive(scene.broker.receiving, scene.queue, request, attempt))
     await scene.wait_for(None, None)
     await scene.send_without_wake_up("x", "y")
     await wake_receivers(scene.broker.wait_queue)
@@ -199,7 +201,7 @@ async def test_a_full_receive_with_a_key_wakes_the_next_receiver(scene: Scene) -
 async def test_a_receive_with_a_key_that_is_not_full_wakes_no_other_receiver(scene: Scene) -> None:
     attempt = Attempt(b"k" * 32, b"f" * 32, HOUR)
     request = ReceiveRequest(max_messages=2, wait_seconds=50)
-    once = asyncio.create_task(receive_or_replay(scene.broker.receiving, scene.queue, request, attempt))
+    once = asyncio.create_task(receive(scene.broker.receiving, scene.queue, request, attempt))
     await scene.wait_for(None)
     await scene.send_without_wake_up("x")
     await wake_receivers(scene.broker.wait_queue)

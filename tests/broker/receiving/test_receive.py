@@ -9,7 +9,7 @@ import pytest
 
 from app.broker.filtering.filters import CelFilter
 from app.broker.ports import Attempt
-from app.broker.receiving.receive import ReceiveRequest, check_receive, receive, receive_and_delete, receive_or_replay
+from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, check_receive, receive
 from app.broker.response_limits import ResponseLimits
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import defer
@@ -22,7 +22,7 @@ from app.domain.sending import NewMessage
 from app.domain.settlement import Removal, token_of
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.runtime.byte_budget import ByteBudget, Reservation
-from tests.brokers import ANSWER_BYTES, ChangedStore, OpenBroker
+from tests.brokers import ANSWER_BYTES, ChangedStore, OpenBroker, result_of
 
 ATTEMPT = Attempt(b"k" * 32, b"f" * 32, HOUR)
 MAX_MESSAGE_BYTES = 1000
@@ -32,7 +32,7 @@ MAX_MESSAGE_BYTES = 1000
 async def queue(broker: OpenBroker) -> Queue:
     settings = QueueSettings(lock_duration=30 * SECOND, max_message_bytes=MAX_MESSAGE_BYTES)
     queue, _ = await broker.store.queues.create("orders", settings)
-    await send(broker.sending, queue, [NewMessage(Envelope(""))])
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
     return queue
 
 
@@ -42,20 +42,20 @@ async def test_a_queue_with_receives_disabled_refuses_receives(
 ) -> None:
     closed = replace(queue, settings=replace(queue.settings, status=status))
     for receiving in (
-        receive(broker.receiving, closed, ReceiveRequest()),
-        receive(broker.receiving, closed, ReceiveRequest(message_filter=CelFilter("true"))),
-        receive_or_replay(broker.receiving, closed, ReceiveRequest(), ATTEMPT),
+        result_of(receive(broker.receiving, closed, ReceiveRequest())),
+        result_of(receive(broker.receiving, closed, ReceiveRequest(message_filter=CelFilter("true")))),
+        receive(broker.receiving, closed, ReceiveRequest(), ATTEMPT),
         check_receive(broker.receiving.messages, closed, ReceiveRequest(), None),
     ):
         with pytest.raises(ReceiveDisabled):
             await receiving
-    assert len(await receive(broker.receiving, queue, ReceiveRequest())) == 1
+    assert len((await receive(broker.receiving, queue, ReceiveRequest())).result) == 1
 
 
 async def test_a_reused_idempotency_key_is_refused_before_other_work(broker: OpenBroker, queue: Queue) -> None:
     await check_receive(broker.receiving.messages, queue, ReceiveRequest(), None)
     await check_receive(broker.receiving.messages, queue, ReceiveRequest(), ATTEMPT)
-    await receive_or_replay(broker.receiving, queue, ReceiveRequest(), ATTEMPT)
+    await receive(broker.receiving, queue, ReceiveRequest(), ATTEMPT)
     await check_receive(broker.receiving.messages, queue, ReceiveRequest(), ATTEMPT)
     with pytest.raises(KeyReused):
         await check_receive(broker.receiving.messages, queue, ReceiveRequest(), replace(ATTEMPT, fingerprint=b"g" * 32))
@@ -67,24 +67,26 @@ async def test_a_reused_idempotency_key_is_refused_before_other_work(broker: Ope
 async def test_a_lock_lasts_for_the_duration_of_the_queue_or_the_request(
     broker: OpenBroker, queue: Queue, requested: int | None, lasts: int
 ) -> None:
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest(lock_duration=requested))
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest(lock_duration=requested))).result
     assert message.lock_remaining(broker.clock.monotonic()) == lasts
 
 
 async def test_a_receive_of_deferred_messages_does_not_wait(broker: OpenBroker, queue: Queue) -> None:
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     await settle_one(broker.settling, queue, defer(queue, token_of(message)))
     request = ReceiveRequest(sequence_numbers=[message.sequence_number], wait_seconds=50)
-    assert [received.sequence_number for received in await receive(broker.receiving, queue, request)] == [
+    assert [received.sequence_number for received in (await receive(broker.receiving, queue, request)).result] == [
         message.sequence_number
     ]
-    assert await receive(broker.receiving, queue, request) == [], "the clock stands still"
+    assert (await receive(broker.receiving, queue, request)).result == [], "the clock stands still"
 
 
 async def test_receive_and_delete_returns_messages_without_locks_and_removes_them(
     broker: OpenBroker, queue: Queue
 ) -> None:
-    (message,) = await receive_and_delete(broker.receiving, queue, ReceiveRequest(max_messages=2))
+    (message,) = (
+        await receive(broker.receiving, queue, ReceiveRequest(max_messages=2, mode=ReceiveMode.RECEIVE_AND_DELETE))
+    ).result
     assert (message.lock_token, message.locked_until) == (None, None)
     assert await broker.store.read(queue.id, message.sequence_number) is None
 
@@ -109,7 +111,11 @@ async def test_messages_that_a_failed_receive_deleted_are_counted_as_lost(
         return []
 
     changed = replace(broker, store=ChangedStore(broker.store, remove=remove))
-    asking.append(asyncio.create_task(receive_and_delete(changed.receiving, queue, ReceiveRequest())))
+    asking.append(
+        asyncio.create_task(
+            result_of(receive(changed.receiving, queue, ReceiveRequest(mode=ReceiveMode.RECEIVE_AND_DELETE)))
+        )
+    )
     await asyncio.wait(asking)
     assert asking[0].cancelled() == is_cancelled
     assert broker.counters["messages_lost"] == 1
@@ -123,9 +129,9 @@ async def test_messages_that_a_failed_receive_did_not_delete_come_back_and_are_n
 
     changed = replace(broker, store=ChangedStore(broker.store, remove=remove))
     with pytest.raises(StoreUnavailable):
-        await receive_and_delete(changed.receiving, queue, ReceiveRequest())
+        await receive(changed.receiving, queue, ReceiveRequest(mode=ReceiveMode.RECEIVE_AND_DELETE))
     assert broker.counters["messages_lost"] == 0
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     assert message.delivery_count == 1
 
 
@@ -146,11 +152,8 @@ async def test_a_receive_reserves_the_bytes_that_it_may_return(
     broker: OpenBroker, queue: Queue, max_messages: int, messages: int
 ) -> None:
     each = MAX_MESSAGE_BYTES + MESSAGE_OVERHEAD_BYTES
-    for take in (receive, lambda *requested: receive_or_replay(*requested, ATTEMPT)):
+    for attempt in (None, ATTEMPT):
         answers = RecordingByteBudget()
-        await take(
-            replace(broker, response_limits=ResponseLimits(answers, 100 * each)).receiving,
-            queue,
-            ReceiveRequest(max_messages=max_messages),
-        )
+        limited = replace(broker, response_limits=ResponseLimits(answers, 100 * each))
+        await receive(limited.receiving, queue, ReceiveRequest(max_messages=max_messages), attempt)
         assert answers.requested == [messages * each]

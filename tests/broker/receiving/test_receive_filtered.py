@@ -18,7 +18,7 @@ from app.domain.refusals import Overloaded, StoreUnavailable
 from app.domain.sending import NewMessage
 from app.runtime.byte_budget import ByteBudget
 from tests.bounds import bounded
-from tests.brokers import ANSWER_BYTES, OpenBroker, sqlite_broker
+from tests.brokers import ANSWER_BYTES, OpenBroker, result_of, sqlite_broker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 RECEIVE_REQUEST = ReceiveRequest(max_messages=5, message_filter=CelFilter("message.subject == 's'"))
@@ -61,7 +61,7 @@ async def broker() -> AsyncIterator[OpenBroker]:
 @pytest.fixture
 async def queue(broker: OpenBroker) -> Queue:
     queue, _ = await broker.store.queues.create("orders", QueueSettings())
-    await send(broker.sending, queue, [NewMessage(Envelope("", MessageHeaders(subject="s")))] * 4)
+    await send(broker.sending, queue.name, [NewMessage(Envelope("", MessageHeaders(subject="s")))] * 4)
     return queue
 
 
@@ -74,7 +74,10 @@ async def available(broker: OpenBroker, queue: Queue) -> int:
 
 
 async def test_messages_claimed_before_a_failure_are_returned(broker: OpenBroker, queue: Queue) -> None:
-    assert len(await receive(interrupted_broker(broker, 1, raise_unavailable).receiving, queue, RECEIVE_REQUEST)) == 2
+    assert (
+        len((await receive(interrupted_broker(broker, 1, raise_unavailable).receiving, queue, RECEIVE_REQUEST)).result)
+        == 2
+    )
     assert await available(broker, queue) == 2
 
 
@@ -85,7 +88,7 @@ async def test_messages_claimed_before_the_byte_budget_is_full_are_returned(brok
         answers.acquire_unchecked(ANSWER_BYTES)
 
     full = replace(interrupted_broker(broker, 1, fill), response_limits=replace(broker.response_limits, budget=answers))
-    assert len(await receive(full.receiving, queue, RECEIVE_REQUEST)) == 2
+    assert len((await receive(full.receiving, queue, RECEIVE_REQUEST)).result) == 2
     assert await available(broker, queue) == 2
 
 
@@ -97,7 +100,7 @@ async def test_a_failure_before_the_first_claim_is_raised(broker: OpenBroker, qu
 
 async def test_messages_of_a_cancelled_receive_are_released_uncounted(broker: OpenBroker, queue: Queue) -> None:
     receiving = asyncio.create_task(
-        receive(interrupted_broker(broker, 1, wait_forever).receiving, queue, RECEIVE_REQUEST)
+        result_of(receive(interrupted_broker(broker, 1, wait_forever).receiving, queue, RECEIVE_REQUEST))
     )
     for _ in bounded("the first claim takes something"):
         if await available(broker, queue) < 4:
@@ -106,5 +109,5 @@ async def test_messages_of_a_cancelled_receive_are_released_uncounted(broker: Op
     receiving.cancel()
     await asyncio.wait([receiving])
     assert receiving.cancelled()
-    messages = await receive(broker.receiving, queue, RECEIVE_REQUEST)
+    messages = (await receive(broker.receiving, queue, RECEIVE_REQUEST)).result
     assert [(message.delivery_count, message.failure_count) for message in messages] == [(1, 0)] * 4

@@ -23,8 +23,8 @@ WORKER = ReceiveRequest(receiver_id="worker")
 
 
 async def held_message(broker: OpenBroker, queue: Queue) -> Message:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))])
-    (message,) = await receive(broker.receiving, queue, WORKER)
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
+    (message,) = (await receive(broker.receiving, queue, WORKER)).result
     return message
 
 

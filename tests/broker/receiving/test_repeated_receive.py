@@ -2,7 +2,7 @@
 
 from app.broker.administration.queues import delete_queue, put_queue
 from app.broker.ports import Attempt
-from app.broker.receiving.receive import ReceiveRequest, receive_or_replay
+from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.domain.instant import HOUR, SECOND
 from app.domain.message import Envelope
@@ -19,11 +19,11 @@ ATTEMPT = Attempt(b"k" * 32, b"p" * 32, HOUR)
 async def test_a_repeat_does_not_return_messages_of_a_deleted_queue() -> None:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
         deleted, _ = await put_queue(broker.queues, "orders", QueueSettings())
-        await send(broker.sending, deleted, [NewMessage(Envelope(""))])
-        assert len((await receive_or_replay(broker.receiving, deleted, ReceiveRequest(), ATTEMPT)).result) == 1
+        await send(broker.sending, deleted.name, [NewMessage(Envelope(""))])
+        assert len((await receive(broker.receiving, deleted, ReceiveRequest(), ATTEMPT)).result) == 1
         await delete_queue(broker.queues, deleted)
         queue, _ = await put_queue(broker.queues, "orders", QueueSettings())
-        repeat = await receive_or_replay(broker.receiving, queue, ReceiveRequest(), ATTEMPT)
+        repeat = await receive(broker.receiving, queue, ReceiveRequest(), ATTEMPT)
     assert repeat.replayed
     assert repeat.result == []
 
@@ -32,9 +32,9 @@ async def test_a_repeat_returns_the_same_lock_with_its_remaining_time() -> None:
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
         queue, _ = await put_queue(broker.queues, "orders", QueueSettings(lock_duration=LOCK_DURATION))
-        await send(broker.sending, queue, [NewMessage(Envelope(""))])
-        (first,) = (await receive_or_replay(broker.receiving, queue, ReceiveRequest(), ATTEMPT)).result
+        await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
+        (first,) = (await receive(broker.receiving, queue, ReceiveRequest(), ATTEMPT)).result
         await clock.advance(10)
-        (again,) = (await receive_or_replay(broker.receiving, queue, ReceiveRequest(), ATTEMPT)).result
+        (again,) = (await receive(broker.receiving, queue, ReceiveRequest(), ATTEMPT)).result
         assert token_of(again) == token_of(first)
         assert again.lock_remaining(clock.monotonic()) == LOCK_DURATION - 10 * SECOND, "a repeat does not renew it"

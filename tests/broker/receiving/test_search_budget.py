@@ -45,7 +45,7 @@ from app.domain.weight import MAX_RESPONSE_BYTES, MESSAGE_OVERHEAD_BYTES
 from app.locks.notifier import LocalNotifier
 from app.maintenance.wake_receivers import wake_receivers
 from app.runtime.wait_queue import WaitQueue
-from tests.brokers import OpenBroker, dead_letter_all, sqlite_broker
+from tests.brokers import OpenBroker, dead_letter_all, result_of, sqlite_broker
 from tests.servers import TIMEOUT_SECONDS
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
@@ -108,10 +108,12 @@ class Scene:
 
     async def fill(self, count: int, subject: str = "other", **envelope: Any) -> None:
         new_messages = [NewMessage(Envelope("", MessageHeaders(subject=subject), **envelope))] * count
-        await send(self.broker.sending, self.queue, new_messages)
+        await send(self.broker.sending, self.queue.name, new_messages)
 
     def wait(self, subject: str, seconds: float = 3000) -> "asyncio.Task[list[Message]]":
-        task = asyncio.create_task(receive(self.broker.receiving, self.queue, receive_request(subject, seconds)))
+        task = asyncio.create_task(
+            result_of(receive(self.broker.receiving, self.queue, receive_request(subject, seconds)))
+        )
         self.waiting.append(task)
         return task
 
@@ -193,8 +195,8 @@ async def test_a_hundred_filtered_receivers_use_at_most_half_of_the_time(scene: 
     other, _ = await scene.broker.store.queues.create("other", QueueSettings())
     # The clock does not move, so none of this waits for a read to end.
     async with asyncio.timeout(TIMEOUT_SECONDS):
-        await send(scene.broker.sending, other, [NewMessage(Envelope("at-once"))])
-        (message,) = await receive(scene.broker.receiving, other, ReceiveRequest())
+        await send(scene.broker.sending, other.name, [NewMessage(Envelope("at-once"))])
+        (message,) = (await receive(scene.broker.receiving, other, ReceiveRequest())).result
     assert message.envelope.message_id == "at-once"
 
 
@@ -248,7 +250,7 @@ async def test_each_receiver_reads_a_message_held_by_a_transaction_once(scene: S
         return []
 
     scene.store.claim_by_number = nothing
-    await send(scene.broker.sending, scene.queue, [WANTED_MESSAGE])
+    await send(scene.broker.sending, scene.queue.name, [WANTED_MESSAGE])
     await scene.clock.advance(5)
     assert scene.store.read_by_number == 2
 
@@ -265,7 +267,7 @@ async def test_a_full_request_leaves_the_rescan_to_the_next_request(scene: Scene
     await scene.fill(3 * MAX_BATCH_SIZE)
     scene.wait("wanted", 0)
     await scene.clock.advance(5)
-    await send(scene.broker.sending, scene.queue, [WANTED_MESSAGE])
+    await send(scene.broker.sending, scene.queue.name, [WANTED_MESSAGE])
     full = scene.wait("wanted", 0)
     await scene.clock.advance(0.5)
     assert len(full.result()) == 1
@@ -281,7 +283,7 @@ async def test_a_receiver_that_claims_every_noted_message_wakes_no_other(scene: 
         scene.wait("wanted")
     await scene.clock.advance(20)
     scene.store.reads = 0
-    await send(scene.broker.sending, scene.queue, [WANTED_MESSAGE])
+    await send(scene.broker.sending, scene.queue.name, [WANTED_MESSAGE])
     await scene.clock.advance(0.5)
     assert [task.done() for task in scene.waiting] == [True, False]
     # The wake-up visits each receiver once: the other one reads ahead of its search and rescans what it has passed.
@@ -323,7 +325,7 @@ async def test_a_batch_of_small_messages_is_larger(scene: Scene) -> None:
 async def test_a_filtered_receiver_above_the_limit_is_refused(scene: Scene) -> None:
     broker = replace(scene.broker, searches=SearchRegistry(scene.clock, 2))
     first, second = (
-        asyncio.create_task(receive(broker.receiving, scene.queue, receive_request(name, 50)))
+        asyncio.create_task(result_of(receive(broker.receiving, scene.queue, receive_request(name, 50))))
         for name in ("one", "two")
     )
     await run_ready_tasks()
@@ -331,7 +333,7 @@ async def test_a_filtered_receiver_above_the_limit_is_refused(scene: Scene) -> N
         await receive(broker.receiving, scene.queue, receive_request("three"))
     first.cancel()
     await asyncio.wait([first])
-    third = asyncio.create_task(receive(broker.receiving, scene.queue, receive_request("three", 50)))
+    third = asyncio.create_task(result_of(receive(broker.receiving, scene.queue, receive_request("three", 50))))
     await scene.clock.advance(1)
     assert not third.done()
     for task in (second, third):
@@ -516,18 +518,18 @@ async def test_a_request_stops_reading_when_the_next_match_does_not_fit(scene: S
     ahead = 2 * MAX_BATCH_SIZE
     await scene.fill(ahead)
     for _ in range(5):
-        await send(scene.broker.sending, scene.queue, [large])
+        await send(scene.broker.sending, scene.queue.name, [large])
         await scene.fill(apart)
     await scene.fill(20 * MAX_BATCH_SIZE)
     broker = replace(scene.broker, response_limits=replace(scene.broker.response_limits, max_bytes=250_000))
     request = asyncio.create_task(
-        receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100))
+        result_of(receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100)))
     )
     await scene.clock.advance(0.4)
     assert [message.sequence_number for message in request.result()] == [ahead + 1, ahead + 2 + apart]
     assert scene.store.reads == 3 + 2 * apart // MAX_BATCH_SIZE
     again = asyncio.create_task(
-        receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100))
+        result_of(receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100)))
     )
     await scene.clock.advance(0.4)
     assert [message.sequence_number for message in again.result()] == [ahead + 3 + 2 * apart, ahead + 4 + 3 * apart]
@@ -538,7 +540,9 @@ async def test_a_receiver_gets_at_most_max_messages_from_several_reads(scene: Sc
     await scene.fill(3 * MAX_BATCH_SIZE)
     await scene.fill(3, "wanted")
     request = asyncio.create_task(
-        receive(scene.broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=3))
+        result_of(
+            receive(scene.broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=3))
+        )
     )
     await scene.clock.advance(5)
     assert [message.sequence_number for message in request.result()] == [1, 2, 3 + 3 * MAX_BATCH_SIZE]
@@ -548,14 +552,14 @@ async def test_a_receiver_gets_at_most_max_messages_from_several_reads(scene: Sc
 async def test_a_response_is_filled_to_its_last_byte(scene: Scene, apart: int) -> None:
     large = NewMessage(Envelope("", MessageHeaders(subject="wanted")), b"x" * 100_000, BodyKind.BYTES)
     for _ in range(3):
-        await send(scene.broker.sending, scene.queue, [large])
+        await send(scene.broker.sending, scene.queue.name, [large])
         await scene.fill(apart)
     broker = replace(
         scene.broker,
         response_limits=replace(scene.broker.response_limits, max_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000)),
     )
     request = asyncio.create_task(
-        receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100))
+        result_of(receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100)))
     )
     await scene.clock.advance(5)
     assert [message.sequence_number for message in request.result()] == [1, 2 + apart]
@@ -563,9 +567,9 @@ async def test_a_response_is_filled_to_its_last_byte(scene: Scene, apart: int) -
 
 async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(scene: Scene) -> None:
     large = [NewMessage(Envelope("", MessageHeaders(subject="wanted")), b"x" * 100_000, BodyKind.BYTES)]
-    await send(scene.broker.sending, scene.queue, large * 2)
+    await send(scene.broker.sending, scene.queue.name, large * 2)
     await scene.fill(3 * MAX_BATCH_SIZE)
-    await send(scene.broker.sending, scene.queue, large)
+    await send(scene.broker.sending, scene.queue.name, large)
     claim_by_number = scene.store.claim_by_number
 
     async def claim_after_another(claim: Claim, numbers: Sequence[int]) -> list[Message]:
@@ -578,7 +582,7 @@ async def test_a_later_match_replaces_one_that_another_receiver_claimed_first(sc
         response_limits=replace(scene.broker.response_limits, max_bytes=2 * (MESSAGE_OVERHEAD_BYTES + 100_000)),
     )
     request = asyncio.create_task(
-        receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100))
+        result_of(receive(broker.receiving, scene.queue, structs.replace(receive_request("wanted"), max_messages=100)))
     )
     await scene.clock.advance(5)
     assert [message.sequence_number for message in request.result()] == [1, 3 + 3 * MAX_BATCH_SIZE]
@@ -624,11 +628,11 @@ async def test_each_receiver_gets_its_share_of_urgent_messages_at_once(scene: Sc
     await scene.fill(200)
     receive_requests = [structs.replace(receive_request("wanted", 3000), max_messages=most)] * 5
     scene.waiting += [
-        asyncio.create_task(receive(scene.broker.receiving, scene.queue, receive_request))
+        asyncio.create_task(result_of(receive(scene.broker.receiving, scene.queue, receive_request)))
         for receive_request in receive_requests
     ]
     await scene.clock.advance(20)
-    await send(scene.broker.sending, scene.queue, [WANTED_MESSAGE] * 5 * most)
+    await send(scene.broker.sending, scene.queue.name, [WANTED_MESSAGE] * 5 * most)
     await scene.clock.advance(0.5)
     assert [task.done() and len(task.result()) for task in scene.waiting] == [most] * 5
 
@@ -642,7 +646,9 @@ async def test_a_message_freed_behind_the_search_by_another_process_is_found_at_
     (locked,) = await request
     # A receiver with another filter waits in the other process, and is woken there.
     other = another_process(scene)
-    other_receiver = asyncio.create_task(receive(other.receiving, scene.queue, receive_request("unlike", 3000)))
+    other_receiver = asyncio.create_task(
+        result_of(receive(other.receiving, scene.queue, receive_request("unlike", 3000)))
+    )
     scene.waiting += [other_receiver]
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
@@ -658,7 +664,7 @@ async def test_a_message_of_a_higher_priority_from_another_process_is_found_at_o
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
     scene.store.reads = 0
-    await send(another_process(scene).sending, scene.queue, [WANTED_MESSAGE])
+    await send(another_process(scene).sending, scene.queue.name, [WANTED_MESSAGE])
     await scene.clock.advance(0.1)
     assert len(waiting.result()) == 1
     assert scene.store.reads == 0
@@ -682,7 +688,7 @@ async def test_a_message_of_a_higher_priority_is_found_at_once(scene: Scene) -> 
     await scene.fill(200)
     waiting = scene.wait("wanted")
     await scene.clock.advance(20)
-    await send(scene.broker.sending, scene.queue, [WANTED_MESSAGE])
+    await send(scene.broker.sending, scene.queue.name, [WANTED_MESSAGE])
     await scene.clock.advance(0.1)
     assert len(waiting.result()) == 1
 
@@ -692,7 +698,7 @@ async def test_too_many_noted_messages_make_a_search_start_again(scene: Scene) -
     waiting = scene.wait("wanted")
     await scene.clock.advance(5)
     urgent = [NewMessage(Envelope("", MessageHeaders(subject="other")), priority=9)] * 600
-    await send(scene.broker.sending, scene.queue, [*urgent, WANTED_MESSAGE])
+    await send(scene.broker.sending, scene.queue.name, [*urgent, WANTED_MESSAGE])
     await scene.clock.advance(5)
     assert len(waiting.result()) == 1
 

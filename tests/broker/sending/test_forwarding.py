@@ -28,7 +28,7 @@ async def chain(broker: OpenBroker, hops: int, **last: Any) -> Queue:
 
 async def test_a_message_passes_four_hops(broker: OpenBroker) -> None:
     first = await chain(broker, MAX_FORWARDING_HOPS)
-    await send(broker.sending, first, [NewMessage(Envelope(""))])
+    await send(broker.sending, first.name, [NewMessage(Envelope(""))])
     last = await broker.store.queues.by_name(f"queue-{MAX_FORWARDING_HOPS}")
     assert last is not None
     assert await broker.store.queues.total(last.id) == 1

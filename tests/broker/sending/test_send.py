@@ -8,13 +8,13 @@ import pytest
 
 from app.broker.administration.queues import change_queue, delete_queue
 from app.broker.ports import Attempt
-from app.broker.sending.send import send, send_each, send_or_replay, send_volatile
+from app.broker.sending.send import send, send_each, send_volatile
 from app.domain.instant import HOUR
 from app.domain.message import BodyKind, Envelope, Receipt
 from app.domain.queue import Queue, QueueSettings, QueueStatus
 from app.domain.refusals import MessageTooLarge, QueueFull, QueueNotFound, Refusal, SendDisabled
 from app.domain.sending import NewMessage
-from tests.brokers import OpenBroker, sqlite_broker
+from tests.brokers import OpenBroker, result_of, sqlite_broker
 from tests.virtual_clock import VirtualClock
 
 NEW_MESSAGE = NewMessage(Envelope(""))
@@ -45,14 +45,14 @@ async def changed(broker: OpenBroker, queue: Queue, **settings: Any) -> Queue:
 async def test_a_send_stores_all_messages_or_none(broker: OpenBroker, queue: Queue) -> None:
     for new_messages, refusal in (([NEW_MESSAGE] * 4, QueueFull), ([NEW_MESSAGE, TOO_LARGE], MessageTooLarge)):
         with pytest.raises(refusal):
-            await send(broker.sending, queue, new_messages)
+            await send(broker.sending, queue.name, new_messages)
     assert await broker.store.queues.total(queue.id) == 0
-    assert len(await send(broker.sending, queue, [NEW_MESSAGE] * 3)) == 3
+    assert len((await send(broker.sending, queue.name, [NEW_MESSAGE] * 3)).result) == 3
 
 
 async def test_each_message_of_a_batch_has_its_receipt_or_refusal(broker: OpenBroker, queue: Queue) -> None:
     answers = await send_each(
-        broker.sending, queue, [TOO_LARGE, NEW_MESSAGE, NEW_MESSAGE, TOO_LARGE, NEW_MESSAGE, NEW_MESSAGE]
+        broker.sending, queue.name, [TOO_LARGE, NEW_MESSAGE, NEW_MESSAGE, TOO_LARGE, NEW_MESSAGE, NEW_MESSAGE]
     )
     kinds = [type(answer) for answer in answers]
     assert kinds == [MessageTooLarge, Receipt, Receipt, MessageTooLarge, Receipt, QueueFull]
@@ -64,10 +64,10 @@ async def test_each_message_of_a_batch_has_its_receipt_or_refusal(broker: OpenBr
 async def test_a_queue_with_sends_disabled_refuses_messages(broker: OpenBroker, queue: Queue) -> None:
     closed = await changed(broker, queue, **CLOSED)
     for operation in (
-        send(broker.sending, closed, [NEW_MESSAGE]),
-        send_each(broker.sending, closed, [NEW_MESSAGE]),
-        send_or_replay(broker.sending, closed.name, [NEW_MESSAGE], attempt(b"k")),
-        send_volatile(broker.sending, closed, NEW_MESSAGE),
+        result_of(send(broker.sending, closed.name, [NEW_MESSAGE])),
+        send_each(broker.sending, closed.name, [NEW_MESSAGE]),
+        send(broker.sending, closed.name, [NEW_MESSAGE], attempt(b"k")),
+        send_volatile(broker.sending, closed.name, NEW_MESSAGE),
     ):
         with pytest.raises(SendDisabled):
             await operation
@@ -93,18 +93,18 @@ async def is_full(broker: OpenBroker, queue: Queue) -> None:
 async def test_a_repeated_send_gets_the_first_result_after_its_queue_refuses_sends(
     broker: OpenBroker, queue: Queue, happens: Any, refusal: type[Refusal]
 ) -> None:
-    first = await send_or_replay(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"k"))
+    first = await send(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"k"))
     assert not first.replayed
     await happens(broker, queue)
-    repeat = await send_or_replay(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"k"))
+    repeat = await send(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"k"))
     assert (repeat.replayed, repeat.result) == (True, first.result)
     with pytest.raises(refusal):
-        await send_or_replay(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"o"))
+        await send(broker.sending, queue.name, [NEW_MESSAGE], attempt(b"o"))
 
 
 async def test_a_volatile_send_returns_the_given_or_created_message_id(broker: OpenBroker, queue: Queue) -> None:
-    own = await send_volatile(broker.sending, queue, NewMessage(Envelope("own")))
-    made = await send_volatile(broker.sending, queue, NEW_MESSAGE)
+    own = await send_volatile(broker.sending, queue.name, NewMessage(Envelope("own")))
+    made = await send_volatile(broker.sending, queue.name, NEW_MESSAGE)
     assert own == "own"
     assert made.startswith("made-")
     await broker.volatile_buffer.close()

@@ -55,8 +55,8 @@ async def broker(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[OpenBroke
 
 
 async def held_token(broker: OpenBroker, queue: Queue) -> LockToken:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))])
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     return LockToken(message.sequence_number, message.lock_token or b"")
 
 

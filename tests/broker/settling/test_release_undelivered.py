@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.broker.receiving.receive import ReceiveRequest, receive, receive_and_delete
+from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon
 from app.broker.settling.release_undelivered import release_undelivered
@@ -17,7 +17,7 @@ from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
 from app.domain.sending import NewMessage
 from app.domain.settlement import Move, token_of
-from tests.brokers import OpenBroker
+from tests.brokers import OpenBroker, result_of
 from tests.virtual_clock import run_advancing, run_ready_tasks
 
 MAX_DELIVERY_COUNT = 1
@@ -74,9 +74,11 @@ async def states(broker: OpenBroker, queue: Queue) -> dict[str, MessageState]:
 
 
 async def test_an_interrupted_receive_and_delete_returns_its_messages(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope("a"))])
+    await send(broker.sending, queue.name, [NewMessage(Envelope("a"))])
     slow = replace(broker, store=StalledStore(broker.store, "remove"))
-    receiving = asyncio.create_task(receive_and_delete(slow.receiving, queue, ReceiveRequest()))
+    receiving = asyncio.create_task(
+        result_of(receive(slow.receiving, queue, ReceiveRequest(mode=ReceiveMode.RECEIVE_AND_DELETE)))
+    )
     await run_ready_tasks()
     assert await states(broker, queue) == {"a": MessageState.LOCKED}
     receiving.cancel()
@@ -84,12 +86,12 @@ async def test_an_interrupted_receive_and_delete_returns_its_messages(broker: Op
     assert await states(broker, queue) == {"a": MessageState.AVAILABLE}
     failing = replace(broker, store=StalledStore(broker.store, "remove", StoreUnavailable()))
     with pytest.raises(StoreUnavailable):
-        await receive_and_delete(failing.receiving, queue, ReceiveRequest())
+        await receive(failing.receiving, queue, ReceiveRequest(mode=ReceiveMode.RECEIVE_AND_DELETE))
     assert await states(broker, queue) == {"a": MessageState.AVAILABLE}
 
 
 async def test_messages_held_by_another_request_return_to_the_queue(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope("a"))])
+    await send(broker.sending, queue.name, [NewMessage(Envelope("a"))])
 
     class Holding(StalledStore):
         async def remove(self, removals: Sequence[Any]) -> list[bool]:
@@ -97,14 +99,19 @@ async def test_messages_held_by_another_request_return_to_the_queue(broker: Open
 
     holding = replace(broker, store=Holding(broker.store, "none"))
     clock: Any = broker.clock
-    assert await run_advancing(clock, receive_and_delete(holding.receiving, queue, ReceiveRequest())) == []
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    assert (
+        await run_advancing(
+            clock, result_of(receive(holding.receiving, queue, ReceiveRequest(mode=ReceiveMode.RECEIVE_AND_DELETE)))
+        )
+        == []
+    )
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     assert (message.delivery_count, message.failure_count) == (1, 0)
 
 
 async def test_a_release_wakes_receivers_only_for_released_messages(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope("")) for _ in range(4)])
-    locked = await receive(broker.receiving, queue, ReceiveRequest(max_messages=4))
+    await send(broker.sending, queue.name, [NewMessage(Envelope("")) for _ in range(4)])
+    locked = (await receive(broker.receiving, queue, ReceiveRequest(max_messages=4))).result
     notifier = RecordingNotifier()
     notifying = replace(broker, notifier=notifier)
     await release_undelivered(notifying.settling, queue, locked[:3])
@@ -115,18 +122,18 @@ async def test_a_release_wakes_receivers_only_for_released_messages(broker: Open
 
 
 async def test_a_released_dead_letter_wakes_dead_letter_receivers(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope("a"))])
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await send(broker.sending, queue.name, [NewMessage(Envelope("a"))])
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     await settle_one(broker.settling, queue, abandon(queue, token_of(message), Abandonment()))
-    dead = await receive(broker.receiving, queue, ReceiveRequest(source=MessageState.DEAD_LETTERED))
+    dead = (await receive(broker.receiving, queue, ReceiveRequest(source=MessageState.DEAD_LETTERED))).result
     notifier = RecordingNotifier()
     await release_undelivered(replace(broker, notifier=notifier).settling, queue, dead)
     assert notifier.notified == [(-queue.id, 1)]
 
 
 async def test_a_message_that_cannot_be_released_stays_locked(broker: OpenBroker, queue: Queue) -> None:
-    await send(broker.sending, queue, [NewMessage(Envelope("a"))])
-    locked = await receive(broker.receiving, queue, ReceiveRequest())
+    await send(broker.sending, queue.name, [NewMessage(Envelope("a"))])
+    locked = (await receive(broker.receiving, queue, ReceiveRequest())).result
 
     class Away:
         async def move(self, moves: Sequence[Move]) -> list[bool]:

@@ -63,8 +63,8 @@ async def queue(broker: OpenBroker) -> Queue:
 
 @pytest.fixture
 async def token(broker: OpenBroker, queue: Queue) -> LockToken:
-    await send(broker.sending, queue, [NewMessage(Envelope(""))])
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     return token_of(message)
 
 

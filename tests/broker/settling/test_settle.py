@@ -28,9 +28,10 @@ async def broker(sqlite_url: str) -> AsyncIterator[OpenBroker]:
 async def locked(broker: OpenBroker, name: str, number: int) -> tuple[Queue, list[LockToken]]:
     """Return a queue and the tokens of all messages in it."""
     queue, _ = await broker.store.queues.create(name, QueueSettings())
-    await send(broker.sending, queue, [NewMessage(Envelope("")) for _ in range(number)])
+    await send(broker.sending, queue.name, [NewMessage(Envelope("")) for _ in range(number)])
     return queue, [
-        token_of(message) for message in await receive(broker.receiving, queue, ReceiveRequest(max_messages=number))
+        token_of(message)
+        for message in (await receive(broker.receiving, queue, ReceiveRequest(max_messages=number))).result
     ]
 
 

@@ -22,8 +22,8 @@ async def settled_message(
     broker: OpenBroker, queue: Queue, settlement: Callable[[LockToken], SettlementRequest]
 ) -> Message:
     """Settle a message with the property `a`, and return it."""
-    await send(broker.sending, queue, [NewMessage(Envelope("", properties=b'{"a":1}'))])
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await send(broker.sending, queue.name, [NewMessage(Envelope("", properties=b'{"a":1}'))])
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     await settle_one(broker.settling, queue, settlement(token_of(message)))
     left = await broker.store.read(queue.id, message.sequence_number)
     assert left is not None

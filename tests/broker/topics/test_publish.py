@@ -17,7 +17,6 @@ from app.broker.topics.publish import (
     PublishPorts,
     RoutedMessage,
     publish,
-    publish_or_replay,
     route,
 )
 from app.domain.instant import HOUR
@@ -35,7 +34,7 @@ from app.domain.sending import NewMessage
 from app.domain.topic import MAX_PUBLISHED_BYTES, Published, SubscriptionSettings, TopicSettings
 from app.domain.weight import weight_of
 from tests.broker.recorders import RecordingNotifier
-from tests.brokers import ChangedStore, OpenBroker
+from tests.brokers import ChangedStore, OpenBroker, result_of
 from tests.virtual_clock import run_ready_tasks
 
 ATTEMPT = Attempt(b"k" * 32, b"f" * 32, HOUR)
@@ -82,13 +81,14 @@ async def test_a_publish_wakes_the_receivers_of_all_its_copies(
     broker: OpenBroker, targets: list[Queue], is_repeatable: bool
 ) -> None:
     waiting = [
-        asyncio.create_task(receive(broker.receiving, queue, ReceiveRequest(wait_seconds=5))) for queue in targets
+        asyncio.create_task(result_of(receive(broker.receiving, queue, ReceiveRequest(wait_seconds=5))))
+        for queue in targets
     ]
     await run_ready_tasks()
     if is_repeatable:
-        await publish_or_replay(broker.publishing, "events", [MESSAGE], ATTEMPT)
+        await publish(broker.publishing, "events", [MESSAGE], ATTEMPT)
     else:
-        assert await publish(broker.publishing, "events", [MESSAGE]) == [Published("one", 2, 0)]
+        assert (await publish(broker.publishing, "events", [MESSAGE])).result == [Published("one", 2, 0)]
     await run_ready_tasks()
     assert [task.done() for task in waiting] == [True, True]
     assert [(await task)[0].envelope.message_id for task in waiting] == ["one", "one"]
@@ -134,7 +134,9 @@ async def test_copies_may_have_exactly_the_bytes_that_a_statement_stores(
 async def test_two_messages_of_a_publish_have_different_ids(broker: OpenBroker, targets: list[Queue]) -> None:
     with pytest.raises(InvalidRequest):
         await publish(broker.publishing, "events", [MESSAGE, MESSAGE])
-    published = await publish(broker.publishing, "events", [NewMessage(Envelope("")), NewMessage(Envelope(""))])
+    published = (
+        await publish(broker.publishing, "events", [NewMessage(Envelope("")), NewMessage(Envelope(""))])
+    ).result
     assert len({result.message_id for result in published}) == 2
 
 
@@ -142,15 +144,15 @@ async def test_a_repeat_gets_the_first_result_also_when_it_would_be_refused_now(
     broker: OpenBroker, targets: list[Queue]
 ) -> None:
     unnamed = [NewMessage(Envelope("")), NewMessage(Envelope(""))]
-    first = await publish_or_replay(broker.publishing, "events", unnamed, ATTEMPT)
+    first = await publish(broker.publishing, "events", unnamed, ATTEMPT)
     assert not first.replayed
-    assert await publish_or_replay(broker.publishing, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
+    assert await publish(broker.publishing, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
     await configure(broker, targets[0], status=QueueStatus.SEND_DISABLED)
     broker.queue_cache.clear()
     broker.topic_cache.clear()
-    assert await publish_or_replay(broker.publishing, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
+    assert await publish(broker.publishing, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
     with pytest.raises(SendDisabled):
-        await publish_or_replay(broker.publishing, "events", unnamed, replace(ATTEMPT, key=b"other" + b"k" * 27))
+        await publish(broker.publishing, "events", unnamed, replace(ATTEMPT, key=b"other" + b"k" * 27))
     assert await totals(broker, targets) == [2, 2]
 
 
@@ -174,7 +176,7 @@ async def test_a_topic_that_was_not_found_is_read_again(broker: OpenBroker) -> N
     with pytest.raises(TopicNotFound):
         await publish(broker.publishing, "events", [MESSAGE])
     await broker.store.topics.create("events", TopicSettings())  # by another server, whose notification is late
-    assert await publish(broker.publishing, "events", [MESSAGE]) == [Published("one", 0, 0)]
+    assert (await publish(broker.publishing, "events", [MESSAGE])).result == [Published("one", 0, 0)]
 
 
 async def test_each_change_of_a_topic_is_reported_to_other_servers(broker: OpenBroker) -> None:

@@ -38,8 +38,11 @@ LOCK_SECONDS = 30.0
 
 async def held(broker: OpenBroker, queue: Queue, count: int = 1) -> list[LockToken]:
     """Send messages and receive them."""
-    await send(broker.sending, queue, [NewMessage(Envelope(""))] * count)
-    return [token_of(message) for message in await receive(broker.receiving, queue, ReceiveRequest(max_messages=count))]
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * count)
+    return [
+        token_of(message)
+        for message in (await receive(broker.receiving, queue, ReceiveRequest(max_messages=count))).result
+    ]
 
 
 def unit(queue: Queue, *tokens: LockToken, sends: Any = ("invoices",)) -> UnitRequest:
@@ -84,12 +87,12 @@ async def test_a_lock_that_was_renewed_meanwhile_is_settled(broker: OpenBroker, 
 @pytest.mark.parametrize("is_renewed", [False, True])
 async def test_a_message_of_a_group_is_settled_and_the_next_one_follows(broker: OpenBroker, is_renewed: bool) -> None:
     fifo, _ = await broker.store.queues.create("fifo", QueueSettings(group_in_flight=1))
-    await send(broker.sending, fifo, [NewMessage(Envelope("", group_id="a"))] * 2)
-    (message,) = await receive(broker.receiving, fifo, ReceiveRequest(max_messages=2))
+    await send(broker.sending, fifo.name, [NewMessage(Envelope("", group_id="a"))] * 2)
+    (message,) = (await receive(broker.receiving, fifo, ReceiveRequest(max_messages=2))).result
     if is_renewed:
         await renew(broker.renewing, fifo, token_of(message))
     await execute(broker.executing, unit(fifo, token_of(message)), None)
-    assert len(await receive(broker.receiving, fifo, ReceiveRequest(max_messages=2))) == 1
+    assert len((await receive(broker.receiving, fifo, ReceiveRequest(max_messages=2))).result) == 1
 
 
 async def test_the_records_of_renewed_locks_are_deleted(broker: OpenBroker, queue: Queue) -> None:

@@ -25,14 +25,14 @@ from app.domain.settlement import ANY_LOCK, MAX_GENERATION, NO_EXPIRED_GENERATIO
 from app.domain.transaction import JoinedIntent, TransactionKey, TransactionState
 from app.domain.transaction_refusals import MessageInTransaction, RollbackCause, TransactionEnded, TransactionRolledBack
 from tests.broker.recorders import RecordingLockStore
-from tests.brokers import ChangedStore, OpenBroker
+from tests.brokers import ChangedStore, OpenBroker, result_of
 from tests.virtual_clock import VirtualClock, run_advancing, run_ready_tasks
 
 
 async def locked(broker: OpenBroker, queue: Queue) -> LockToken:
     """Send a message and receive it."""
-    await send(broker.sending, queue, [NewMessage(Envelope(""))])
-    (message,) = await receive(broker.receiving, queue, ReceiveRequest())
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
+    (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     return token_of(message)
 
 
@@ -131,7 +131,7 @@ async def test_a_commit_wakes_the_receivers_of_its_sends_and_releases(
     await join_sends(broker.joining, key, "results", [NewMessage(Envelope("result"))])
     await join_settlements(broker.joining, key, queue, [abandon(queue, token, Abandonment())])
     waiting = [
-        asyncio.create_task(receive(broker.receiving, read_queue, ReceiveRequest(wait_seconds=5)))
+        asyncio.create_task(result_of(receive(broker.receiving, read_queue, ReceiveRequest(wait_seconds=5))))
         for read_queue in (results, queue)
     ]
     await run_ready_tasks()
@@ -198,7 +198,7 @@ async def test_a_join_returns_its_ids_and_the_commit_stores_them(broker: OpenBro
     joined = await join_sends(broker.joining, key, "orders", [NewMessage(Envelope("1")), NewMessage(Envelope("2"))])
     assert joined.result == ["1", "2"]
     await commit(broker.transactions, key)
-    messages = await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
+    messages = (await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))).result
     assert [message.envelope.message_id for message in messages] == ["1", "2"]
 
 
