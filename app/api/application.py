@@ -21,8 +21,7 @@ from app.http.cors import allow_origins
 from app.http.interface import Interface
 from app.http.local_access import LocalAccessPolicy
 from app.http.operation_handler import OperationHandler
-from app.http.operation_index import OperationIndex, path_segments
-from app.http.operation_route import OperationRoute
+from app.http.operation_index import OperationIndex, OperationRoute, path_segments
 from app.http.problems import make_problem
 from app.http.response import PROBLEM, encode, error_response, problem_response, respond
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, quote, urlencode
 
-from app.http.asgi import Headers, Scope
+from app.http.asgi import Scope
 from app.http.operation import Operation
 from app.http.request import Request
 from app.http.response import Response
@@ -22,11 +22,6 @@ def finish_of(operation: Operation) -> Finish | None:
 def is_paged(operation: Operation) -> bool:
     """Return whether an operation answers a page of a list."""
     return operation.query is not None and "cursor" in operation.query.__struct_fields__
-
-
-def location(path: str) -> Headers:
-    """Return the header with the path of what a request has created (RFC 9110, 10.2.2)."""
-    return ((b"location", path.encode()),)
 
 
 def _unless_unchanged(_scope: Scope, request: Request[Any], response: Response) -> Response:

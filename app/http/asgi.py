@@ -1,7 +1,8 @@
 """The types of ASGI, and whether a client is still connected."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator, MutableMapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Event: TypeAlias = MutableMapping[str, Any]
@@ -9,6 +10,7 @@ Receive: TypeAlias = Callable[[], Awaitable[Event]]
 Send: TypeAlias = Callable[[Event], Awaitable[None]]
 ASGI: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+Result = TypeVar("Result")
 
 
 class ClientDisconnected(Exception):
@@ -39,3 +41,18 @@ def is_disconnected(receive: Receive) -> bool:
         return bool(answered.value["type"] == "http.disconnect")
     step.close()
     return False
+
+
+async def run_until_disconnect(work: Callable[[], Awaitable[Result]], receive: Receive) -> Result:
+    """Return the result of the work. Raises `ClientDisconnected`, after the cancelled work has ended."""
+    working = asyncio.ensure_future(work())
+    disconnect = asyncio.ensure_future(wait_for_disconnect(receive))
+    try:
+        await asyncio.wait((working, disconnect), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        disconnect.cancel()
+        working.cancel()
+        await asyncio.wait((working, disconnect))
+    if working.cancelled():
+        raise ClientDisconnected
+    return working.result()

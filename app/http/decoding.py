@@ -50,7 +50,7 @@ def body_decoder(shape: Any, *, is_message: bool = False) -> Callable[[bytes], A
         return lambda raw: None
     if shape is bytes:
         return lambda raw: raw
-    count_lists = list_limit_checker(shape)
+    check_lists = list_limit_checker(shape)
     decode = msgspec.json.Decoder(shape).decode
 
     def decoded(raw: bytes) -> Any:
@@ -58,7 +58,8 @@ def body_decoder(shape: Any, *, is_message: bool = False) -> Callable[[bytes], A
             # The decoder skips raw members without checking their encoding.
             _check_encoding(raw)
             _check_depth(raw)
-            count_lists(raw)
+            if check_lists is not None:
+                check_lists(raw)
             if not _is_empty(raw):
                 return decode(raw)
             if is_message:
@@ -101,13 +102,16 @@ def is_json(raw: bytes, pointer: str = "") -> bool:
 
 
 @cache
-def entry_counter(shape: Any) -> Callable[[Any], int]:
-    """Return a function that counts the entries of the lists in a decoded body that become messages or other objects."""
+def entry_counter(shape: Any) -> Callable[[Any], int] | None:
+    """Return a function that counts the entries of the lists in a decoded body that become messages or other objects.
+
+    None if the body has no such list.
+    """
     if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
-        return lambda body: 0
+        return None
     lists = [field.name for field in msgspec.structs.fields(shape) if _may_be_list_of_objects(field.type)]
     if not lists:
-        return lambda body: 0
+        return None
 
     def count(body: Any) -> int:
         values = [getattr(body, name) for name in lists]

@@ -15,11 +15,14 @@ UNCHECKED_COMMAS = 10_000
 """A body with fewer commas is not checked, because its lists are small."""
 
 
-def list_limit_checker(shape: Any) -> Callable[[bytes], None]:
-    """Return a function that raises `msgspec.ValidationError` if a list in a body of this shape passes its limit."""
+def list_limit_checker(shape: Any) -> Callable[[bytes], None] | None:
+    """Return a function that raises `msgspec.ValidationError` if a list in a body of this shape passes its limit.
+
+    None if its lists have no limits.
+    """
     limited = _limited_fields(inspect.type_info(shape))
     if not limited:
-        return lambda raw: None
+        return None
     decode = msgspec.json.Decoder(_struct(limited)).decode
 
     def count(raw: bytes) -> None:

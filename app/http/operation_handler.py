@@ -9,7 +9,7 @@ from app.domain.queue import is_valid_name
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.http.answer_headers import finish_of
-from app.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send, root_path
+from app.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send
 from app.http.authorize import IS_AUTHENTICATED, Authorization
 from app.http.context import AppContext
 from app.http.decoding import body_decoder, entry_counter
@@ -132,8 +132,9 @@ class OperationHandler:
                 if self._context.broker.clock.monotonic() >= read_started_at + _SLOW_BODY_SECONDS:
                     principal = await self._authorization.check(name, credential)
                 body = self._decode(raw)
-                # An entry of two bytes of JSON becomes objects of a thousand bytes.
-                reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
+                if self._count_entries is not None:
+                    # An entry of two bytes of JSON becomes objects of a thousand bytes.
+                    reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
             request = Request(
                 self._context,
                 self._authorization,
@@ -146,7 +147,7 @@ class OperationHandler:
                 receive,
                 raw,
                 body,
-                root_path(scope),
+                scope.get("root_path", ""),
             )
             response = await self._endpoint(request)
             return response if self._finish is None else self._finish(scope, request, response)

@@ -84,6 +84,11 @@ def _head(response: Response, content: bytes) -> Event:
     return {"type": "http.response.start", "status": response.status, "headers": headers}
 
 
+def location(path: str) -> Headers:
+    """Return the header with the path of what a request has created (RFC 9110, 10.2.2)."""
+    return ((b"location", path.encode()),)
+
+
 def problem_response(status: int, code: str, detail: str, request_id: str, headers: Headers = ()) -> Response:
     """Return a problem that no refusal stands for, such as an unknown path or method."""
     shape = make_problem(status, code, detail, request_id)

@@ -16,7 +16,7 @@ from app.domain.access import Right
 from app.http.asgi import Receive, Scope, Send
 from app.http.operation import Operation, operation
 from app.http.operation_handler import OperationHandler
-from app.http.operation_route import OperationRoute
+from app.http.operation_index import OperationRoute
 from app.http.request import Request
 from app.http.request_id import RequestIdMiddleware
 from app.http.response import Response

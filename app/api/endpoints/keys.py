@@ -3,12 +3,11 @@
 from app.broker.access import keys as verbs
 from app.domain.access import Right
 from app.domain.refusals import KeyNotFound, TooManyKeys
-from app.http.answer_headers import location
 from app.http.asgi import Headers
 from app.http.local_access import LOCAL_ADMIN
 from app.http.operation import operation
 from app.http.request import Request, invalid_cursor
-from app.http.response import Response
+from app.http.response import Response, location
 from app.wire.field_types import Page
 from app.wire.keys import CreatedKey, CreateKey, KeyPage, created_key, key_view
 

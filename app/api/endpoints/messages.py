@@ -6,13 +6,13 @@ from functools import partial
 
 from msgspec import UNSET, UnsetType
 
-from app.api.endpoints.filters import parse_filter
 from app.broker.administration.browse import browse, read_message, show_message
 from app.broker.administration.edit import cancel, edit
 from app.broker.administration.plan import plan_redrive, plan_restore
 from app.broker.administration.redrive import redrive
 from app.broker.administration.restore import restore
 from app.broker.administration.select_messages import MessageSelection
+from app.broker.filtering.filters import parse_filter
 from app.broker.ports import Edit
 from app.domain.access import Right
 from app.domain.instant import Duration, Instant, from_seconds

@@ -5,23 +5,21 @@ from typing import Any
 
 import msgspec
 
-from app.api.endpoints.filters import parse_filter
 from app.broker.administration import queues as verbs
 from app.broker.administration.plan import plan_selection
 from app.broker.administration.purge import purge
 from app.broker.administration.select_messages import MessageSelection
-from app.broker.filtering.filters import MatchAll
+from app.broker.filtering.filters import MatchAll, parse_filter
 from app.broker.precondition import Precondition
 from app.domain.access import Right
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import ForwardingCycle, ForwardingTooLong, QueueIsTarget, QueueNotFound, TooManyQueues
-from app.http.answer_headers import location
 from app.http.asgi import Headers
 from app.http.authorize import authorize
 from app.http.operation import EmptyBody, operation
 from app.http.request import Request, name_cursor
-from app.http.response import MERGE_PATCH, Response
+from app.http.response import MERGE_PATCH, Response, location
 from app.wire.decode_errors import invalid_request
 from app.wire.field_types import Page
 from app.wire.plans import PlanView, plan_fields

@@ -1,4 +1,4 @@
-"""Receiving over HTTP: carry out the settlements, then wait for the next messages."""
+"""Receiving over HTTP: settle, then wait for the next messages, or get those again that are still locked."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,6 +6,7 @@ from functools import partial
 from app.api.endpoints.settling import read_settlements, results_of
 from app.broker.filtering.filters import CelFilter
 from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, check_receive
+from app.broker.receiving.recover import recover
 from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import MessageState
@@ -16,7 +17,7 @@ from app.http.receiving import Received, look_for_more, loss_counter, receive_un
 from app.http.request import Request, invalid_header
 from app.http.response import REPLAYED_HEADERS, Response
 from app.http.settling import BatchResult, settle_batch
-from app.wire.messages import ReceivedMessages, ReceiveMessages, message_views
+from app.wire.messages import ReceivedMessages, ReceiveMessages, RecoveredMessages, RecoverMessages, message_views
 
 MODES = {"peek_lock": ReceiveMode.PEEK_LOCK, "receive_and_delete": ReceiveMode.RECEIVE_AND_DELETE}
 SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LETTERED}
@@ -58,6 +59,25 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     settled = results_of(request, entries, results) if entries else None
     headers, on_lost = received_headers(request, received), loss_counter(request, wanted, messages)
     return Response(ReceivedMessages(views, settled, more), headers=headers, on_lost=on_lost)
+
+
+@operation(
+    "POST", "/v1/queues/{queue}/recover", right=Right.LISTEN, tag="messages",
+    body=RecoverMessages, responses={200: RecoveredMessages}, refusals=(ReceiveDisabled, QueueNotFound),
+    example={"receiver_id": "worker-1"},
+)  # fmt: skip
+async def recover_messages(request: Request[RecoverMessages]) -> Response:
+    """Get the messages again that were received with this `receiver_id` and are still locked.
+
+    Each has a new lock token and, unless `count` is false, is marked `redelivered`; its old token is lost, with the cause
+    `recovered`. A receiver can recover after it was disconnected, in every queue. In a queue with redelivery on request, this
+    is the only way to get them again. An answer may have fewer messages than the receiver holds, because its size is
+    limited: settle these and recover again. Messages that have arrived since are not included; receive them.
+    """
+    queue = await request.queue()
+    body = request.body
+    messages = await recover(request.broker.recovering, queue, body.receiver_id, body.max_messages, counted=body.count)
+    return Response(RecoveredMessages(message_views(messages, request.broker.clock.monotonic)))
 
 
 def received_headers(request: Request[ReceiveMessages], received: Received) -> Headers:

@@ -14,7 +14,6 @@ from app.api.endpoints import (
     queues,
     raw_receive,
     receiving,
-    recovering,
     sending,
     settling,
     states,
@@ -26,7 +25,7 @@ from app.http.operation import Operation
 OPERATIONS: tuple[Operation, ...] = (
     sending.send_message,
     receiving.receive_messages,
-    recovering.recover_messages,
+    receiving.recover_messages,
     settling.complete_lock,
     settling.abandon_lock,
     settling.renew_lock,

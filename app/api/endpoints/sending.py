@@ -22,13 +22,11 @@ from app.domain.access import Right
 from app.domain.message import Durability, Receipt
 from app.domain.refusals import InvalidRequest, NoAnswer, NoReceiver, NotAccepted, RateLimited, Refusal, invalid_at
 from app.domain.sending import NewMessage
-from app.http.answer_headers import location
-from app.http.asgi import Headers
-from app.http.disconnect import run_until_disconnect
+from app.http.asgi import Headers, run_until_disconnect
 from app.http.operation import EmptyBody, operation
 from app.http.problems import problem_of
 from app.http.request import Request, invalid_header
-from app.http.response import REPLAYED_HEADERS, Response
+from app.http.response import REPLAYED_HEADERS, Response, location
 from app.wire.sending import (
     AcceptedMessage,
     RefusedSend,

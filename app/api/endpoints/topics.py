@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
-from app.api.endpoints.filters import parse_filter
 from app.broker.administration.range_pages import page_of_ranges
 from app.broker.administration.try_filter import try_filter
-from app.broker.filtering.filters import BATCH_SIZE
+from app.broker.filtering.filters import BATCH_SIZE, parse_filter
 from app.broker.precondition import Precondition
 from app.broker.topics import topics as verbs
 from app.broker.topics.subscription_filter import check_filter, compiled, input_of
@@ -24,12 +23,11 @@ from app.domain.refusals import (
     invalid_at,
 )
 from app.domain.topic import Subscription, Topic
-from app.http.answer_headers import location
 from app.http.asgi import Headers
 from app.http.authorize import authorize
 from app.http.operation import operation
 from app.http.request import Request, invalid_path, name_cursor
-from app.http.response import MERGE_PATCH, Response
+from app.http.response import MERGE_PATCH, Response, location
 from app.wire.field_types import Page
 from app.wire.topics import (
     MAX_TESTED,

@@ -12,10 +12,9 @@ from app.domain.transaction_refusals import (
     TransactionNotFound,
     TransactionRolledBack,
 )
-from app.http.answer_headers import location
 from app.http.operation import EmptyBody, operation
 from app.http.request import Request, invalid_cursor
-from app.http.response import Response
+from app.http.response import Response, location
 from app.wire.transactions import (
     BrowseMembers,
     CommittedTransaction,

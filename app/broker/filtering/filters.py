@@ -188,3 +188,8 @@ FIELDS: Mapping[str, Callable[[MessageMetadata], object]] = {
     "properties": _properties,
 }
 """The fields that a filter can read. Only the fields it names are read: reading all of them takes ten times as long."""
+
+
+def parse_filter(source: str | None, pointer: str = "/filter") -> Filter:
+    """Return the filter of a request; None matches every message. Refuses with `InvalidRequest`."""
+    return MatchAll() if source is None else CelFilter(source, pointer)
