@@ -15,7 +15,7 @@ import random
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tests.client.conftest import SERVER_VARIABLE
 from tests.mutants.mutations import Mutant, mutants
 from tests.mutants.run import MutationRun
 from tests.mutants.trial import ROOT, module_of
+from tests.mutants.tried_modules import TriedModules
 
 FOLDERS = ("app/domain", "app/broker", "app/store")
 TESTS = (
@@ -44,9 +45,13 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def select_mutants(paths: Sequence[str], sample: int | None) -> list[Mutant]:
+def files_of(paths: Iterable[str]) -> list[Path]:
+    """Every module of these modules and folders."""
+    return [file for path in paths for file in sorted((ROOT / path).rglob("*.py")) or [ROOT / path]]
+
+
+def select_mutants(files: Iterable[Path], sample: int | None) -> list[Mutant]:
     """Every mutant of these modules and folders, or a sample of them, the same in each run."""
-    files = [file for path in paths for file in sorted((ROOT / path).rglob("*.py")) or [ROOT / path]]
     found = [mutant for file in files for mutant in mutants(module_of(file), file.read_text(), str(file))]
     return found if sample is None or sample >= len(found) else random.Random(0).sample(found, sample)
 
@@ -72,10 +77,16 @@ def main() -> int:
         "paths", nargs="*", default=FOLDERS, help="modules or folders, such as client/peeklock_client/worker"
     )
     parser.add_argument("--minutes", type=float, default=120.0, help="start no further mutant after this")
+    parser.add_argument("--changed", action="store_true", help="only modules that have changed since they were tried")
     parser.add_argument("--sample", type=int, help="run only this many, the same in each run")
     parser.add_argument("--tests", nargs="+", help="what is to see the mistakes")
     arguments = parser.parse_args()
-    run = MutationRun(select_mutants(arguments.paths, arguments.sample), read_survivors(), arguments.minutes)
+    tried, files = TriedModules(), files_of(arguments.paths)
+    files = tried.changed(files) if arguments.changed else files
+    if not files:
+        print("no module has changed")
+        return 0
+    run = MutationRun(select_mutants(files, arguments.sample), read_survivors(), arguments.minutes)
     # The same examples in each run; none is kept or made smaller, and a busy machine makes none too slow.
     settings.register_profile(
         "mutants", derandomize=True, database=None, deadline=None, phases=[Phase.explicit, Phase.generate]
@@ -85,6 +96,9 @@ def main() -> int:
     tests = arguments.tests or (CLIENT_TESTS if is_client else TESTS)
     with tempfile.TemporaryDirectory() as directory, shared_server() if is_client else nullcontext():
         code = pytest.main([*OPTIONS, f"--basetemp={directory}/tests", *tests], plugins=[run])
+    is_whole = not arguments.tests and arguments.sample is None
+    if int(code) == 0 and is_whole:
+        tried.add({module_of(file) for file in files} - run.open_modules())
     return int(code) or int(not run.report())
 
 

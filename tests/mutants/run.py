@@ -78,6 +78,16 @@ class MutationRun:
         elif outcome in (TrialOutcome.TIMED_OUT, TrialOutcome.BROKEN):
             print(f"{outcome.value}: {mutant}", flush=True)
 
+    def open_modules(self) -> set[str]:
+        """The modules of which a mutant was not run, is broken, or survived without being listed."""
+        return {
+            mutant.module
+            for mutant in self.mutants
+            if (outcome := self.outcomes.get(str(mutant), TrialOutcome.NOT_RUN))
+            in (TrialOutcome.NOT_RUN, TrialOutcome.BROKEN)
+            or (outcome is TrialOutcome.SURVIVED and str(mutant) not in self.listed)
+        }
+
     def report(self) -> bool:
         """Print what became of all. False where a survivor is not listed, a listed mutant is killed, or one is broken."""
         outcomes, counts = self.outcomes, Counter(self.outcomes.values())
