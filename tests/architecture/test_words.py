@@ -7,7 +7,8 @@ import io
 import re
 import subprocess
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +39,13 @@ def files() -> list[Path]:
     return [ROOT / name for name in listed if name.endswith(kinds) and not name.startswith(WRITTEN_BY_OTHERS)]
 
 
-def prose(file: Path) -> Iterator[str]:
+@cache
+def prose(file: Path) -> Sequence[str]:
+    """The prose of a file, which several tests read."""
+    return list(texts_of(file))
+
+
+def texts_of(file: Path) -> Iterator[str]:
     """The docstrings and comments of a program, the comments of other sources, the text of a page without examples."""
     text = file.read_text("utf-8")
     if file.suffix == ".md":
