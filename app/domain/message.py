@@ -91,7 +91,7 @@ SENDER_TEXTS = ("message_id", *HEADER_TEXTS[:_GROUP_PLACE], "group_id", *HEADER_
 """The texts of an envelope, in the order in which the JSON of a message has them."""
 
 
-class Envelope(msgspec.Struct, frozen=True):
+class Envelope(msgspec.Struct, frozen=True, gc=False):
     """The sender's metadata, delivered unchanged.
 
     `properties` is the sender's JSON object as bytes, or empty. Requests are checked to have only scalar properties.
