@@ -8,6 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from app.broker.administration.browse import browse, read_message, show_message
 from app.broker.administration.edit import cancel, edit
+from app.broker.administration.history import read_history
 from app.broker.administration.plan import plan_redrive, plan_restore
 from app.broker.administration.redrive import redrive
 from app.broker.administration.restore import restore
@@ -35,6 +36,7 @@ from app.http.operation import EmptyBody, operation
 from app.http.request import Request, invalid_cursor, invalid_path
 from app.http.response import JSON, MERGE_PATCH, OCTET_STREAM, UNTRUSTED_BODY_HEADERS, Response
 from app.wire.field_types import MAX_INT64, Page, PropertyValue
+from app.wire.history import MAX_HISTORY_PAGE_BYTES, HistoryPage, history_page
 from app.wire.message_fields import MessageView, message_view
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, browsed_view
 from app.wire.plans import plan_fields
@@ -173,6 +175,28 @@ def body_response(message: Message, headers: Headers) -> Response:
     chosen = message.envelope.headers.content_type
     content_type = chosen.encode() if chosen else JSON if message.body_kind is BodyKind.JSON else OCTET_STREAM
     return Response(content=message.body, content_type=content_type, headers=(*UNTRUSTED_BODY_HEADERS, *headers))
+
+
+@operation(
+    "GET", MESSAGE + "/history", right=Right.BROWSE, tag="messages",
+    responses={200: HistoryPage}, refusals=(QueueNotFound, MessageNotFound), query=Page, answer_bytes=MAX_HISTORY_PAGE_BYTES,
+)  # fmt: skip
+async def read_message_history(request: Request[None]) -> Response:
+    """List what happened to a message, in order, also after it has ended. Nothing is locked, counted or changed.
+
+    Only a queue with the setting `history` records events. A message that was redriven to another queue has its history
+    there. Events are kept for `archive_retention_seconds` after the last one, at least for an hour, and as long as the
+    message is in a queue. A message without recorded events has an empty list.
+    """
+    query: Page = request.query
+    found, more = await read_history(
+        request.broker.reading_history,
+        await request.queue(),
+        sequence_number_of(request),
+        cursor_of(query),
+        query.limit,
+    )
+    return Response(history_page(found, more))
 
 
 async def _target_queue(request: Request[RedriveDeadLetters], name: str) -> Queue:
