@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from app.settings import Settings
 from tests.docs.pages import DOCS, PAGES
 from tests.walks import for_each
@@ -19,7 +17,7 @@ FIGURE = re.compile(r"(?<![\d.])\d[\d,.]*(?: ms\b|×|/s\b| messages/s\b| % of a 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("page", CHECKED)
+@for_each("page", CHECKED)
 def test_each_link_leads_to_a_page_and_a_heading(page: str) -> None:
     text = FENCED.sub("", (DOCS / page).read_text())
     for link in LINK.findall(text):
@@ -31,14 +29,14 @@ def test_each_link_leads_to_a_page_and_a_heading(page: str) -> None:
         assert not anchor or anchor in _anchors(target), link
 
 
-@pytest.mark.parametrize("page", CHECKED)
+@for_each("page", CHECKED)
 def test_a_page_is_short_and_has_no_indented_commands(page: str) -> None:
     text = (DOCS / page).read_text()
     assert len(text.splitlines()) <= MAX_LINES
     assert not re.search(r"\n\n {4}\S", FENCED.sub("", text))
 
 
-@pytest.mark.parametrize("page", CHECKED)
+@for_each("page", CHECKED)
 def test_each_measured_figure_is_one_of_the_last_run(page: str) -> None:
     measured = (DOCS / "performance.md").read_text()
     assert [figure[0] for figure in FIGURE.finditer((DOCS / page).read_text()) if figure[0] not in measured] == []

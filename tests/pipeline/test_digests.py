@@ -33,6 +33,7 @@ from peeklock_pipeline.transforms.audit import BATCH_SCHEMA, batch_of
 from app.domain.digest import row_digest
 from app.store.shared.digest_columns import DIGESTED_COLUMNS, DIGESTED_EVENT_COLUMNS
 from tests.pipeline.archive import DAY, NOON, archived, content_of, happened
+from tests.walks import for_each
 
 Row = dict[str, Any]
 
@@ -78,7 +79,7 @@ def test_a_row_may_have_the_digest_of_its_body_instead() -> None:
     assert row_digests(bodiless).to_pylist() == [sealed_digest(ROWS[1])]
 
 
-@pytest.mark.parametrize("name", DIGESTED_COLUMNS)
+@for_each("name", DIGESTED_COLUMNS)
 def test_each_column_is_in_the_digest_of_its_row(name: str) -> None:
     row = archived(1, **FULL)
     [told] = row_digests(stored_rows([row])).to_pylist()
@@ -92,8 +93,8 @@ def day_of(name: str) -> dict[str, object]:
     return {"date": 0} if name == "settled_at" else {}
 
 
-@pytest.mark.parametrize("name", [name for name in DIGESTED_COLUMNS if archived(1)[name] in (None, b"")])
-@pytest.mark.parametrize("value", [None, "", "-"])
+@for_each("name", [name for name in DIGESTED_COLUMNS if archived(1)[name] in (None, b"")])
+@for_each("value", [None, "", "-"])
 def test_a_null_field_has_another_digest_than_any_value(name: str, value: str | None) -> None:
     row = archived(1)
     kind = STORED_ROWS.schema.field(name).type
