@@ -19,13 +19,15 @@ from pydantic import SecretStr
 
 from app import __version__
 from app.api.application import build_application
-from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
+from app.assembly import Components, assemble, connect_notifications
 from app.broker.access.keys import Authenticator
 from app.broker.access.sessions import Sessions
 from app.broker.broker import Broker
 from app.broker.filtering.search_state import SearchRegistry
 from app.broker.notify_receivers import on_remote_messages
-from app.broker.ports import Counters, Server, ServerDirectory, Store
+from app.broker.ports.notifier import Counters
+from app.broker.ports.server_directory import Server, ServerDirectory
+from app.broker.ports.store import Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
 from app.broker.sending.durability import DurabilityCheck
@@ -122,14 +124,20 @@ async def open_services(
             stack.push_async_callback(authenticator.close)
             sessions = Sessions(store.sessions, authenticator, clock)
             stack.push_async_callback(sessions.close)
-        intervals = Intervals(settings.sweep_interval_seconds, settings.seal_interval_seconds)
-        loops = BackgroundLoops(assemble_loops(components), authenticator, intervals, _report, metrics.record_pass)
+        broker = assemble(components)
+        loops = BackgroundLoops(broker, authenticator, _intervals(settings), _report, metrics.record_pass)
         _connect_notifications(locks, components, loops)
         loops.start()
         stack.push_async_callback(loops.stop)
         sharing.start()
         stack.push_async_callback(sharing.stop)
-        yield Services(components, assemble_verbs(components), authenticator, sessions, loops, locks.servers)
+        yield Services(components, broker, authenticator, sessions, loops, locks.servers)
+
+
+def _intervals(settings: Settings) -> Intervals:
+    return Intervals(
+        settings.sweep_interval_seconds, settings.seal_interval_seconds, from_seconds(settings.state_retention_seconds)
+    )
 
 
 class ServerApplication:
@@ -261,7 +269,6 @@ def _components(
         response_limits=ResponseLimits(
             ByteBudget(settings.max_answer_bytes_in_flight, Overloaded), settings.max_answer_bytes
         ),
-        state_retention=from_seconds(settings.state_retention_seconds),
         transactions_per_principal=settings.max_transactions_per_principal,
     )
 

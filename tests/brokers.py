@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, TypeVar
 
-from app.assembly import Components, assemble_loops, assemble_verbs, connect_notifications
+from app.assembly import Components, assemble, connect_notifications
 from app.broker.filtering.search_state import SearchRegistry
-from app.broker.ports import AttemptResult, Counters, Store
+from app.broker.ports.attempts import AttemptResult
+from app.broker.ports.notifier import Counters
+from app.broker.ports.store import Store
 from app.broker.queue_cache import QueueCache
 from app.broker.response_limits import ResponseLimits
 from app.broker.sending.durability import DurabilityCheck
@@ -47,14 +49,13 @@ class CountingTally(Counter[str], Counters):
 
 
 class OpenBroker(Components):
-    """The components of a broker, and the ports of its verbs and background loops."""
+    """The components of a broker, and the ports of its verbs."""
 
     def __getattr__(self, family: str) -> Any:
         """Return the ports of this family, for these components: a test may have replaced one."""
         if family.startswith("_"):
             raise AttributeError(family)
-        verbs = assemble_verbs(self)
-        return getattr(verbs if hasattr(verbs, family) else assemble_loops(self), family)
+        return getattr(assemble(self), family)
 
 
 def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True) -> OpenBroker:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from app.broker.ports import Attempt, AttemptResult
+from app.broker.ports.attempts import Attempt, AttemptResult
 
 Result = TypeVar("Result")
 

@@ -13,7 +13,8 @@ from itertools import compress
 import msgspec
 
 from app.broker.filtering.search_state import SearchRegistry
-from app.broker.ports import Admitted, Counters, Notifier
+from app.broker.ports.notifier import Counters, Notifier
+from app.broker.ports.settling import Admitted
 from app.domain.delivery import DeliveryPosition, wait_key_of
 from app.domain.message import DEFAULT_PRIORITY, Draft, Message, MessageState, Receipt
 from app.domain.settlement import Move, Outcome, Removal

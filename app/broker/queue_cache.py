@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from app.broker.ports import QueueStore
+from app.broker.ports.queues import QueueStore
 from app.domain.queue import Queue, QueueSettings, check_known
 from app.domain.refusals import QueueNotFound
 from app.domain.sending import NewMessage, create_draft

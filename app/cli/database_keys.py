@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from app.broker.access.keys import create_key, revoke_key
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.cli.output import say
 from app.cli.serving import read_settings
 from app.domain.access import ApiKey

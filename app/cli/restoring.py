@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from app.broker.administration.restored import SKIPPED_NUMBERS, prepare_restored
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.cli.output import say
 from app.cli.serving import read_settings
 from app.domain.refusals import BackendUnavailable
@@ -43,7 +43,7 @@ def restored(
 async def _restored(settings: Settings, skip: int) -> int:
     async with open_database(settings) as store:
         await _check_alone(store)
-        return await prepare_restored(store.queues, store, skip)
+        return await prepare_restored(store, skip)
 
 
 async def _check_alone(store: Store) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from app.broker.administration.queues import QueueWithCounts
-from app.broker.ports import Counters, Counts, ListedServer, Server, ServerDirectory
-from app.broker.ports.server_directory import MAX_WINDOWS, WINDOW_SECONDS
+from app.broker.ports.notifier import Counters
+from app.broker.ports.server_directory import MAX_WINDOWS, WINDOW_SECONDS, Counts, ListedServer, Server, ServerDirectory
 from app.console.latency import KINDS, NOT_KNOWN, Kind, Latencies, averages
 from app.domain.attention import Trend
 from app.domain.instant import Duration, Instant, from_seconds

@@ -78,7 +78,7 @@ async def open_console(
     """Keep the activity of queues up to date, and return the application of the console."""
     broker, clock, activity = context.broker, context.broker.clock, reporting.activity
     # Statistics of its own: those of /metrics are then as new as without a console.
-    statistics = QueueStatistics(broker.queues.queues, broker.lock_store, broker.counters, clock)
+    statistics = QueueStatistics(broker.store.queues, broker.lock_store, broker.counters, clock)
     policy = LocalAccessPolicy(context.is_loopback, requires_json=False, requires_admin_header=False)
     console = ConsoleContext(
         broker,

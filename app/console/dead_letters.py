@@ -64,8 +64,8 @@ class Redriving:
 @router.get("", dependencies=[may_browse])
 async def show_groups(page: CurrentPage, queue: str) -> HTMLResponse:
     """Show the dead letters by their reason."""
-    listed = await get_queue(page.context.broker.queues, queue)
-    found = await group_dead_letters(page.context.broker.browsing, listed.queue)
+    listed = await get_queue(page.context.broker.administration, queue)
+    found = await group_dead_letters(page.context.broker.administration, listed.queue)
     rows = [(group, "?" + urlencode({"filter": reason_filter(group.reason)})) for group in found.groups[:MAX_GROUPS]]
     return page.render(
         "dead_letters.html",
@@ -103,7 +103,7 @@ async def redrive_step(page: CurrentPage, queue: str) -> Response:
         selection = MessageSelection(DEAD, EarlierDeadLetters(asked.message_filter, _until(fields)), limit)
         seconds = STEP_SECONDS if asked.rate is None else page.context.time_limit_seconds
         moved = await redrive(
-            page.context.broker.redriving, asked.queue, asked.to_queue, selection, asked.rate, seconds
+            page.context.broker.administration, asked.queue, asked.to_queue, selection, asked.rate, seconds
         )
     except Refusal as refusal:
         return _fault(refusal) if _is_script(page) else await _show_redrive(page, queue, fields, refusal)
@@ -113,12 +113,12 @@ async def redrive_step(page: CurrentPage, queue: str) -> Response:
 async def _show_redrive(
     page: PageRequest, queue: str, fields: Mapping[str, str], refusal: Refusal | None = None
 ) -> HTMLResponse:
-    plan, now = None, await page.context.broker.store_clock.now()
+    plan, now = None, await page.context.broker.store.now()
     if refusal is None:
         try:
             asked = await _redriving(page, queue, fields)
             selection = MessageSelection(DEAD, asked.message_filter)
-            ports = page.context.broker.planning
+            ports = page.context.broker.administration
             plan = await plan_redrive(ports, asked.queue, asked.to_queue, selection, None, PLAN_SECONDS)
         except Refusal as fault:
             refusal = fault
@@ -129,7 +129,7 @@ async def _redriving(page: PageRequest, queue: str, fields: Mapping[str, str]) -
     """Return what a form asks for. Refuses with `InvalidRequest`, `QueueNotFound` or `Forbidden`."""
     names = ("filter", "to_queue", "rate_per_second")
     body = decoded(RedriveDeadLetters, {name: fields.get(name, "").strip() for name in names})
-    found = to_queue = await reload_queue(page.context.broker.queues, queue)
+    found = to_queue = await reload_queue(page.context.broker.administration, queue)
     if body.to_queue is not None and body.to_queue != queue:
         page.visitor.require(Right.SEND, body.to_queue)
         to_queue = await _target(page, body.to_queue)
@@ -158,12 +158,14 @@ async def purge_step(page: CurrentPage, queue: str) -> Response:
     """Remove as many dead letters as a step takes, if the name of the queue was typed."""
     fields = await typed(page.request)
     try:
-        found = await reload_queue(page.context.broker.queues, queue)
+        found = await reload_queue(page.context.broker.administration, queue)
         if fields.get("name", "").strip() != queue:
             raise invalid_at("/name", WRONG_NAME)
         chosen = EarlierDeadLetters(_filter(_purge_body(fields).filter), _until(fields))
         left = _left(fields)
-        removed = await purge(page.context.broker.purging, found, MessageSelection(DEAD, chosen, left), STEP_SECONDS)
+        removed = await purge(
+            page.context.broker.administration, found, MessageSelection(DEAD, chosen, left), STEP_SECONDS
+        )
     except Refusal as refusal:
         return _fault(refusal) if _is_script(page) else await _show_purge(page, queue, fields, refusal)
     return _stepped(page, fields, removed, left)
@@ -172,11 +174,11 @@ async def purge_step(page: CurrentPage, queue: str) -> Response:
 async def _show_purge(
     page: PageRequest, queue: str, fields: Mapping[str, str], refusal: Refusal | None = None
 ) -> HTMLResponse:
-    plan, now = None, await page.context.broker.store_clock.now()
-    found = await reload_queue(page.context.broker.queues, queue)
+    plan, now = None, await page.context.broker.store.now()
+    found = await reload_queue(page.context.broker.administration, queue)
     try:
         selection = MessageSelection(DEAD, _filter(_purge_body(fields).filter))
-        plan = await plan_selection(page.context.broker.planning, found, selection, PLAN_SECONDS)
+        plan = await plan_selection(page.context.broker.administration, found, selection, PLAN_SECONDS)
     except Refusal as fault:
         refusal = refusal or fault
     values = {"until": now, "keeps_archive": found.settings.archive_retention > 0}
@@ -196,7 +198,7 @@ async def show_restore(page: CurrentPage, queue: str) -> HTMLResponse:
     """Show what an undo would bring back."""
     fields = dict(page.request.query_params)
     if "since" not in fields:
-        fields["since"] = to_wire(await page.context.broker.store_clock.now() - RESTORE_SPAN)
+        fields["since"] = to_wire(await page.context.broker.store.now() - RESTORE_SPAN)
     return await _show_restore(page, queue, fields)
 
 
@@ -205,10 +207,10 @@ async def restore_step(page: CurrentPage, queue: str) -> Response:
     """Bring back as many purged and cancelled messages as a step takes."""
     fields = await typed(page.request)
     try:
-        found = await reload_queue(page.context.broker.queues, queue)
+        found = await reload_queue(page.context.broker.administration, queue)
         left = _left(fields)
         selection, since = _restorable(found, fields, left)
-        restored = await restore(page.context.broker.restoring, found, selection, since, STEP_SECONDS)
+        restored = await restore(page.context.broker.administration, found, selection, since, STEP_SECONDS)
     except Refusal as refusal:
         return _fault(refusal) if _is_script(page) else await _show_restore(page, queue, fields, refusal)
     return _stepped(page, fields, restored, left)
@@ -217,12 +219,12 @@ async def restore_step(page: CurrentPage, queue: str) -> Response:
 async def _show_restore(
     page: PageRequest, queue: str, fields: Mapping[str, str], refusal: Refusal | None = None
 ) -> HTMLResponse:
-    plan, now = None, await page.context.broker.store_clock.now()
-    found = await reload_queue(page.context.broker.queues, queue)
+    plan, now = None, await page.context.broker.store.now()
+    found = await reload_queue(page.context.broker.administration, queue)
     if refusal is None:
         try:
             selection, since = _restorable(found, fields, None)
-            plan = await plan_restore(page.context.broker.planning, found, selection, since, PLAN_SECONDS)
+            plan = await plan_restore(page.context.broker.administration, found, selection, since, PLAN_SECONDS)
         except Refusal as fault:
             refusal = fault
     return _action(page, "restore.html", queue, fields, refusal, plan=plan, until=now)

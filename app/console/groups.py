@@ -32,7 +32,7 @@ class BlockedGroup:
 
 async def blocked_groups(context: ConsoleContext, queue: Queue, viewer: str) -> list[BlockedGroup]:
     """Return the first groups of a queue that have blocked messages."""
-    read, _ = await browse(context.broker.browsing, queue, [MessageState.BLOCKED], MatchAll(), 0, MAX_READ)
+    read, _ = await browse(context.broker.administration, queue, [MessageState.BLOCKED], MatchAll(), 0, MAX_READ)
     by_group: dict[str, list[Message]] = {}
     for message in read:
         by_group.setdefault(message.envelope.group_id or "", []).append(message)
@@ -42,7 +42,7 @@ async def blocked_groups(context: ConsoleContext, queue: Queue, viewer: str) -> 
 async def _group(context: ConsoleContext, queue: Queue, viewer: str, blocked: Sequence[Message]) -> BlockedGroup:
     first = blocked[0]
     try:
-        explained = await explain_one_message(context.broker.explaining, queue, first.sequence_number, viewer)
+        explained = await explain_one_message(context.broker.administration, queue, first.sequence_number, viewer)
     except MessageNotFound:
         explained = None
     behind = explained.behind if isinstance(explained, MessageExplanation) else None

@@ -72,7 +72,7 @@ async def make_key(page: CurrentPage) -> HTMLResponse:
         wanted, now = _wanted(fields), stored.read_at
         lifetime = wanted.lifetime()
         expires_at = None if lifetime is None else now + lifetime
-        made = await create_key(page.context.broker.keys, wanted.principal, wanted.grant(), now, expires_at)
+        made = await create_key(page.context.broker.store.keys, wanted.principal, wanted.grant(), now, expires_at)
     except Refusal as refusal:
         return _page(page, stored, fields, refusal=refusal)
     _forget_cached(page, None)
@@ -84,7 +84,7 @@ async def end_key(page: CurrentPage, key_id: str) -> Response:
     """Revoke a key. Every server refuses it within seconds."""
     if not (key_id.isascii() and key_id.isalnum()):
         raise KeyNotFound
-    await revoke_key(page.context.broker.keys, key_id)
+    await revoke_key(page.context.broker.store.keys, key_id)
     _forget_cached(page, key_id)
     return RedirectResponse("/console/keys", 303)
 
@@ -127,8 +127,8 @@ def _forget_cached(page: PageRequest, ended_key_id: str | None) -> None:
 
 
 async def _stored(page: PageRequest) -> StoredKeys:
-    now = await page.context.broker.store_clock.now()
-    return StoredKeys(await page.context.broker.keys.list_all(), now)
+    now = await page.context.broker.store.now()
+    return StoredKeys(await page.context.broker.store.keys.list_all(), now)
 
 
 def _page(

@@ -11,7 +11,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from app.broker.administration.browse import read_message
 from app.broker.administration.edit import cancel, edit
 from app.broker.administration.queues import reload_queue
-from app.broker.ports import Attempt, Edit
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import Edit
 from app.broker.sending.send import send
 from app.console.access import CSRF_FIELD, needs, new_secret
 from app.console.forms import decoded, faults_of, json_field, typed
@@ -44,7 +45,7 @@ may_send, may_manage = Depends(needs(Right.SEND, "queue")), Depends(needs(Right.
 @router.get("/send", dependencies=[may_send])
 async def show_send(page: CurrentPage, queue: str) -> HTMLResponse:
     """Show the form that sends a message."""
-    await reload_queue(page.context.broker.queues, queue)
+    await reload_queue(page.context.broker.administration, queue)
     return _send_form(page, queue, {**NEW, ATTEMPT_FIELD: new_secret()})
 
 
@@ -53,7 +54,7 @@ async def send_message(page: CurrentPage, queue: str) -> Response:
     """Send a message, and go to its page. A form that is sent twice stores one message."""
     fields = await typed(page.request)
     try:
-        found = await reload_queue(page.context.broker.queues, queue)
+        found = await reload_queue(page.context.broker.administration, queue)
         receipt = await _send(page, found, new_message_of(fields), fields)
     except QueueNotFound:
         raise
@@ -76,11 +77,11 @@ async def show_edit(page: CurrentPage, queue: str, sequence_number: str) -> HTML
 async def edit_message(page: CurrentPage, queue: str, sequence_number: str) -> Response:
     """Change the due time, the priority and the properties of a message, if it is still as the form has shown it."""
     fields, number = await typed(page.request), number_of(sequence_number)
-    found = await reload_queue(page.context.broker.queues, queue)
+    found = await reload_queue(page.context.broker.administration, queue)
     try:
         change = _change_of(fields)
         etag = {fields.get("etag", "")}
-        await edit(page.context.broker.editing, found, number, lambda seen: _edit(seen, change), etag)
+        await edit(page.context.broker.administration, found, number, lambda seen: _edit(seen, change), etag)
     except Refusal as refusal:
         return _edit_form(page, queue, await _read(page, queue, sequence_number), fields, refusal)
     return RedirectResponse(f"/console/queues/{queue}/messages/{number}", 303)
@@ -90,8 +91,8 @@ async def edit_message(page: CurrentPage, queue: str, sequence_number: str) -> R
 async def cancel_message(page: CurrentPage, queue: str, sequence_number: str) -> RedirectResponse:
     """Move a message to the archive as cancelled, if it is still as the page has shown it."""
     fields, number = await typed(page.request), number_of(sequence_number)
-    found = await reload_queue(page.context.broker.queues, queue)
-    await cancel(page.context.broker.editing, found, number, {fields.get("etag", "")})
+    found = await reload_queue(page.context.broker.administration, queue)
+    await cancel(page.context.broker.administration, found, number, {fields.get("etag", "")})
     return RedirectResponse(f"/console/queues/{queue}/messages/{number}", 303)
 
 
@@ -154,8 +155,8 @@ def _edit(seen: Message, change: EditMessage) -> Edit:
 
 
 async def _read(page: PageRequest, queue: str, sequence_number: str) -> Message:
-    found = await reload_queue(page.context.broker.queues, queue)
-    return await read_message(page.context.broker.browsing, found, number_of(sequence_number))
+    found = await reload_queue(page.context.broker.administration, queue)
+    return await read_message(page.context.broker.administration, found, number_of(sequence_number))
 
 
 def _send_form(

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
 
+from app.broker.administration.archive import read_archived
 from app.broker.administration.browse import browse, read_message, show_message
-from app.broker.administration.browse_archive import read_archived
 from app.broker.administration.explain import explain_one_message
 from app.broker.administration.history import read_history
 from app.broker.administration.queues import reload_queue
@@ -62,7 +62,7 @@ class MessageList:
 @router.get("", dependencies=[may_browse])
 async def list_messages(page: CurrentPage, queue: str) -> HTMLResponse:
     """Show messages in some states that match a filter, by sequence number."""
-    found = await reload_queue(page.context.broker.queues, queue)
+    found = await reload_queue(page.context.broker.administration, queue)
     states, expression, cursor = page.request.query_params.getlist("state"), page.query("filter"), page.query("cursor")
     listed = await _list(page.context, found, {"state": states, "filter": expression, "cursor": cursor})
     query = [("state", state) for state in states] + ([("filter", expression)] if expression else [])
@@ -88,12 +88,12 @@ async def list_messages(page: CurrentPage, queue: str) -> HTMLResponse:
 async def show_one_message(page: CurrentPage, queue: str, sequence_number: str) -> HTMLResponse:
     """Show one message, also after it has ended as long as a record of its end is kept."""
     broker, number = page.context.broker, number_of(sequence_number)
-    found = await reload_queue(broker.queues, queue)
+    found = await reload_queue(broker.administration, queue)
     message = await _message_if_held(page.context, found, number)
-    explained = await explain_one_message(broker.explaining, found, number, page.visitor.principal.name)
-    archived = None if message else await read_archived(broker.browsing_archive, found, number)
+    explained = await explain_one_message(broker.administration, found, number, page.visitor.principal.name)
+    archived = None if message else await read_archived(broker.administration, found, number)
     after = after_cursor(page.query("events_after"))
-    events, more = await read_history(broker.reading_history, found, number, after, MAX_EVENTS)
+    events, more = await read_history(broker.administration, found, number, after, MAX_EVENTS)
     return page.render(
         "message.html",
         name=queue,
@@ -115,8 +115,8 @@ async def show_one_message(page: CurrentPage, queue: str, sequence_number: str) 
 @router.get("/{sequence_number}/body", dependencies=[may_browse])
 async def download_body(context: Context, queue: str, sequence_number: str) -> Response:
     """Answer the bytes of a body as a file. The browser stores it and shows nothing of it."""
-    found = await reload_queue(context.broker.queues, queue)
-    message = await read_message(context.broker.browsing, found, number_of(sequence_number))
+    found = await reload_queue(context.broker.administration, queue)
+    message = await read_message(context.broker.administration, found, number_of(sequence_number))
     suffix = "json" if message.body_kind is BodyKind.JSON else "bin"
     headers = {name.decode(): value.decode() for name, value in UNTRUSTED_BODY_HEADERS}
     headers["content-disposition"] = f'attachment; filename="{found.name}-{message.sequence_number}.{suffix}"'
@@ -140,7 +140,7 @@ async def _list(context: ConsoleContext, queue: Queue, fields: dict[str, object]
         after = after_cursor(query.cursor)
     except InvalidRequest as refusal:
         return MessageList((), None, faults_of(refusal))
-    messages, more = await browse(context.broker.browsing, queue, states, chosen, after, PAGE_SIZE)
+    messages, more = await browse(context.broker.administration, queue, states, chosen, after, PAGE_SIZE)
     return MessageList(messages, None if more is None else str(more), {})
 
 
@@ -156,7 +156,7 @@ def after_cursor(cursor: str | None) -> int:
 
 async def _message_if_held(context: ConsoleContext, queue: Queue, number: int) -> Message | None:
     try:
-        return await show_message(context.broker.browsing, queue, number)
+        return await show_message(context.broker.administration, queue, number)
     except MessageNotFound:
         return None
 

@@ -45,7 +45,7 @@ def render(
         csrf_field=CSRF_FIELD,
         path=request.url.path,
         root=root_path(request.scope),
-        engine=context.broker.store_description.engine,
+        engine=context.broker.store.engine,
         lock_store=context.broker.lock_store.state,
         is_store_up=snapshot.queues is not None or context.activity.number == 0,
         is_store_slow=snapshot.is_slow,

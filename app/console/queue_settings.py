@@ -40,7 +40,7 @@ class Change:
 @router.get("", dependencies=[may_browse])
 async def show_settings(page: CurrentPage, queue: str) -> HTMLResponse:
     """Show the settings. Visitors with the right to manage get a form that changes them."""
-    listed = await get_queue(page.context.broker.queues, queue)
+    listed = await get_queue(page.context.broker.administration, queue)
     return _form(page, listed, {**fields_of(listed.queue.settings), "etag": listed.queue.etag})
 
 
@@ -48,7 +48,7 @@ async def show_settings(page: CurrentPage, queue: str) -> HTMLResponse:
 async def change_settings(page: CurrentPage, queue: str) -> Response:
     """Show what the change does, or make it if the preview was confirmed and the settings are still as it has shown them."""
     fields = await typed(page.request)
-    listed = await get_queue(page.context.broker.queues, queue)
+    listed = await get_queue(page.context.broker.administration, queue)
     try:
         check_known(listed.queue)
         settings = _settings(page, fields)
@@ -56,7 +56,7 @@ async def change_settings(page: CurrentPage, queue: str) -> Response:
         condition.check("queue", queue, listed.queue.etag)
         if "confirmed" not in fields:
             return _preview(page, listed, fields, settings)
-        await change_queue(page.context.broker.queues, listed.queue, lambda _: settings, condition)
+        await change_queue(page.context.broker.administration, listed.queue, lambda _: settings, condition)
     except Refusal as refusal:
         return _form(page, listed, fields, refusal)
     return RedirectResponse(f"/console/queues/{queue}/settings", 303)

@@ -45,11 +45,13 @@ may_browse, may_manage = Depends(needs(Right.BROWSE, "queue")), Depends(needs(Ri
 @router.get("", dependencies=[may_browse])
 async def show_queue(request: Request, context: Context, visitor: CurrentVisitor, queue: str) -> HTMLResponse:
     """Show one queue."""
-    listed = await get_queue(context.broker.queues, queue)
+    listed = await get_queue(context.broker.administration, queue)
     past = await _past(context, listed.queue) if listed.queue.settings.history else None
-    waiting = context.broker.explaining.wait_queue
-    explanation = await explain_whole_queue(context.broker.explaining, listed.queue, visitor.principal.name)
-    locked, more = await browse(context.broker.browsing, listed.queue, [MessageState.LOCKED], MatchAll(), 0, MAX_LOCKED)
+    waiting = context.broker.receiving.wait_queue
+    explanation = await explain_whole_queue(context.broker.administration, listed.queue, visitor.principal.name)
+    locked, more = await browse(
+        context.broker.administration, listed.queue, [MessageState.LOCKED], MatchAll(), 0, MAX_LOCKED
+    )
     return render(
         request,
         context,
@@ -64,7 +66,7 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
         has_more_locked=more is not None,
         receivers_waiting=waiting.waiter_count(wait_key_of(listed.queue.id, MessageState.AVAILABLE)),
         groups=await blocked_groups(context, listed.queue, visitor.principal.name) if listed.counts.blocked else (),
-        now=await context.broker.store_clock.now(),
+        now=await context.broker.store.now(),
         plots=_plots(context, listed.queue.id) | (past or {}),
         has_past=past is not None,
     )
@@ -73,7 +75,7 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
 @router.get("/plots", dependencies=[may_browse])
 async def read_plots(context: Context, queue: str) -> dict[str, Any]:
     """Answer the points of the plots, for a page that is open."""
-    listed = await get_queue(context.broker.queues, queue)
+    listed = await get_queue(context.broker.administration, queue)
     return _plots(context, listed.queue.id) | {"scope": scope_note(context.activity)}
 
 
@@ -88,7 +90,7 @@ async def change_status(request: Request, context: Context, queue: str) -> Redir
             raise Conflict("The status of this queue has changed since the page was loaded. Load it again.")
         return replace(settings, status=status)
 
-    await change_queue(context.broker.queues, await reload_queue(context.broker.queues, queue), change)
+    await change_queue(context.broker.administration, await reload_queue(context.broker.administration, queue), change)
     return RedirectResponse(f"/console/queues/{queue}", 303)
 
 
@@ -114,8 +116,8 @@ def _plots(context: ConsoleContext, queue_id: int) -> dict[str, Any]:
 
 
 async def _past(context: ConsoleContext, queue: Queue) -> dict[str, Any] | None:
-    counts = await count_by_minute(context.broker.reading_history, queue)
-    return past_plot(counts, await context.broker.store_clock.now())
+    counts = await count_by_minute(context.broker.administration, queue)
+    return past_plot(counts, await context.broker.store.now())
 
 
 def _a_second(activity: QueueActivity, name: str) -> list[float]:

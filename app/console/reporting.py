@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from app.broker.ports import ServerDirectory
+from app.broker.ports.server_directory import ServerDirectory
 from app.console.activity import Activity
 from app.runtime.background_loop import BackgroundLoop, ErrorReporter, LoopDelays, Pass
 from app.runtime.clock import Clock

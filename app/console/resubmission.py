@@ -46,13 +46,13 @@ async def resubmit_message(page: CurrentPage, queue: str, sequence_number: str) 
     """Replace a dead letter by the message of the form, if it is still as the form has shown it."""
     _require_rights(page, queue)
     fields, number = await typed(page.request), number_of(sequence_number)
-    found = await reload_queue(page.context.broker.queues, queue)
+    found = await reload_queue(page.context.broker.administration, queue)
     try:
         seen = await _read(page, queue, sequence_number)
         new_message = new_message_of(fields)
         new_message = replace(new_message, envelope=with_hidden_texts(new_message.envelope, seen.envelope))
         etag = fields.get("etag", "")
-        receipt = await resubmit(page.context.broker.resubmitting, found, number, etag, new_message, RECEIVER)
+        receipt = await resubmit(page.context.broker.administration, found, number, etag, new_message, RECEIVER)
     except Refusal as refusal:
         return _form(page, queue, number, fields, refusal)
     is_here = found.settings.forward_to is None and page.visitor.may(Right.BROWSE, queue)
@@ -90,8 +90,8 @@ def _require_rights(page: PageRequest, queue: str) -> None:
 
 
 async def _read(page: PageRequest, queue: str, sequence_number: str) -> Message:
-    found = await reload_queue(page.context.broker.queues, queue)
-    return await read_message(page.context.broker.browsing, found, number_of(sequence_number))
+    found = await reload_queue(page.context.broker.administration, queue)
+    return await read_message(page.context.broker.administration, found, number_of(sequence_number))
 
 
 def _form(

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.broker.ports import ListedServer
-from app.broker.ports.server_directory import WINDOW_SECONDS
+from app.broker.ports.server_directory import WINDOW_SECONDS, ListedServer
 from app.console.activity import Activity
 from app.console.formats import format_duration, format_time
 from app.domain.instant import SECOND, Duration, from_seconds

@@ -43,14 +43,14 @@ async def list_states(page: CurrentPage) -> HTMLResponse:
     """Show the states that the visitor may browse, by key."""
     ranges = page.visitor.principal.grant.ranges(Right.BROWSE)
     after = page.query("after")
-    states, more = await verbs.list_states(page.context.broker.states, ranges, after, PAGE_SIZE)
+    states, more = await verbs.list_states(page.context.broker.store.states, ranges, after, PAGE_SIZE)
     return page.render("states.html", states=states, after=after, more=more)
 
 
 @router.get("/{key}", dependencies=[may_browse])
 async def show_state(page: CurrentPage, key: str) -> HTMLResponse:
     """Show the versions of a state. Visitors who may listen see a value, and what it has changed."""
-    store = page.context.broker.states
+    store = page.context.broker.store.states
     newest = (await verbs.load_state(store, key)).version
     if newest is None:
         raise StateNotFound(f"Key {key} has no state.")
@@ -77,16 +77,16 @@ async def show_state(page: CurrentPage, key: str) -> HTMLResponse:
 @router.post("/{key}/delete", dependencies=[may_manage])
 async def delete_state(page: CurrentPage, key: str) -> Response:
     """Delete a state with all its versions."""
-    await verbs.delete_state(page.context.broker.states, key)
+    await verbs.delete_state(page.context.broker.store.states, key)
     return RedirectResponse("/console/states", 303)
 
 
 async def _value(page: PageRequest, key: str, number: int, base: int) -> tuple[BodyView, Comparison]:
     """Return the value of a version, and what differs from the base."""
-    value = _bytes(await verbs.load_state(page.context.broker.states, key, number))
+    value = _bytes(await verbs.load_state(page.context.broker.store.states, key, number))
     view = body_view(value, BodyKind.JSON, page.query("body"))
     try:
-        before = _bytes(await verbs.load_state(page.context.broker.states, key, base))
+        before = _bytes(await verbs.load_state(page.context.broker.store.states, key, base))
     except StateNotFound:
         return view, Comparison((), has_more=False, obstacle=f"Version {base} is not kept any more.")
     found = differences(before, value)

@@ -74,7 +74,7 @@ class FilterTest:
 async def list_topics(page: CurrentPage) -> HTMLResponse:
     """Show the topics that the visitor may browse, by name."""
     ranges = page.visitor.principal.grant.ranges(Right.BROWSE)
-    store = page.context.broker.topics.topics
+    store = page.context.broker.topics.store
     topics, more = await page_of_ranges(store.page, ranges, page.query("after"), PAGE_SIZE)
     return page.render("topics.html", rows=await _summaries(page, topics), after=page.query("after"), more=more)
 
@@ -134,13 +134,13 @@ async def _topic(page: PageRequest, name: str) -> Topic:
 
 
 async def _routes(page: PageRequest, topic: Topic) -> Sequence[Route]:
-    return await page.context.broker.topics.topics.routes(topic)
+    return await page.context.broker.topics.store.routes(topic)
 
 
 async def _test(page: PageRequest, routes: Sequence[Route], message: NewMessage, expression: str | None) -> FilterTest:
     """Evaluate all filters as a publish does. Refuses with `MessageTooLarge` a test that would take too long."""
     check_evaluations([len(routes) + 1], [message])
-    tested, gate = input_of(message), page.context.broker.publishing.gate
+    tested, gate = input_of(message), page.context.broker.topics.gate
     matches: dict[str, bool] = {}
     for number, route in enumerate(routes):
         if number % EVALUATION_BATCH_SIZE == 0:

@@ -7,8 +7,9 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.broker.administration.browse import PageLimits, browse, first_deliveries
-from app.broker.administration.browse_archive import AFTER_ALL, browse_archive
+from app.broker.administration.archive import AFTER_ALL, browse_archive
+from app.broker.administration.browse import browse, first_deliveries
+from app.broker.administration.page_limits import PageLimits
 from app.console.context import ConsoleContext
 from app.console.trail_filter import Relation, TrailFilter
 from app.domain.access import Principal, Right
@@ -98,7 +99,7 @@ class TrailSearch:
             return ARCHIVE
         queue = self._queues[self._names[index]]
         after = place.after if queue.name == place.queue else 0
-        ports = replace(self._context.broker.browsing, page_limits=PART)
+        ports = replace(self._context.broker.administration, page_limits=PART)
         found, more = await browse(ports, queue, list(MessageState), self._chosen, after, self._room)
         for message in found:
             self._steps[message.sequence_number] = self._held(queue, message)
@@ -108,7 +109,7 @@ class TrailSearch:
 
     async def _search_archive(self, before: int) -> Place | None:
         """Search a part of the archive, and return the next place. A message that has ended meanwhile is shown once."""
-        ports = replace(self._context.broker.browsing_archive, page_limits=ARCHIVE_PART)
+        ports = replace(self._context.broker.administration, page_limits=ARCHIVE_PART)
         found, more = await browse_archive(ports, self._is_wanted, before, self._room)
         for message in found:
             self._steps[message.sequence_number] = self._ended(message)
@@ -125,7 +126,7 @@ class TrailSearch:
 
     async def _add_first_deliveries(self) -> None:
         held = [number for number, step in self._steps.items() if step.ended_at is None]
-        delivered = await first_deliveries(self._context.broker.browsing, held)
+        delivered = await first_deliveries(self._context.broker.administration, held)
         for number, at in delivered.items():
             self._steps[number] = replace(self._steps[number], first_delivered_at=at)
 

@@ -18,9 +18,7 @@ router = APIRouter(prefix="/console/transactions")
 @router.get("")
 async def list_transactions(page: CurrentPage) -> HTMLResponse:
     """Show the open transactions, those whose deadline comes first: all of them, or those that the visitor has opened."""
-    return page.render(
-        "transactions.html", opened=await _visible(page), now=await page.context.broker.store_clock.now()
-    )
+    return page.render("transactions.html", opened=await _visible(page), now=await page.context.broker.store.now())
 
 
 @router.get("/{transaction_id}")

@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from app.broker.administration.queues import QueueWithCounts
-from app.broker.ports import Counters
+from app.broker.ports.notifier import Counters
 from app.domain.instant import to_seconds
 from app.http.message_counters import MessageCounters, with_names
 

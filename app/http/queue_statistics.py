@@ -1,7 +1,9 @@
 """The queues of the store with their counts, read once per second at most."""
 
 from app.broker.administration.queues import QueueWithCounts, list_queues
-from app.broker.ports import Counters, LockStoreState, QueueStore
+from app.broker.ports.lock_store import LockStore
+from app.broker.ports.notifier import Counters
+from app.broker.ports.queues import QueueStore
 from app.domain.refusals import StoreUnavailable
 from app.http.metrics import MetricsSnapshot
 from app.runtime.cache import Cache
@@ -25,7 +27,7 @@ class QueueStatistics:
     def __init__(
         self,
         queues: QueueStore,
-        lock_store: LockStoreState,
+        lock_store: LockStore,
         counters: Counters,
         clock: Clock,
         batch_size: int = _BATCH_SIZE,

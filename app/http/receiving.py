@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from app.broker.ports import Attempt, AttemptResult
+from app.broker.ports.attempts import Attempt, AttemptResult
 from app.broker.receiving.receive import (
     ReceiveMode,
     ReceiveRequest,
     has_more,
     receive,
 )
-from app.broker.settling.release_undelivered import release_undelivered
+from app.broker.settling.settle import release_undelivered
 from app.domain.message import Message
 from app.domain.queue import Queue
 from app.domain.refusals import BackendUnavailable

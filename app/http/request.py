@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from app.broker.broker import Broker
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.domain.access import Principal
 from app.domain.instant import DAY
 from app.domain.name_ranges import NameRange

@@ -7,7 +7,8 @@ from typing import TypeAlias
 import msgspec
 
 from app.broker.broker import Broker
-from app.broker.settling.renew import RenewedLock, RenewPorts, renew
+from app.broker.settling.ports import SettlingPorts
+from app.broker.settling.renew import RenewedLock, renew
 from app.broker.settling.settle import SettlementRequest, SettleResult, settle
 from app.broker.transactions.join import join_settlements
 from app.domain.instant import Duration
@@ -55,7 +56,7 @@ async def settle_batch(
     settling = _settle_or_join(broker, queue, list(settlements.values()), key)
     renewed: Sequence[RenewedLock | Refusal | MessageBusy] = ()
     if renewals:
-        renewing = (_renew(broker.renewing, queue, renewal) for renewal in renewals.values())
+        renewing = (_renew(broker.settling, queue, renewal) for renewal in renewals.values())
         settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
     else:
         # Most batches renew nothing and need no tasks.
@@ -70,10 +71,10 @@ async def _settle_or_join(
 ) -> Sequence[SettleResult | JoinedIntent]:
     if key is None:
         return await settle(broker.settling, queue, requests)
-    return await join_settlements(broker.joining, key, queue, requests)
+    return await join_settlements(broker.transactions, key, queue, requests)
 
 
-async def _renew(ports: RenewPorts, queue: Queue, renewal: LockRenewal) -> RenewedLock | Refusal | MessageBusy:
+async def _renew(ports: SettlingPorts, queue: Queue, renewal: LockRenewal) -> RenewedLock | Refusal | MessageBusy:
     try:
         return await renew(ports, queue, renewal.token, renewal.duration)
     except (Refusal, MessageBusy) as refusal:

@@ -5,7 +5,8 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from app.broker.ports import LockStore, ServerDirectory, SharedRecord
+from app.broker.ports.lock_store import LockStore, SharedRecord
+from app.broker.ports.server_directory import ServerDirectory
 from app.locks.connect import connect
 from app.locks.memory_lock_store import MemoryLockStore
 from app.locks.memory_server_directory import MemoryServerDirectory

@@ -7,7 +7,7 @@ promise itself. A record here would expire at the same moment, so it would have 
 
 from collections.abc import Sequence
 
-from app.broker.ports import LockRecord, NotRenewed, QueueVersion
+from app.broker.ports.lock_store import LockRecord, NotRenewed, QueueVersion
 from app.domain.explanation import RecordedPromise
 from app.domain.instant import Duration
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken

@@ -1,7 +1,6 @@
 """The server directory of a single process, which is the only server of its broker."""
 
-from app.broker.ports import AllReports, Counts, ListedServer, Server
-from app.broker.ports.server_directory import WINDOW_SECONDS
+from app.broker.ports.server_directory import WINDOW_SECONDS, AllReports, Counts, ListedServer, Server
 
 
 class MemoryServerDirectory:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 
-from app.broker.ports import LockRecord, NotRenewed, QueueVersion, Renewed
+from app.broker.ports.lock_store import LockRecord, NotRenewed, QueueVersion, Renewed
 from app.domain.explanation import RecordedPromise
 from app.domain.instant import Duration
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken

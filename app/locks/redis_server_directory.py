@@ -7,8 +7,15 @@ from itertools import islice
 
 import msgspec
 
-from app.broker.ports import AllReports, Counts, ListedServer, Server
-from app.broker.ports.server_directory import LISTED_SECONDS, MAX_COUNTS, WINDOW_SECONDS
+from app.broker.ports.server_directory import (
+    LISTED_SECONDS,
+    MAX_COUNTS,
+    WINDOW_SECONDS,
+    AllReports,
+    Counts,
+    ListedServer,
+    Server,
+)
 from app.domain.instant import from_seconds, to_seconds
 from app.locks.lua_scripts import REPORT
 from app.locks.redis_connection import RedisConnection, ScriptCall

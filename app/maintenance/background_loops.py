@@ -6,24 +6,21 @@ from dataclasses import dataclass
 from functools import partial
 
 from app.broker.access.keys import Authenticator
-from app.broker.administration.expire import ExpirePorts
-from app.broker.administration.forward_dead_letters import DeadLetterPorts
+from app.broker.broker import Broker
+from app.domain.instant import Duration
+from app.domain.state import DEFAULT_RETENTION
 from app.maintenance.dead_letters import DeadLetterForwarder
-from app.maintenance.expiry import SweepPorts, expire_locks
+from app.maintenance.expiry import expire_locks
 from app.maintenance.retention import (
-    DeletePorts,
-    DeleteVersionsPorts,
     delete_expired,
     delete_old_versions,
     expire_overdue,
 )
-from app.maintenance.roll_back import RollBackPorts, roll_back_overdue
-from app.maintenance.schedule import SchedulePorts, promote_scheduled
-from app.maintenance.seal import ArchiveSealer, SealPorts
+from app.maintenance.roll_back import roll_back_overdue
+from app.maintenance.schedule import promote_scheduled
+from app.maintenance.seal import ArchiveSealer
 from app.maintenance.wake_receivers import wake_receivers
 from app.runtime.background_loop import BackgroundLoop, ErrorReporter, LoopDelays
-from app.runtime.clock import Clock
-from app.runtime.wait_queue import WaitQueue
 
 POLL_SECONDS = 1.0
 KEY_USE_SECONDS = 10.0
@@ -34,26 +31,14 @@ OnPassEnd = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """How often to sweep expired locks and messages, and how long ended messages gather before they are sealed."""
+    """How often to sweep expired locks and messages, and how long ended messages gather before they are sealed.
+
+    `state_retention` is how long replaced versions of states stay.
+    """
 
     sweep_seconds: float
     seal_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class MaintenancePorts:
-    """What the background loops use."""
-
-    sweeping: SweepPorts
-    scheduling: SchedulePorts
-    expiring: ExpirePorts
-    deleting: DeletePorts
-    forwarding_dead_letters: DeadLetterPorts
-    rolling_back: RollBackPorts
-    deleting_versions: DeleteVersionsPorts
-    sealing: SealPorts
-    wait_queue: WaitQueue[int]
-    clock: Clock
+    state_retention: Duration = DEFAULT_RETENTION
 
 
 class BackgroundLoops:
@@ -61,7 +46,7 @@ class BackgroundLoops:
 
     def __init__(
         self,
-        ports: MaintenancePorts,
+        broker: Broker,
         authenticator: Authenticator | None,
         intervals: Intervals,
         report: ErrorReporter,
@@ -69,19 +54,22 @@ class BackgroundLoops:
     ) -> None:
         self._on_pass_end = on_pass_end
         self._report = report
-        self._clock = ports.clock
-        self._schedule = self._loop("schedule", partial(promote_scheduled, ports.scheduling), POLL_SECONDS)
+        self._clock = broker.clock
+        administration = broker.administration
+        self._schedule = self._loop("schedule", partial(promote_scheduled, administration), POLL_SECONDS)
         sweep_seconds = intervals.sweep_seconds
         self._loops = [
-            self._loop("expiry", partial(expire_locks, ports.sweeping), sweep_seconds),
+            self._loop("expiry", partial(expire_locks, broker.settling), sweep_seconds),
             self._schedule,
-            self._loop("retention", partial(expire_overdue, ports.expiring), sweep_seconds),
-            self._loop("dead letters", DeadLetterForwarder(ports.forwarding_dead_letters).step, sweep_seconds),
-            self._loop("roll back", partial(roll_back_overdue, ports.rolling_back), sweep_seconds),
-            self._loop("forget", partial(delete_expired, ports.deleting), sweep_seconds),
-            self._loop("states", partial(delete_old_versions, ports.deleting_versions), sweep_seconds),
-            self._loop("seal", ArchiveSealer(ports.sealing, intervals.seal_seconds).step, intervals.seal_seconds),
-            self._loop("look", partial(wake_receivers, ports.wait_queue), POLL_SECONDS),
+            self._loop("retention", partial(expire_overdue, administration), sweep_seconds),
+            self._loop("dead letters", DeadLetterForwarder(administration).step, sweep_seconds),
+            self._loop("roll back", partial(roll_back_overdue, broker.transactions), sweep_seconds),
+            self._loop("forget", partial(delete_expired, administration), sweep_seconds),
+            self._loop(
+                "states", partial(delete_old_versions, administration, intervals.state_retention), sweep_seconds
+            ),
+            self._loop("seal", ArchiveSealer(administration, intervals.seal_seconds).step, intervals.seal_seconds),
+            self._loop("look", partial(wake_receivers, broker.receiving.wait_queue), POLL_SECONDS),
         ]
         if authenticator is not None:
             self._loops.append(self._loop("key use", partial(_record_key_use, authenticator), KEY_USE_SECONDS))

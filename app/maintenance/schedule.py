@@ -1,9 +1,7 @@
 """Makes scheduled and delayed messages available when they are due."""
 
-from dataclasses import dataclass
-
-from app.broker.notify_receivers import ReceiverNotifier, StateChange
-from app.broker.ports import Counters, ScheduleStore
+from app.broker.administration.ports import AdministrationPorts
+from app.broker.notify_receivers import StateChange
 from app.domain.instant import to_seconds
 from app.domain.message import MessageState
 
@@ -20,22 +18,13 @@ MIN_DELAY_SECONDS = 0.005
 """Messages that become due shortly after each other are promoted together. Jitter does not split the last delay."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulePorts:
-    """What the schedule loop uses."""
-
-    messages: ScheduleStore
-    receivers: ReceiverNotifier
-    counters: Counters
-
-
-async def promote_scheduled(ports: SchedulePorts) -> float | None:
+async def promote_scheduled(ports: AdministrationPorts) -> float | None:
     """Make due messages available and wake their receivers; return the seconds until the next one is due.
 
     Also admit messages that a change of `group_in_flight` has left blocked.
     """
-    is_admitted = await ports.messages.admit_after_changes(GROUPS_PER_PASS)
-    promoted = await ports.messages.promote(BATCH_SIZE)
+    is_admitted = await ports.store.admit_after_changes(GROUPS_PER_PASS)
+    promoted = await ports.store.promote(BATCH_SIZE)
     ports.receivers.notify(
         StateChange(queue_id, number, MessageState.AVAILABLE)
         for queue_id, numbers in promoted.by_queue.items()

@@ -1,8 +1,6 @@
 """Seals the archive: ended messages gather for some seconds and then become a batch that never changes."""
 
-from dataclasses import dataclass
-
-from app.broker.ports import ArchiveStore, Counters
+from app.broker.administration.ports import AdministrationPorts
 from app.domain.archive import BATCH_SPAN, UnsealedMessage
 from app.domain.instant import from_seconds, to_seconds
 
@@ -12,21 +10,13 @@ MIN_DELAY_SECONDS = 0.1
 """Messages that reach the minimum age shortly after each other are sealed together."""
 
 
-@dataclass(frozen=True, slots=True)
-class SealPorts:
-    """What sealing uses."""
-
-    archive: ArchiveStore
-    counters: Counters
-
-
 class ArchiveSealer:
     """Scans the unsealed messages in the order of their removal, one `BATCH_SPAN` at a time, in every replica.
 
     Messages of queues with different retentions are far apart in that order, so they do not wait for each other.
     """
 
-    def __init__(self, ports: SealPorts, seal_seconds: float) -> None:
+    def __init__(self, ports: AdministrationPorts, seal_seconds: float) -> None:
         self._ports = ports
         self._min_age = from_seconds(seal_seconds)
         self._restart()
@@ -37,7 +27,7 @@ class ArchiveSealer:
 
     async def step(self) -> float | None:
         """Seal the messages in the next span once they are old enough; return a delay at the end of the scan."""
-        first = await self._ports.archive.first_unsealed(self._since)
+        first = await self._ports.store.archive.first_unsealed(self._since)
         if first is None:
             delay = to_seconds(self._delay)
             self._restart()
@@ -55,6 +45,6 @@ class ArchiveSealer:
 
         If another process is sealing these messages, continue after the span.
         """
-        batch = await self._ports.archive.seal(first)
+        batch = await self._ports.store.archive.seal(first)
         self._since = batch.remove_at if batch else first.remove_at + BATCH_SPAN + 1
         self._ports.counters.count("messages_sealed", batch.row_count if batch else 0)

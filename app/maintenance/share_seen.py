@@ -1,11 +1,10 @@
 """Shares the highest values that each process of a broker has seen in the database with the other processes."""
 
-from typing import Protocol
-
 import structlog
 
-from app.broker.administration.restored import RestorableStore, catch_up, share_number
-from app.broker.ports import ObservedStore, SharedRecord
+from app.broker.administration.restored import catch_up, share_number
+from app.broker.ports.lock_store import SharedRecord
+from app.broker.ports.store import Store
 from app.runtime.background_loop import BackgroundLoop, ErrorReporter, LoopDelays
 from app.runtime.clock import Clock
 
@@ -15,10 +14,6 @@ SHARE_SECONDS = 5.0
 log = structlog.get_logger("peeklock.store")
 
 
-class SeenStore(ObservedStore, RestorableStore, Protocol):
-    """A store whose timelines and sequence numbers are shared."""
-
-
 class SeenSharing:
     """Shares what this process has seen with the other processes, at the start and repeatedly.
 
@@ -26,7 +21,7 @@ class SeenSharing:
     this process from learning of another primary.
     """
 
-    def __init__(self, store: SeenStore, record: SharedRecord, clock: Clock, report: ErrorReporter) -> None:
+    def __init__(self, store: Store, record: SharedRecord, clock: Clock, report: ErrorReporter) -> None:
         self._store = store
         self._record = record
         delays = LoopDelays(idle_seconds=SHARE_SECONDS)

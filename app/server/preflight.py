@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from app.broker.access.keys import adopt_key, hash_secret
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.domain.access import ALL_RIGHTS, Grant
 from app.domain.refusals import StoreUnavailable, TooManyKeys
 from app.runtime.clock import SystemClock

@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.runtime.clock import Clock
 from app.store.shared.database import BatchObserver
 from app.store.url import BadStoreUrl, EngineName, read_url

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from app.api.application import build_application
-from app.assembly import assemble_verbs
+from app.assembly import assemble
 from app.broker.access.keys import Authenticator, create_key
 from app.domain.access import Grant, Right
 from app.domain.refusals import Overloaded
@@ -42,7 +42,7 @@ class ApiServer:
         metrics = Metrics()
         statistics = QueueStatistics(broker.store.queues, broker.lock_store, broker.counters, broker.clock)
         self.context = AppContext(
-            assemble_verbs(broker),
+            assemble(broker),
             authenticator,
             metrics,
             MAX_REQUEST_BYTES,
@@ -98,9 +98,9 @@ class ApiServer:
     async def advance_time(self, seconds: float) -> None:
         """Advance the clock and run the background passes."""
         await self.clock.advance(seconds)
-        await expire_locks(self.broker.sweeping)
-        await promote_scheduled(self.broker.scheduling)
-        await expire_overdue(self.broker.expiring)
+        await expire_locks(self.broker.settling)
+        await promote_scheduled(self.broker.administration)
+        await expire_overdue(self.broker.administration)
 
     async def new_key(self, *rights: Right, patterns: tuple[str, ...] = ("*",), principal: str = "client") -> str:
         """Create a key with these rights and return its secret."""

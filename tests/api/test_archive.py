@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.broker.administration import trim as verbs
+from app.broker.administration import archive as verbs
 from app.domain.archive import CopiedBatch, TrimResult
 from app.maintenance.seal import ArchiveSealer
 from tests.api.api_server import ApiServer, pointers
@@ -17,7 +17,7 @@ async def seal_batch(api: ApiServer, count: int = 1) -> None:
         await api.send()
         (message,) = await api.receive()
         assert (await api.settle(message, "complete")).is_success
-    sealing = ArchiveSealer(api.broker.sealing, 0.001)
+    sealing = ArchiveSealer(api.broker.administration, 0.001)
     await api.clock.advance(100)
     for _ in bounded("sealing rests"):
         if await sealing.step():
@@ -93,8 +93,11 @@ async def test_batches_not_reached_in_time_are_left_for_another_request(api: Api
         await seal_batch(api)
     await api.clock.advance(3600)
     copies = [CopiedBatch(batch["number"], batch["row_count"], batch["digest"]) for batch in await batches(api)]
-    assert await verbs.trim(api.broker.trimming, copies, timeout_seconds=0) == [TrimResult.TRIMMED]
-    assert await verbs.trim(api.broker.trimming, copies) == [TrimResult.ALREADY_REMOVED, *[TrimResult.TRIMMED] * 2]
+    assert await verbs.trim(api.broker.administration, copies, timeout_seconds=0) == [TrimResult.TRIMMED]
+    assert await verbs.trim(api.broker.administration, copies) == [
+        TrimResult.ALREADY_REMOVED,
+        *[TrimResult.TRIMMED] * 2,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.broker.ports import Attempt, AttemptResult
+from app.broker.ports.attempts import Attempt, AttemptResult
 from app.domain.delivery import Claim
 from app.domain.message import Message
 from tests.api.api_server import ApiServer, problem

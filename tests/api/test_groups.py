@@ -134,7 +134,7 @@ async def test_a_purge_removes_messages_that_follow_while_it_reads(api: ApiServe
             await api.settle(first, "complete")
         return found
 
-    purging = replace(api.broker.purging, messages=ChangedStore(store, browse_metadata=read_then_complete))
+    purging = replace(api.broker.administration, store=ChangedStore(store, browse_metadata=read_then_complete))
     selection = MessageSelection([MessageState.AVAILABLE, MessageState.BLOCKED], MatchAll())
     queue = await api.broker.queue_cache.by_name("orders")
     assert await purge(purging, queue, selection) == 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.broker.administration.browse import PageLimits
+from app.broker.administration.page_limits import PageLimits
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.servers import TIMEOUT_SECONDS
 

@@ -220,7 +220,7 @@ async def test_a_transaction_past_its_time_is_rolled_back(api: ApiServer) -> Non
     await api.settle(message, "complete", transaction_id=transaction)
     await api.advance_time(11)
     assert problem(await send(api, transaction_id=transaction), 409, "transaction-rolled-back")["cause"] == "timeout"
-    await roll_back_overdue(api.broker.rolling_back)
+    await roll_back_overdue(api.broker.transactions)
     assert (await shown(api, transaction))["cause"] == "timeout"
     assert problem(await commit(api, transaction), 409, "transaction-rolled-back")["cause"] == "timeout"
     assert (await api.settle(message, "complete")).status_code == 200
@@ -245,7 +245,7 @@ async def test_a_message_that_expires_rolls_its_transaction_back_without_a_commi
     await api.send(transaction_id=transaction, ttl_seconds=5, message_id="mortal")
     await api.send(transaction_id=other, ttl_seconds=50)
     await api.advance_time(6)
-    await roll_back_overdue(api.broker.rolling_back)
+    await roll_back_overdue(api.broker.transactions)
     ended = await shown(api, transaction)
     assert (ended["state"], ended["cause"]) == ("rolled_back", "message_expired")
     assert ended["member"] == {"place": 1, "queue": "orders", "message_id": "mortal"}

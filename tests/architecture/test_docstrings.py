@@ -42,7 +42,7 @@ def test_what_docstrings_refer_to_is_defined() -> None:
 
 def test_a_reference_to_nothing_is_noticed() -> None:
     file = Path(__file__)
-    assert is_defined("MessageStore", file)
+    assert is_defined("SendingStore", file)
     assert is_defined("asyncio.Protocol", file)
     assert is_defined("test_words.py", file)
     assert not is_defined("MessageStores", file)

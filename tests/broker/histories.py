@@ -13,7 +13,7 @@ from app.broker.administration.purge import purge
 from app.broker.administration.queues import delete_queue, put_queue
 from app.broker.administration.redrive import redrive
 from app.broker.administration.select_messages import MessageSelection
-from app.broker.ports import Edit
+from app.broker.ports.maintaining import Edit
 from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, receive
 from app.broker.sending.send import send, send_each
 from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer, release
@@ -102,7 +102,7 @@ class VerbHistories(RuleBasedStateMachine):
 
     def create_queues(self) -> None:
         self.queue: Queue
-        self.queue, _ = self.run(put_queue(self.broker.queues, NAME, self.settings))
+        self.queue, _ = self.run(put_queue(self.broker.administration, NAME, self.settings))
 
     def _send_initial_messages(self) -> None:
         """Start with a message in every unlocked state: few random histories are long enough to reach all of them."""
@@ -278,7 +278,7 @@ class VerbHistories(RuleBasedStateMachine):
 
     @rule(token=tokens)
     def renew(self, token: str) -> None:
-        result = self.result_or_code(renew(self.broker.renewing, self.queue, LockToken.parse(token)))
+        result = self.result_or_code(renew(self.broker.settling, self.queue, LockToken.parse(token)))
         assert (result if isinstance(result, str) else "renewed") == self.model.renew(token, LOCK_DURATION)
 
     # ---- time --------------------------------------------------------------------------------------------------------
@@ -297,9 +297,9 @@ class VerbHistories(RuleBasedStateMachine):
     def loops(self) -> list[tuple[Coroutine[Any, Any, object], Callable[[], object]]]:
         """Return a pass of each background loop, and what it does to the model."""
         return [
-            (expire_locks(self.broker.sweeping), self.model.sweep),
-            (promote_scheduled(self.broker.scheduling), self.model.promote),
-            (expire_overdue(self.broker.expiring), self.model.expire),
+            (expire_locks(self.broker.settling), self.model.sweep),
+            (promote_scheduled(self.broker.administration), self.model.promote),
+            (expire_overdue(self.broker.administration), self.model.expire),
         ]
 
     # ---- administration ----------------------------------------------------------------------------------------------
@@ -311,7 +311,7 @@ class VerbHistories(RuleBasedStateMachine):
     )
     def purge(self, states: set[MessageState], lowest_priority: int, limit: int | None) -> None:
         selection = MessageSelection(sorted(states), at_least(lowest_priority), limit)
-        purged = self.run(purge(self.broker.purging, self.queue, selection))
+        purged = self.run(purge(self.broker.administration, self.queue, selection))
         assert purged == self.model.purge(states, lowest_priority, limit)
 
     @precondition(lambda self: self.model.dead())
@@ -320,9 +320,9 @@ class VerbHistories(RuleBasedStateMachine):
         dead_lettered_states = [MessageState.DEAD_LETTERED]
         chosen = self.model.select(dead_lettered_states, lowest_priority, limit)
         selection = MessageSelection(dead_lettered_states, at_least(lowest_priority), limit)
-        assert self.run(redrive(self.broker.redriving, self.queue, self.queue, selection, None)) == self.model.redrive(
-            chosen
-        )
+        assert self.run(
+            redrive(self.broker.administration, self.queue, self.queue, selection, None)
+        ) == self.model.redrive(chosen)
 
     @precondition(lambda self: self.model.known_numbers())
     @rule(
@@ -338,22 +338,22 @@ class VerbHistories(RuleBasedStateMachine):
         def change(message: Message) -> Edit:
             return Edit(message, delay=due_in, priority=priority)
 
-        result = self.result_or_code(edit(self.broker.editing, self.queue, number, change, if_match(is_stale)))
+        result = self.result_or_code(edit(self.broker.administration, self.queue, number, change, if_match(is_stale)))
         assert (result if isinstance(result, str) else "edited") == self.model.edit(number, is_stale, priority, due_in)
 
     @precondition(lambda self: self.model.known_numbers())
     @rule(pick=picks, is_stale=is_stale_choices)
     def cancel(self, pick: int, is_stale: bool) -> None:
         number = self._picked(pick)
-        result = self.result_or_code(cancel(self.broker.editing, self.queue, number, if_match(is_stale)))
+        result = self.result_or_code(cancel(self.broker.administration, self.queue, number, if_match(is_stale)))
         assert (result or "cancelled") == self.model.cancel(number, is_stale)
 
     @precondition(lambda self: len(self.model.known_numbers()) > MAX_MESSAGES)
     @rule()
     def delete_the_queue_and_make_it_again(self) -> None:
-        self.run(delete_queue(self.broker.queues, self.queue))
+        self.run(delete_queue(self.broker.administration, self.queue))
         before = self.queue
-        self.queue, made = self.run(put_queue(self.broker.queues, NAME, self.settings))
+        self.queue, made = self.run(put_queue(self.broker.administration, NAME, self.settings))
         assert made
         assert self.queue.id != before.id
         self.model.recreate()

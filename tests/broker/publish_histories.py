@@ -36,7 +36,7 @@ class PublishHistories(UnitHistories):
         """Create the queues that forward, and the topic with its subscriptions, too."""
         super().create_queues()
         for name, target in (("near", NAME), ("far", "near")):
-            self.run(put_queue(self.broker.queues, name, QueueSettings(forward_to=target)))
+            self.run(put_queue(self.broker.administration, name, QueueSettings(forward_to=target)))
         topic, _ = self.run(put(all_topics(self.broker.topics), TOPIC, TopicSettings()))
         self.subscriptions: Collection[Subscription, SubscriptionSettings] = subscriptions_of(self.broker.topics, topic)
         self.run(put(self.subscriptions, "every", EVERY))
@@ -61,7 +61,7 @@ class PublishHistories(UnitHistories):
             NewMessage(Envelope("", group_id=group), priority=one, delay=delay * TIME_UNIT, ttl=time_to_live)
             for one in published
         ]
-        result = self.result_or_code(result_of(publish(self.broker.publishing, TOPIC, new_messages)))
+        result = self.result_or_code(result_of(publish(self.broker.topics, TOPIC, new_messages)))
         copies = self._copies(published)
         if not self.model.has_room(len(copies)):
             assert result == "queue-full"
@@ -75,7 +75,7 @@ class PublishHistories(UnitHistories):
     def publish_or_replay(self, key: int, priority: int) -> None:
         """A repeat with the same key gets the first result and stores no copy."""
         request = publish(
-            self.broker.publishing,
+            self.broker.topics,
             TOPIC,
             [NewMessage(Envelope(""), priority=priority)],
             attempt("publish", key, priority),

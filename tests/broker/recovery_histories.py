@@ -31,7 +31,7 @@ class RecoveryHistories(PublishHistories):
     def recover(self, receiver: str, most: int) -> Any:
         """The receiver gets the messages that it holds under new tokens, in the order of delivery."""
         expected = self.model.held_by(receiver)[:most]
-        messages = self.run(recover(self.broker.recovering, self.queue, receiver, most))
+        messages = self.run(recover(self.broker.receiving, self.queue, receiver, most))
         assert [message.sequence_number for message in messages] == expected
         for message in messages:
             self.model.recovered(message.sequence_number, token_text(message), LOCK_DURATION)
@@ -44,7 +44,7 @@ class RecoveryHistories(PublishHistories):
         if self.model.group_in_flight is not None:
             limit = 1  # messages that their group admits are due after the others of the same statement
         selection = MessageSelection([], at_least(lowest_priority), limit)
-        result = self.result_or_code(restore(self.broker.restoring, self.queue, selection, since=0))
+        result = self.result_or_code(restore(self.broker.administration, self.queue, selection, since=0))
         chosen = self.model.select_restorable(lowest_priority, limit)
         if chosen and not self.model.has_room(1):
             assert result == "queue-full"

@@ -3,7 +3,7 @@
 import hashlib
 
 from app.broker.filtering.filters import CelFilter
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.domain.instant import MINUTE, Duration
 from app.domain.message import Message, Receipt
 from app.domain.refusals import AlreadySettled, Refusal

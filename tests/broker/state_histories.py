@@ -14,7 +14,7 @@ from app.domain.message import DEFAULT_PRIORITY, Envelope
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
 from app.domain.state import NextState
-from app.maintenance.retention import DeleteVersionsPorts, delete_old_versions
+from app.maintenance.retention import delete_old_versions
 from tests.broker.histories import NAME, VerbHistories, is_stale_choices, picks
 from tests.broker.short_forms import ATTEMPT_RETENTION, TIME_UNIT, attempt
 from tests.broker.state_model import StateModel
@@ -39,10 +39,10 @@ class StateHistories(TransactionHistories):
     make_model = StateModel
 
     def loops(self) -> list[Any]:
-        deleting = DeleteVersionsPorts(self.broker.store.states, STATE_RETENTION, self.broker.counters)
+        deleting = delete_old_versions(self.broker.administration, STATE_RETENTION)
         return [
             *super().loops(),
-            (delete_old_versions(deleting), lambda: self.model.delete_old_versions(STATE_RETENTION)),
+            (deleting, lambda: self.model.delete_old_versions(STATE_RETENTION)),
         ]
 
     @precondition(lambda self: self.model.has_room(1))
@@ -57,7 +57,7 @@ class StateHistories(TransactionHistories):
         )
         processed_id = self._message_id(token)
         assert processed_id is not None
-        loaded = self.run(load_state(self.broker.states, key, before_message=processed_id)).version
+        loaded = self.run(load_state(self.broker.store.states, key, before_message=processed_id)).version
         base = 0 if loaded is None else loaded.number
         assert base == self.model.base_version(key, processed_id)
         self._commit(token, NextState(key, base, value, b""), sends)
@@ -87,7 +87,7 @@ class StateHistories(TransactionHistories):
 
     @rule(key=state_keys)
     def delete_state(self, key: str) -> None:
-        result = self.result_or_code(delete_state(self.broker.states, key))
+        result = self.result_or_code(delete_state(self.broker.store.states, key))
         assert result == (None if self.model.delete_state(key) else "state-not-found")
 
     def _commit(self, token: str, state: NextState, sends: int) -> None:
@@ -96,7 +96,7 @@ class StateHistories(TransactionHistories):
         message_id = self._message_id(token)
         first_try = attempt("commit", token, payload)
         result: Any = self.result_or_code(
-            commit(self.broker.committing, self.queue, LockToken.parse(token), request, first_try)
+            commit(self.broker.transactions, self.queue, LockToken.parse(token), request, first_try)
         )
         earlier = self.model.earlier_answer("commit", token, payload)
         if earlier is not None:
@@ -138,7 +138,7 @@ class StateHistories(TransactionHistories):
 
     def _check_versions(self, key: str) -> None:
         """Compare the versions of a state with the model."""
-        found = self.run(state_history(self.broker.states, key, 0, 100))
+        found = self.run(state_history(self.broker.store.states, key, 0, 100))
         assert [(version.number, version.message_id) for version in found] == self.model.kept_versions(key)
 
     def _message_id(self, token: str) -> str | None:

@@ -67,10 +67,10 @@ async def scene() -> AsyncIterator[Scene]:
 
 async def test_a_filtered_page_reads_only_the_bodies_that_it_returns(scene: Scene) -> None:
     odd = CelFilter("message.properties.place == 3 || message.properties.place == 5 || message.properties.place == 7")
-    found, after = await browse(scene.broker.browsing, scene.queue, AVAILABLE, odd, 0, 2)
+    found, after = await browse(scene.broker.administration, scene.queue, AVAILABLE, odd, 0, 2)
     assert [message.body[:1] for message in found] == [b"3", b"5"]
     assert [message.body for message in found] == scene.store.bodies
-    found, after = await browse(scene.broker.browsing, scene.queue, AVAILABLE, odd, after or 0, 2)
+    found, after = await browse(scene.broker.administration, scene.queue, AVAILABLE, odd, after or 0, 2)
     assert ([message.body[:1] for message in found], after) == ([b"7"], None)
     assert len(scene.store.bodies) == 3
 
@@ -78,7 +78,9 @@ async def test_a_filtered_page_reads_only_the_bodies_that_it_returns(scene: Scen
 async def test_a_filter_can_compare_the_length_of_the_body(scene: Scene) -> None:
     short = NewMessage(Envelope("short"), b"x", BodyKind.BYTES)
     await send(scene.broker.sending, scene.queue.name, [short])
-    found, _ = await browse(scene.broker.browsing, scene.queue, AVAILABLE, CelFilter("message.body_bytes < 10"), 0, 5)
+    found, _ = await browse(
+        scene.broker.administration, scene.queue, AVAILABLE, CelFilter("message.body_bytes < 10"), 0, 5
+    )
     assert [message.envelope.message_id for message in found] == ["short"]
     assert scene.store.bodies == [b"x"]
 
@@ -90,16 +92,18 @@ async def test_a_page_leaves_out_a_message_that_changed_its_state_meanwhile(scen
             return await super().read_many(queue_id, numbers)
 
     late = replace(scene.broker, store=Late(scene.store))
-    found, _ = await browse(late.browsing, scene.queue, AVAILABLE, CelFilter("message.properties.place < 4"), 0, 5)
+    found, _ = await browse(
+        late.administration, scene.queue, AVAILABLE, CelFilter("message.properties.place < 4"), 0, 5
+    )
     assert [message.body[:1] for message in found] == [b"2", b"3"]
 
 
 async def test_purge_and_redrive_read_no_bodies(scene: Scene) -> None:
     first = CelFilter("message.properties.place < 3")
-    assert await purge(scene.broker.purging, scene.queue, MessageSelection(AVAILABLE, first)) == 3
+    assert await purge(scene.broker.administration, scene.queue, MessageSelection(AVAILABLE, first)) == 3
     assert await dead_letter_all(scene.broker.store, scene.queue) == 5
     dead = MessageSelection([MessageState.DEAD_LETTERED], MatchAll())
-    assert await redrive(scene.broker.redriving, scene.queue, scene.queue, dead, None) == 5
+    assert await redrive(scene.broker.administration, scene.queue, scene.queue, dead, None) == 5
     assert scene.store.bodies == []
 
 

@@ -9,12 +9,11 @@ from typing import TypeAlias
 import pytest
 
 from app.broker.administration.queues import change_queue, reload_queue
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, release
-from app.broker.settling.release_undelivered import release_undelivered
-from app.broker.settling.settle import settle_one
+from app.broker.settling.settle import release_undelivered, settle_one
 from app.domain.delivery import Claim
 from app.domain.instant import HOUR
 from app.domain.message import Envelope, Message, MessageState
@@ -80,8 +79,8 @@ async def disconnect(broker: OpenBroker, queue: Queue, message: Message) -> None
 
 async def change_settings(broker: OpenBroker, queue: Queue, _message: Message) -> None:
     """The owner of the queue changes a setting that receivers rely on."""
-    now = await reload_queue(broker.queues, queue.name)
-    await change_queue(broker.queues, now, lambda old: replace(old, lock_duration=old.lock_duration + 1))
+    now = await reload_queue(broker.administration, queue.name)
+    await change_queue(broker.administration, now, lambda old: replace(old, lock_duration=old.lock_duration + 1))
 
 
 ReceiveMessage: TypeAlias = Callable[[OpenBroker, Queue], Awaitable[Message]]
@@ -144,7 +143,7 @@ async def test_a_receiver_that_dies_with_several_messages_counts_a_failure_of_ea
     numbers = await sent(broker, queue, 2)
     await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
     await clock.advance(LOCK_SECONDS)
-    await expire_locks(broker.sweeping)
+    await expire_locks(broker.settling)
     stored = await broker.store.browse(queue.id, [MessageState.AVAILABLE], 0, 10)
     assert [(m.sequence_number, m.delivery_count, m.failure_count) for m in stored] == [(n, 1, 1) for n in numbers]
 
@@ -156,6 +155,6 @@ async def test_a_crash_before_the_response_still_counts_the_delivery(broker: Ope
     (number,) = await sent(broker, queue)
     assert await broker.store.claim(Claim(queue.id, 1, queue.settings.lock_duration))  # no response follows
     await clock.advance(LOCK_SECONDS)
-    await expire_locks(broker.sweeping)
+    await expire_locks(broker.settling)
     message = await one_by_one(broker, queue)
     assert (message.sequence_number, message.delivery_count, message.failure_count) == (number, 2, 1)

@@ -11,7 +11,7 @@ from app.broker.administration.purge import purge
 from app.broker.administration.queues import change_queue
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, receive
 from app.broker.receiving.recover import recover
 from app.broker.sending.send import send
@@ -43,7 +43,7 @@ class Counted:
         return {event: count for (queue_id, event), count in counters.messages.items() if queue_id == self.queue.id}
 
     async def change(self, **settings: object) -> None:
-        self.queue = await change_queue(self.broker.queues, self.queue, lambda old: replace(old, **settings))
+        self.queue = await change_queue(self.broker.administration, self.queue, lambda old: replace(old, **settings))
 
     async def send(self, *message_ids: str, **fields: object) -> None:
         new = [NewMessage(Envelope(one), **fields) for one in message_ids]
@@ -112,7 +112,7 @@ async def test_locks_that_end(counted: Counted) -> None:
     await counted.receive()
     await counted.clock.advance(3600)
     for _ in range(2):
-        await expire_locks(counted.broker.sweeping)
+        await expire_locks(counted.broker.settling)
     assert counted.events == {"sent": 1, "delivered": 1, "lock_expired": 1}
 
 
@@ -131,19 +131,19 @@ async def test_messages_that_outlive_their_time(counted: Counted, dead_letters: 
     await counted.send("a", ttl=SECOND)
     await counted.clock.advance(10)
     for _ in range(2):
-        await expire_overdue(counted.broker.expiring)
+        await expire_overdue(counted.broker.administration)
     assert counted.events == {"sent": 1, **events}
 
 
 async def test_purges_and_cancellations(counted: Counted) -> None:
     await counted.send("a", "b", "c")
-    await cancel(counted.broker.editing, counted.queue, 1)
-    await purge(counted.broker.purging, counted.queue, MessageSelection([MessageState.AVAILABLE], MatchAll()))
+    await cancel(counted.broker.administration, counted.queue, 1)
+    await purge(counted.broker.administration, counted.queue, MessageSelection([MessageState.AVAILABLE], MatchAll()))
     assert counted.events == {"sent": 3, "cancelled": 1, "purged": 2}
 
 
 async def test_recovered_messages_are_delivered_again(counted: Counted) -> None:
     await counted.send("a")
     await counted.receive(receiver_id="clerk")
-    await recover(counted.broker.recovering, counted.queue, "clerk", 10)
+    await recover(counted.broker.receiving, counted.queue, "clerk", 10)
     assert counted.events == {"sent": 1, "delivered": 2, "recovered": 1}

@@ -38,7 +38,7 @@ async def test_a_reload_finds_that_another_process_deleted_the_queue(tmp_path: P
         assert await broker.queue_cache.by_name("orders") == queue
         await broker.store.queues.delete(queue)
         with pytest.raises(QueueNotFound):
-            await reload_queue(broker.queues, "orders")
+            await reload_queue(broker.administration, "orders")
         with pytest.raises(QueueNotFound):
             await broker.queue_cache.by_name("orders")
 

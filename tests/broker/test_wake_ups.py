@@ -15,12 +15,12 @@ from app.broker.administration.queues import change_queue, reload_queue
 from app.broker.administration.redrive import redrive
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
-from app.broker.ports import Attempt, Edit
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import Edit
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send, send_each, send_volatile
 from app.broker.settling.outcomes import Abandonment, abandon, dead_letter
-from app.broker.settling.release_undelivered import release_undelivered
-from app.broker.settling.settle import settle_one
+from app.broker.settling.settle import release_undelivered, settle_one
 from app.domain.delivery import Claim
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope, Message, MessageState
@@ -62,8 +62,8 @@ class Scene:
 
     async def change(self, **settings: Any) -> None:
         await change_queue(
-            self.broker.queues,
-            await reload_queue(self.broker.queues, self.queue.name),
+            self.broker.administration,
+            await reload_queue(self.broker.administration, self.queue.name),
             lambda before: replace(before, **settings),
         )
 
@@ -162,13 +162,13 @@ async def test_an_abandoned_message_wakes_a_receiver(scene: Scene) -> None:
 async def test_an_expired_lock_wakes_a_receiver(scene: Scene) -> None:
     await scene.sent_and_locked()
     await scene.clock.advance(31)
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: expire_locks(scene.broker.sweeping))
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: expire_locks(scene.broker.settling))
 
 
 async def test_a_due_message_wakes_a_receiver(scene: Scene) -> None:
     await scene.send(delay=SECOND)
     await scene.clock.advance(2)
-    assert await is_woken(scene, MessageState.AVAILABLE, lambda: promote_scheduled(scene.broker.scheduling))
+    assert await is_woken(scene, MessageState.AVAILABLE, lambda: promote_scheduled(scene.broker.administration))
 
 
 async def test_a_redriven_message_wakes_a_receiver(scene: Scene) -> None:
@@ -177,7 +177,7 @@ async def test_a_redriven_message_wakes_a_receiver(scene: Scene) -> None:
     assert await is_woken(
         scene,
         MessageState.AVAILABLE,
-        lambda: redrive(scene.broker.redriving, scene.queue, scene.queue, selection, None),
+        lambda: redrive(scene.broker.administration, scene.queue, scene.queue, selection, None),
     )
 
 
@@ -186,7 +186,7 @@ async def test_a_message_edited_to_be_due_wakes_a_receiver(scene: Scene) -> None
     assert await is_woken(
         scene,
         MessageState.AVAILABLE,
-        lambda: edit(scene.broker.editing, scene.queue, 1, lambda message: Edit(message, delay=0)),
+        lambda: edit(scene.broker.administration, scene.queue, 1, lambda message: Edit(message, delay=0)),
     )
 
 
@@ -268,17 +268,17 @@ async def test_an_abandoned_dead_letter_wakes_a_receiver_of_dead_letters(scene: 
 async def test_a_lock_that_expires_at_the_limit_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     await scene.sent_and_locked()
     await scene.clock.advance(31)
-    await expire_locks(scene.broker.sweeping)
+    await expire_locks(scene.broker.settling)
     await scene.locked()
     await scene.clock.advance(31)
-    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_locks(scene.broker.sweeping))
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_locks(scene.broker.settling))
 
 
 async def test_an_expired_message_wakes_a_receiver_of_dead_letters(scene: Scene) -> None:
     await scene.change(dead_letter_on_expiry=True)
     await scene.send(ttl=SECOND)
     await scene.clock.advance(2)
-    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_overdue(scene.broker.expiring))
+    assert await is_woken(scene, MessageState.DEAD_LETTERED, lambda: expire_overdue(scene.broker.administration))
 
 
 async def test_revoked_dead_letter_locks_wake_a_dead_letter_receiver(
@@ -312,7 +312,7 @@ async def test_enabling_receives_wakes_a_receiver_that_waits_on_a_disabled_queue
     await scene.change(status=QueueStatus.RECEIVE_DISABLED)
     await scene.send(ttl=SECOND if source is MessageState.DEAD_LETTERED else None)
     await scene.clock.advance(2)
-    await expire_overdue(scene.broker.expiring)
+    await expire_overdue(scene.broker.administration)
     await run_until_idle()
     assert not waiting.done()
     await scene.change(status=QueueStatus.ACTIVE)

@@ -37,14 +37,14 @@ class TransactionHistories(RecoveryHistories):
     make_model = TransactionModel
 
     def loops(self) -> list[Any]:
-        return [(roll_back_overdue(self.broker.rolling_back), self.model.roll_back_overdue), *super().loops()]
+        return [(roll_back_overdue(self.broker.transactions), self.model.roll_back_overdue), *super().loops()]
 
     @rule(pick=picks, sent=st.lists(priorities, min_size=1, max_size=2), ttl=st.sampled_from([None, None, 10]))
     def join_sends(self, pick: int, sent: list[int], ttl: int | None) -> None:
         key = self._transaction(pick)
         time_to_live = None if ttl is None else ttl * TIME_UNIT
         new_messages = self._new_messages(sent, time_to_live)
-        result = self.result_or_code(join_sends(self.broker.joining, key, NAME, new_messages))
+        result = self.result_or_code(join_sends(self.broker.transactions, key, NAME, new_messages))
         self._check_joined(key, sent, time_to_live, result)
 
     @rule(pick=picks, key=keys, priority=priorities)
@@ -62,7 +62,11 @@ class TransactionHistories(RecoveryHistories):
     def _join_once(self, transaction: TransactionKey, key: int, priority: int) -> None:
         payload = (transaction.id, priority)
         joining = join_sends(
-            self.broker.joining, transaction, NAME, self._new_messages([priority], None), attempt("join", key, payload)
+            self.broker.transactions,
+            transaction,
+            NAME,
+            self._new_messages([priority], None),
+            attempt("join", key, payload),
         )
         result: Any = self.result_or_code(joining)
         match self.model.earlier_answer("join", key, payload):
@@ -107,7 +111,7 @@ class TransactionHistories(RecoveryHistories):
     def join_a_settlement(self, pick: int, token: str, outcome: str) -> None:
         key = self._transaction(pick)
         request = self._request(token, outcome)
-        result: Any = self.result_or_code(join_settlements(self.broker.joining, key, self.queue, [request]))
+        result: Any = self.result_or_code(join_settlements(self.broker.transactions, key, self.queue, [request]))
         if refusal := self.model.refusal_to_join(key.id):
             assert result == refusal
             return

@@ -31,7 +31,7 @@ class UnitHistories(VerbHistories):
         settlements = [UnitSettlement(self.queue, self._settlement(token, token in abandoned)) for token in tokens]
         new_message = NewMessage(Envelope(""), delay=DELAY)
         request = UnitRequest(settlements, [UnitSend(NAME, new_message)] * sends)
-        result: Any = self.result_or_code(execute(self.broker.executing, request, None))
+        result: Any = self.result_or_code(execute(self.broker.transactions, request, None))
         if isinstance(result, str):
             assert result == self._expected_refusal(tokens, sends)
             return

@@ -12,7 +12,7 @@ import httpx
 
 from app import __version__
 from app.broker.access.sessions import Sessions
-from app.broker.ports import Server, ServerDirectory
+from app.broker.ports.server_directory import Server, ServerDirectory
 from app.console.access import COOKIE, csrf_token
 from app.console.activity import SAMPLE_SECONDS, Activity
 from app.console.application import build_console
@@ -72,8 +72,8 @@ class ConsoleServer:
     def take_sends_away(self, **methods: object) -> None:
         """Let sends use a store with other methods."""
         broker = self.context.broker
-        store: Any = ChangedStore(broker.sending.messages, **methods)
-        self.context = replace(self.context, broker=replace(broker, sending=replace(broker.sending, messages=store)))
+        store: Any = ChangedStore(broker.sending.store, **methods)
+        self.context = replace(self.context, broker=replace(broker, sending=replace(broker.sending, store=store)))
         self.application.state.context = self.context
 
     def browser(self) -> httpx.AsyncClient:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app import __version__
-from app.broker.ports import AllReports, Counts, ListedServer, Server
+from app.broker.ports.server_directory import AllReports, Counts, ListedServer, Server
 from app.console.activity import SAMPLE_SECONDS
 from app.domain.instant import HOUR, Duration
 from tests.console.console_server import ConsoleServer

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 from app import __version__
-from app.broker.ports import ListedServer
+from app.broker.ports.server_directory import ListedServer
 from app.domain.instant import SECOND
 from tests.console.browser import TIMEOUT_MS, faults_of_accessibility, open_browser, open_screen
 from tests.console.console_server import ConsoleServer

@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, urlencode
 import httpx
 import pytest
 
-from app.broker.administration.browse import PageLimits
 from app.broker.administration.dead_letter_groups import group_dead_letters
+from app.broker.administration.page_limits import PageLimits
 from app.console.dead_letters import reason_filter
 from app.domain.access import Right
 from tests.console.console_server import ConsoleServer, token_of
@@ -61,14 +61,14 @@ async def test_dead_letters_are_grouped_by_reason(console: ConsoleServer) -> Non
 
 async def test_counts_of_a_part_are_said_to_be_partial(console: ConsoleServer) -> None:
     await dead_letter(console, *"aab")
-    ports, queue = console.context.broker.browsing, await console.api.broker.store.queues.by_name("orders")
+    ports, queue = console.context.broker.administration, await console.api.broker.store.queues.by_name("orders")
     assert queue is not None
     limits = PageLimits(batch_size=1, max_batches=2)
     found = await group_dead_letters(replace(ports, page_limits=limits), queue)
     assert (found.count, found.is_complete, [group.count for group in found.groups]) == (2, False, [2])
-    browsing = replace(ports, page_limits=limits)
+    administration = replace(ports, page_limits=limits)
     console.application.state.context = replace(
-        console.context, broker=replace(console.context.broker, browsing=browsing)
+        console.context, broker=replace(console.context.broker, administration=administration)
     )
     page = await console.page(DEAD)
     assert "3 dead letters" in page

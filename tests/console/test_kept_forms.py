@@ -213,8 +213,8 @@ async def test_a_form_that_may_have_taken_effect_says_so(console: ConsoleServer,
 
     await console.get()
     broker = console.context.broker
-    keys: Any = ChangedStore(broker.keys, add=fail)
-    console.application.state.context = replace(console.context, broker=replace(broker, keys=keys))
+    store: Any = ChangedStore(broker.store, keys=ChangedStore(broker.store.keys, add=fail))
+    console.application.state.context = replace(console.context, broker=replace(broker, store=store))
     refused = await console.post("/keys", principal="shop", rights="send", patterns="*")
     assert refused.status_code == 503
     assert text in refused.text

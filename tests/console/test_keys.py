@@ -33,9 +33,10 @@ class Answers:
     def __init__(self, console: ConsoleServer) -> None:
         self.are_over = False
         self._keys = console.api.broker.store.keys
-        broker: Any = ChangedStore(console.context.broker, keys=self, store_clock=self)
-        self._clock = console.context.broker.store_clock
-        console.application.state.context = replace(console.context, broker=broker)
+        broker = console.context.broker
+        self._clock = broker.store
+        store: Any = ChangedStore(broker.store, keys=self, now=self.now)
+        console.application.state.context = replace(console.context, broker=replace(broker, store=store))
 
     async def add(self, *key: Any) -> bool:
         """Store a key."""

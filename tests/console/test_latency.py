@@ -20,7 +20,7 @@ async def delivered(console: ConsoleServer) -> Message:
     await console.api.receive()
     queue = await console.api.broker.store.queues.by_name("orders")
     assert queue is not None
-    return await read_message(console.context.broker.browsing, queue, 1)
+    return await read_message(console.context.broker.administration, queue, 1)
 
 
 def taken(latencies: Latencies, queue_id: int) -> Mapping[Kind, float]:

@@ -80,8 +80,8 @@ async def test_a_blocked_message_that_ends_during_the_look_stands_behind_none(co
     async def nothing(*_: object) -> None:
         return None
 
-    messages: Any = ChangedStore(broker.explaining.messages, read_facts=nothing, read_end=nothing)
-    changed = replace(broker, explaining=replace(broker.explaining, messages=messages))
+    store: Any = ChangedStore(broker.store, read_facts=nothing, read_end=nothing)
+    changed = replace(broker, administration=replace(broker.administration, store=store))
     console.application.state.context = replace(console.context, broker=changed)
     page = await console.page("/queues/orders")
     (group,) = re.findall(r'<th scope="row" class="wrap">(.*?)</tr>', page, re.DOTALL)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from app import __version__
-from app.broker.ports import AllReports, ListedServer
-from app.broker.ports.server_directory import MAX_WINDOWS
+from app.broker.ports.server_directory import MAX_WINDOWS, AllReports, ListedServer
 from app.console.activity import MAX_QUEUES, RATE_SAMPLES, SAMPLE_SECONDS, SAMPLES
 from app.console.servers import LATE
 from app.domain.access import Right

@@ -33,13 +33,13 @@ async def subscribe(console: ConsoleServer, name: str, target: str = "", **setti
 def repeat_subscriptions(console: ConsoleServer, times: int) -> None:
     """Let every topic have each of its subscriptions this many times."""
     broker = console.context.broker
-    topics = broker.topics.topics
+    topics = broker.topics.store
 
     async def routes(topic: Topic) -> list[Route]:
         return [*await topics.routes(topic)] * times
 
     changed: Any = ChangedStore(topics, routes=routes)
-    console.context = replace(console.context, broker=replace(broker, topics=replace(broker.topics, topics=changed)))
+    console.context = replace(console.context, broker=replace(broker, topics=replace(broker.topics, store=changed)))
     console.application.state.context = console.context
 
 
@@ -189,7 +189,7 @@ async def test_a_test_of_many_filters_shares_the_time_of_publishes(console: Cons
     await subscribe(console, "all")
     repeat_subscriptions(console, 3 * EVALUATION_BATCH_SIZE)
     broker, gate = console.context.broker, CountedRoundRobinGate()
-    changed = replace(broker, publishing=replace(broker.publishing, gate=gate))
+    changed = replace(broker, topics=replace(broker.topics, gate=gate))
     console.application.state.context = replace(console.context, broker=changed)
     assert (await console.post(f"{PAGE}/test", PAGE)).status_code == 200
     assert gate.entered == 3

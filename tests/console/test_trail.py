@@ -173,16 +173,17 @@ def hurry(console: ConsoleServer) -> None:
             return self.seconds
 
     hurried = Hurried()
-    archive = replace(console.context.broker.browsing_archive, clock=hurried)
-    broker = replace(console.context.broker, clock=hurried, browsing_archive=archive)
+    administration = replace(console.context.broker.administration, clock=hurried)
+    broker = replace(console.context.broker, clock=hurried, administration=administration)
     console.application.state.context = replace(console.context, broker=broker)
 
 
 def take_archive_away(console: ConsoleServer, ended_before: object) -> None:
     """Let the trail read another archive."""
-    changed: Any = ChangedStore(console.context.broker.browsing_archive.archive, ended_before=ended_before)
-    archive = replace(console.context.broker.browsing_archive, archive=changed)
-    broker = replace(console.context.broker, browsing_archive=archive)
+    store = console.context.broker.store
+    changed: Any = ChangedStore(store, archive=ChangedStore(store.archive, ended_before=ended_before))
+    administration = replace(console.context.broker.administration, store=changed)
+    broker = replace(console.context.broker, administration=administration)
     console.application.state.context = replace(console.context, broker=broker)
 
 
@@ -317,7 +318,7 @@ async def test_a_search_of_the_archive_stops_after_its_time_and_goes_on(console:
 async def test_a_message_that_ends_during_the_search_is_shown_once(console: ConsoleServer) -> None:
     await console.api.send(body=1, message_id="order-1")
     (message,) = await console.api.receive()
-    archive = console.context.broker.browsing_archive.archive
+    archive = console.context.broker.store.archive
 
     async def ended_before(before: int, limit: int) -> list[ArchivedMessage]:
         await console.api.settle(message, "complete")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.domain.queue import Queue
 from tests.contract.store_fixture import (
     MariadbFixture,

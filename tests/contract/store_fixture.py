@@ -15,7 +15,7 @@ import pymysql
 from msgspec.structs import replace
 from sqlalchemy import BigInteger
 
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.domain.delivery import Claim
 from app.domain.instant import SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.broker.ports import Attempt, Redrive, Store, UnlockedRow, Withdrawal
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.store import Store
 from app.domain.instant import DAY, HOUR, MINUTE
 from app.domain.message import Draft, MessageState
 from app.domain.queue import Queue

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.broker.ports import Store, UnlockedRow, Withdrawal
+from app.broker.ports.maintaining import UnlockedRow, Withdrawal
+from app.broker.ports.store import Store
 from app.domain.archive import (
     DEFAULT_BATCH_LIMITS,
     ArchiveBatch,

@@ -11,7 +11,8 @@ from typing import TypeVar, cast
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Attempt, Store
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.store import Store
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Draft, Envelope, MessageState
 from app.domain.queue import Queue

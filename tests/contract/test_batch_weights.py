@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.domain.instant import HOUR
 from app.domain.queue import Queue
 from tests.contract.store_fixture import StoreFixture, claim

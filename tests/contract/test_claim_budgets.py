@@ -3,7 +3,8 @@
 import asyncio
 import secrets
 
-from app.broker.ports import Attempt, Store
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.store import Store
 from app.domain.instant import HOUR
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue

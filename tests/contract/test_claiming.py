@@ -7,7 +7,8 @@ from itertools import compress
 
 import pytest
 
-from app.broker.ports import Attempt, Store
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.store import Store
 from app.domain.delivery import START_POSITION
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Attempt, AttemptResult, QueueGone, SettlementsFailed, Store
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.sending import QueueGone
+from app.broker.ports.store import Store
+from app.broker.ports.transactions import SettlementsFailed
 from app.domain.instant import DAY, HOUR, MINUTE
 from app.domain.message import Draft, Message, MessageState
 from app.domain.queue import Queue, QueueSettings

@@ -10,7 +10,10 @@ import pytest
 from app.broker.administration.redrive import redrive
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
-from app.broker.ports import Attempt, QueueGone, Redrive, Store, UnlockedRow
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import Redrive, UnlockedRow
+from app.broker.ports.sending import QueueGone
+from app.broker.ports.store import Store
 from app.broker.sending.send import send, send_each, send_volatile
 from app.domain.instant import HOUR, MINUTE
 from app.domain.message import Envelope, MessageState, Receipt
@@ -160,7 +163,7 @@ async def test_a_redrive_goes_to_the_recreated_queue(
     before, after = await recreated(broker, store_fixture.store)
     await dead_letter(store_fixture, queue)
     selection = MessageSelection([MessageState.DEAD_LETTERED], MatchAll())
-    assert await redrive(broker.redriving, queue, before, selection, None) == 1
+    assert await redrive(broker.administration, queue, before, selection, None) == 1
     assert await queue_messages(store_fixture, after) == 1
 
 
@@ -179,7 +182,9 @@ async def test_a_send_to_a_deleted_queue_is_refused(
     before = await cached_queue(broker, store_fixture.store)
     await dead_letter(store_fixture, queue)
     with pytest.raises(QueueNotFound, match=before.name):
-        await redrive(broker.redriving, queue, before, MessageSelection([MessageState.DEAD_LETTERED], MatchAll()), None)
+        await redrive(
+            broker.administration, queue, before, MessageSelection([MessageState.DEAD_LETTERED], MatchAll()), None
+        )
     assert await store_fixture.execute("SELECT sequence_number FROM message WHERE state = 1") == []
 
 

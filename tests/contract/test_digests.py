@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.broker.ports import Redrive, UnlockedRow
+from app.broker.ports.maintaining import Redrive, UnlockedRow
 from app.domain.archive import ArchiveBatch, CopiedBatch, DigestVersion, TrimResult
 from app.domain.instant import HOUR, MINUTE
 from app.domain.message import BodyKind, Draft, Envelope, MessageHeaders, MessageState

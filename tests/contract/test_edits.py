@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Edit, Store
+from app.broker.ports.maintaining import Edit
+from app.broker.ports.store import Store
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import Queue

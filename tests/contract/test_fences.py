@@ -6,7 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Attempt, Extension, Redrive, SettlementsFailed, UnlockedRow, Withdrawal
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.settling import Extension
+from app.broker.ports.transactions import SettlementsFailed
 from app.domain.instant import HOUR, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, QueueSettings

@@ -8,7 +8,7 @@ import pytest
 
 from app.broker.filtering.filters import CelFilter
 from app.broker.receiving.receive import ReceiveRequest, receive
-from app.broker.receiving.receive_filtered import SearchLimits
+from app.broker.receiving.search_limits import SearchLimits
 from app.broker.sending.send import send
 from app.domain.message import Envelope, Message, MessageHeaders, MessageState
 from app.domain.queue import Queue

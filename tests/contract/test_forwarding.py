@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from app.broker.ports import QueueGone, Redrive, UnlockedRow
+from app.broker.ports.maintaining import Redrive, UnlockedRow
+from app.broker.ports.sending import QueueGone
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import MAX_FORWARDING_HOPS, Queue, QueueSettings
 from app.domain.refusals import ForwardingCycle, ForwardingTooLong, InvalidRequest

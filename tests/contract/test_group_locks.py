@@ -5,7 +5,9 @@ from contextlib import AbstractAsyncContextManager, suppress
 
 import pytest
 
-from app.broker.ports import Attempt, Redrive, Store, UnlockedRow
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import Redrive, UnlockedRow
+from app.broker.ports.store import Store
 from app.domain.history import Event
 from app.domain.instant import MINUTE
 from app.domain.message import Envelope, MessageState

@@ -84,7 +84,7 @@ async def accept(broker: OpenBroker, queue: Queue, steps: list[tuple[str, list[s
         if way == "send":
             await send(broker.sending, queue.name, new_messages)
         elif way == "publish":
-            await publish(broker.publishing, TOPIC, new_messages)
+            await publish(broker.topics, TOPIC, new_messages)
         else:
             key = await joined(broker, queue, new_messages)
             (late if way == "late transaction" else due).append((key, new_messages))
@@ -104,9 +104,9 @@ async def joined(broker: OpenBroker, queue: Queue, new_messages: list[NewMessage
     key = TransactionKey((await open_transaction(broker.transactions, "client", MINUTE)).id, "client")
     for place, new_message in enumerate(new_messages):
         if place % 2:
-            await join_publishes(broker.joining, key, TOPIC, [new_message])
+            await join_publishes(broker.transactions, key, TOPIC, [new_message])
         else:
-            await join_sends(broker.joining, key, queue.name, [new_message])
+            await join_sends(broker.transactions, key, queue.name, [new_message])
     return key
 
 

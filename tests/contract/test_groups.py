@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Admitted, Attempt, Edit, Redrive, Store, UnlockedRow, Withdrawal
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import Edit, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.settling import Admitted
+from app.broker.ports.store import Store
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.queue import Queue, QueueSettings

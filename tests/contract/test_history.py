@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.broker.ports import Attempt, Edit, Extension, Redrive, SettlementsFailed, Store, UnlockedRow, Withdrawal
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import Edit, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.settling import Extension
+from app.broker.ports.store import Store
+from app.broker.ports.transactions import SettlementsFailed
 from app.domain.delivery import Recovery
 from app.domain.history import Event, MessageEvent
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND

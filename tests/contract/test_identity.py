@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.domain.queue import Queue
 from app.store.open import open_store
 from tests.contract.conftest import STORES

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from dataclasses import replace
 
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.domain.access import ApiKey, Grant, Right
 from app.domain.instant import HOUR, MINUTE
 from tests.contract.store_fixture import StoreFixture

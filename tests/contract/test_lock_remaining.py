@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from app.broker.ports import Attempt, Extension
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.settling import Extension
 from app.domain.instant import HOUR, SECOND, Duration
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import pytest
 
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.domain.instant import HOUR, MINUTE
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, QueueSettings

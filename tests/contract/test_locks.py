@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Extension, Store
+from app.broker.ports.settling import Extension
+from app.broker.ports.store import Store
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue

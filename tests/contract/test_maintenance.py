@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from app.broker.administration.expire import expire_messages
-from app.broker.ports import Edit, Promoted, Redrive, Store, UnlockedRow, Withdrawal
+from app.broker.ports.maintaining import Edit, Promoted, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.store import Store
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
@@ -152,7 +153,7 @@ async def test_an_edit_survives_a_sweep_that_read_before_it(store_fixture: Store
     assert message is not None
     edited = await store_fixture.store.edit(Edit(message, delay=0))
     assert edited is not None
-    assert await expire_messages(build_broker(store_fixture.store, store_fixture.clock).expiring, overdue) == 0
+    assert await expire_messages(build_broker(store_fixture.store, store_fixture.clock).administration, overdue) == 0
     after = await store_fixture.store.read(queue.id, number)
     assert after is not None
     assert (after.state, after.expires_at) == (MessageState.AVAILABLE, edited.expires_at)
@@ -164,10 +165,10 @@ async def test_a_redrive_survives_a_sweep_that_read_before_it(store_fixture: Sto
     (number,) = await store_fixture.send(queue, b"body", ttl=MINUTE)
     await store_fixture.advance_time(61)
     overdue = await store_fixture.store.expired_messages(10)
-    assert await expire_messages(broker.expiring, overdue) == 1
+    assert await expire_messages(broker.administration, overdue) == 1
     dead = UnlockedRow(number, queue.id, MessageState.DEAD_LETTERED)
     assert await store_fixture.store.redrive([Redrive(dead, queue.id)]) == [True]
-    assert await expire_messages(broker.expiring, overdue) == 0
+    assert await expire_messages(broker.administration, overdue) == 0
     back = await store_fixture.store.read(queue.id, number)
     assert back is not None
     assert (back.state, back.dead_letter_reason) == (MessageState.AVAILABLE, None)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.broker.ports import QueueGone, Redrive, UnlockedRow
+from app.broker.ports.maintaining import Redrive, UnlockedRow
+from app.broker.ports.sending import QueueGone
 from app.domain.instant import DAY, SECOND
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import (

@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Attempt, SettlementsFailed, SynchronousSendEnd, UnlockedRow, Withdrawal
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import UnlockedRow, Withdrawal
+from app.broker.ports.settling import SynchronousSendEnd
+from app.broker.ports.transactions import SettlementsFailed
 from app.domain.delivery import Recovery
 from app.domain.instant import DAY, HOUR, SECOND
 from app.domain.message import Message, MessageState

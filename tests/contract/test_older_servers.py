@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.broker.ports import UnlockedRow, Withdrawal
+from app.broker.ports.maintaining import UnlockedRow, Withdrawal
 from app.domain.archive import ArchiveBatch, CopiedBatch, DigestVersion, RemovalCause, TrimResult
 from app.domain.digest import digest_of_numbers
 from app.domain.instant import DAY, SECOND, Duration

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import CommitResult, Extension, SettlementsFailed, Store
+from app.broker.ports.settling import Extension
+from app.broker.ports.store import Store
+from app.broker.ports.transactions import CommitResult, SettlementsFailed
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope, MessageHeaders, MessageState
 from app.domain.queue import Queue, QueueSettings

@@ -14,7 +14,9 @@ from app.broker.administration.purge import purge
 from app.broker.administration.queues import change_queue, put_queue, reload_queue
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
-from app.broker.ports import Attempt, LockRecord, Store
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.lock_store import LockRecord
+from app.broker.ports.store import Store
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer
@@ -103,7 +105,7 @@ async def test_every_settlement_leaves_the_message_in_its_state(
     await send(broker_fixture.broker.sending, queue.name, [NewMessage(Envelope("")) for _ in expected])
     tokens = await broker_fixture.receive(queue, len(expected))
     if renewed:
-        await asyncio.gather(*(renew(broker_fixture.broker.renewing, queue, token) for token in tokens))
+        await asyncio.gather(*(renew(broker_fixture.broker.settling, queue, token) for token in tokens))
     settlements: list[SettlementRequest] = [
         complete(queue, tokens[0]),
         abandon(queue, tokens[1], Abandonment()),
@@ -132,7 +134,7 @@ async def test_of_concurrent_settlements_one_takes_effect(
 ) -> None:
     token = await broker_fixture.receive_one(queue)
     if renewed:
-        await renew(broker_fixture.broker.renewing, queue, token)
+        await renew(broker_fixture.broker.settling, queue, token)
     settlements: list[SettlementRequest] = [
         complete(queue, token),
         dead_letter(queue, token, "bad", None),
@@ -155,9 +157,9 @@ async def test_an_expired_lock_is_lost_and_its_message_is_available(
     token = await broker_fixture.receive_one(queue)
     for _ in range(renewals):
         await broker_fixture.advance_time(LOCK_SECONDS / 2, token)
-        await renew(broker_fixture.broker.renewing, queue, token)
+        await renew(broker_fixture.broker.settling, queue, token)
     await broker_fixture.advance_time(LOCK_SECONDS + 1, token)
-    await expire_locks(broker_fixture.broker.sweeping)
+    await expire_locks(broker_fixture.broker.settling)
     assert await broker_fixture.state(queue, token) is MessageState.AVAILABLE
     (answer,) = await settle(broker_fixture.broker.settling, queue, [complete(queue, token)])
     assert isinstance(answer, LockLost)
@@ -170,8 +172,8 @@ async def test_a_lock_that_is_renewed_in_time_is_kept(broker_fixture: BrokerFixt
     token = await broker_fixture.receive_one(queue)
     for _ in range(8):
         await broker_fixture.advance_time(LOCK_SECONDS / 2, token)
-        await renew(broker_fixture.broker.renewing, queue, token)
-        await expire_locks(broker_fixture.broker.sweeping)
+        await renew(broker_fixture.broker.settling, queue, token)
+        await expire_locks(broker_fixture.broker.settling)
     assert await broker_fixture.receive(queue) == []
     await settle_one(broker_fixture.broker.settling, queue, complete(queue, token))
 
@@ -224,13 +226,13 @@ async def test_of_two_concurrent_renewals_the_longer_promise_holds(
     first = replace(broker_fixture.broker, lock_store=delayed_locks) if delayed else broker_fixture.broker
     second = replace(
         broker_fixture.broker,
-        store=RenewsAfterRead(broker_fixture.broker.store, lambda: renew(first.renewing, queue, token, lasting[long])),
+        store=RenewsAfterRead(broker_fixture.broker.store, lambda: renew(first.settling, queue, token, lasting[long])),
     )
-    await renew(second.renewing, queue, token, lasting[not long])
+    await renew(second.settling, queue, token, lasting[not long])
     await delayed_locks.flush()
     for _ in range(2):
         await broker_fixture.advance_time(4 * LOCK_SECONDS, token)
-        await expire_locks(broker_fixture.broker.sweeping)
+        await expire_locks(broker_fixture.broker.settling)
         assert await broker_fixture.state(queue, token) is MessageState.LOCKED
     await settle_one(broker_fixture.broker.settling, queue, complete(queue, token))
 
@@ -238,7 +240,7 @@ async def test_of_two_concurrent_renewals_the_longer_promise_holds(
 async def test_a_browsed_message_shows_the_end_of_its_lock_as_it_was_promised(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
-    browsing, renewing = broker_fixture.broker.browsing, broker_fixture.broker.renewing
+    browsing, renewing = broker_fixture.broker.administration, broker_fixture.broker.settling
     tokens = [await broker_fixture.receive_one(queue) for _ in range(2)]
     for _ in range(2):
         renewed = await renew(renewing, queue, tokens[0])
@@ -256,10 +258,12 @@ async def test_a_change_of_settings_that_locks_depend_on_revokes_them(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
     token = await broker_fixture.receive_one(queue)
-    await renew(broker_fixture.broker.renewing, queue, token)
-    await change_queue(broker_fixture.broker.queues, queue, lambda settings: replace(settings, max_delivery_count=3))
+    await renew(broker_fixture.broker.settling, queue, token)
+    await change_queue(
+        broker_fixture.broker.administration, queue, lambda settings: replace(settings, max_delivery_count=3)
+    )
     with pytest.raises(LockLost) as lost:
-        await renew(broker_fixture.broker.renewing, queue, token)
+        await renew(broker_fixture.broker.settling, queue, token)
     assert lost.value.cause is LossCause.ENTITY_CHANGED
     assert await broker_fixture.state(queue, token) is MessageState.AVAILABLE
 
@@ -269,17 +273,17 @@ async def test_locks_are_revoked_even_if_the_process_that_changed_the_queue_cras
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
     token = await broker_fixture.receive_one(queue)
-    await renew(broker_fixture.broker.renewing, queue, token)
+    await renew(broker_fixture.broker.settling, queue, token)
     crashing = replace(broker_fixture.broker, store=CrashesBeforeRead(broker_fixture.broker.store))
     settings = replace(queue.settings, lock_duration=2 * LOCK_SECONDS * SECOND)
     with pytest.raises(StoreUnavailable):
-        await put_queue(crashing.queues, queue.name, settings)
-    changed, _ = await put_queue(crashing.queues, queue.name, settings)
+        await put_queue(crashing.administration, queue.name, settings)
+    changed, _ = await put_queue(crashing.administration, queue.name, settings)
     await broker_fixture.advance_time(1, token)
     later = await broker_fixture.receive_one(changed)
-    await expire_locks(broker_fixture.broker.sweeping)
+    await expire_locks(broker_fixture.broker.settling)
     with pytest.raises(LockLost) as lost:
-        await renew(broker_fixture.broker.renewing, queue, token)
+        await renew(broker_fixture.broker.settling, queue, token)
     assert lost.value.cause is LossCause.ENTITY_CHANGED
     assert await broker_fixture.state(queue, later) is MessageState.LOCKED, "it was given by the new settings"
 
@@ -299,18 +303,24 @@ class CrashesBeforeRead:
 
 async def test_a_purge_of_locked_messages_leaves_nothing_to_renew(broker_fixture: BrokerFixture, queue: Queue) -> None:
     token = await broker_fixture.receive_one(queue)
-    await renew(broker_fixture.broker.renewing, queue, token)
-    assert await purge(broker_fixture.broker.purging, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 1
+    await renew(broker_fixture.broker.settling, queue, token)
+    assert (
+        await purge(broker_fixture.broker.administration, queue, MessageSelection([MessageState.LOCKED], MatchAll()))
+        == 1
+    )
     with pytest.raises(LockLost) as lost:
-        await renew(broker_fixture.broker.renewing, queue, token)
+        await renew(broker_fixture.broker.settling, queue, token)
     assert lost.value.cause is LossCause.ADMINISTRATOR
 
 
 async def test_a_purge_of_locked_messages_keeps_the_queue_version(broker_fixture: BrokerFixture, queue: Queue) -> None:
     """The ETag of the queue names the same settings before and after it."""
     await broker_fixture.receive_one(queue)
-    assert await purge(broker_fixture.broker.purging, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 1
-    now = await reload_queue(broker_fixture.broker.queues, queue.name)
+    assert (
+        await purge(broker_fixture.broker.administration, queue, MessageSelection([MessageState.LOCKED], MatchAll()))
+        == 1
+    )
+    now = await reload_queue(broker_fixture.broker.administration, queue.name)
     assert now.etag == queue.etag
     assert now.lock_version > queue.lock_version
 
@@ -336,16 +346,18 @@ async def test_a_purge_whose_process_crashes_leaves_nothing_to_renew(
     broker_fixture: BrokerFixture, queue: Queue
 ) -> None:
     token = await broker_fixture.receive_one(queue)
-    await renew(broker_fixture.broker.renewing, queue, token)
+    await renew(broker_fixture.broker.settling, queue, token)
     crashing: Any = CrashingLocks(broker_fixture.broker.lock_store)
     with pytest.raises(ProcessCrash):
         await purge(
-            replace(broker_fixture.broker, lock_store=crashing).purging,
+            replace(broker_fixture.broker, lock_store=crashing).administration,
             queue,
             MessageSelection([MessageState.LOCKED], MatchAll()),
         )
     with pytest.raises(LockLost) as lost:
-        await renew(broker_fixture.broker.renewing, await reload_queue(broker_fixture.broker.queues, queue.name), token)
+        await renew(
+            broker_fixture.broker.settling, await reload_queue(broker_fixture.broker.administration, queue.name), token
+        )
     assert lost.value.cause is LossCause.ADMINISTRATOR
 
 
@@ -355,17 +367,21 @@ async def test_a_purge_of_locked_messages_includes_expired_unswept_locks(
 ) -> None:
     token = await broker_fixture.receive_one(queue)
     if renewed:
-        await renew(broker_fixture.broker.renewing, queue, token)
+        await renew(broker_fixture.broker.settling, queue, token)
     # Longer than any lead, so that the message store itself decides that the lock has ended.
     await broker_fixture.advance_time(MINUTE // SECOND + 1, token)
     live = await broker_fixture.receive_one(queue)
     assert (
-        await purge(broker_fixture.broker.purging, queue, MessageSelection([MessageState.AVAILABLE], MatchAll())) == 0
+        await purge(broker_fixture.broker.administration, queue, MessageSelection([MessageState.AVAILABLE], MatchAll()))
+        == 0
     )
     assert await broker_fixture.state(queue, token) is MessageState.LOCKED
-    assert await purge(broker_fixture.broker.purging, queue, MessageSelection([MessageState.LOCKED], MatchAll())) == 2
+    assert (
+        await purge(broker_fixture.broker.administration, queue, MessageSelection([MessageState.LOCKED], MatchAll()))
+        == 2
+    )
     assert [await broker_fixture.state(queue, lock_token) for lock_token in (token, live)] == [None, None]
-    await expire_locks(broker_fixture.broker.sweeping)
+    await expire_locks(broker_fixture.broker.settling)
     assert await broker_fixture.broker.store.browse(queue.id, list(MessageState), 0, 2) == []
     with pytest.raises(LockLost) as lost:
         await settle_one(broker_fixture.broker.settling, queue, complete(queue, token))
@@ -386,9 +402,9 @@ async def test_a_message_that_crashes_its_receivers_is_dead_lettered_at_the_limi
         (message,) = (await receive(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result
         assert (message.delivery_count, message.failure_count) == (death + 1, death)
         if death % 2:
-            await renew(broker_fixture.broker.renewing, queue, token_of(message))
+            await renew(broker_fixture.broker.settling, queue, token_of(message))
         await broker_fixture.advance_time(LOCK_SECONDS, token_of(message))
-        await expire_locks(broker_fixture.broker.sweeping)
+        await expire_locks(broker_fixture.broker.settling)
     assert (await receive(broker_fixture.broker.receiving, queue, ReceiveRequest())).result == []
     (dead,) = await broker_fixture.broker.store.browse(queue.id, [MessageState.DEAD_LETTERED], 0, 2)
     assert (dead.failure_count, dead.dead_letter_reason) == (limit, MAX_DELIVERY_COUNT_REASON)
@@ -400,7 +416,7 @@ async def test_a_repeated_receive_reports_the_time_of_a_renewed_lock(
     await send(broker_fixture.broker.sending, queue.name, [NewMessage(Envelope(""))])
     attempt = Attempt(secrets.token_bytes(32), secrets.token_bytes(32), HOUR)
     (message,) = (await receive(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)).result
-    await renew(broker_fixture.broker.renewing, queue, token_of(message))
+    await renew(broker_fixture.broker.settling, queue, token_of(message))
     again = await receive(broker_fixture.broker.receiving, queue, ReceiveRequest(), attempt)
     assert again.replayed
     assert [token_of(received) for received in again.result] == [token_of(message)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.domain.delivery import START_POSITION, DeliveryPosition, delivery_position, is_deliverable
 from app.domain.instant import MINUTE, SECOND
 from app.domain.message import MessageState

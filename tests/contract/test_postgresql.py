@@ -9,7 +9,8 @@ from typing import Any, ClassVar, TypeVar
 
 import pytest
 
-from app.broker.ports import Attempt, Extension
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.settling import Extension
 from app.domain.history import Event
 from app.domain.instant import HOUR
 from app.domain.message import Message

@@ -7,7 +7,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.broker.ports import Attempt, Edit
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import Edit
 from app.domain.instant import HOUR
 from app.domain.message import MIN_PRIORITY, Message, MessageState
 from app.domain.queue import Queue

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.broker.administration.range_pages import page_of_ranges
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.domain.access import Grant, Right
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.queue import REVOCATION_PERIOD, QueueSettings, QueueStatus

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from app.broker.ports import Extension, Recovered, Store
+from app.broker.ports.receiving import Recovered
+from app.broker.ports.settling import Extension
+from app.broker.ports.store import Store
 from app.domain.delivery import Recovery, is_redelivered, lock_end
 from app.domain.instant import DAY, HOUR, SECOND
 from app.domain.message import Message, MessageState

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.broker.ports import Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.maintaining import Redrive, UnlockedRow, Withdrawal
 from app.domain.instant import DAY, SECOND
 from app.domain.message import MessageState
 from app.domain.queue import Queue

@@ -46,14 +46,14 @@ class Replicas:
         await send(self.healthy.sending, queue.name, [NewMessage(Envelope(""))])
         (message,) = (await receive(self.healthy.receiving, queue, ReceiveRequest())).result
         token = token_of(message)
-        await renew(self.healthy.renewing, queue, token)
+        await renew(self.healthy.settling, queue, token)
         assert await self.records.read(token) is not None
         return token
 
     async def renew_again(self, queue: Queue, token: LockToken) -> RenewedLock:
         """Renew through the replica that reaches Redis, with the queue's current settings."""
         return await run_advancing(
-            self.clock, renew(self.healthy.renewing, await reload_queue(self.healthy.queues, queue.name), token)
+            self.clock, renew(self.healthy.settling, await reload_queue(self.healthy.administration, queue.name), token)
         )
 
 
@@ -90,7 +90,7 @@ LOCKED = MessageSelection([MessageState.LOCKED], MatchAll())
 
 async def test_a_purged_lock_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
-    assert await purge(replicas.disconnected.purging, queue, LOCKED) == 1
+    assert await purge(replicas.disconnected.administration, queue, LOCKED) == 1
     assert await replicas.records.read(token) is not None, "the drop was lost"
     with pytest.raises(LockLost) as lost:
         await replicas.renew_again(queue, token)
@@ -99,7 +99,7 @@ async def test_a_purged_lock_is_not_renewed(replicas: Replicas, queue: Queue) ->
 
 async def test_a_lock_that_a_change_has_revoked_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
-    await change_queue(replicas.disconnected.queues, queue, lambda old: replace(old, max_delivery_count=3))
+    await change_queue(replicas.disconnected.administration, queue, lambda old: replace(old, max_delivery_count=3))
     with pytest.raises(LockLost) as lost:
         await replicas.renew_again(queue, token)
     assert lost.value.cause is LossCause.ENTITY_CHANGED
@@ -111,14 +111,14 @@ async def test_a_lock_that_a_change_is_about_to_revoke_is_not_renewed(replicas: 
     assert await replicas.disconnected.store.queues.change(queue, QueueSettings(max_delivery_count=3)) is not None
     with pytest.raises(MessageBusy):
         await replicas.renew_again(queue, token)
-    assert await revoke_locks(replicas.disconnected.queues.revoking) == 1
+    assert await revoke_locks(replicas.disconnected.settling) == 1
     with pytest.raises(LockLost):
         await replicas.renew_again(queue, token)
 
 
 async def test_a_lock_of_a_deleted_and_recreated_queue_is_not_renewed(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
-    await delete_queue(replicas.disconnected.queues, queue)
+    await delete_queue(replicas.disconnected.administration, queue)
     again, made = await replicas.disconnected.store.queues.create(queue.name, QueueSettings())
     assert made
     assert again.id != queue.id
@@ -137,7 +137,7 @@ async def test_a_lock_is_renewed_through_its_own_queue_only(
 
 async def test_a_change_that_revokes_no_locks_costs_one_renewal_in_sql(replicas: Replicas, queue: Queue) -> None:
     token = await replicas.renewed_lock(queue)
-    await change_queue(replicas.disconnected.queues, queue, lambda old: replace(old, description="new"))
+    await change_queue(replicas.disconnected.administration, queue, lambda old: replace(old, description="new"))
     without_sql = replicas.healthy.counters["renewals_without_sql"]
     await replicas.renew_again(queue, token)
     assert replicas.healthy.counters["renewals_without_sql"] == without_sql

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from app.broker.administration.restored import UNSHARED_NUMBERS, catch_up, prepare_restored, share_number
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.domain.queue import Queue
 from app.store.shared.lock_versions import MAX_LOCK_VERSION
 from tests.contract.store_fixture import StoreFixture
@@ -55,14 +55,14 @@ async def test_numbers_that_clients_may_have_seen_are_skipped(
         (last,) = [message.sequence_number]
     else:
         (last,) = await store_fixture.send(queue, b"before")
-    first = await prepare_restored(store.queues, store, SKIPPED)
+    first = await prepare_restored(store, SKIPPED)
     (next_number,) = await store_fixture.send(queue, b"after")
     assert next_number >= first > last + SKIPPED
     assert (await store_fixture.queue()).id > queue.id + SKIPPED
 
 
 async def test_numbers_are_skipped_in_a_database_without_messages(store_fixture: StoreFixture) -> None:
-    first = await prepare_restored(store_fixture.store.queues, store_fixture.store, SKIPPED)
+    first = await prepare_restored(store_fixture.store, SKIPPED)
     queue = await store_fixture.queue()
     (number,) = await store_fixture.send(queue, b"first")
     assert number >= first > SKIPPED

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import QueueGone, UnlockedRow, Withdrawal
+from app.broker.ports.maintaining import UnlockedRow, Withdrawal
+from app.broker.ports.sending import QueueGone
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration
 from app.domain.message import BodyKind, Envelope, Message, MessageHeaders, MessageMetadata, MessageState
 from app.domain.queue import Queue, QueueSettings

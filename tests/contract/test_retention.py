@@ -6,7 +6,8 @@ from collections import defaultdict
 from itertools import pairwise
 
 from app.broker.administration.expire import expire_messages
-from app.broker.ports import Attempt, Store
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.store import Store
 from app.broker.settling.release_expired import release_expired
 from app.domain.archive import BatchLimits
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
@@ -149,10 +150,10 @@ async def test_messages_of_a_deleted_queue_delay_no_other_expiry(store_fixture: 
     await store_fixture.advance_time(10)
     for _ in range(2):
         await release_expired(
-            broker.settling.releasing,
+            broker.settling,
             [(locked, NO_EXPIRED_GENERATION) for locked in await store_fixture.store.expired_locks(2)],
         )
-        await expire_messages(broker.expiring, await store_fixture.store.expired_messages(2))
+        await expire_messages(broker.administration, await store_fixture.store.expired_messages(2))
     assert await store_fixture.store.expired_locks(2) == []
     assert await store_fixture.store.expired_messages(2) == []
     assert bodies(await store_fixture.claim(queue)) == [b"locked"]

@@ -11,13 +11,14 @@ from app.broker.administration.purge import purge
 from app.broker.administration.queues import change_queue
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
-from app.broker.ports import Attempt, Extension, UnlockedRow, Withdrawal
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import UnlockedRow, Withdrawal
+from app.broker.ports.settling import Extension
 from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, receive
 from app.broker.settling.outcomes import complete
-from app.broker.settling.release_undelivered import release_undelivered
 from app.broker.settling.renew import renew
 from app.broker.settling.revoke_locks import revoke_locks
-from app.broker.settling.settle import settle
+from app.broker.settling.settle import release_undelivered, settle
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, QueueSettings
@@ -299,7 +300,7 @@ async def test_each_settlement_of_a_batch_has_its_own_answer(store_fixture: Serv
     async with store_fixture.open_transaction(lock_row(messages[1].sequence_number)):
         answers = await run_advancing(clock, settle(broker.settling, queue, settlements))
         with pytest.raises(MessageBusy):
-            await run_advancing(clock, renew(broker.renewing, queue, token_of(messages[1])))
+            await run_advancing(clock, renew(broker.settling, queue, token_of(messages[1])))
     assert [type(answer) for answer in answers] == [Settled, MessageBusy, Settled]
     (again,) = await settle(broker.settling, queue, settlements[1:2])
     assert isinstance(again, Settled)
@@ -392,13 +393,13 @@ async def test_the_sweep_and_a_change_of_a_queue_skip_a_locked_row(store_fixture
     queue = await store_fixture.queue(QueueSettings(max_delivery_count=5))
     locked, free = [await store_fixture.locked(queue) for _ in range(2)]
     async with store_fixture.open_transaction(lock_row(locked.sequence_number)):
-        await change_queue(broker.queues, queue, lambda _: QueueSettings(max_delivery_count=6))
+        await change_queue(broker.administration, queue, lambda _: QueueSettings(max_delivery_count=6))
         assert [await store_fixture.state(message) for message in (locked, free)] == [
             MessageState.LOCKED,
             MessageState.AVAILABLE,
         ]
-        assert await revoke_locks(broker.queues.revoking) == 0
-    await expire_locks(broker.sweeping)
+        assert await revoke_locks(broker.settling) == 0
+    await expire_locks(broker.settling)
     assert await store_fixture.state(locked) is MessageState.AVAILABLE
     await broker.queue_cache.close()
 
@@ -409,6 +410,6 @@ async def test_a_purge_counts_what_it_removed(store_fixture: ServerFixture, queu
     available = await store_fixture.send(queue, b"", b"")
     selection = MessageSelection([MessageState.AVAILABLE, MessageState.LOCKED], MatchAll())
     async with store_fixture.open_transaction(lock_row(locked[0].sequence_number), lock_row(available[0])):
-        assert await purge(broker.purging, queue, selection) == 2
-    assert await purge(broker.purging, queue, selection) == 2
+        assert await purge(broker.administration, queue, selection) == 2
+    assert await purge(broker.administration, queue, selection) == 2
     await broker.queue_cache.close()

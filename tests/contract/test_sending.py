@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.domain.instant import DAY, HOUR, MINUTE
 from app.domain.message import BodyKind, Draft, Envelope, MessageHeaders, MessageState, Receipt
 from app.domain.queue import Queue

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageHeaders, MessageState
 from app.domain.queue import Queue, QueueSettings

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Attempt, QueueGone, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.maintaining import Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.sending import QueueGone
 from app.domain.archive import CopiedBatch, TrimResult
 from app.domain.instant import DAY, HOUR
 from app.domain.message import Draft, MessageState

@@ -6,7 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.ports import Attempt, QueueGone, SettlementsFailed, Store
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.sending import QueueGone
+from app.broker.ports.store import Store
+from app.broker.ports.transactions import SettlementsFailed
 from app.domain.instant import DAY, HOUR, SECOND
 from app.domain.queue import Queue
 from app.domain.state import LoadedState, StateChange, StateVersion

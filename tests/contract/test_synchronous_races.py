@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.ports import Attempt, Store
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.store import Store
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send_synchronously import send_synchronously
 from app.broker.settling.outcomes import Abandonment, abandon, complete
@@ -56,7 +57,7 @@ class Race:
 
     async def send(self, broker: OpenBroker | None = None, attempt: Attempt | None = None) -> Any:
         """Send, and wait for the settlement. Return the outcome or the refusal."""
-        ports = (broker or self.broker).sending_synchronously
+        ports = (broker or self.broker).sending
         try:
             return (await send_synchronously(ports, self.queue.name, NewMessage(Envelope("")), WAIT, attempt)).result
         except Refusal as refusal:

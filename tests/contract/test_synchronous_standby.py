@@ -10,7 +10,7 @@ import pytest
 
 from app.broker.access.keys import revoke_key
 from app.broker.administration.queues import delete_queue, put_queue, reload_queue
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.broker.topics.topics import all_topics, delete, put
 from app.domain.instant import HOUR, MINUTE
 from app.domain.queue import Queue
@@ -177,7 +177,7 @@ async def outcome_of_offer(cluster: Cluster) -> Repeat:
 async def repeated_change_of_a_queue(cluster: Cluster) -> Repeat:
     """A PUT of the settings that a queue has."""
     broker = build_broker(cluster.store, VirtualClock())
-    return lambda: put_queue(broker.queues, cluster.queue.name, cluster.queue.settings)
+    return lambda: put_queue(broker.administration, cluster.queue.name, cluster.queue.settings)
 
 
 async def repeated_change_of_a_topic(cluster: Cluster) -> Repeat:
@@ -190,8 +190,8 @@ async def repeated_change_of_a_topic(cluster: Cluster) -> Repeat:
 async def repeated_deletion_of_a_queue(cluster: Cluster) -> Repeat:
     """The deletion of a queue that is deleted."""
     broker, queue = build_broker(cluster.store, VirtualClock()), await cluster.fixture.queue()
-    await delete_queue(broker.queues, queue)
-    return lambda: refusal_of(reload_queue(broker.queues, queue.name))
+    await delete_queue(broker.administration, queue)
+    return lambda: refusal_of(reload_queue(broker.administration, queue.name))
 
 
 async def repeated_deletion_of_a_topic(cluster: Cluster) -> Repeat:

@@ -6,7 +6,9 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Attempt, EntityStore, QueueGone
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.sending import QueueGone
+from app.broker.ports.topics import EntityStore
 from app.domain.instant import DAY, HOUR
 from app.domain.message import Draft
 from app.domain.queue import Queue, QueueSettings

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from app.broker.ports import Admitted, Attempt, Extension, QueueGone, SettlementsFailed, Store
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.sending import QueueGone
+from app.broker.ports.settling import Admitted, Extension
+from app.broker.ports.store import Store
+from app.broker.ports.transactions import SettlementsFailed
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue, QueueSettings

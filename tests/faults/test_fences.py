@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.store.shared.statements import Statement
 from app.store.url import EngineName
 from tests.changed_stores import open_mysql, open_postgresql, open_sqlite

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.assembly import assemble_verbs
+from app.assembly import assemble
 from app.domain.access import Grant, Principal, Right
 from app.domain.refusals import Overloaded
 from app.http.context import AppContext
@@ -59,7 +59,7 @@ def _context(broker: OpenBroker) -> AppContext:
     statistics = QueueStatistics(broker.store.queues, broker.lock_store, broker.counters, broker.clock)
     budget, responses = ByteBudget(1 << 20, Overloaded), broker.response_limits.budget
     page = MetricsPage(metrics, statistics, broker.clock)
-    return AppContext(assemble_verbs(broker), None, metrics, 1 << 20, 50.0, lambda: False, budget, responses, page)
+    return AppContext(assemble(broker), None, metrics, 1 << 20, 50.0, lambda: False, budget, responses, page)
 
 
 async def test_a_message_is_sent_received_and_completed(server: Server) -> None:

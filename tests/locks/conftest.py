@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.ports import LockStore
+from app.broker.ports.lock_store import LockStore
 from app.domain.settlement import LockToken
 from app.locks.memory_lock_store import MemoryLockStore
 from app.locks.redis_connection import RedisConnection

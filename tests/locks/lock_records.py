@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from redis.asyncio import Redis
 
-from app.broker.ports import LockRecord, QueueVersion
+from app.broker.ports.lock_store import LockRecord, QueueVersion
 from app.domain.instant import MINUTE, SECOND, Duration, Instant
 from app.domain.settlement import LockToken
 from app.locks.connect import connect

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.broker.ports import LockRecord
+from app.broker.ports.lock_store import LockRecord
 from app.domain.instant import SECOND
 from app.locks.backend import LockBackend, RedisOptions, open_locks
 from app.locks.connect import BadLockUrl

@@ -7,7 +7,8 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from app.broker.ports import LockRecord, Renewed, Server
+from app.broker.ports.lock_store import LockRecord, Renewed
+from app.broker.ports.server_directory import Server
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EXPIRED_GENERATION
 from app.locks.connect import BadLockUrl, connect

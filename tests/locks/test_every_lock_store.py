@@ -2,7 +2,7 @@
 
 import asyncio
 
-from app.broker.ports import LockRecord, LockStore, NotRenewed
+from app.broker.ports.lock_store import LockRecord, LockStore, NotRenewed
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EXPIRED_GENERATION
 from tests.locks.conftest import NewToken

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.broker.ports import LockRecord, NotRenewed, Renewed
+from app.broker.ports.lock_store import LockRecord, NotRenewed, Renewed
 from app.domain.instant import SECOND
 from app.locks.backend import LockBackend, RedisOptions, acquire_prefix, open_locks
 from app.locks.prefix_ownership import OWNERSHIP_SECONDS, RETRY_SECONDS, PrefixInUse, acquire

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.ports import LockRecord, NotRenewed, QueueVersion, Renewed
+from app.broker.ports.lock_store import LockRecord, NotRenewed, QueueVersion, Renewed
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 from app.locks.connect import connect

@@ -6,8 +6,16 @@ from dataclasses import dataclass, replace
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.ports import AllReports, Counts, Server, ServerDirectory
-from app.broker.ports.server_directory import LISTED_SECONDS, MAX_COUNTS, MAX_WINDOWS, WINDOW_SECONDS
+from app.broker.ports.server_directory import (
+    LISTED_SECONDS,
+    MAX_COUNTS,
+    MAX_WINDOWS,
+    WINDOW_SECONDS,
+    AllReports,
+    Counts,
+    Server,
+    ServerDirectory,
+)
 from app.domain.instant import DAY, MINUTE, SECOND, from_seconds
 from app.locks.memory_server_directory import MemoryServerDirectory
 from app.locks.redis_connection import RedisConnection

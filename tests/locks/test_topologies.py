@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.ports import LockRecord, Renewed, Server
+from app.broker.ports.lock_store import LockRecord, Renewed
+from app.broker.ports.server_directory import Server
 from app.domain.instant import MINUTE, SECOND
 from app.locks.backend import LockBackend, RedisOptions, open_locks
 from app.locks.redis_keys import BUCKETS, RedisKeys

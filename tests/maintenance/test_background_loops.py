@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.assembly import assemble_loops
+from app.assembly import assemble
 from app.broker.access.keys import Authenticator, create_key
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.broker.settling.outcomes import complete
 from app.broker.settling.settle import settle_one
 from app.domain.access import ALL_RIGHTS, Grant
@@ -36,7 +36,7 @@ class LoopRecorder:
         self.failures: list[BaseException] = []
         components = replace(harness.broker, store=store or harness.broker.store)
         self.background_loops = BackgroundLoops(
-            assemble_loops(components),
+            assemble(components),
             authenticator,
             Intervals(1.0, SEAL_SECONDS),
             lambda _, error: self.failures.append(error),

@@ -16,9 +16,9 @@ LOCKED, SCHEDULED = MessageState.LOCKED, MessageState.SCHEDULED
 
 async def run_loops(harness: BrokerHarness) -> None:
     """Run each loop that changes messages once."""
-    await expire_locks(harness.broker.sweeping)
-    await promote_scheduled(harness.broker.scheduling)
-    await expire_overdue(harness.broker.expiring)
+    await expire_locks(harness.broker.settling)
+    await promote_scheduled(harness.broker.administration)
+    await expire_overdue(harness.broker.administration)
 
 
 async def test_messages_of_a_newer_queue_stay_as_they_are(harness: BrokerHarness) -> None:
@@ -38,7 +38,7 @@ async def test_the_schedule_does_not_hurry_for_a_message_of_a_newer_queue(harnes
     await harness.send(await harness.queue(), delay=SECOND)
     await need_newer_server(harness.broker)
     await harness.clock.advance(60)
-    assert await promote_scheduled(harness.broker.scheduling) == 1.0
+    assert await promote_scheduled(harness.broker.administration) == 1.0
 
 
 async def test_a_queue_that_becomes_newer_during_a_pass_keeps_its_messages(harness: BrokerHarness) -> None:
@@ -50,8 +50,8 @@ async def test_a_queue_that_becomes_newer_during_a_pass_keeps_its_messages(harne
     expired = await harness.broker.store.expired_messages(10)
     assert ({row.token for row in rows}, {row.sequence_number for row in expired}) == (set(locks), set(overdue))
     await need_newer_server(harness.broker, "newer")
-    released = await release_expired(harness.broker.sweeping.releasing, [(row, NO_EXPIRED_GENERATION) for row in rows])
+    released = await release_expired(harness.broker.settling, [(row, NO_EXPIRED_GENERATION) for row in rows])
     assert [row.queue_id for row, is_released in zip(rows, released, strict=True) if is_released] == [queue.id]
-    assert await expire_messages(harness.broker.expiring, expired) == 1
+    assert await expire_messages(harness.broker.administration, expired) == 1
     assert await harness.state(newer, locks[0].sequence_number) is LOCKED
     assert await harness.state(newer, overdue[0]) is MessageState.AVAILABLE

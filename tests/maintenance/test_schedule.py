@@ -17,10 +17,10 @@ async def test_a_due_message_becomes_available_and_wakes_its_receiver(harness: B
         harness.broker.wait_queue.waiter(other.id) as other_waiter,
     ):
         await harness.clock.advance(9.9)
-        await promote_scheduled(harness.broker.scheduling)
+        await promote_scheduled(harness.broker.administration)
         assert not await waiter.woken(0)
         await harness.clock.advance(0.1)
-        await promote_scheduled(harness.broker.scheduling)
+        await promote_scheduled(harness.broker.administration)
         assert await waiter.woken(0)
         assert not await other_waiter.woken(0)
     assert await harness.state(queue, number) is MessageState.AVAILABLE
@@ -37,17 +37,17 @@ async def test_the_schedule_rests_until_the_next_message_is_due(
 ) -> None:
     queue = await harness.queue()
     await harness.send(queue, delay=round(delay_seconds * SECOND))
-    assert await promote_scheduled(harness.broker.scheduling) == pytest.approx(rest)
+    assert await promote_scheduled(harness.broker.administration) == pytest.approx(rest)
 
 
 async def test_the_schedule_without_messages_rests_for_the_longest_time(harness: BrokerHarness) -> None:
-    assert await promote_scheduled(harness.broker.scheduling) == MAX_DELAY_SECONDS
+    assert await promote_scheduled(harness.broker.administration) == MAX_DELAY_SECONDS
 
 
 async def test_the_schedule_does_not_rest_after_a_full_batch(harness: BrokerHarness) -> None:
     queue = await harness.queue()
     await harness.send(queue, count=BATCH_SIZE + 1, delay=SECOND)
     await harness.clock.advance(1)
-    assert await promote_scheduled(harness.broker.scheduling) == 0.0
-    assert await promote_scheduled(harness.broker.scheduling) == MAX_DELAY_SECONDS
+    assert await promote_scheduled(harness.broker.administration) == 0.0
+    assert await promote_scheduled(harness.broker.administration) == MAX_DELAY_SECONDS
     assert harness.counters["messages_awoken"] == BATCH_SIZE + 1

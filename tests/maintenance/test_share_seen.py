@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import cast
 
+from app.broker.ports.store import Store
 from app.maintenance.share_seen import SHARE_SECONDS, SeenSharing
 from tests.virtual_clock import VirtualClock
 
@@ -13,8 +14,6 @@ OTHERS = {"timeline:1": 2}
 
 class SilentStore:
     """A store whose database does not answer."""
-
-    queues: Any = None
 
     def __init__(self) -> None:
         self.learned: list[Mapping[str, int]] = []
@@ -31,12 +30,6 @@ class SilentStore:
     async def highest_number(self) -> int:
         return await asyncio.get_running_loop().create_future()
 
-    async def continue_after(self, number: int, count: int) -> int | None:
-        raise NotImplementedError
-
-    async def skip_numbers(self, count: int) -> int:
-        raise NotImplementedError
-
 
 class Record:
     """Implements `SharedRecord`."""
@@ -48,7 +41,7 @@ class Record:
 
 async def test_a_process_learns_of_another_primary_while_its_database_does_not_answer() -> None:
     store, clock, reports = SilentStore(), VirtualClock(), list[str]()
-    sharing = SeenSharing(store, Record(), clock, lambda name, _error: reports.append(name))
+    sharing = SeenSharing(cast("Store", store), Record(), clock, lambda name, _error: reports.append(name))
     sharing.start()
     await clock.advance(3 * SHARE_SECONDS)
     assert store.learned[2:] != []

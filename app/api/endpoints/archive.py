@@ -1,6 +1,6 @@
 """The archive over HTTP: list sealed batches, and remove those that were copied elsewhere."""
 
-from app.broker.administration.trim import trim
+from app.broker.administration.archive import trim
 from app.domain.access import Right
 from app.http.operation import operation
 from app.http.request import Request, invalid_cursor
@@ -19,7 +19,7 @@ async def list_batches(request: Request[None]) -> Response:
     """List the sealed batches of the archive by number, including batches whose messages were removed within a year."""
     query: BrowseBatches = request.query
     after = max(query.after, _batch_number(query.cursor))
-    batches = await request.broker.trimming.archive.list_batches(after, query.limit + 1)
+    batches = await request.broker.store.archive.list_batches(after, query.limit + 1)
     return Response(batch_page(batches, query.limit))
 
 
@@ -37,7 +37,9 @@ async def trim_archive(request: Request[TrimArchive]) -> Response:
     """
     copies = request.body.copies()
     return Response(
-        archive_trimmed(copies, await trim(request.broker.trimming, copies, request.context.long_poll_cap_seconds))
+        archive_trimmed(
+            copies, await trim(request.broker.administration, copies, request.context.long_poll_cap_seconds)
+        )
     )
 
 

@@ -18,7 +18,7 @@ async def read_capabilities(request: Request[None]) -> Response:
     refuses them, with 503 `store-not-durable`.
     """
     broker, context = request.broker, request.context
-    store, state = broker.store_description, broker.lock_store.state
+    store, state = broker.store, broker.lock_store.state
     risks = await store.durability_risks()
     limits = ServerLimits(
         max_request_bytes=context.max_request_bytes,
@@ -31,7 +31,7 @@ async def read_capabilities(request: Request[None]) -> Response:
         Capabilities(
             versions=Versions(app.__version__, await store.schema_revision()),
             store=StoreCapabilities(
-                store.engine, not risks, await store.is_replicated(), broker.durability.accepts(risks), risks
+                store.engine, not risks, await store.is_replicated(), broker.sending.durability.accepts(risks), risks
             ),
             lock_store=LockStoreCapabilities(state != "none", state),
             limits=limits,

@@ -56,9 +56,9 @@ async def execute_unit(request: Request[Execute]) -> Response:
     settlements = await _settlements(request, body.settlements)
     sends = [unit_send(entry, index, request.traceparent()) for index, entry in enumerate(body.sends)]
     publishes = [unit_publish(entry, index, request.traceparent()) for index, entry in enumerate(body.publishes)]
-    publishes = identified(publishes, message_ids(request.broker.publishing, attempt))
+    publishes = identified(publishes, message_ids(request.broker.topics, attempt))
     unit = UnitRequest(settlements, sends, publishes, _states(body.states))
-    once = await execute(request.broker.executing, unit, attempt)
+    once = await execute(request.broker.transactions, unit, attempt)
     return Response(_executed(once.result, unit), headers=REPLAYED_HEADERS if once.replayed else ())
 
 

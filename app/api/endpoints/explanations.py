@@ -27,9 +27,9 @@ async def explain_message(request: Request[None]) -> Response:
     Nothing is locked, counted or changed. A message that has ended is explained as long as the archive has it, or for an
     hour after it was settled in a queue without an archive.
     """
-    queue = await reload_queue(request.broker.queues, request.path["queue"])
+    queue = await reload_queue(request.broker.administration, request.path["queue"])
     number, viewer = sequence_number_of(request), request.principal.name
-    explained = await explain_one_message(request.broker.explaining, queue, number, viewer)
+    explained = await explain_one_message(request.broker.administration, queue, number, viewer)
     return Response(message_explanation_view(explained))
 
 
@@ -39,6 +39,6 @@ async def explain_message(request: Request[None]) -> Response:
 )  # fmt: skip
 async def explain_queue(request: Request[None]) -> Response:
     """Explain why a queue is stalled, or that it is not. Nothing is locked, counted or changed."""
-    queue = await reload_queue(request.broker.queues, request.path["queue"])
-    explanation = await explain_whole_queue(request.broker.explaining, queue, request.principal.name)
+    queue = await reload_queue(request.broker.administration, request.path["queue"])
+    explanation = await explain_whole_queue(request.broker.administration, queue, request.principal.name)
     return Response(queue_explanation_view(explanation))

@@ -31,7 +31,7 @@ async def check_ready(request: Request[None]) -> Response:
     if request.context.is_draining():
         raise ShuttingDown
     try:
-        await wait_for(request.broker.store_readiness.check_writable(), request.broker.clock, STORE_TIMEOUT_SECONDS)
+        await wait_for(request.broker.store.check_writable(), request.broker.clock, STORE_TIMEOUT_SECONDS)
     except TimeoutError:
         raise StoreUnavailable from None
     return Response(Readiness(request.broker.lock_store.state))

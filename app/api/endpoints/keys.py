@@ -26,9 +26,9 @@ async def create_key(request: Request[CreateKey]) -> Response:
     A principal has at most two live keys, so that it can rotate them.
     """
     body = request.body
-    now, lifetime = await request.broker.store_clock.now(), body.lifetime()
+    now, lifetime = await request.broker.store.now(), body.lifetime()
     expires_at = None if lifetime is None else now + lifetime
-    new_key = await verbs.create_key(request.broker.keys, body.principal, body.grant(), now, expires_at)
+    new_key = await verbs.create_key(request.broker.store.keys, body.principal, body.grant(), now, expires_at)
     _clear_key_cache(request)
     created = created_key(new_key.key, new_key.secret)
     return Response(created, 201, headers=(*NO_STORE_HEADERS, *location(f"{KEYS}/{created.id}")))
@@ -38,7 +38,7 @@ async def create_key(request: Request[CreateKey]) -> Response:
 async def list_keys(request: Request[None]) -> Response:
     """List the API keys, oldest first, without their secrets."""
     page: Page = request.query
-    keys = await request.broker.keys.list_all()
+    keys = await request.broker.store.keys.list_all()
     indexes = {key.id: index for index, key in enumerate(keys)}
     if page.cursor is not None and page.cursor not in indexes:
         raise invalid_cursor()
@@ -57,7 +57,7 @@ async def revoke_key(request: Request[None]) -> Response:
     key_id = request.path["key_id"]
     if not (key_id.isascii() and key_id.isalnum()):
         raise KeyNotFound
-    await verbs.revoke_key(request.broker.keys, key_id)
+    await verbs.revoke_key(request.broker.store.keys, key_id)
     _clear_key_cache(request)
     return Response(status=204)
 

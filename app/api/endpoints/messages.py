@@ -14,7 +14,7 @@ from app.broker.administration.redrive import redrive
 from app.broker.administration.restore import restore
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import parse_filter
-from app.broker.ports import Edit
+from app.broker.ports.maintaining import Edit
 from app.domain.access import Right
 from app.domain.instant import Duration, Instant, from_seconds
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Message, MessageState
@@ -60,7 +60,7 @@ async def browse_messages(request: Request[None]) -> Response:
     after = cursor_of(query)
     chosen = parse_states(query.state) or list(MessageState)
     found, more = await browse(
-        request.broker.browsing, queue, chosen, parse_filter(query.filter, "#/query/filter"), after, query.limit
+        request.broker.administration, queue, chosen, parse_filter(query.filter, "#/query/filter"), after, query.limit
     )
     return Response(MessagePage([browsed_view(message) for message in found], None if more is None else str(more)))
 
@@ -71,7 +71,7 @@ async def browse_messages(request: Request[None]) -> Response:
 )  # fmt: skip
 async def get_message(request: Request[None]) -> Response:
     """Get one message in any state. A locked one has the name of its receiver, if that gave one, and the end of its lock."""
-    message = await show_message(request.broker.browsing, await request.queue(), sequence_number_of(request))
+    message = await show_message(request.broker.administration, await request.queue(), sequence_number_of(request))
     return Response(browsed_view(message), headers=_etag_header(message))
 
 
@@ -97,7 +97,7 @@ async def edit_message(request: Request[EditMessage]) -> Response:
     patch = request.body.properties
     properties = UNSET if patch is UNSET else decode_properties(patch)
     change = partial(_edit, body=request.body, properties=properties)
-    edited = await edit(request.broker.editing, queue, sequence_number_of(request), change, request.if_match())
+    edited = await edit(request.broker.administration, queue, sequence_number_of(request), change, request.if_match())
     return Response(message_view(edited), headers=_etag_header(edited))
 
 
@@ -108,7 +108,7 @@ async def edit_message(request: Request[EditMessage]) -> Response:
 async def cancel_message(request: Request[None]) -> Response:
     """Move a message that is not locked from its queue to the archive as cancelled."""
     queue = await request.queue()
-    await cancel(request.broker.editing, queue, sequence_number_of(request), request.if_match())
+    await cancel(request.broker.administration, queue, sequence_number_of(request), request.if_match())
     return Response(status=204)
 
 
@@ -136,8 +136,8 @@ async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response
     time_limit_seconds = request.context.long_poll_cap_seconds
     how = (queue, to_queue, selection, body.rate_per_second, time_limit_seconds)
     if body.dry_run:
-        return Response(Redriven(moved=0, **plan_fields(await plan_redrive(request.broker.planning, *how))))
-    return Response(Redriven(moved=await redrive(request.broker.redriving, *how)))
+        return Response(Redriven(moved=0, **plan_fields(await plan_redrive(request.broker.administration, *how))))
+    return Response(Redriven(moved=await redrive(request.broker.administration, *how)))
 
 
 @operation(
@@ -166,8 +166,8 @@ async def restore_messages(request: Request[RestoreMessages]) -> Response:
     )
     how = (queue, selection, from_wire(body.since) if body.since else 0, request.context.long_poll_cap_seconds)
     if body.dry_run:
-        return Response(Restored(restored=0, **plan_fields(await plan_restore(request.broker.planning, *how))))
-    return Response(Restored(restored=await restore(request.broker.restoring, *how)))
+        return Response(Restored(restored=0, **plan_fields(await plan_restore(request.broker.administration, *how))))
+    return Response(Restored(restored=await restore(request.broker.administration, *how)))
 
 
 def body_response(message: Message, headers: Headers) -> Response:
@@ -190,7 +190,7 @@ async def read_message_history(request: Request[None]) -> Response:
     """
     query: Page = request.query
     found, more = await read_history(
-        request.broker.reading_history,
+        request.broker.administration,
         await request.queue(),
         sequence_number_of(request),
         cursor_of(query),
@@ -208,7 +208,7 @@ async def _target_queue(request: Request[RedriveDeadLetters], name: str) -> Queu
 
 
 async def _read_message(request: Request[None]) -> Message:
-    return await read_message(request.broker.browsing, await request.queue(), sequence_number_of(request))
+    return await read_message(request.broker.administration, await request.queue(), sequence_number_of(request))
 
 
 def _edit(seen: Message, body: EditMessage, properties: Mapping[str, PropertyValue] | UnsetType | None) -> Edit:

@@ -14,7 +14,7 @@ from app.api.endpoints.raw_send import (
 )
 from app.api.endpoints.refusals import JOIN_REFUSALS, STORE_REFUSALS
 from app.api.endpoints.sending import SEND_HEADER_NAMES
-from app.broker.ports import Attempt, AttemptResult
+from app.broker.ports.attempts import Attempt, AttemptResult
 from app.broker.topics.publish import publish
 from app.broker.transactions.join import join_publishes
 from app.domain.access import Right
@@ -97,5 +97,5 @@ async def _publish(
     """Publish messages: at the commit of a transaction, or at once."""
     topic = request.path["topic"]
     if (key := request.transaction_key(transaction_id)) is not None:
-        return await join_publishes(request.broker.joining, key, topic, new_messages, attempt)
-    return await publish(request.broker.publishing, topic, new_messages, attempt)
+        return await join_publishes(request.broker.transactions, key, topic, new_messages, attempt)
+    return await publish(request.broker.topics, topic, new_messages, attempt)

@@ -59,7 +59,7 @@ async def put_queue(request: Request[QueueSettingsBody]) -> Response:
     name = request.path["queue"]
     _authorize_forwarding(request, request.body)
     condition = Precondition(request.if_match(), request.if_none_match() or ())
-    queue, is_created = await verbs.put_queue(request.broker.queues, name, request.body.settings(), condition)
+    queue, is_created = await verbs.put_queue(request.broker.administration, name, request.body.settings(), condition)
     headers = (*_etag_header(queue), *location(f"/v1/queues/{name}")) if is_created else _etag_header(queue)
     return Response(queue_view(queue), 201 if is_created else 200, headers=headers)
 
@@ -77,7 +77,7 @@ async def list_queues(request: Request[None]) -> Response:
     ranges = request.principal.grant.ranges(Right.BROWSE)
     after = name_cursor(page, ranges)
     async with request.reserve_page(page.limit, _MAX_QUEUE_BYTES):
-        items, more = await verbs.list_own_queues(request.broker.queues.queues, ranges, after, page.limit)
+        items, more = await verbs.list_own_queues(request.broker.store.queues, ranges, after, page.limit)
         return Response(QueuePage([queue_status(item.queue, item.counts) for item in items], more))
 
 
@@ -86,7 +86,7 @@ async def list_queues(request: Request[None]) -> Response:
 )  # fmt: skip
 async def get_queue(request: Request[None]) -> Response:
     """Get a queue: its settings, its status, and the number of messages in each state."""
-    listed = await verbs.get_queue(request.broker.queues, request.path["queue"])
+    listed = await verbs.get_queue(request.broker.administration, request.path["queue"])
     return Response(queue_status(listed.queue, listed.counts), headers=_etag_header(listed.queue))
 
 
@@ -98,9 +98,9 @@ async def get_queue(request: Request[None]) -> Response:
 async def patch_queue(request: Request[QueuePatch]) -> Response:
     """Change some settings of a queue, by a merge patch (RFC 7396). Null restores a default."""
     _authorize_forwarding(request, request.body)
-    queue = await verbs.reload_queue(request.broker.queues, request.path["queue"])
+    queue = await verbs.reload_queue(request.broker.administration, request.path["queue"])
     change = partial(_apply_patch, patch=request.body)
-    changed = await verbs.change_queue(request.broker.queues, queue, change, Precondition(request.if_match()))
+    changed = await verbs.change_queue(request.broker.administration, queue, change, Precondition(request.if_match()))
     return Response(queue_view(changed), headers=_etag_header(changed))
 
 
@@ -115,12 +115,12 @@ async def delete_queue(request: Request[None]) -> Response:
     of a subscription is refused. With `dry_run`, the queue stays, and the answer has the number of its messages.
     """
     query: DeleteQueue = request.query
-    queue = await verbs.reload_queue(request.broker.queues, request.path["queue"])
+    queue = await verbs.reload_queue(request.broker.administration, request.path["queue"])
     precondition = Precondition(request.if_match())
     if query.dry_run:
-        await verbs.check_deletable(request.broker.queues, queue, precondition)
+        await verbs.check_deletable(request.broker.administration, queue, precondition)
         return Response(PlanView(**await _plan(request, queue, MessageSelection(list(MessageState), MatchAll()))))
-    await verbs.delete_queue(request.broker.queues, queue, precondition)
+    await verbs.delete_queue(request.broker.administration, queue, precondition)
     return Response(status=204)
 
 
@@ -142,7 +142,7 @@ async def purge_queue(request: Request[PurgeQueue]) -> Response:
     selection = MessageSelection(chosen, parse_filter(request.body.filter), request.body.limit)
     if request.body.dry_run:
         return Response(Purged(removed=0, **await _plan(request, queue, selection)))
-    removed = await purge(request.broker.purging, queue, selection, request.context.long_poll_cap_seconds)
+    removed = await purge(request.broker.administration, queue, selection, request.context.long_poll_cap_seconds)
     return Response(Purged(removed=removed))
 
 
@@ -150,7 +150,7 @@ async def _plan(
     request: Request[None] | Request[PurgeQueue], queue: Queue, selection: MessageSelection
 ) -> dict[str, Any]:
     time_limit_seconds = request.context.long_poll_cap_seconds
-    return plan_fields(await plan_selection(request.broker.planning, queue, selection, time_limit_seconds))
+    return plan_fields(await plan_selection(request.broker.administration, queue, selection, time_limit_seconds))
 
 
 def _authorize_forwarding(request: Request[Any], body: QueueSettingsBody | QueuePatch) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from app.api.endpoints.messages import body_response
 from app.api.endpoints.raw_send import EXTENDED_PREFIX
 from app.api.endpoints.receiving import receive_request, received_headers
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.broker.receiving.receive import ReceiveRequest
 from app.domain.access import Right
 from app.domain.message import HEADER_TEXTS, BodyKind, Message

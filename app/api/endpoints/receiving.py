@@ -50,7 +50,7 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     entries = read_settlements(queue, request.body.settlements or ())
     results: Sequence[BatchResult] = ()
     if entries:
-        await check_receive(request.broker.receiving.messages, queue, wanted, attempt)
+        await check_receive(request.broker.receiving.store, queue, wanted, attempt)
         results = await settle_batch(request.broker, queue, [entry.request for entry in entries])
     received = await receive_unless_disconnected(request, queue, wanted, attempt)
     messages = received.messages
@@ -76,7 +76,7 @@ async def recover_messages(request: Request[RecoverMessages]) -> Response:
     """
     queue = await request.queue()
     body = request.body
-    messages = await recover(request.broker.recovering, queue, body.receiver_id, body.max_messages, counted=body.count)
+    messages = await recover(request.broker.receiving, queue, body.receiver_id, body.max_messages, counted=body.count)
     return Response(RecoveredMessages(message_views(messages, request.broker.clock.monotonic)))
 
 

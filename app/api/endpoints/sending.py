@@ -14,7 +14,7 @@ from app.api.endpoints.raw_send import (
     without_transaction,
 )
 from app.api.endpoints.refusals import JOIN_REFUSALS, SEND_REFUSALS
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.broker.sending.send import send, send_each, send_volatile
 from app.broker.sending.send_synchronously import send_synchronously
 from app.broker.transactions.join import join_sends
@@ -74,7 +74,7 @@ async def _send_synchronously(request: Request[SendMessage]) -> Response:
         raise invalid_at("/transaction_id", "A synchronous send is delivered at once.")
     new_message, wait_seconds = request.body.synchronous_message(request.traceparent())
     ports, name, attempt = (
-        request.broker.sending_synchronously,
+        request.broker.sending,
         request.path["queue"],
         request.idempotent_attempt("send"),
     )
@@ -126,7 +126,7 @@ async def send_batch(request: Request[SendBatch]) -> Response:
         return await _send_each(request, entries)
     new_messages, attempt = all_messages(entries), request.idempotent_attempt("send_batch")
     if (key := request.transaction_key(body.transaction_id)) is not None:
-        joined = await join_sends(request.broker.joining, key, name, new_messages, attempt)
+        joined = await join_sends(request.broker.transactions, key, name, new_messages, attempt)
         results, replayed = SendResults([uncommitted_result(one) for one in joined.result]), joined.replayed
     else:
         sent = await send(request.broker.sending, name, new_messages, attempt)
@@ -150,7 +150,7 @@ async def _send(
     """Send one message: at a commit, before it is stored, or once it is stored."""
     name = request.path["queue"]
     if (key := request.transaction_key(transaction_id)) is not None:
-        joined = await join_sends(request.broker.joining, key, name, [new_message], attempt)
+        joined = await join_sends(request.broker.transactions, key, name, [new_message], attempt)
         (message_id,) = joined.result
         return Response(uncommitted_message(message_id), 201, headers=REPLAYED_HEADERS if joined.replayed else ())
     if new_message.durability is Durability.VOLATILE:

@@ -120,7 +120,7 @@ async def release_lock(request: Request[ReleaseLock]) -> Response:
 )  # fmt: skip
 async def renew_lock(request: Request[RenewLock]) -> Response:
     """Renew: extend the lock, counted from now."""
-    promise = await renew(request.broker.renewing, await request.queue(), _token(request), lock_duration(request.body))
+    promise = await renew(request.broker.settling, await request.queue(), _token(request), lock_duration(request.body))
     left = promise.remaining(request.broker.clock.monotonic())
     return Response(LockRenewed(to_wire(promise.locked_until), to_milliseconds(left)))
 
@@ -176,7 +176,7 @@ async def _settle_lock(request: Request[Any], body: SettleLock) -> Response:
     key = request.transaction_key(body.transaction_id)
     if key is None:
         return Response(settlement_done(await settle_one(request.broker.settling, queue, settlement)))
-    (joined,) = await join_settlements(request.broker.joining, key, queue, [settlement])
+    (joined,) = await join_settlements(request.broker.transactions, key, queue, [settlement])
     if not isinstance(joined, JoinedIntent):
         raise joined
     return Response(settlement_pending(joined))

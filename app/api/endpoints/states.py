@@ -60,7 +60,7 @@ async def commit_lock(request: Request[CommitLock]) -> Response:
     state = None if body.state is None else body.state.next_state("/state", verifies=body.state.verify)
     queue, token = await request.queue(), LockToken.parse(request.path["lock_token"])
     attempt = commit_attempt(queue.id, token, request.raw_body)
-    once = await commit(broker.committing, queue, token, CommitRequest(sends, publishes, state), attempt)
+    once = await commit(broker.transactions, queue, token, CommitRequest(sends, publishes, state), attempt)
     return Response(committed(once.result, replayed=once.replayed))
 
 
@@ -78,7 +78,7 @@ async def get_state(request: Request[None]) -> Response:
     if query.version is not None and query.before_message is not None:
         raise invalid_query("before_message", "Give version or before_message, not both.")
     key = request.path["key"]
-    loaded = await verbs.load_state(request.broker.states, key, query.version, query.before_message)
+    loaded = await verbs.load_state(request.broker.store.states, key, query.version, query.before_message)
     return Response(state_view(key, loaded))
 
 
@@ -90,7 +90,7 @@ async def list_versions(request: Request[None]) -> Response:
     """List the versions of a state that are kept, oldest first, without their values."""
     query: BrowseHistory = request.query
     after = query.after if query.cursor is None else _number(query.cursor)
-    listed = await verbs.state_history(request.broker.states, request.path["key"], after, query.limit + 1)
+    listed = await verbs.state_history(request.broker.store.states, request.path["key"], after, query.limit + 1)
     items = listed[: query.limit]
     more = str(items[-1].number) if len(listed) > query.limit else None
     return Response(VersionPage([version_view(item) for item in items], more))
@@ -101,7 +101,7 @@ async def list_versions(request: Request[None]) -> Response:
 )  # fmt: skip
 async def delete_state(request: Request[None]) -> Response:
     """Delete a state with all its versions. Messages that were processed before then count as new."""
-    await verbs.delete_state(request.broker.states, request.path["key"])
+    await verbs.delete_state(request.broker.store.states, request.path["key"])
     return Response(status=204)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.api.endpoints.batch_entries import all_messages, read_entries
+from app.broker.administration.browse import try_filter
 from app.broker.administration.range_pages import page_of_ranges
-from app.broker.administration.try_filter import try_filter
 from app.broker.filtering.filters import BATCH_SIZE, parse_filter
 from app.broker.precondition import Precondition
 from app.broker.topics import topics as verbs
@@ -82,7 +82,7 @@ async def list_topics(request: Request[None]) -> Response:
     ranges = request.principal.grant.ranges(Right.BROWSE)
     after = name_cursor(page, ranges)
     async with request.reserve_page(page.limit, _MAX_TOPIC_BYTES):
-        items, more = await page_of_ranges(request.broker.topics.topics.page, ranges, after, page.limit)
+        items, more = await page_of_ranges(request.broker.topics.store.page, ranges, after, page.limit)
         return Response(TopicPage([topic_view(topic) for topic in items], more))
 
 
@@ -148,7 +148,7 @@ async def list_subscriptions(request: Request[None]) -> Response:
     """List the subscriptions of a topic by name."""
     page: Page = request.query
     topic = await _topic(request)
-    listed = await request.broker.topics.topics.subscriptions(topic).page(name_cursor(page), page.limit + 1)
+    listed = await request.broker.topics.store.subscriptions(topic).page(name_cursor(page), page.limit + 1)
     views = [subscription_view(topic, subscription) for subscription in listed[: page.limit]]
     return Response(SubscriptionPage(views, _next_cursor(listed, page)))
 
@@ -221,7 +221,7 @@ async def check_subscription(request: Request[SubscriptionTest]) -> Response:
     for message in messages:
         results.append(matches(input_of(message)))
         if len(results) % BATCH_SIZE == 0:
-            await request.broker.publishing.gate.enter()
+            await request.broker.topics.gate.enter()
     return Response(SubscriptionTestResults(results))
 
 
@@ -231,7 +231,7 @@ async def _test_newest(
     authorize(request.principal, Right.BROWSE, name)
     queue = await request.broker.queue_cache.by_name(name)
     message_filter = parse_filter(subscription.settings.filter)
-    matches = await try_filter(request.broker.browsing, queue, message_filter, MAX_TESTED)
+    matches = await try_filter(request.broker.administration, queue, message_filter, MAX_TESTED)
     return SubscriptionTestResults([*matches.values()], [*matches])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from app.broker.access.live_keys import LiveKeys
-from app.broker.ports import ApiKeyStore
+from app.broker.ports.access import ApiKeyStore
 from app.domain.access import (
     ANONYMOUS,
     KEY_BYTES,

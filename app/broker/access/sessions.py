@@ -8,7 +8,7 @@ import secrets
 
 from app.broker.access.keys import Authenticator, hash_secret
 from app.broker.access.live_keys import LiveKeys
-from app.broker.ports import SessionStore
+from app.broker.ports.access import SessionStore
 from app.domain.access import Principal
 from app.domain.refusals import Unauthenticated
 from app.domain.session import SESSION_BYTES, SESSION_DURATION, Session

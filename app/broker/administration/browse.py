@@ -1,16 +1,13 @@
 """Browse: read messages without locking, counting or changing them (S1.71)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
+from app.broker.administration.ports import AdministrationPorts
 from app.broker.filtering.filtered_read import read_filtered
 from app.broker.filtering.filters import Filter, MatchAll
-from app.broker.filtering.search_state import SearchRegistry
-from app.broker.ports import BrowseStore, PromiseStore
-from app.broker.response_limits import ResponseLimits
 from app.domain.explanation import RecordedPromise, promised_end
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageState, SelectedMessage
@@ -18,41 +15,15 @@ from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
 from app.domain.settlement import LockToken
 from app.domain.weight import count_that_fit
-from app.runtime.clock import Clock
-
-_BATCH_SIZE = 200
-"""Messages read per statement, without their bodies, while a filter searches for matches."""
-
-MAX_BATCHES = 50
-MAX_BYTES = 64 << 20
-MAX_SECONDS = 2.0
-"""Limits of one page: statements, bytes without bodies, and seconds. They bound filters that match almost nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageLimits:
-    """How much one page may read without bodies."""
-
-    batch_size: int = _BATCH_SIZE
-    max_batches: int = MAX_BATCHES
-    max_bytes: int = MAX_BYTES
-    max_seconds: float = MAX_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class BrowsePorts:
-    """What reads of messages use."""
-
-    messages: BrowseStore
-    lock_store: PromiseStore
-    searches: SearchRegistry
-    limits: ResponseLimits
-    page_limits: PageLimits
-    clock: Clock
 
 
 async def browse(
-    ports: BrowsePorts, queue: Queue, states: Sequence[MessageState], message_filter: Filter, after: int, limit: int
+    ports: AdministrationPorts,
+    queue: Queue,
+    states: Sequence[MessageState],
+    message_filter: Filter,
+    after: int,
+    limit: int,
 ) -> tuple[list[Message], int | None]:
     """Return matching messages above sequence number `after`, ascending, and the `after` of the next page.
 
@@ -65,13 +36,18 @@ async def browse(
     if count < len(chosen):
         chosen, next_after = chosen[:count], chosen[count - 1].sequence_number
     async with ports.limits.budget.reserve(sum(selected.weight for selected in chosen)):
-        messages = await ports.messages.read_many(queue.id, [selected.sequence_number for selected in chosen])
+        messages = await ports.store.read_many(queue.id, [selected.sequence_number for selected in chosen])
     # A concurrent request may have moved a message to a state that was not requested.
     return await _with_promised_ends(ports, [message for message in messages if message.state in states]), next_after
 
 
 async def _select_page(
-    ports: BrowsePorts, queue: Queue, states: Sequence[MessageState], message_filter: Filter, after: int, limit: int
+    ports: AdministrationPorts,
+    queue: Queue,
+    states: Sequence[MessageState],
+    message_filter: Filter,
+    after: int,
+    limit: int,
 ) -> tuple[list[SelectedMessage], int | None]:
     """Select the messages of the page without reading their bodies."""
     chosen: list[SelectedMessage] = []
@@ -82,7 +58,7 @@ async def _select_page(
         # One message more than the page holds shows whether another page exists.
         size = min(limit + 1, limits.batch_size) if isinstance(message_filter, MatchAll) else limits.batch_size
         batch = await read_filtered(
-            ports.searches, message_filter, partial(ports.messages.browse_metadata, queue.id, states, after, size)
+            ports.searches, message_filter, partial(ports.store.browse_metadata, queue.id, states, after, size)
         )
         chosen += batch.matches
         bytes_left -= batch.weight
@@ -96,27 +72,40 @@ async def _select_page(
     return chosen, after
 
 
-async def first_deliveries(ports: BrowsePorts, numbers: Sequence[int]) -> Mapping[int, Instant]:
+async def try_filter(ports: AdministrationPorts, queue: Queue, message_filter: Filter, limit: int) -> dict[int, bool]:
+    """Return whether each of the newest messages matches, by sequence number, the newest first.
+
+    The read waits for its turn, because the properties of the messages may have megabytes. Refuses with `Overloaded` if
+    too many requests with a filter read.
+    """
+    with ports.searches.admit(message_filter):
+        async with ports.searches.turn(message_filter):
+            messages = await ports.store.newest_metadata(queue.id, limit)
+            matching = {message.sequence_number for message in await message_filter.select(messages)}
+            return {message.sequence_number: message.sequence_number in matching for message in messages}
+
+
+async def first_deliveries(ports: AdministrationPorts, numbers: Sequence[int]) -> Mapping[int, Instant]:
     """Return when those of these messages that are in a queue and were delivered were delivered first, by number."""
-    return await ports.messages.first_deliveries(numbers)
+    return await ports.store.first_deliveries(numbers)
 
 
-async def read_message(ports: BrowsePorts, queue: Queue, sequence_number: int) -> Message:
+async def read_message(ports: AdministrationPorts, queue: Queue, sequence_number: int) -> Message:
     """Return one message in any state. Refuses with `MessageNotFound`."""
     async with ports.limits.budget.reserve(queue.settings.max_message_bytes):
-        message = await ports.messages.read(queue.id, sequence_number)
+        message = await ports.store.read(queue.id, sequence_number)
     if message is None:
         raise MessageNotFound(f"Queue {queue.name} holds no message {sequence_number}.")
     return message
 
 
-async def show_message(ports: BrowsePorts, queue: Queue, sequence_number: int) -> Message:
+async def show_message(ports: AdministrationPorts, queue: Queue, sequence_number: int) -> Message:
     """Return one message as `read_message` does, with the end of its lock that its receiver was promised."""
     (message,) = await _with_promised_ends(ports, [await read_message(ports, queue, sequence_number)])
     return message
 
 
-async def _with_promised_ends(ports: BrowsePorts, messages: list[Message]) -> list[Message]:
+async def _with_promised_ends(ports: AdministrationPorts, messages: list[Message]) -> list[Message]:
     """Ask the lock store for the ends of renewed locks. The others are as SQL has them.
 
     If it does not answer, they stay at their bounds in SQL, which is when they end at the latest.

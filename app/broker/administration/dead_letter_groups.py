@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.broker.administration.browse import BrowsePorts
+from app.broker.administration.ports import AdministrationPorts
 from app.broker.filtering.filters import Filter, MatchAll
 from app.domain.instant import Instant
 from app.domain.message import MessageMetadata, MessageState
@@ -46,7 +46,7 @@ class EarlierDeadLetters:
         return await self.inner.select([message for message in messages if _since(message) <= self.until])
 
 
-async def group_dead_letters(ports: BrowsePorts, queue: Queue) -> DeadLetterGroups:
+async def group_dead_letters(ports: AdministrationPorts, queue: Queue) -> DeadLetterGroups:
     """Count the dead letters of a queue by their reason, as many as a page of browsed messages may read."""
     groups = dict[str | None, DeadLetterGroup]()
     limits, after, count = ports.page_limits, 0, 0
@@ -54,9 +54,7 @@ async def group_dead_letters(ports: BrowsePorts, queue: Queue) -> DeadLetterGrou
     is_complete = False
     for _ in range(limits.max_batches):
         async with ports.searches.turn(MatchAll()):
-            batch = await ports.messages.browse_metadata(
-                queue.id, [MessageState.DEAD_LETTERED], after, limits.batch_size
-            )
+            batch = await ports.store.browse_metadata(queue.id, [MessageState.DEAD_LETTERED], after, limits.batch_size)
             for message in batch:
                 _count(groups, message)
                 bytes_left -= MESSAGE_OVERHEAD_BYTES + len(message.envelope.properties)

@@ -1,12 +1,11 @@
 """Edit and cancel: change one unlocked message, fenced by the ETag that was read."""
 
 from collections.abc import Callable, Container
-from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.broker.administration.browse import BrowsePorts, read_message
-from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import Counters, Edit, EditStore
+from app.broker.administration.browse import read_message
+from app.broker.administration.ports import AdministrationPorts
+from app.broker.ports.maintaining import Edit
 from app.domain.message import Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import Conflict, MessageLocked, PreconditionFailed, SynchronousMessage
@@ -22,18 +21,12 @@ BUSY_DETAIL = "The message kept changing during this request; try again."
 MessageChange: TypeAlias = Callable[[Message], Edit]
 
 
-@dataclass(frozen=True, slots=True)
-class EditPorts:
-    """What changes of single messages use."""
-
-    messages: EditStore
-    browsing: BrowsePorts
-    receivers: ReceiverNotifier
-    counters: Counters
-
-
 async def edit(
-    ports: EditPorts, queue: Queue, sequence_number: int, change: MessageChange, if_match: Container[str] | None = None
+    ports: AdministrationPorts,
+    queue: Queue,
+    sequence_number: int,
+    change: MessageChange,
+    if_match: Container[str] | None = None,
 ) -> Message:
     """Apply the edit that `change` builds from the current message; return the edited message.
 
@@ -42,29 +35,31 @@ async def edit(
     Refuses with `Conflict` a due time for a deferred or dead-lettered message: receive and redrive bring those back.
     """
     for _ in range(_MAX_TRIES):
-        requested = change(await _read_unlocked(ports.browsing, queue, sequence_number, if_match))
+        requested = change(await _read_unlocked(ports, queue, sequence_number, if_match))
         _check_due_time(requested)
-        edited = await ports.messages.edit(requested)
+        edited = await ports.store.edit(requested)
         if edited is not None:
             ports.receivers.notify_message(edited)
             return edited
     raise MessageLocked(BUSY_DETAIL)
 
 
-async def cancel(ports: EditPorts, queue: Queue, sequence_number: int, if_match: Container[str] | None = None) -> None:
+async def cancel(
+    ports: AdministrationPorts, queue: Queue, sequence_number: int, if_match: Container[str] | None = None
+) -> None:
     """Move an unlocked message from the queue to the archive, as cancelled.
 
     Refuses with `PreconditionFailed`, `MessageLocked` or `MessageNotFound`, as `edit` does.
     """
     for _ in range(_MAX_TRIES):
-        if await ports.messages.cancel(await _read_unlocked(ports.browsing, queue, sequence_number, if_match), queue):
+        if await ports.store.cancel(await _read_unlocked(ports, queue, sequence_number, if_match), queue):
             ports.counters.count_messages(queue.id, Outcome.CANCELLED)
             return
     raise MessageLocked(BUSY_DETAIL)
 
 
 async def _read_unlocked(
-    ports: BrowsePorts, queue: Queue, sequence_number: int, if_match: Container[str] | None
+    ports: AdministrationPorts, queue: Queue, sequence_number: int, if_match: Container[str] | None
 ) -> Message:
     """Read the message. Refuses if a receiver holds it, if its sender waits for one, or if its ETag does not match."""
     message = await read_message(ports, queue, sequence_number)

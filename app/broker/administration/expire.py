@@ -1,30 +1,19 @@
 """Expire: end messages that are past their time to live."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import compress
 
-from app.broker.notify_receivers import ReceiverNotifier, StateChange
-from app.broker.ports import Counters, DeletedQueues, ExpireStore, UnlockedRow, Withdrawal
-from app.broker.queue_cache import QueueCache
+from app.broker.administration.ports import AdministrationPorts
+from app.broker.notify_receivers import StateChange
+from app.broker.ports.maintaining import UnlockedRow, Withdrawal
+from app.broker.ports.queues import QueueStore
 from app.domain.message import MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import NewerQueue
 from app.domain.settlement import TTL_EXPIRED_REASON, Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class ExpirePorts:
-    """What the end of messages past their time to live uses."""
-
-    messages: ExpireStore
-    queue_cache: QueueCache
-    deleted_queues: DeletedQueues
-    receivers: ReceiverNotifier
-    counters: Counters
-
-
-async def expire_messages(ports: ExpirePorts, expired: Sequence[UnlockedRow]) -> int:
+async def expire_messages(ports: AdministrationPorts, expired: Sequence[UnlockedRow]) -> int:
     """Dead-letter or archive messages that are still past their time to live, as their queue is set; return how many.
 
     Messages of a deleted queue are purged, like everything else it held. Those of a queue that needs a newer server stay.
@@ -37,7 +26,7 @@ async def expire_messages(ports: ExpirePorts, expired: Sequence[UnlockedRow]) ->
         except NewerQueue:
             continue
         if queue is None:
-            withdrawn.append(await _orphan_withdrawal(ports.deleted_queues, row))
+            withdrawn.append(await _orphan_withdrawal(ports.store.queues, row))
         elif queue.settings.dead_letter_on_expiry and not row.is_offered:
             dead_lettered.append(row)
         else:
@@ -48,8 +37,8 @@ async def expire_messages(ports: ExpirePorts, expired: Sequence[UnlockedRow]) ->
     return count
 
 
-async def _dead_letter(ports: ExpirePorts, expired: Sequence[UnlockedRow]) -> int:
-    dead_lettered = await ports.messages.dead_letter(expired, TTL_EXPIRED_REASON)
+async def _dead_letter(ports: AdministrationPorts, expired: Sequence[UnlockedRow]) -> int:
+    dead_lettered = await ports.store.dead_letter(expired, TTL_EXPIRED_REASON)
     ports.receivers.notify(
         StateChange(row.queue_id, row.sequence_number, MessageState.DEAD_LETTERED)
         for row in compress(expired, dead_lettered)
@@ -60,14 +49,14 @@ async def _dead_letter(ports: ExpirePorts, expired: Sequence[UnlockedRow]) -> in
     return sum(dead_lettered)
 
 
-async def _archive(ports: ExpirePorts, withdrawn: Sequence[Withdrawal]) -> int:
-    archived = await ports.messages.expire(withdrawn)
+async def _archive(ports: AdministrationPorts, withdrawn: Sequence[Withdrawal]) -> int:
+    archived = await ports.store.expire(withdrawn)
     for withdrawal in compress(withdrawn, archived):
         ports.counters.count_messages(withdrawal.row.queue_id, withdrawal.outcome)
     return sum(archived)
 
 
-async def _orphan_withdrawal(deleted_queues: DeletedQueues, row: UnlockedRow) -> Withdrawal:
+async def _orphan_withdrawal(deleted_queues: QueueStore, row: UnlockedRow) -> Withdrawal:
     deleted = await deleted_queues.find_deleted(row.queue_id)
     return Withdrawal(row, deleted.name, Outcome.PURGED, deleted.archive_retention)
 

@@ -8,14 +8,14 @@ Crash windows: before the commit the message has not moved. After it the wake-up
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import compress
 
-from app.broker.notify_receivers import ReceiverNotifier, StateChange
-from app.broker.ports import Counters, DeadLetterQueues, QueueGone, QueueTotals, Redrive, RedriveStore, UnlockedRow
+from app.broker.administration.ports import AdministrationPorts
+from app.broker.notify_receivers import StateChange
+from app.broker.ports.maintaining import Redrive, UnlockedRow
+from app.broker.ports.sending import QueueGone
 from app.broker.queue_cache import QueueCache
-from app.broker.sending.forwarding import last_queue
-from app.broker.sending.queue_capacity import free_capacity
+from app.broker.sending.target_queue import free_capacity, last_queue
 from app.domain.message import MessageMetadata, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import Refusal
@@ -25,25 +25,13 @@ PAGE_SIZE = 500
 """Dead letters that one transaction moves."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetterPorts:
-    """What the forwarding of dead letters uses."""
-
-    messages: RedriveStore
-    queues: DeadLetterQueues
-    queue_cache: QueueCache
-    queue_totals: QueueTotals
-    receivers: ReceiverNotifier
-    counters: Counters
-
-
-async def forward_dead_letters(ports: DeadLetterPorts, queue: Queue, after: int) -> int | None:
+async def forward_dead_letters(ports: AdministrationPorts, queue: Queue, after: int) -> int | None:
     """Move a page of dead letters with numbers above `after`, as many as the target accepts.
 
     Return the number after which the next page begins, None after the last one. Nothing moves to a target that does not
     exist, refuses sends or is full. A message that is too large for the target stays.
     """
-    page = await ports.messages.browse_metadata(queue.id, [MessageState.DEAD_LETTERED], after, PAGE_SIZE)
+    page = await ports.store.browse_metadata(queue.id, [MessageState.DEAD_LETTERED], after, PAGE_SIZE)
     if not page:
         return None
     try:
@@ -63,16 +51,16 @@ async def _target(queue_cache: QueueCache, queue: Queue) -> Queue:
     return await last_queue(queue_cache, await queue_cache.by_name(queue.settings.forward_dead_letters_to or ""))
 
 
-async def _move(ports: DeadLetterPorts, queue: Queue, target: Queue, page: Sequence[MessageMetadata]) -> int:
+async def _move(ports: AdministrationPorts, queue: Queue, target: Queue, page: Sequence[MessageMetadata]) -> int:
     limit = target.settings.max_message_bytes
     fitting = [metadata.sequence_number for metadata in page if content_bytes(select_message(metadata)) <= limit]
-    chosen = fitting[: await free_capacity(ports.queue_totals, target, len(fitting))]
+    chosen = fitting[: await free_capacity(ports.store.queues, target, len(fitting))]
     if not chosen:
         return 0
     redrives = [
         Redrive(UnlockedRow(number, queue.id, MessageState.DEAD_LETTERED), target.id, forwarded_from=queue)
         for number in chosen
     ]
-    moved = await ports.messages.redrive(redrives)
+    moved = await ports.store.redrive(redrives)
     ports.receivers.notify(StateChange(target.id, number, MessageState.AVAILABLE) for number in compress(chosen, moved))
     return sum(moved)

@@ -5,54 +5,41 @@ A plan uses the selection of the request itself: it reads in batches, each in it
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import TypeAlias
 
+from app.broker.administration.ports import AdministrationPorts
 from app.broker.administration.redrive import check_rate, redrivable
 from app.broker.administration.select_messages import MessageSelection, select_batches, select_restorable
 from app.broker.filtering.filters import MatchAll
-from app.broker.filtering.search_state import SearchRegistry
-from app.broker.ports import PlanStore, QueueTotals, StoreClock
-from app.broker.sending.queue_capacity import free_capacity, queue_full
+from app.broker.sending.target_queue import free_capacity, queue_full
 from app.domain.instant import Instant
 from app.domain.message import MessageMetadata, SelectedMessage
 from app.domain.plan import MAX_SAMPLE_SIZE, Plan, summarize
 from app.domain.queue import Queue, check_send_enabled
 from app.domain.weight import content_bytes
-from app.runtime.clock import Clock
 
 ReadSample: TypeAlias = Callable[[Sequence[int]], Awaitable[Sequence[MessageMetadata]]]
 """Returns those of these messages that still exist."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanPorts:
-    """What plans use."""
-
-    messages: PlanStore
-    store_clock: StoreClock
-    searches: SearchRegistry
-    queue_totals: QueueTotals
-    clock: Clock
-
-
 async def plan_selection(
-    ports: PlanPorts, queue: Queue, selection: MessageSelection, timeout_seconds: float = inf
+    ports: AdministrationPorts, queue: Queue, selection: MessageSelection, timeout_seconds: float = inf
 ) -> Plan:
     """Return what a purge of this selection, repeated until it removes nothing, would remove now.
 
     The plan is incomplete if the timeout ends the reading, even if nothing was found by then. Refuses with `Overloaded` if
     too many requests with a filter read.
     """
-    batches = select_batches(ports.messages, ports.searches, queue, selection)
+    batches = select_batches(ports, queue, selection)
     with ports.searches.admit(selection.message_filter):
-        return await _plan(ports, batches, partial(ports.messages.read_metadata, queue.id), timeout_seconds)
+        return await _plan(ports, batches, partial(ports.store.read_metadata, queue.id), timeout_seconds)
 
 
 async def plan_redrive(
-    ports: PlanPorts,
+    ports: AdministrationPorts,
     queue: Queue,
     to_queue: Queue,
     selection: MessageSelection,
@@ -72,7 +59,7 @@ async def plan_redrive(
 
 
 async def plan_restore(
-    ports: PlanPorts, queue: Queue, selection: MessageSelection, since: Instant, timeout_seconds: float = inf
+    ports: AdministrationPorts, queue: Queue, selection: MessageSelection, since: Instant, timeout_seconds: float = inf
 ) -> Plan:
     """Return what a restore of this selection, repeated until it restores nothing, would restore now.
 
@@ -81,22 +68,25 @@ async def plan_restore(
     check_send_enabled(queue)
 
     async def plan(fitting: MessageSelection) -> Plan:
-        batches = select_restorable(ports.messages, ports.store_clock, ports.searches, queue, fitting, since)
+        batches = select_restorable(ports, queue, fitting, since)
         with ports.searches.admit(selection.message_filter):
-            return await _plan(ports, batches, ports.messages.read_restorable, timeout_seconds)
+            return await _plan(ports, batches, ports.store.read_restorable, timeout_seconds)
 
     return await _plan_what_fits(ports, queue, selection, plan)
 
 
 async def _plan_what_fits(
-    ports: PlanPorts, to_queue: Queue, selection: MessageSelection, plan: Callable[[MessageSelection], Awaitable[Plan]]
+    ports: AdministrationPorts,
+    to_queue: Queue,
+    selection: MessageSelection,
+    plan: Callable[[MessageSelection], Awaitable[Plan]],
 ) -> Plan:
     """Return the plan of as many selected messages as the queue has room for.
 
     Refuses with `QueueFull` if it has no room for the first one.
     """
     limit = sys.maxsize if selection.limit is None else selection.limit
-    room = await free_capacity(ports.queue_totals, to_queue, limit)
+    room = await free_capacity(ports.store.queues, to_queue, limit)
     found = await plan(replace(selection, limit=max(1, room)))
     if found.count > room:
         raise queue_full(to_queue)
@@ -104,7 +94,10 @@ async def _plan_what_fits(
 
 
 async def _plan(
-    ports: PlanPorts, batches: AsyncIterator[list[SelectedMessage]], read_sample: ReadSample, timeout_seconds: float
+    ports: AdministrationPorts,
+    batches: AsyncIterator[list[SelectedMessage]],
+    read_sample: ReadSample,
+    timeout_seconds: float,
 ) -> Plan:
     deadline = ports.clock.monotonic() + timeout_seconds
     count = total_bytes = 0

@@ -1,37 +1,22 @@
 """Purge: move many messages to the archive in batches, each message fenced by the state that was read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 from msgspec.structs import replace
 
+from app.broker.administration.ports import AdministrationPorts
 from app.broker.administration.select_messages import MessageSelection, select_batches
-from app.broker.filtering.search_state import SearchRegistry
-from app.broker.ports import Counters, LockStore, Notifier, PurgeStore, UnlockedRow, Withdrawal
-from app.broker.queue_cache import QueueCache
-from app.broker.settling.end_synchronous_send import EndSynchronousSendPorts, end_synchronous_sends
+from app.broker.ports.maintaining import UnlockedRow, Withdrawal
+from app.broker.settling.end_synchronous_send import end_synchronous_sends
 from app.domain.message import MessageState, SelectedMessage
 from app.domain.queue import Queue
 from app.domain.settlement import ANY_LOCK, MAX_GENERATION, Outcome, Removal, token_of
-from app.runtime.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class PurgePorts:
-    """What purges use."""
-
-    messages: PurgeStore
-    searches: SearchRegistry
-    queue_cache: QueueCache
-    notifier: Notifier
-    lock_store: LockStore
-    offers: EndSynchronousSendPorts
-    counters: Counters
-    clock: Clock
-
-
-async def purge(ports: PurgePorts, queue: Queue, selection: MessageSelection, timeout_seconds: float = inf) -> int:
+async def purge(
+    ports: AdministrationPorts, queue: Queue, selection: MessageSelection, timeout_seconds: float = inf
+) -> int:
     """Move the selected messages to the archive as purged; return how many were moved before the timeout.
 
     A purge that has found no message continues past the timeout until it finds one, because a result of 0 means that
@@ -42,7 +27,7 @@ async def purge(ports: PurgePorts, queue: Queue, selection: MessageSelection, ti
     removed = 0
     deadline = ports.clock.monotonic() + timeout_seconds
     with ports.searches.admit(selection.message_filter):
-        async for batch in select_batches(ports.messages, ports.searches, queue, selection):
+        async for batch in select_batches(ports, queue, selection):
             unlocked = [message for message in batch if message.state is not MessageState.LOCKED]
             removed += await _purge_unlocked(ports, queue, unlocked, selection.states)
             removed += await _purge_locked(ports, queue, [m for m in batch if m.state is MessageState.LOCKED])
@@ -54,12 +39,12 @@ async def purge(ports: PurgePorts, queue: Queue, selection: MessageSelection, ti
 
 
 async def _purge_unlocked(
-    ports: PurgePorts, queue: Queue, messages: Sequence[SelectedMessage], states: Sequence[MessageState]
+    ports: AdministrationPorts, queue: Queue, messages: Sequence[SelectedMessage], states: Sequence[MessageState]
 ) -> int:
     """Remove messages as they were read. A blocked one that has become available since is removed as available."""
     if not messages:
         return 0
-    removed = await ports.messages.withdraw([_withdrawal(queue, message) for message in messages])
+    removed = await ports.store.withdraw([_withdrawal(queue, message) for message in messages])
     admitted = [
         replace(message, state=MessageState.AVAILABLE)
         for message, is_removed in zip(messages, removed, strict=True)
@@ -68,14 +53,14 @@ async def _purge_unlocked(
     return sum(removed) + await _purge_unlocked(ports, queue, admitted, states)
 
 
-async def _purge_locked(ports: PurgePorts, queue: Queue, messages: Sequence[SelectedMessage]) -> int:
+async def _purge_locked(ports: AdministrationPorts, queue: Queue, messages: Sequence[SelectedMessage]) -> int:
     removals = [_removal(queue, message) for message in messages]
     if not removals:
         return 0
-    effective = await ports.messages.remove_locked(queue.id, removals)
+    effective = await ports.store.remove_locked(queue.id, removals)
     # Those whose sender waits are left. They end one by one, so that each sender gets its answer.
     left = [replace(removal, is_offered=True) for removal, done in zip(removals, effective, strict=True) if not done]
-    removed = sum(effective) + sum(await end_synchronous_sends(ports.offers, left))
+    removed = sum(effective) + sum(await end_synchronous_sends(ports.settling, left))
     if removed:
         ports.queue_cache.forget(queue)
         ports.notifier.queues_changed()

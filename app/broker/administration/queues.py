@@ -12,12 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from app.broker.administration.ports import AdministrationPorts
 from app.broker.administration.range_pages import page_of_ranges
-from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import Notifier, QueueStore
+from app.broker.ports.queues import QueueStore
 from app.broker.precondition import MAX_TRIES, UNCONDITIONAL, Precondition
-from app.broker.queue_cache import QueueCache
-from app.broker.settling.revoke_locks import RevokePorts, revoke_locks
+from app.broker.settling.revoke_locks import revoke_locks
 from app.domain.name_ranges import NameRange
 from app.domain.queue import Queue, QueueCounts, QueueSettings, check_known, is_receive_enabled, revokes_locks
 from app.domain.refusals import QueueNotFound, StoreUnavailable
@@ -35,19 +34,8 @@ class QueueWithCounts:
     counts: QueueCounts
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePorts:
-    """What the administration of queues uses."""
-
-    queues: QueueStore
-    queue_cache: QueueCache
-    notifier: Notifier
-    receivers: ReceiverNotifier
-    revoking: RevokePorts
-
-
 async def put_queue(
-    ports: QueuePorts, name: str, settings: QueueSettings, precondition: Precondition = UNCONDITIONAL
+    ports: AdministrationPorts, name: str, settings: QueueSettings, precondition: Precondition = UNCONDITIONAL
 ) -> tuple[Queue, bool]:
     """Create the queue or replace its settings; return it and whether it was created.
 
@@ -72,7 +60,7 @@ async def put_queue(
 
 
 async def change_queue(
-    ports: QueuePorts, queue: Queue, change: SettingsChange, precondition: Precondition = UNCONDITIONAL
+    ports: AdministrationPorts, queue: Queue, change: SettingsChange, precondition: Precondition = UNCONDITIONAL
 ) -> Queue:
     """Replace the queue's settings with the result of `change`; return the changed queue.
 
@@ -84,23 +72,23 @@ async def change_queue(
         precondition.check("queue", queue.name, queue.etag)
         settings = change(queue.settings)
         if settings == queue.settings:
-            await ports.queues.await_replication()
+            await ports.store.queues.await_replication()
             return queue
-        changed = await ports.queues.change(queue, settings)
+        changed = await ports.store.queues.change(queue, settings)
         ports.queue_cache.forget(queue)
         if changed is not None:
             ports.notifier.queues_changed()
             if is_receive_enabled(settings) and not is_receive_enabled(queue.settings):
                 await _notify_enabled(ports, changed)
             if revokes_locks(queue.settings, settings):
-                while await revoke_locks(ports.revoking):
+                while await revoke_locks(ports.settling):
                     pass
             return changed
         queue = await reload_queue(ports, queue.name)
     raise StoreUnavailable(TOO_MANY_CHANGES_DETAIL)
 
 
-async def delete_queue(ports: QueuePorts, queue: Queue, precondition: Precondition = UNCONDITIONAL) -> None:
+async def delete_queue(ports: AdministrationPorts, queue: Queue, precondition: Precondition = UNCONDITIONAL) -> None:
     """Delete the queue. Its messages move to the archive as purged. Refuses as `change_queue` does, and with
     `QueueIsTarget` the target of a subscription.
 
@@ -108,7 +96,7 @@ async def delete_queue(ports: QueuePorts, queue: Queue, precondition: Preconditi
     """
     for _ in range(MAX_TRIES):
         precondition.check("queue", queue.name, queue.etag)
-        deleted = await ports.queues.delete(queue)
+        deleted = await ports.store.queues.delete(queue)
         ports.queue_cache.forget(queue)
         if deleted:
             ports.notifier.queues_changed()
@@ -117,19 +105,19 @@ async def delete_queue(ports: QueuePorts, queue: Queue, precondition: Preconditi
     raise StoreUnavailable(TOO_MANY_CHANGES_DETAIL)
 
 
-async def check_deletable(ports: QueuePorts, queue: Queue, precondition: Precondition) -> None:
+async def check_deletable(ports: AdministrationPorts, queue: Queue, precondition: Precondition) -> None:
     """Refuse as `delete_queue` does, and delete nothing."""
     precondition.check("queue", queue.name, queue.etag)
-    await ports.queues.check_deletable(queue)
+    await ports.store.queues.check_deletable(queue)
 
 
-async def get_queue(ports: QueuePorts, name: str) -> QueueWithCounts:
+async def get_queue(ports: AdministrationPorts, name: str) -> QueueWithCounts:
     """Read the queue and its counts from the store, also if only a newer server can serve it.
 
     Refuses with `QueueNotFound`.
     """
     queue = await _read_queue(ports, name)
-    return QueueWithCounts(queue, (await ports.queues.counts([queue.id]))[queue.id])
+    return QueueWithCounts(queue, (await ports.store.queues.counts([queue.id]))[queue.id])
 
 
 async def list_queues(queues: QueueStore, after: str, limit: int) -> list[QueueWithCounts]:
@@ -150,7 +138,7 @@ async def _with_counts(queues: QueueStore, listed: Sequence[Queue]) -> list[Queu
     return [QueueWithCounts(queue, counts[queue.id]) for queue in listed]
 
 
-async def reload_queue(ports: QueuePorts, name: str) -> Queue:
+async def reload_queue(ports: AdministrationPorts, name: str) -> Queue:
     """Read the queue from the store instead of the cache, before a change.
 
     Refuses with `QueueNotFound`, and with `NewerQueue` if only a newer server can serve it.
@@ -158,20 +146,20 @@ async def reload_queue(ports: QueuePorts, name: str) -> Queue:
     try:
         queue = await _read_queue(ports, name)
     except QueueNotFound:
-        await ports.queues.await_replication()
+        await ports.store.queues.await_replication()
         raise
     check_known(queue)
     return queue
 
 
-async def _read_queue(ports: QueuePorts, name: str) -> Queue:
-    queue = await ports.queues.by_name(name)
+async def _read_queue(ports: AdministrationPorts, name: str) -> Queue:
+    queue = await ports.store.queues.by_name(name)
     if queue is None:
         raise ports.queue_cache.not_found(name)
     return queue
 
 
-async def _notify_enabled(ports: QueuePorts, queue: Queue) -> None:
+async def _notify_enabled(ports: AdministrationPorts, queue: Queue) -> None:
     """Wake receivers that have waited since before the queue was disabled for receives."""
-    counts = (await ports.queues.counts([queue.id]))[queue.id]
+    counts = (await ports.store.queues.counts([queue.id]))[queue.id]
     ports.receivers.notify_enabled(queue.id, counts.available, counts.dead_lettered)

@@ -1,39 +1,24 @@
 """Redrive: make many dead-lettered messages available in batches, each fenced by the state that was read."""
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import compress
 from math import inf
 
+from app.broker.administration.ports import AdministrationPorts
 from app.broker.administration.select_messages import MessageSelection, select_batches
-from app.broker.filtering.search_state import SearchRegistry
-from app.broker.notify_receivers import ReceiverNotifier, StateChange
-from app.broker.ports import Counters, QueueTotals, Redrive, RedriveStore, UnlockedRow
-from app.broker.queue_cache import QueueCache
-from app.broker.sending.current_queue import with_current_queue
-from app.broker.sending.queue_capacity import free_capacity, queue_full
+from app.broker.notify_receivers import StateChange
+from app.broker.ports.maintaining import Redrive, UnlockedRow
+from app.broker.sending.target_queue import free_capacity, queue_full, with_current_queue
 from app.domain.message import MessageState, SelectedMessage
 from app.domain.queue import Queue, check_send_enabled
 from app.domain.refusals import QueueFull, QueueNotFound, SendDisabled, invalid_at
 from app.runtime.clock import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class RedrivePorts:
-    """What redrives use."""
-
-    messages: RedriveStore
-    searches: SearchRegistry
-    queue_cache: QueueCache
-    queue_totals: QueueTotals
-    receivers: ReceiverNotifier
-    counters: Counters
-    clock: Clock
-
-
 async def redrive(
-    ports: RedrivePorts,
+    ports: AdministrationPorts,
     queue: Queue,
     to_queue: Queue,
     selection: MessageSelection,
@@ -52,7 +37,7 @@ async def redrive(
     check_send_enabled(to_queue)
     check_rate(rate, timeout_seconds)
     rate_limiter = _RateLimiter(ports.clock, rate, timeout_seconds, selection.batch_size)
-    batches = select_batches(ports.messages, ports.searches, queue, redrivable(selection, queue, to_queue))
+    batches = select_batches(ports, queue, redrivable(selection, queue, to_queue))
     moved = 0
     try:
         with ports.searches.admit(selection.message_filter):
@@ -85,17 +70,17 @@ def redrivable(selection: MessageSelection, queue: Queue, to_queue: Queue) -> Me
     return replace(selection, max_message_bytes=to_queue.settings.max_message_bytes)
 
 
-async def _redrive_batch(ports: RedrivePorts, chunk: Sequence[SelectedMessage], to_queue: Queue) -> int:
+async def _redrive_batch(ports: AdministrationPorts, chunk: Sequence[SelectedMessage], to_queue: Queue) -> int:
     """Redrive the first messages, as many as the target has room for; return how many.
 
     Messages that stay in their own queue need no room. Refuses with `QueueFull` if none fits, or with `SendDisabled`.
     """
     check_send_enabled(to_queue)
     is_same_queue = chunk[0].queue_id == to_queue.id
-    fitting = chunk if is_same_queue else chunk[: await free_capacity(ports.queue_totals, to_queue, len(chunk))]
+    fitting = chunk if is_same_queue else chunk[: await free_capacity(ports.store.queues, to_queue, len(chunk))]
     if not fitting:
         raise queue_full(to_queue)
-    moved = await ports.messages.redrive([_redrive(message, to_queue) for message in fitting])
+    moved = await ports.store.redrive([_redrive(message, to_queue) for message in fitting])
     ports.receivers.notify(
         StateChange(to_queue.id, message.sequence_number, MessageState.AVAILABLE)
         for message in compress(fitting, moved)

@@ -5,46 +5,25 @@ and marks the archived one as restored. So a restore that was interrupted can be
 """
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 
+from app.broker.administration.ports import AdministrationPorts
 from app.broker.administration.select_messages import MessageSelection, select_restorable
-from app.broker.filtering.search_state import SearchRegistry
-from app.broker.notify_receivers import ReceiverNotifier, StateChange
-from app.broker.ports import Counters, QueueTotals, RestoreStore, StoreClock
-from app.broker.queue_cache import QueueCache
-from app.broker.response_limits import ResponseLimits
-from app.broker.sending.current_queue import with_current_queue
-from app.broker.sending.queue_capacity import free_capacity, queue_full
+from app.broker.notify_receivers import StateChange
+from app.broker.sending.target_queue import free_capacity, queue_full, with_current_queue
 from app.domain.instant import Instant
 from app.domain.message import SelectedMessage
 from app.domain.queue import Queue, check_send_enabled
 from app.domain.refusals import QueueFull
 from app.domain.weight import count_that_fit
-from app.runtime.clock import Clock
 
 _MAX_STEP_BYTES = 4 << 20
 """Weight of the messages that one transaction restores, unless it restores a single one. A batch of sends has as many."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestorePorts:
-    """What restores use."""
-
-    messages: RestoreStore
-    store_clock: StoreClock
-    searches: SearchRegistry
-    queue_cache: QueueCache
-    queue_totals: QueueTotals
-    limits: ResponseLimits
-    receivers: ReceiverNotifier
-    counters: Counters
-    clock: Clock
-
-
 async def restore(
-    ports: RestorePorts, queue: Queue, selection: MessageSelection, since: Instant, timeout_seconds: float = inf
+    ports: AdministrationPorts, queue: Queue, selection: MessageSelection, since: Instant, timeout_seconds: float = inf
 ) -> int:
     """Store the messages again that were purged or cancelled since `since`; return how many before the timeout.
 
@@ -55,7 +34,7 @@ async def restore(
     """
     check_send_enabled(queue)
     deadline = ports.clock.monotonic() + timeout_seconds
-    batches = select_restorable(ports.messages, ports.store_clock, ports.searches, queue, selection, since)
+    batches = select_restorable(ports, queue, selection, since)
     restored = 0
     try:
         with ports.searches.admit(selection.message_filter):
@@ -72,17 +51,17 @@ async def restore(
     return restored
 
 
-async def _restore_step(ports: RestorePorts, step: Sequence[SelectedMessage], queue: Queue) -> int:
+async def _restore_step(ports: AdministrationPorts, step: Sequence[SelectedMessage], queue: Queue) -> int:
     """Restore the first messages, as many as the queue has room for; return how many.
 
     Refuses with `QueueFull` if none fits, or with `SendDisabled`.
     """
     check_send_enabled(queue)
-    fitting = step[: await free_capacity(ports.queue_totals, queue, len(step))]
+    fitting = step[: await free_capacity(ports.store.queues, queue, len(step))]
     if not fitting:
         raise queue_full(queue)
     async with ports.limits.budget.reserve(sum(message.weight for message in fitting)):
-        receipts = await ports.messages.restore(queue, [message.sequence_number for message in fitting])
+        receipts = await ports.store.restore(queue, [message.sequence_number for message in fitting])
     ports.receivers.notify(
         StateChange(queue.id, receipt.sequence_number, receipt.state) for receipt in receipts if receipt.state
     )

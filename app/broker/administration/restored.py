@@ -5,9 +5,8 @@ and clients have seen sequence numbers that the database would give out again. N
 restored, because the backup contains all of it.
 """
 
-from typing import Protocol
-
-from app.broker.ports import LockVersions, SequenceNumbers, SharedRecord
+from app.broker.ports.lock_store import SharedRecord
+from app.broker.ports.store import Store
 
 SKIPPED_NUMBERS = 1_000_000_000
 """More messages than are sent between a backup and its restore."""
@@ -16,32 +15,19 @@ UNSHARED_NUMBERS = 10_000_000
 """More messages than a process sends after it has last shared the highest number."""
 
 
-class RestorableStore(SequenceNumbers, Protocol):
-    """A store that may have gone back to a backup."""
-
-    @property
-    def queues(self) -> LockVersions:
-        """The queues."""
-        ...
-
-    async def database_id(self) -> str:
-        """Return an id that is unique to this database, except for copies of it."""
-        ...
-
-
-async def prepare_restored(queues: LockVersions, numbers: SequenceNumbers, skipped: int = SKIPPED_NUMBERS) -> int:
+async def prepare_restored(store: Store, skipped: int = SKIPPED_NUMBERS) -> int:
     """Start a lock version, and skip sequence numbers and ids of queues. Return the next sequence number."""
-    await queues.start_lock_version()
-    return await numbers.skip_numbers(skipped)
+    await store.queues.start_lock_version()
+    return await store.skip_numbers(skipped)
 
 
-async def share_number(store: RestorableStore, record: SharedRecord) -> int:
+async def share_number(store: Store, record: SharedRecord) -> int:
     """Share the highest sequence number of the database. Return the highest that any process has seen in it."""
     name, number = f"highest_number:{await store.database_id()}", await store.highest_number()
     return (await record.raise_to({name: number})).get(name, number)
 
 
-async def catch_up(store: RestorableStore, record: SharedRecord) -> int | None:
+async def catch_up(store: Store, record: SharedRecord) -> int | None:
     """If a process has seen a higher sequence number than the database has, prepare the database as a restored one.
 
     Return the next sequence number, or None if the database is not behind. Other processes may send meanwhile: the

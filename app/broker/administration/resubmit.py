@@ -6,14 +6,13 @@ repeat after that finds no dead letter.
 """
 
 import asyncio
-from dataclasses import dataclass
 
-from app.broker.administration.browse import BrowsePorts, read_message
-from app.broker.ports import NumberedClaimStore
+from app.broker.administration.browse import read_message
+from app.broker.administration.ports import AdministrationPorts
 from app.broker.sending.send import create_drafts
 from app.broker.settling.outcomes import complete
-from app.broker.settling.release_undelivered import release_undelivered
-from app.broker.transactions.execute import ExecutePorts, UnitRequest, UnitSend, UnitSettlement, execute
+from app.broker.settling.settle import release_undelivered
+from app.broker.transactions.execute import UnitRequest, UnitSend, UnitSettlement, execute
 from app.domain.delivery import Claim
 from app.domain.message import Message, MessageState, Receipt
 from app.domain.queue import Queue, check_receive_enabled
@@ -24,17 +23,8 @@ from app.domain.settlement import token_of
 CHANGED = "The message was changed since it was read."
 
 
-@dataclass(frozen=True, slots=True)
-class ResubmitPorts:
-    """What resubmissions use."""
-
-    messages: NumberedClaimStore
-    browsing: BrowsePorts
-    executing: ExecutePorts
-
-
 async def resubmit(
-    ports: ResubmitPorts, queue: Queue, sequence_number: int, etag: str, new_message: NewMessage, receiver_id: str
+    ports: AdministrationPorts, queue: Queue, sequence_number: int, etag: str, new_message: NewMessage, receiver_id: str
 ) -> Receipt:
     """Complete a dead-lettered message, and send a new one to its queue. Both take effect, or neither.
 
@@ -43,7 +33,7 @@ async def resubmit(
     another one, and with `ReceiveDisabled`. A refused message stays a dead letter.
     """
     check_receive_enabled(queue)
-    seen = await read_message(ports.browsing, queue, sequence_number)
+    seen = await read_message(ports, queue, sequence_number)
     if seen.state is MessageState.LOCKED:
         raise MessageLocked
     if seen.state is not MessageState.DEAD_LETTERED:
@@ -51,7 +41,7 @@ async def resubmit(
     if seen.etag != etag:
         raise PreconditionFailed(CHANGED)
     # A claim changes the ETag of the message, so what the send would refuse is refused before.
-    sending = ports.executing.publishing.sending
+    sending = ports.transactions.sending
     await create_drafts(sending, await sending.queue_cache.by_name_for_send(queue.name, [new_message]), [new_message])
     claimed = await _claim(ports, queue, seen, receiver_id)
     try:
@@ -59,21 +49,21 @@ async def resubmit(
             raise PreconditionFailed(CHANGED)
         settlement = UnitSettlement(queue, complete(queue, token_of(claimed)))
         unit = UnitRequest([settlement], [UnitSend(queue.name, new_message)])
-        done = await execute(ports.executing, unit, None)
+        done = await execute(ports.transactions, unit, None)
     except (asyncio.CancelledError, Refusal, StoreUnavailable):
         # The store may have committed before it became unavailable. The release then has no effect.
-        await release_undelivered(ports.executing.settling, queue, [claimed])
+        await release_undelivered(ports.transactions.settling, queue, [claimed])
         raise
     (receipt,) = done.result.receipts
     return receipt
 
 
-async def _claim(ports: ResubmitPorts, queue: Queue, seen: Message, receiver_id: str) -> Message:
+async def _claim(ports: AdministrationPorts, queue: Queue, seen: Message, receiver_id: str) -> Message:
     """Lock the message. Refuses with `MessageLocked` if another request was faster.
 
     The lock expires in every queue, because a server that dies does not ask for its messages again.
     """
-    limits = ports.browsing.limits
+    limits = ports.limits
     claim = Claim(
         queue.id,
         1,
@@ -84,8 +74,8 @@ async def _claim(ports: ResubmitPorts, queue: Queue, seen: Message, receiver_id:
         queue.keeps_history,
     )
     async with limits.budget.reserve(queue.settings.max_message_bytes):
-        claimed = await ports.messages.claim_by_number(claim, [seen.sequence_number])
+        claimed = await ports.store.claim_by_number(claim, [seen.sequence_number])
     if not claimed:
         raise MessageLocked
-    ports.executing.counters.count_messages(queue.id, "delivered")
+    ports.counters.count_messages(queue.id, "delivered")
     return claimed[0]

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from app.broker.administration.ports import AdministrationPorts
 from app.broker.filtering.filtered_read import read_filtered
 from app.broker.filtering.filters import Filter
 from app.broker.filtering.search_state import MAX_BATCH_SIZE, SearchRegistry
-from app.broker.ports import RestorableStore, SelectStore, StoreClock
+from app.broker.ports.browsing import BrowsingStore
 from app.domain.instant import Instant
 from app.domain.message import MessageMetadata, MessageState, SelectedMessage
 from app.domain.queue import Queue
@@ -31,31 +32,26 @@ class MessageSelection:
 
 
 async def select_batches(
-    messages: SelectStore, searches: SearchRegistry, queue: Queue, selection: MessageSelection
+    ports: AdministrationPorts, queue: Queue, selection: MessageSelection
 ) -> AsyncIterator[list[SelectedMessage]]:
     """Yield batches of the selected messages that existed at the start.
 
     Messages that are sent later are left out: otherwise a scan without a match would never catch up with fast senders.
     """
-    newest = await messages.last_sequence_number()
-    async for batch in _select(searches, selection, partial(_read, messages, queue, selection, newest)):
+    newest = await ports.store.last_sequence_number()
+    async for batch in _select(ports.searches, selection, partial(_read, ports.store, queue, selection, newest)):
         yield batch
 
 
 async def select_restorable(
-    messages: RestorableStore,
-    clock: StoreClock,
-    searches: SearchRegistry,
-    queue: Queue,
-    selection: MessageSelection,
-    since: Instant,
+    ports: AdministrationPorts, queue: Queue, selection: MessageSelection, since: Instant
 ) -> AsyncIterator[list[SelectedMessage]]:
     """Yield batches of archived messages that ended since then and can be restored; their states do not matter.
 
     Messages that end after the start are left out: otherwise a purge would add what this restore has brought back.
     """
-    read = partial(messages.restorable, queue.name, since, await clock.now(), limit=selection.batch_size)
-    async for batch in _select(searches, selection, read):
+    read = partial(ports.store.restorable, queue.name, since, await ports.store.now(), limit=selection.batch_size)
+    async for batch in _select(ports.searches, selection, read):
         yield batch
 
 
@@ -81,7 +77,7 @@ async def _select(
 
 
 async def _read(
-    messages: SelectStore, queue: Queue, selection: MessageSelection, newest: int, after: int
+    messages: BrowsingStore, queue: Queue, selection: MessageSelection, newest: int, after: int
 ) -> list[MessageMetadata]:
     page = await messages.browse_metadata(queue.id, selection.states, after, selection.batch_size)
     return [message for message in page if message.sequence_number <= newest]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from app.broker.administration.range_pages import page_of_ranges
-from app.broker.ports import StateStore
+from app.broker.ports.states import StateStore
 from app.domain.name_ranges import NameRange
 from app.domain.state import NO_VERSION, LoadedState, StateSummary, VersionSummary
 from app.domain.state_refusals import StateNotFound

@@ -1,6 +1,6 @@
-"""The lock store: records of renewed locks, which it can extend without SQL."""
+"""The lock store: records of renewed locks, which it can extend without SQL, and what processes share there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,27 +52,7 @@ class LockRecord:
     queue_version: QueueVersion
 
 
-class LockStoreState(Protocol):
-    """Whether the lock store answers."""
-
-    @property
-    def state(self) -> str:
-        """`ok`, `degraded`, or `none` for a single process without a shared lock store."""
-        ...
-
-
-class PromiseStore(Protocol):
-    """The promises of renewed locks."""
-
-    async def promises(self, tokens: Sequence[LockToken]) -> list[RecordedPromise | None]:
-        """Return for each token the promise of its record, unchanged; None without a record.
-
-        A missing record says nothing about the lock, as in "Renew" in docs/protocol.md.
-        """
-        ...
-
-
-class LockStore(LockStoreState, PromiseStore, Protocol):
+class LockStore(Protocol):
     """The lock store. It only refines what SQL decides: its methods return a result on failure and never raise.
 
     An unreachable lock store answers as if it were empty (`NotRenewed(None, NO_EXPIRED_GENERATION)`, no promises,
@@ -80,8 +60,20 @@ class LockStore(LockStoreState, PromiseStore, Protocol):
     """
 
     @property
+    def state(self) -> str:
+        """`ok`, `degraded`, or `none` for a single process without a shared lock store."""
+        ...
+
+    @property
     def is_shared(self) -> bool:
         """Whether several processes share it and it answers now. Decides the lead time of renewals."""
+        ...
+
+    async def promises(self, tokens: Sequence[LockToken]) -> list[RecordedPromise | None]:
+        """Return for each token the promise of its record, unchanged; None without a record.
+
+        A missing record says nothing about the lock, as in "Renew" in docs/protocol.md.
+        """
         ...
 
     async def renew(self, token: LockToken, duration: Duration, queue_version: QueueVersion) -> Renewed | NotRenewed:
@@ -117,4 +109,12 @@ class LockStore(LockStoreState, PromiseStore, Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
+        ...
+
+
+class SharedRecord(Protocol):
+    """The highest values that any process of the broker has seen. They are kept for a month after the last process."""
+
+    async def raise_to(self, seen: Mapping[str, int]) -> Mapping[str, int]:
+        """Raise the recorded values to these. Return the highest value of each name, or an empty mapping without an answer."""
         ...

@@ -1,34 +1,29 @@
-"""The complete store: messages, archive, queues, topics and keys."""
+"""The complete store: its families, and the database below them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from app.broker.ports.archive_store import ArchiveStore
-from app.broker.ports.explain_store import ExplainStore
-from app.broker.ports.history_store import HistoryStore
-from app.broker.ports.maintenance_store import MaintenanceStore
-from app.broker.ports.message_store import Admitted, MessageStore
-from app.broker.ports.queue_store import ApiKeyStore, QueueStore
-from app.broker.ports.session_store import SessionStore
-from app.broker.ports.shared_record import ObservedStore
-from app.broker.ports.state_store import StateStore
-from app.broker.ports.synchronous_send_store import EndSynchronousSendStore, SynchronousSendStore
-from app.broker.ports.topic_store import TopicStore
-from app.broker.ports.transaction_store import TransactionStore
+from app.broker.ports.access import ApiKeyStore, SessionStore
+from app.broker.ports.archive import ArchiveStore
+from app.broker.ports.browsing import BrowsingStore
+from app.broker.ports.maintaining import MaintainingStore
+from app.broker.ports.queues import QueueStore
+from app.broker.ports.receiving import ReceivingStore
+from app.broker.ports.sending import SendingStore
+from app.broker.ports.settling import Admitted, SettlingStore
+from app.broker.ports.states import StateStore
+from app.broker.ports.topics import TopicStore
+from app.broker.ports.transactions import TransactionStore
 from app.domain.instant import Instant
 from app.domain.settlement import Move
 
 
-class StoreClock(Protocol):
-    """The clock of the store."""
+class StoreDatabase(Protocol):
+    """The database of a store: its clock, its durability, and the numbers that it gives out."""
 
     async def now(self) -> Instant:
         """Return the store's clock; this is also the cheapest check that the store answers."""
         ...
-
-
-class StoreDescription(Protocol):
-    """What a store says about itself."""
 
     @property
     def engine(self) -> str:
@@ -47,9 +42,13 @@ class StoreDescription(Protocol):
         """Return the last migration of its tables, or None if it has no tables yet."""
         ...
 
+    async def check_writable(self) -> None:
+        """Raise `StoreUnavailable` with the reason if the store accepts no writes. Cheap while it does."""
+        ...
 
-class SequenceNumbers(Protocol):
-    """The numbers that a store gives out."""
+    async def database_id(self) -> str:
+        """Return an id that is unique to this database, except for copies of it."""
+        ...
 
     async def highest_number(self) -> int:
         """Return the highest sequence number that was given out, also to messages that are gone or were never stored."""
@@ -66,27 +65,22 @@ class SequenceNumbers(Protocol):
         """Skip the next `count` sequence numbers, and ids of queues too. Return the next number."""
         ...
 
+    def seen(self) -> Mapping[str, int]:
+        """Return the highest values that this process has seen, such as the timeline of a PostgreSQL system, by name."""
+        ...
 
-class StoreReadiness(Protocol):
-    """Whether a store accepts writes."""
-
-    async def check_writable(self) -> None:
-        """Raise `StoreUnavailable` with the reason if the store accepts no writes. Cheap while it does."""
+    def learn(self, seen: Mapping[str, int]) -> None:
+        """Learn the values that other processes have seen. Connections to a server with a lower value are closed."""
         ...
 
 
 class Store(
-    MessageStore,
-    MaintenanceStore,
-    ExplainStore,
-    HistoryStore,
-    SynchronousSendStore,
-    EndSynchronousSendStore,
-    StoreClock,
-    StoreDescription,
-    SequenceNumbers,
-    StoreReadiness,
-    ObservedStore,
+    SendingStore,
+    ReceivingStore,
+    SettlingStore,
+    BrowsingStore,
+    MaintainingStore,
+    StoreDatabase,
     Protocol,
 ):
     """An open message store. `archive`, `queues`, `topics`, `transactions`, `keys`, `sessions` and `states` share its connections.
@@ -132,10 +126,6 @@ class Store(
     @property
     def topics(self) -> TopicStore:
         """The topics and their subscriptions."""
-        ...
-
-    async def database_id(self) -> str:
-        """Return an id that is unique to this database, except for copies of it."""
         ...
 
     async def acquire_exclusive(self) -> list[str]:

@@ -7,21 +7,21 @@ at once. A waiting receive holds no transaction and no row.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 
 import msgspec
 from msgspec.structs import replace
 
 from app.broker.filtering.filters import Filter
-from app.broker.ports import Attempt, AttemptResult, ClaimStore, Counters
-from app.broker.receiving.delivered_ids import DeliveredIds
-from app.broker.receiving.receive_filtered import SearchPorts, receive_filtered
-from app.broker.receiving.wait import CheckAccess, WaitPorts, always_allowed, wait_for_wake_up
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.receiving import ReceivingStore
+from app.broker.receiving.ports import ReceivingPorts
+from app.broker.receiving.receive_filtered import receive_filtered
+from app.broker.receiving.wait import CheckAccess, always_allowed, wait_for_wake_up
 from app.broker.response_limits import ResponseLimits
-from app.broker.settling.release_undelivered import release_undelivered
-from app.broker.settling.renew import RenewPorts, renew
-from app.broker.settling.settle import SettlePorts, SettleResult, settle
+from app.broker.settling.ports import SettlingPorts
+from app.broker.settling.renew import renew
+from app.broker.settling.settle import SettleResult, release_undelivered, settle
 from app.domain.delivery import START_POSITION, Claim, wait_key_of
 from app.domain.instant import Duration
 from app.domain.message import MAX_RECEIVE_COUNT, Message, MessageState
@@ -59,22 +59,8 @@ class ReceiveRequest(msgspec.Struct, frozen=True):
     check_access: CheckAccess = always_allowed
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivePorts:
-    """What receives use."""
-
-    messages: ClaimStore
-    waiting: WaitPorts
-    searching: SearchPorts
-    settling: SettlePorts
-    renewing: RenewPorts
-    delivered_ids: DeliveredIds
-    limits: ResponseLimits
-    counters: Counters
-
-
 async def receive(
-    ports: ReceivePorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None = None
+    ports: ReceivingPorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None = None
 ) -> AttemptResult[list[Message]]:
     """Lock and return messages, in order; none if none arrived in time. Refuses as `check_receive` does.
 
@@ -87,7 +73,7 @@ async def receive(
     if received.replayed:
         # The first attempt may have locked messages of a deleted queue of this name: their tokens cannot settle here.
         own_messages = [message for message in received.result if message.queue_id == queue.id]
-        return AttemptResult(await _live_messages(ports.renewing, queue, request, own_messages), replayed=True)
+        return AttemptResult(await _live_messages(ports.settling, queue, request, own_messages), replayed=True)
     messages = received.result
     ports.delivered_ids.note(queue.id, messages)
     ports.counters.count_messages(queue.id, "delivered", len(messages))
@@ -98,42 +84,42 @@ async def receive(
 
 
 async def _receive(
-    ports: ReceivePorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None
+    ports: ReceivingPorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None
 ) -> AttemptResult[list[Message]]:
     if request.message_filter is not None:
         claim = _claim(ports.limits, queue, request)
         found = await receive_filtered(
-            ports.searching, queue, claim, request.message_filter, request.wait_seconds, request.check_access
+            ports, queue, claim, request.message_filter, request.wait_seconds, request.check_access
         )
         return AttemptResult(found, replayed=False)
     if request.wait_seconds <= 0 or request.sequence_numbers:
         return await _poll(ports, queue, request, attempt)
-    deadline = ports.waiting.clock.monotonic() + request.wait_seconds
-    with ports.waiting.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
+    deadline = ports.clock.monotonic() + request.wait_seconds
+    with ports.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
         while True:
             polled = await _poll(ports, queue, request, attempt)
             if polled.replayed:
                 # This receiver has not polled for new messages, so its wake-up passes to the next one when it leaves.
                 return polled
             _pass_on_wake_up(waiter, request, polled.result, _spare_bytes(ports.limits, queue))
-            if polled.result or not await wait_for_wake_up(
-                ports.waiting, queue, waiter, deadline, request.check_access
-            ):
+            if polled.result or not await wait_for_wake_up(ports, queue, waiter, deadline, request.check_access):
                 return polled
 
 
-async def has_more(ports: ReceivePorts, queue: Queue, request: ReceiveRequest) -> bool:
+async def has_more(ports: ReceivingPorts, queue: Queue, request: ReceiveRequest) -> bool:
     """Return whether a message that this receive could get is available now (S1.64).
 
     For a receive without a filter and numbers. Reads at most one message, without its body, and changes nothing. Another
     receiver may lock it before this one asks again.
     """
     if request.group_id is not None:
-        return bool(await ports.messages.available_in_group(queue.id, request.group_id, 1))
-    return bool(await ports.searching.messages.candidates(queue.id, request.source, START_POSITION, 1))
+        return bool(await ports.store.available_in_group(queue.id, request.group_id, 1))
+    return bool(await ports.store.candidates(queue.id, request.source, START_POSITION, 1))
 
 
-async def check_receive(messages: ClaimStore, queue: Queue, request: ReceiveRequest, attempt: Attempt | None) -> None:
+async def check_receive(
+    messages: ReceivingStore, queue: Queue, request: ReceiveRequest, attempt: Attempt | None
+) -> None:
     """Refuse what `receive` would refuse, before the caller does other work in the same request.
 
     Refuses with `ReceiveDisabled`, with `InvalidRequest` without a `receiver_id` that the queue needs or for a group of a
@@ -144,7 +130,7 @@ async def check_receive(messages: ClaimStore, queue: Queue, request: ReceiveRequ
         await messages.check_attempt(attempt)
 
 
-async def _remove(ports: ReceivePorts, queue: Queue, messages: Sequence[Message]) -> list[Message]:
+async def _remove(ports: ReceivingPorts, queue: Queue, messages: Sequence[Message]) -> list[Message]:
     """Remove received messages from the queue, and return those that were removed (S3.11, S3.12).
 
     A crash or disconnect before the response arrives loses them; the archive has them as `received`. If the store's answer
@@ -177,7 +163,7 @@ def _is_received(result: SettleResult) -> bool:
 
 
 async def _live_messages(
-    ports: RenewPorts, queue: Queue, request: ReceiveRequest, messages: Sequence[Message]
+    ports: SettlingPorts, queue: Queue, request: ReceiveRequest, messages: Sequence[Message]
 ) -> list[Message]:
     """Return the messages whose locks are live, each with a `locked_until` that is guaranteed.
 
@@ -189,7 +175,7 @@ async def _live_messages(
 
 
 async def _renew_if_renewed(
-    ports: RenewPorts, queue: Queue, request: ReceiveRequest, message: Message
+    ports: SettlingPorts, queue: Queue, request: ReceiveRequest, message: Message
 ) -> Message | None:
     if not message.lock_generation:
         return message
@@ -244,26 +230,26 @@ def _pass_on_wake_up(
 
 
 async def _poll(
-    ports: ReceivePorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None
+    ports: ReceivingPorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None
 ) -> AttemptResult[list[Message]]:
     """Claim messages once, without waiting. Refuses with `Overloaded`."""
     claim = _claim(ports.limits, queue, request)
     async with _reserve_bytes(ports.limits, queue, request):
         if attempt is not None:
-            return await ports.messages.claim_or_replay(claim, attempt)
+            return await ports.store.claim_or_replay(claim, attempt)
         if request.sequence_numbers:
-            messages = await ports.messages.claim_by_number(claim, request.sequence_numbers)
+            messages = await ports.store.claim_by_number(claim, request.sequence_numbers)
         elif request.group_id is not None:
             messages = await _claim_from_group(ports, claim, request.group_id)
         else:
-            messages = await ports.messages.claim(claim)
+            messages = await ports.store.claim(claim)
     return AttemptResult(messages, replayed=False)
 
 
-async def _claim_from_group(ports: ReceivePorts, claim: Claim, group_id: str) -> list[Message]:
+async def _claim_from_group(ports: ReceivingPorts, claim: Claim, group_id: str) -> list[Message]:
     # More than are wanted, because another request may hold the first ones.
-    numbers = await ports.messages.available_in_group(claim.queue_id, group_id, MAX_RECEIVE_COUNT)
-    return await ports.messages.claim_by_number(claim, numbers) if numbers else []
+    numbers = await ports.store.available_in_group(claim.queue_id, group_id, MAX_RECEIVE_COUNT)
+    return await ports.store.claim_by_number(claim, numbers) if numbers else []
 
 
 def _reserve_bytes(limits: ResponseLimits, queue: Queue, request: ReceiveRequest) -> Reservation:

@@ -17,79 +17,23 @@ from msgspec.structs import replace
 
 from app.broker.filtering import filtered_read
 from app.broker.filtering.filters import Filter
-from app.broker.filtering.search_state import MAX_BATCH_SIZE, SearchRegistry, SearchState
-from app.broker.ports import SearchStore
-from app.broker.receiving.wait import CheckAccess, WaitPorts, always_allowed, wait_for_wake_up
-from app.broker.response_limits import ResponseLimits
-from app.broker.settling.release_undelivered import release_undelivered
-from app.broker.settling.settle import SettlePorts
+from app.broker.filtering.search_state import SearchState
+from app.broker.receiving.ports import ReceivingPorts
+from app.broker.receiving.search_limits import SearchBudget
+from app.broker.receiving.wait import CheckAccess, always_allowed, wait_for_wake_up
+from app.broker.settling.settle import release_undelivered
 from app.domain.delivery import START_POSITION, Claim, DeliveryPosition, delivery_position, wait_key_of
 from app.domain.message import Message, SelectedMessage
 from app.domain.queue import Queue
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.domain.weight import weight_of
 
-_BATCH_BYTES = 2 << 20
-"""Target size of one read. Messages larger than those before them may make one read exceed it."""
-
-MAX_MESSAGES = 200_000
-MAX_BYTES = 256 << 20
-"""Limits of what one request scans before it responds."""
-
-MIN_SECONDS = 2.0
-"""How long a request may scan even if it does not wait."""
-
-_MIN_COUNTED_MESSAGES = 10
-"""Messages that each read costs at least, because even an empty read costs a statement."""
-
 RESCAN_BATCHES = 4
 """Batches per rescan: how much a search that has reached the end reads again each time."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchLimits:
-    """How much one request scans before it responds."""
-
-    batch_size: int = MAX_BATCH_SIZE
-    batch_bytes: int = _BATCH_BYTES
-    max_messages: int = MAX_MESSAGES
-    max_bytes: int = MAX_BYTES
-    min_seconds: float = MIN_SECONDS
-
-
-@dataclass(frozen=True, slots=True)
-class SearchPorts:
-    """What receives through a filter use."""
-
-    messages: SearchStore
-    searches: SearchRegistry
-    waiting: WaitPorts
-    settling: SettlePorts
-    limits: ResponseLimits
-    search_limits: SearchLimits
-
-
-@dataclass(slots=True)
-class SearchBudget:
-    """What a request may still scan, and until when."""
-
-    deadline: float
-    messages: int
-    bytes: int
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether the request has scanned as much as it may."""
-        return self.messages <= 0 or self.bytes <= 0
-
-    def spend(self, batch: filtered_read.FilteredBatch) -> None:
-        """Subtract a batch that was read."""
-        self.messages -= max(_MIN_COUNTED_MESSAGES, batch.count)
-        self.bytes -= batch.weight
-
-
 async def receive_filtered(
-    ports: SearchPorts,
+    ports: ReceivingPorts,
     queue: Queue,
     claim: Claim,
     message_filter: Filter,
@@ -102,7 +46,7 @@ async def receive_filtered(
     released. Refuses with `RateLimited` if too many receivers have filters, and as `check_access` does. `check_access` runs
     before each claim, because a scan may take as long as a wait.
     """
-    started_at = ports.waiting.clock.monotonic()
+    started_at = ports.clock.monotonic()
     wait_key = wait_key_of(claim.queue_id, claim.source)
     with ports.searches.join(wait_key, message_filter) as search:
         limits = ports.search_limits
@@ -112,12 +56,12 @@ async def receive_filtered(
         try:
             if wait_seconds <= 0:
                 return await receiving.start()
-            with ports.waiting.wait_queue.waiter(wait_key) as waiter:
+            with ports.wait_queue.waiter(wait_key) as waiter:
                 messages = await receiving.start()
                 while (
                     not messages
                     and not budget.is_spent
-                    and await wait_for_wake_up(ports.waiting, queue, waiter, started_at + wait_seconds, check_access)
+                    and await wait_for_wake_up(ports, queue, waiter, started_at + wait_seconds, check_access)
                 ):
                     # The new message may match another receiver's filter, so wake the next one too.
                     waiter.pass_on()
@@ -142,7 +86,7 @@ class FilteredReceive:
 
     def __init__(
         self,
-        ports: SearchPorts,
+        ports: ReceivingPorts,
         claim: Claim,
         message_filter: Filter,
         search: SearchState,
@@ -194,13 +138,13 @@ class FilteredReceive:
         """Read the messages that became receivable behind the search position."""
         if self._is_done or not (numbers := self._search.take_missed(self._ports.search_limits.batch_size)):
             return
-        batch = await self._read_batch(partial(self._ports.messages.read_metadata, self._claim.queue_id, numbers))
+        batch = await self._read_batch(partial(self._ports.store.read_metadata, self._claim.queue_id, numbers))
         matches = [message for message in batch.matches if message.state is self._claim.source]
         await self._claim_matches(matches)
         self._note_unclaimed(matches)
         if self.claimed and any(message.sequence_number not in self._numbers for message in matches):
             # This request has no room for these messages, and receivers that polled meanwhile did not find them.
-            self._ports.waiting.wait_queue.wake(wait_key_of(self._claim.queue_id, self._claim.source))
+            self._ports.wait_queue.wake(wait_key_of(self._claim.queue_id, self._claim.source))
 
     async def _scan_to_end(self) -> bool:
         """Continue in the order of delivery; return whether the end was reached."""
@@ -219,7 +163,7 @@ class FilteredReceive:
 
     async def _rescan(self) -> None:
         """From time to time, read some passed messages again: another process may have freed them."""
-        if not self._search.start_rescan(self._ports.waiting.clock.monotonic()):
+        if not self._search.start_rescan(self._ports.clock.monotonic()):
             return
         for _ in range(RESCAN_BATCHES):
             if self._is_done:
@@ -233,13 +177,13 @@ class FilteredReceive:
     @property
     def _is_done(self) -> bool:
         is_full = len(self.claimed) >= self._claim.max_messages or self._is_out_of_bytes
-        return is_full or self._budget.is_spent or self._ports.waiting.clock.monotonic() >= self._budget.deadline
+        return is_full or self._budget.is_spent or self._ports.clock.monotonic() >= self._budget.deadline
 
     async def _scan_batch(self, after: DeliveryPosition) -> SearchStep:
         limits = self._ports.search_limits
         size = self._search.batch_size(limits.batch_size, limits.batch_bytes)
         queue_id, source = self._claim.queue_id, self._claim.source
-        batch = await self._read_batch(partial(self._ports.messages.candidates, queue_id, source, after, size))
+        batch = await self._read_batch(partial(self._ports.store.candidates, queue_id, source, after, size))
         self._search.record_batch(batch.count, batch.weight)
         return SearchStep(
             batch.matches, after if batch.last is None else delivery_position(batch.last), batch.count < size
@@ -268,9 +212,7 @@ class FilteredReceive:
         claim = replace(self._claim, max_messages=missing, max_bytes=budget)
         await self._check_access()
         async with self._ports.limits.budget.reserve(budget):
-            claimed = await self._ports.messages.claim_by_number(
-                claim, [message.sequence_number for message in matches]
-            )
+            claimed = await self._ports.store.claim_by_number(claim, [message.sequence_number for message in matches])
         self.claimed += claimed
         self._numbers.update(message.sequence_number for message in claimed)
         if len(claimed) == missing:

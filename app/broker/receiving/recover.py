@@ -11,35 +11,18 @@ it recovers again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from app.broker.ports import Counters, LockStore, Notifier, RecoverStore
-from app.broker.queue_cache import QueueCache
-from app.broker.response_limits import ResponseLimits
+from app.broker.receiving.ports import ReceivingPorts
 from app.domain.delivery import Recovery
 from app.domain.message import Message
 from app.domain.queue import Queue, check_receive_enabled, lock_duration_of
 from app.domain.settlement import MAX_GENERATION, LockToken, Outcome
-from app.runtime.clock import Clock
-
-
-@dataclass(frozen=True, slots=True)
-class RecoverPorts:
-    """What recoveries use."""
-
-    messages: RecoverStore
-    lock_store: LockStore
-    queue_cache: QueueCache
-    notifier: Notifier
-    limits: ResponseLimits
-    counters: Counters
-    clock: Clock
 
 
 async def recover(
-    ports: RecoverPorts, queue: Queue, receiver_id: str, max_messages: int, *, counted: bool = True
+    ports: ReceivingPorts, queue: Queue, receiver_id: str, max_messages: int, *, counted: bool = True
 ) -> list[Message]:
     """Lock the messages of this receiver under new tokens, and return them in order of delivery.
 
@@ -52,7 +35,7 @@ async def recover(
     )
     async with ports.limits.budget.reserve(ports.limits.max_bytes):
         read_started_at = ports.clock.monotonic()
-        recovered = await ports.messages.recover(recovery)
+        recovered = await ports.store.recover(recovery)
     if recovered.renewed:
         await _forget_renewals(ports, queue, recovered.renewed)
     ports.counters.count("messages_recovered", len(recovered.messages))
@@ -61,8 +44,8 @@ async def recover(
     return [replace(message, read_started_at=read_started_at) for message in recovered.messages]
 
 
-async def _forget_renewals(ports: RecoverPorts, queue: Queue, tokens: Sequence[LockToken]) -> None:
+async def _forget_renewals(ports: ReceivingPorts, queue: Queue, tokens: Sequence[LockToken]) -> None:
     """Make every process use the new lock version of the queue, and delete the records of the old tokens."""
     ports.queue_cache.forget(queue)
-    ports.notifier.queues_changed()
-    await ports.lock_store.delete_records([(token, MAX_GENERATION) for token in tokens])
+    ports.settling.notifier.queues_changed()
+    await ports.settling.lock_store.delete_records([(token, MAX_GENERATION) for token in tokens])

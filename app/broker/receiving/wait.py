@@ -1,13 +1,11 @@
 """Wait until a message may have arrived, the time is over, or the queue is deleted."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
-from app.broker.queue_cache import QueueCache
+from app.broker.receiving.ports import ReceivingPorts
 from app.domain.queue import Queue, is_receive_enabled
-from app.runtime.clock import Clock
-from app.runtime.wait_queue import Waiter, WaitQueue
+from app.runtime.wait_queue import Waiter
 
 CheckAccess: TypeAlias = Callable[[], Awaitable[object]]
 """Refuses a receiver that may no longer receive. It runs after a wait, before a message is locked."""
@@ -17,17 +15,8 @@ async def always_allowed() -> None:
     """Refuse no receiver."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitPorts:
-    """What a waiting receive uses."""
-
-    wait_queue: WaitQueue[int]
-    queue_cache: QueueCache
-    clock: Clock
-
-
 async def wait_for_wake_up(
-    ports: WaitPorts, queue: Queue, waiter: Waiter[int], deadline: float, check_access: CheckAccess
+    ports: ReceivingPorts, queue: Queue, waiter: Waiter[int], deadline: float, check_access: CheckAccess
 ) -> bool:
     """Wait for a wake-up while the queue allows receives; return False at the deadline.
 

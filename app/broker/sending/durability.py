@@ -1,6 +1,6 @@
 """Whether durable messages are accepted: a server may refuse them while its store may lose acknowledged messages (S1.8)."""
 
-from app.broker.ports import StoreDescription
+from app.broker.ports.store import StoreDatabase
 from app.domain.refusals import StoreNotDurable
 from app.runtime.cache import Cache
 from app.runtime.clock import Clock
@@ -12,7 +12,7 @@ CHECK_SECONDS = 5.0
 class DurabilityCheck:
     """Refuses durable messages while the store is not durable, on a server that requires it. Others never ask the store."""
 
-    def __init__(self, store: StoreDescription, clock: Clock, *, is_required: bool) -> None:
+    def __init__(self, store: StoreDatabase, clock: Clock, *, is_required: bool) -> None:
         async def load(_: None) -> list[str]:
             return await store.durability_risks()
 

@@ -5,41 +5,22 @@ repeat is recognised by its Idempotency-Key or, if the queue detects duplicates,
 follows may be lost: receivers also poll periodically.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from itertools import chain, repeat
 
 from app.broker.attempts import first_result
-from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import Attempt, AttemptResult, QueueTotals, SendStore
-from app.broker.queue_cache import QueueCache
-from app.broker.sending.current_queue import with_current_queue
-from app.broker.sending.durability import DurabilityCheck
-from app.broker.sending.forwarding import last_queue
-from app.broker.sending.queue_capacity import check_capacity, free_capacity, queue_full
-from app.broker.sending.volatile_buffer import VolatileBuffer
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.sending.ports import SendingPorts
+from app.broker.sending.target_queue import check_capacity, free_capacity, last_queue, queue_full, with_current_queue
 from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage, create_draft
 
 
-@dataclass(frozen=True, slots=True)
-class SendPorts:
-    """What sends use. `new_id` returns a new message id."""
-
-    messages: SendStore
-    queue_cache: QueueCache
-    queue_totals: QueueTotals
-    volatile_buffer: VolatileBuffer
-    durability: DurabilityCheck
-    receivers: ReceiverNotifier
-    new_id: Callable[[], str]
-
-
 async def send(
-    ports: SendPorts, name: str, new_messages: Sequence[NewMessage], attempt: Attempt | None = None
+    ports: SendingPorts, name: str, new_messages: Sequence[NewMessage], attempt: Attempt | None = None
 ) -> AttemptResult[list[Receipt]]:
     """Store all messages or none in the queue of this name; return receipts in order. Refuses as `create_drafts` does.
 
@@ -53,25 +34,25 @@ async def send(
     try:
         return await with_current_queue(ports.queue_cache, await look_up(name), store, look_up)
     except Refusal:
-        if (first := await first_result(attempt, ports.messages.find_send_result)) is None:
+        if (first := await first_result(attempt, ports.store.find_send_result)) is None:
             raise
         return first
 
 
 async def store_drafts(
-    ports: SendPorts, drafts: Sequence[Draft], attempt: Attempt | None
+    ports: SendingPorts, drafts: Sequence[Draft], attempt: Attempt | None
 ) -> AttemptResult[list[Receipt]]:
     """Store drafts, once for each attempt, and wake receivers. Without drafts, only an attempt is stored."""
     if attempt is not None:
-        stored = await ports.messages.send_or_replay(drafts, attempt)
+        stored = await ports.store.send_or_replay(drafts, attempt)
     else:
-        stored = AttemptResult(await ports.messages.send(drafts) if drafts else [], replayed=False)
+        stored = AttemptResult(await ports.store.send(drafts) if drafts else [], replayed=False)
     if not stored.replayed:
         ports.receivers.notify_sent(drafts, stored.result)
     return stored
 
 
-async def send_each(ports: SendPorts, name: str, entries: Sequence[NewMessage | Refusal]) -> list[Receipt | Refusal]:
+async def send_each(ports: SendingPorts, name: str, entries: Sequence[NewMessage | Refusal]) -> list[Receipt | Refusal]:
     """Store each message that is accepted; return a receipt or refusal for each. The refusal of an entry is its own result.
 
     If the queue has room for only some, it takes the first ones. Without messages, the queue is neither read nor created.
@@ -87,8 +68,8 @@ async def send_each(ports: SendPorts, name: str, entries: Sequence[NewMessage | 
         last = await last_queue(ports.queue_cache, current_queue)
         accepted = [entry if isinstance(entry, Refusal) else _draft_or_refusal(ports, last, entry) for entry in entries]
         drafts = [entry for entry in accepted if isinstance(entry, Draft)]
-        fitting = drafts[: await free_capacity(ports.queue_totals, last, len(drafts))]
-        receipts = await ports.messages.send(fitting) if fitting else []
+        fitting = drafts[: await free_capacity(ports.queues, last, len(drafts))]
+        receipts = await ports.store.send(fitting) if fitting else []
         ports.receivers.notify_sent(fitting, receipts)
         answers = chain(receipts, repeat(queue_full(last)))
         return [next(answers) if isinstance(entry, Draft) else entry for entry in accepted]
@@ -96,7 +77,7 @@ async def send_each(ports: SendPorts, name: str, entries: Sequence[NewMessage | 
     return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.by_name_for_send)
 
 
-async def send_volatile(ports: SendPorts, name: str, new_message: NewMessage) -> str:
+async def send_volatile(ports: SendingPorts, name: str, new_message: NewMessage) -> str:
     """Accept a volatile message before it is stored (S1.8); return its message id."""
     queue = await ports.queue_cache.by_name_for_send(name, [new_message])
     last = await last_queue(ports.queue_cache, queue)
@@ -105,7 +86,7 @@ async def send_volatile(ports: SendPorts, name: str, new_message: NewMessage) ->
     return draft.envelope.message_id
 
 
-async def create_drafts(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
+async def create_drafts(ports: SendingPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
     """Build drafts of durable messages that the queue accepts now, or the last queue to which it forwards.
 
     Refuses with `StoreNotDurable`, `SendDisabled`, `MessageTooLarge` or `QueueFull`, and as `last_queue` does.
@@ -114,18 +95,18 @@ async def create_drafts(ports: SendPorts, queue: Queue, new_messages: Sequence[N
     return await _create_drafts(ports, queue, new_messages)
 
 
-async def _create_drafts(ports: SendPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
+async def _create_drafts(ports: SendingPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
     last = await last_queue(ports.queue_cache, queue)
     drafts = [_create_draft(ports, last, new_message) for new_message in new_messages]
-    await check_capacity(ports.queue_totals, last, len(drafts))
+    await check_capacity(ports.queues, last, len(drafts))
     return drafts
 
 
-def _create_draft(ports: SendPorts, queue: Queue, new_message: NewMessage) -> Draft:
+def _create_draft(ports: SendingPorts, queue: Queue, new_message: NewMessage) -> Draft:
     return create_draft(new_message, queue, new_message.envelope.message_id or ports.new_id())
 
 
-def _draft_or_refusal(ports: SendPorts, queue: Queue, new_message: NewMessage) -> Draft | Refusal:
+def _draft_or_refusal(ports: SendingPorts, queue: Queue, new_message: NewMessage) -> Draft | Refusal:
     try:
         return _create_draft(ports, queue, new_message)
     except Refusal as refusal:

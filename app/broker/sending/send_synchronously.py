@@ -10,17 +10,12 @@ message is deleted when its time to live or its lock ends, and a repeat under th
 """
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 from app.broker.attempts import first_result
-from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import Attempt, AttemptResult, QueueTotals, SynchronousSendStore
-from app.broker.queue_cache import QueueCache
-from app.broker.sending.current_queue import with_current_queue
-from app.broker.sending.forwarding import last_queue
-from app.broker.sending.queue_capacity import check_capacity
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.sending.ports import SendingPorts
+from app.broker.sending.target_queue import check_capacity, last_queue, with_current_queue
 from app.domain.queue import Queue
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
@@ -34,25 +29,10 @@ from app.domain.synchronous_send import (
     wait_key_of_sender,
 )
 from app.domain.work_unit import WorkUnit, WorkUnitResult
-from app.runtime.clock import Clock
-from app.runtime.wait_queue import WaitQueue
-
-
-@dataclass(frozen=True, slots=True)
-class SynchronousPorts:
-    """What synchronous sends use. `new_id` returns a new message id."""
-
-    messages: SynchronousSendStore
-    queue_cache: QueueCache
-    queue_totals: QueueTotals
-    receivers: ReceiverNotifier
-    wait_queue: WaitQueue[int]
-    clock: Clock
-    new_id: Callable[[], str]
 
 
 async def send_synchronously(
-    ports: SynchronousPorts, name: str, new_message: NewMessage, wait_seconds: float, attempt: Attempt | None
+    ports: SendingPorts, name: str, new_message: NewMessage, wait_seconds: float, attempt: Attempt | None
 ) -> AttemptResult[Completion]:
     """Offer the message for `wait_seconds`, and return how it was completed.
 
@@ -79,7 +59,7 @@ async def send_synchronously(
 
 
 async def _offer(
-    ports: SynchronousPorts, name: str, new_message: NewMessage, wait_seconds: float, attempt: Attempt | None
+    ports: SendingPorts, name: str, new_message: NewMessage, wait_seconds: float, attempt: Attempt | None
 ) -> AttemptResult[WorkUnitResult]:
     retention = ANSWER_RETENTION if attempt is None else attempt.retention
 
@@ -87,8 +67,8 @@ async def _offer(
         last = await last_queue(ports.queue_cache, queue)
         default_id = new_message.envelope.message_id or ports.new_id()
         draft = create_synchronous_draft(new_message, last, default_id, wait_seconds, retention)
-        await check_capacity(ports.queue_totals, last, 1)
-        stored = await ports.messages.execute(WorkUnit(drafts=[draft]), attempt)
+        await check_capacity(ports.queues, last, 1)
+        stored = await ports.store.execute(WorkUnit(drafts=[draft]), attempt)
         if not stored.replayed:
             ports.receivers.notify_sent([draft], stored.result.receipts)
         return stored
@@ -97,23 +77,23 @@ async def _offer(
         queue = await ports.queue_cache.by_name_for_send(name, [new_message])
         return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.reload_for_send)
     except Refusal:
-        if (first := await first_result(attempt, ports.messages.find_execution_result)) is None:
+        if (first := await first_result(attempt, ports.store.find_execution_result)) is None:
             raise
         return first
 
 
-async def _outcome(ports: SynchronousPorts, sequence_number: int, deadline: float) -> SynchronousSendState:
+async def _outcome(ports: SendingPorts, sequence_number: int, deadline: float) -> SynchronousSendState:
     """Wait until the message has ended. Withdraw it at the deadline."""
     with ports.wait_queue.waiter(wait_key_of_sender(sequence_number)) as waiter:
         while True:
-            state = await ports.messages.read_offer(sequence_number)
+            state = await ports.store.read_offer(sequence_number)
             if state.outcome is not None:
                 return state
             if not await waiter.woken(deadline - ports.clock.monotonic()):
-                return await ports.messages.withdraw_offer(sequence_number)
+                return await ports.store.withdraw_offer(sequence_number)
 
 
-async def _withdraw(ports: SynchronousPorts, offering: asyncio.Future[AttemptResult[WorkUnitResult]]) -> None:
+async def _withdraw(ports: SendingPorts, offering: asyncio.Future[AttemptResult[WorkUnitResult]]) -> None:
     """Withdraw a message whose sender has disconnected. If the store is unavailable, its time to live ends it."""
     with suppress(Refusal):
-        await ports.messages.withdraw_offer(offering.result().result.receipts[0].sequence_number)
+        await ports.store.withdraw_offer(offering.result().result.receipts[0].sequence_number)

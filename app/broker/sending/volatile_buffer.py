@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from itertools import islice
 
-from app.broker.ports import QueueGone, SendStore
+from app.broker.ports.sending import QueueGone, SendingStore
 from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import BackendUnavailable, NewerQueue, RateLimited
@@ -39,7 +39,7 @@ class VolatileBuffer:
 
     def __init__(
         self,
-        messages: SendStore,
+        messages: SendingStore,
         look_up: Callable[[str], Awaitable[Queue]],
         clock: Clock,
         report: Callable[[Exception, int], None],

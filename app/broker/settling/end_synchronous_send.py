@@ -5,33 +5,25 @@ lost wake-up delays its answer by up to a second.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from app.broker.ports import EndSynchronousSendStore, Notifier, SynchronousSendEnd
+from app.broker.ports.settling import SynchronousSendEnd
+from app.broker.settling.ports import SettlingPorts
 from app.domain.settlement import Settlement
 from app.domain.synchronous_send import wait_key_of_sender
 
 
-@dataclass(frozen=True, slots=True)
-class EndSynchronousSendPorts:
-    """What the end of a synchronous send uses."""
-
-    messages: EndSynchronousSendStore
-    notifier: Notifier
-
-
 async def end_synchronous_send(
-    ports: EndSynchronousSendPorts, settlement: Settlement, cause: SynchronousSendEnd = SynchronousSendEnd.SETTLED
+    ports: SettlingPorts, settlement: Settlement, cause: SynchronousSendEnd = SynchronousSendEnd.SETTLED
 ) -> bool:
     """End the message of this settlement. Return whether this call ended it."""
-    is_ended = await ports.messages.settle_offer(settlement, cause)
+    is_ended = await ports.store.settle_offer(settlement, cause)
     if is_ended:
         ports.notifier.notify(wait_key_of_sender(settlement.token.sequence_number))
     return is_ended
 
 
 async def end_synchronous_sends(
-    ports: EndSynchronousSendPorts,
+    ports: SettlingPorts,
     settlements: Sequence[Settlement],
     cause: SynchronousSendEnd = SynchronousSendEnd.SETTLED,
 ) -> list[bool]:

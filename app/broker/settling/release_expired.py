@@ -5,33 +5,19 @@ freed only while it still carries the token, and only if its time has passed or 
 in the lock store.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import Counters, ReleaseStore, SynchronousSendEnd
-from app.broker.queue_cache import QueueCache
-from app.broker.settling.end_synchronous_send import EndSynchronousSendPorts, end_synchronous_sends
+from app.broker.ports.settling import SynchronousSendEnd
+from app.broker.settling.end_synchronous_send import end_synchronous_sends
+from app.broker.settling.ports import SettlingPorts
 from app.domain.queue import QueueSettings, Redelivery
 from app.domain.refusals import NewerQueue
 from app.domain.settlement import LOCK_EXPIRED_REASON, Failure, LockedMessage, Move, Outcome, fence_above, release
 
 
-@dataclass(frozen=True, slots=True)
-class ReleasePorts:
-    """What the release of messages uses. `random_fraction` returns a fraction in [0, 1)."""
-
-    messages: ReleaseStore
-    queue_cache: QueueCache
-    offers: EndSynchronousSendPorts
-    receivers: ReceiverNotifier
-    counters: Counters
-    random_fraction: Callable[[], float]
-
-
-async def release_expired(ports: ReleasePorts, ended: Sequence[tuple[LockedMessage, int]]) -> list[bool]:
+async def release_expired(ports: SettlingPorts, ended: Sequence[tuple[LockedMessage, int]]) -> list[bool]:
     """Free rows whose lock has ended, each with its expired generation; return whether each was freed.
 
     A message returns to its position, waits for the retry delay of its queue, or is dead-lettered at the limit. Rows of
@@ -41,15 +27,15 @@ async def release_expired(ports: ReleasePorts, ended: Sequence[tuple[LockedMessa
     moves = [await _release_move(ports, locked, generation) for locked, generation in ended]
     served = [move for move in moves if move is not None and not move.is_offered]
     offered = [move for move in moves if move is not None and move.is_offered]
-    freed = await ports.messages.release(served) if served else []
+    freed = await ports.store.release(served) if served else []
     ports.receivers.notify_moved(served, freed)
-    ended_offers = await end_synchronous_sends(ports.offers, offered, SynchronousSendEnd.LOCK_ENDED)
+    ended_offers = await end_synchronous_sends(ports, offered, SynchronousSendEnd.LOCK_ENDED)
     ports.counters.count("locks_expired", sum(freed) + sum(ended_offers))
     in_order, offers_in_order = iter(freed), iter(ended_offers)
     return [move is not None and next(offers_in_order if move.is_offered else in_order) for move in moves]
 
 
-async def _release_move(ports: ReleasePorts, locked: LockedMessage, expired_generation: int) -> Move | None:
+async def _release_move(ports: SettlingPorts, locked: LockedMessage, expired_generation: int) -> Move | None:
     """Return the move that frees this row, or None if its queue needs a newer server."""
     try:
         queue = await ports.queue_cache.by_id(locked.queue_id)

@@ -18,23 +18,14 @@ contradicts it; the message comes back later, never earlier.
 
 from dataclasses import dataclass
 
-from app.broker.ports import (
-    Counters,
-    Extended,
-    Extension,
-    LockRecord,
-    LockStore,
-    NotRenewed,
-    QueueVersion,
-    Renewed,
-    RenewStore,
-)
-from app.broker.settling.settle import MAX_TRIES, SettlePorts, pause_before_retry, release_lost, resolve_late
+from app.broker.ports.lock_store import LockRecord, LockStore, NotRenewed, QueueVersion, Renewed
+from app.broker.ports.settling import Extended, Extension
+from app.broker.settling.ports import SettlingPorts
+from app.broker.settling.settle import MAX_TRIES, pause_before_retry, release_lost, resolve_late
 from app.domain.instant import SECOND, Duration, Instant, remaining
 from app.domain.queue import Queue, Redelivery, lead_time
 from app.domain.refusals import LockLost, MessageBusy, Refusal
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken, Settled
-from app.runtime.clock import Clock
 
 CLOCK_MARGIN: Duration = 2 * SECOND
 """How much earlier than in SQL the lock store's bound ends: more than the two clocks drift in one lead time."""
@@ -65,18 +56,7 @@ class RenewalRequest:
     duration: Duration
 
 
-@dataclass(frozen=True, slots=True)
-class RenewPorts:
-    """What renewals use."""
-
-    messages: RenewStore
-    lock_store: LockStore
-    settling: SettlePorts
-    counters: Counters
-    clock: Clock
-
-
-async def renew(ports: RenewPorts, queue: Queue, token: LockToken, duration: Duration | None = None) -> RenewedLock:
+async def renew(ports: SettlingPorts, queue: Queue, token: LockToken, duration: Duration | None = None) -> RenewedLock:
     """Extend a lock to now + `duration` (default: that of the queue), only for its holder (S3.15).
 
     Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound`, or `MessageBusy` while another request holds the row.
@@ -93,27 +73,27 @@ async def renew(ports: RenewPorts, queue: Queue, token: LockToken, duration: Dur
         if isinstance(answer, Renewed):
             ports.counters.count("renewals_without_sql")
             return RenewedLock(answer.locked_until, answer.remaining, started_at)
-        (locked,) = await ports.messages.locked_messages([token])
+        (locked,) = await ports.store.locked_messages([token])
         if locked is None or locked.queue_id != queue.id:
-            raise await _refusal(ports.settling, queue, token)
+            raise await _refusal(ports, queue, token)
         extension = lead_time(duration, shared_locks=ports.lock_store.is_shared and answer.asked_at is not None)
         lengthening = Extension(token, queue.id, extension, answer.expired_generation, queue.keeps_history)
-        (extended,) = await ports.messages.extend([lengthening])
+        (extended,) = await ports.store.extend([lengthening])
         if extended is not None:
             until = await _record_renewal(ports.lock_store, renewal, answer, extended, extension)
             return RenewedLock(until, duration, extended.read_started_at if answer.asked_at is None else started_at)
-        if lost := await release_lost(ports.settling.releasing, locked, answer.expired_generation):
+        if lost := await release_lost(ports, locked, answer.expired_generation):
             raise lost
     raise MessageBusy
 
 
-async def _held_lock(ports: RenewPorts, queue: Queue, token: LockToken) -> RenewedLock:
+async def _held_lock(ports: SettlingPorts, queue: Queue, token: LockToken) -> RenewedLock:
     """Return a lock that does not end by time, unchanged. Neither SQL nor the lock store needs to extend it."""
     started_at = ports.clock.monotonic()
-    (locked,) = await ports.messages.locked_messages([token])
+    (locked,) = await ports.store.locked_messages([token])
     if locked is None or locked.queue_id != queue.id:
-        raise await _refusal(ports.settling, queue, token)
-    if lost := await release_lost(ports.settling.releasing, locked, NO_EXPIRED_GENERATION):
+        raise await _refusal(ports, queue, token)
+    if lost := await release_lost(ports, locked, NO_EXPIRED_GENERATION):
         raise lost
     return RenewedLock(locked.locked_until, max(0, locked.locked_until - locked.read_at), started_at)
 
@@ -139,6 +119,6 @@ async def _record_renewal(
     return promised_until
 
 
-async def _refusal(ports: SettlePorts, queue: Queue, token: LockToken) -> Refusal:
+async def _refusal(ports: SettlingPorts, queue: Queue, token: LockToken) -> Refusal:
     answer = await resolve_late(ports, queue, token, requested=None)
     return LockLost() if isinstance(answer, Settled) else answer

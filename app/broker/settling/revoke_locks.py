@@ -6,11 +6,9 @@ rest.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import Counters, LockRevocations, LockStore, RevokeStore
-from app.broker.settling.end_synchronous_send import EndSynchronousSendPorts, end_synchronous_sends
+from app.broker.settling.end_synchronous_send import end_synchronous_sends
+from app.broker.settling.ports import SettlingPorts
 from app.domain.settlement import ANY_LOCK, MAX_GENERATION, LockedMessage, Move, Outcome
 
 _BATCH_SIZE = 500
@@ -20,38 +18,26 @@ _MAX_REVOCATIONS = 100
 """Queues whose locks are revoked in one pass; the others follow once these are done."""
 
 
-@dataclass(frozen=True, slots=True)
-class RevokePorts:
-    """What the revocation of locks uses."""
-
-    messages: RevokeStore
-    revocations: LockRevocations
-    lock_store: LockStore
-    offers: EndSynchronousSendPorts
-    receivers: ReceiverNotifier
-    counters: Counters
-
-
-async def revoke_locks(ports: RevokePorts) -> int:
+async def revoke_locks(ports: SettlingPorts) -> int:
     """Revoke up to _BATCH_SIZE locks of each queue whose settings changed; return how many.
 
     Locks given after the change remain. A row that another transaction holds is left for the next pass.
     """
     revoked = 0
-    for revocation in await ports.revocations.revocations(_MAX_REVOCATIONS):
-        rows = await ports.messages.locks_of_queue(revocation.queue_id, revocation.granted_until, _BATCH_SIZE)
+    for revocation in await ports.queues.revocations(_MAX_REVOCATIONS):
+        rows = await ports.store.locks_of_queue(revocation.queue_id, revocation.granted_until, _BATCH_SIZE)
         if rows:
             revoked += await _revoke_batch(ports, rows)
         elif revocation.is_over:
-            await ports.revocations.end_revocation(revocation)
+            await ports.queues.end_revocation(revocation)
     return revoked
 
 
-async def _revoke_batch(ports: RevokePorts, rows: Sequence[LockedMessage]) -> int:
+async def _revoke_batch(ports: SettlingPorts, rows: Sequence[LockedMessage]) -> int:
     """Revoke these locks; return how many were still held."""
     moves = [_revocation(row) for row in rows if not row.is_offered]
-    moved = await ports.messages.move(moves) if moves else []
-    ended = await end_synchronous_sends(ports.offers, [_revocation(row) for row in rows if row.is_offered])
+    moved = await ports.store.move(moves) if moves else []
+    ended = await end_synchronous_sends(ports, [_revocation(row) for row in rows if row.is_offered])
     # A record left behind would let its holder renew a lock that is gone.
     await ports.lock_store.delete_records([(row.token, MAX_GENERATION) for row in rows])
     ports.counters.count("locks_taken", sum(moved) + sum(ended))

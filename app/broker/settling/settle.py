@@ -13,17 +13,16 @@ the lock store belongs to a token that no receiver holds.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from app.broker.notify_receivers import ReceiverNotifier
-from app.broker.ports import LockStore, SettleStore
-from app.broker.settling.end_synchronous_send import EndSynchronousSendPorts, end_synchronous_send
-from app.broker.settling.release_expired import ReleasePorts, release_expired
+from app.broker.settling.end_synchronous_send import end_synchronous_send
+from app.broker.settling.ports import SettlingPorts
+from app.broker.settling.release_expired import release_expired
+from app.domain.message import Message
 from app.domain.queue import Queue
 from app.domain.refusals import (
     AlreadySettled,
@@ -32,6 +31,7 @@ from app.domain.refusals import (
     MessageBusy,
     MessageNotFound,
     Refusal,
+    StoreUnavailable,
 )
 from app.domain.settlement import (
     MAX_GENERATION,
@@ -46,6 +46,7 @@ from app.domain.settlement import (
     Settlement,
     loss_cause,
     settled_by,
+    undelivered_release,
 )
 from app.domain.transaction_refusals import MessageInTransaction
 from app.runtime.clock import Clock
@@ -73,20 +74,7 @@ SettlementRequest: TypeAlias = Settlement | PendingSettlement
 SettleResult: TypeAlias = Settled | Refusal | MessageBusy
 
 
-@dataclass(frozen=True, slots=True)
-class SettlePorts:
-    """What settlements use. `random_fraction` returns a fraction in [0, 1)."""
-
-    messages: SettleStore
-    lock_store: LockStore
-    releasing: ReleasePorts
-    offers: EndSynchronousSendPorts
-    receivers: ReceiverNotifier
-    clock: Clock
-    random_fraction: Callable[[], float]
-
-
-async def settle(ports: SettlePorts, queue: Queue, requests: Sequence[SettlementRequest]) -> list[SettleResult]:
+async def settle(ports: SettlingPorts, queue: Queue, requests: Sequence[SettlementRequest]) -> list[SettleResult]:
     """Settle these deliveries; return a result for each, in order."""
     built = await build_settlements(ports, queue, requests)
     settled = iter(
@@ -103,7 +91,7 @@ async def settle(ports: SettlePorts, queue: Queue, requests: Sequence[Settlement
     return answers
 
 
-async def settle_one(ports: SettlePorts, queue: Queue, request: SettlementRequest) -> Settled:
+async def settle_one(ports: SettlingPorts, queue: Queue, request: SettlementRequest) -> Settled:
     """Settle one delivery. Refuses with `LockLost`, `AlreadySettled`, `MessageNotFound` or `MessageBusy`."""
     (answer,) = await settle(ports, queue, [request])
     if isinstance(answer, Refusal | MessageBusy):
@@ -111,14 +99,27 @@ async def settle_one(ports: SettlePorts, queue: Queue, request: SettlementReques
     return answer
 
 
+async def release_undelivered(ports: SettlingPorts, queue: Queue, messages: Sequence[Message]) -> list[SettleResult]:
+    """Release these messages to their old positions, without counting their deliveries, and wake waiting receivers.
+
+    A message that another request holds is tried again, as in every settlement. A message that the store cannot release, or
+    whose process dies, comes back when its lock expires. Returns a result for each, or an empty list if the store is
+    unavailable.
+    """
+    try:
+        return await settle(ports, queue, [undelivered_release(message) for message in messages])
+    except StoreUnavailable:
+        return []
+
+
 async def build_settlements(
-    ports: SettlePorts, queue: Queue, requests: Sequence[SettlementRequest]
+    ports: SettlingPorts, queue: Queue, requests: Sequence[SettlementRequest]
 ) -> list[Settlement | Refusal | None]:
     """Build the settlements, from the locked rows if needed; None where the token no longer holds a message."""
     pending = [request for request in requests if isinstance(request, PendingSettlement)]
     if not pending:
         return [request for request in requests if not isinstance(request, PendingSettlement)]
-    rows = iter(await ports.messages.locked_messages([request.token for request in pending]))
+    rows = iter(await ports.store.locked_messages([request.token for request in pending]))
     return [
         _build(request, next(rows), queue, ports.random_fraction())
         if isinstance(request, PendingSettlement)
@@ -138,7 +139,7 @@ def _build(
         return refusal.as_result()
 
 
-async def _settle_all(ports: SettlePorts, queue: Queue, settlements: Sequence[Settlement]) -> list[SettleResult]:
+async def _settle_all(ports: SettlingPorts, queue: Queue, settlements: Sequence[Settlement]) -> list[SettleResult]:
     if queue.has_groups:
         settlements = [replace(settlement, is_in_group=True) for settlement in settlements]
     if queue.keeps_history:
@@ -155,22 +156,22 @@ async def _settle_all(ports: SettlePorts, queue: Queue, settlements: Sequence[Se
 
 
 async def resolve_late(
-    ports: SettlePorts, queue: Queue, token: LockToken, requested: Outcome | None
+    ports: SettlingPorts, queue: Queue, token: LockToken, requested: Outcome | None
 ) -> Settled | Refusal:
     """Return the result of a late settlement, from the tombstone of the delivery."""
-    (tombstone,) = await ports.messages.tombstones([token])
+    (tombstone,) = await ports.store.tombstones([token])
     if tombstone is None or tombstone.queue_id != queue.id:
         return MessageNotFound("No delivery with this lock token is known in this queue.")
     if tombstone.outcome is requested:
         return Settled(token.sequence_number, tombstone.outcome, tombstone.state, replayed=True)
     if cause := loss_cause(tombstone.outcome):
         is_recovered = tombstone.outcome is Outcome.RECOVERED
-        delivered_again = is_recovered or await ports.messages.delivered_since(tombstone)
+        delivered_again = is_recovered or await ports.store.delivered_since(tombstone)
         return LockLost(cause, tombstone.settled_at, delivered_again)
     return AlreadySettled(tombstone.outcome)
 
 
-async def release_lost(ports: ReleasePorts, locked: LockedMessage, expired_generation: int) -> LockLost | None:
+async def release_lost(ports: SettlingPorts, locked: LockedMessage, expired_generation: int) -> LockLost | None:
     """Free a row whose lock has ended, so that no older copy of this request can still succeed.
 
     Returns None if the lock has not ended, or if another request changed the row first. Then the caller reads the row
@@ -184,15 +185,15 @@ async def release_lost(ports: ReleasePorts, locked: LockedMessage, expired_gener
     return LockLost(LossCause.EXPIRED, min(locked.locked_until, locked.read_at), delivered_again=False)
 
 
-async def _apply(ports: SettlePorts, settlements: Sequence[Settlement]) -> list[bool]:
+async def _apply(ports: SettlingPorts, settlements: Sequence[Settlement]) -> list[bool]:
     """Try all settlements at once; removals and moves use different statements."""
     removals = [settlement for settlement in settlements if isinstance(settlement, Removal)]
     moves = [settlement for settlement in settlements if isinstance(settlement, Move)]
     if not moves:
-        return await ports.messages.remove(removals) if removals else []
+        return await ports.store.remove(removals) if removals else []
     if not removals:
-        return await ports.messages.move(moves)
-    removed, moved = map(iter, await asyncio.gather(ports.messages.remove(removals), ports.messages.move(moves)))
+        return await ports.store.move(moves)
+    removed, moved = map(iter, await asyncio.gather(ports.store.remove(removals), ports.store.move(moves)))
     return [next(removed if isinstance(settlement, Removal) else moved) for settlement in settlements]
 
 
@@ -202,7 +203,7 @@ async def pause_before_retry(clock: Clock, try_number: int) -> None:
         await clock.sleep(_FIRST_PAUSE_SECONDS * 2 ** (try_number - 1))
 
 
-async def _settle_again(ports: SettlePorts, queue: Queue, settlement: Settlement) -> SettleResult:
+async def _settle_again(ports: SettlingPorts, queue: Queue, settlement: Settlement) -> SettleResult:
     """Find out why the settlement had no effect; retry while another request holds or changes the row."""
     for try_number in range(MAX_TRIES):
         if try_number:
@@ -216,22 +217,22 @@ async def _settle_again(ports: SettlePorts, queue: Queue, settlement: Settlement
     return MessageBusy()
 
 
-async def _apply_one(ports: SettlePorts, settlement: Settlement) -> bool:
+async def _apply_one(ports: SettlingPorts, settlement: Settlement) -> bool:
     if settlement.is_offered:
-        return await end_synchronous_send(ports.offers, settlement)
+        return await end_synchronous_send(ports, settlement)
     (effective,) = await _apply(ports, [settlement])
     return effective
 
 
 async def with_current_fence(
-    ports: SettlePorts, queue: Queue, settlement: Settlement
+    ports: SettlingPorts, queue: Queue, settlement: Settlement
 ) -> Settlement | Settled | Refusal | None:
     """Return a settlement that had no effect with the fence of its row as it is now, or the result of its delivery.
 
     Returns None if another request holds or changes the row: try again later. Only the tombstone decides what
     happened. It is read after the row no longer carries the token.
     """
-    (locked,) = await ports.messages.locked_messages([settlement.token])
+    (locked,) = await ports.store.locked_messages([settlement.token])
     if locked is None or locked.queue_id != queue.id:
         return await resolve_late(ports, queue, settlement.token, settlement.outcome)
     expired_generation = NO_EXPIRED_GENERATION
@@ -244,10 +245,10 @@ async def with_current_fence(
             fence = Fence(expired_generation, locked.lock_generation)
             is_in_group, is_offered = locked.is_in_group, locked.is_offered
             return replace(settlement, fence=fence, is_in_group=is_in_group, is_offered=is_offered)
-    return await release_lost(ports.releasing, locked, expired_generation)
+    return await release_lost(ports, locked, expired_generation)
 
 
-def note_settled(ports: SettlePorts, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
+def note_settled(ports: SettlingPorts, settlements: Sequence[Settlement], answers: Sequence[SettleResult]) -> None:
     """Count the settlements that took effect, and notify receivers of the messages that they have moved."""
     moves: list[Move] = []
     effective: list[bool] = []

@@ -6,19 +6,20 @@ of its queue like any other: the settings of that queue give its time to live, f
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
 from app.broker.attempts import first_result
-from app.broker.ports import Attempt, AttemptResult, Counters, QueueGone
-from app.broker.sending.forwarding import last_queue
-from app.broker.sending.queue_capacity import check_capacity
-from app.broker.sending.send import SendPorts, store_drafts
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.sending import QueueGone
+from app.broker.sending.ports import SendingPorts
+from app.broker.sending.send import store_drafts
+from app.broker.sending.target_queue import check_capacity, last_queue
+from app.broker.topics.ports import TopicPorts
 from app.broker.topics.subscription_filter import input_of
-from app.broker.topics.topic_cache import ActiveRoute, TopicCache, TopicRoutes
+from app.broker.topics.topic_cache import ActiveRoute, TopicRoutes
 from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import MessageTooLarge, Refusal, StoreUnavailable, invalid_at
@@ -26,7 +27,7 @@ from app.domain.sending import NewMessage, create_draft
 from app.domain.shared_body import MIN_SHARED_BYTES, with_shared_bodies
 from app.domain.topic import MAX_PUBLISHED_BYTES, Published, check_evaluations, copy_for
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES, weight_of
-from app.runtime.byte_budget import ByteBudget, GrowingReservation
+from app.runtime.byte_budget import GrowingReservation
 from app.runtime.round_robin_gate import RoundRobinGate
 
 Result = TypeVar("Result")
@@ -48,23 +49,8 @@ Match: TypeAlias = tuple[NewMessage, Sequence[ActiveRoute]]
 """A message, and the subscriptions that match it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishPorts:
-    """What publishes use.
-
-    `budget` bounds the bytes of the copies that publishes hold. All publishes of a process, and the tests of
-    subscriptions, share the `gate`, so that many of them leave time for other requests.
-    """
-
-    sending: SendPorts
-    topic_cache: TopicCache
-    counters: Counters
-    budget: ByteBudget
-    gate: RoundRobinGate
-
-
 async def publish(
-    ports: PublishPorts, topic: str, new_messages: Sequence[NewMessage], attempt: Attempt | None = None
+    ports: TopicPorts, topic: str, new_messages: Sequence[NewMessage], attempt: Attempt | None = None
 ) -> AttemptResult[list[Published]]:
     """Store the copies of all messages or none; return what became of each message, in order.
 
@@ -81,14 +67,14 @@ async def publish(
     try:
         stored = await _with_current_routes(ports, store)
     except Refusal:
-        if (first := await first_result(attempt, ports.sending.messages.find_send_result)) is None:
+        if (first := await first_result(attempt, ports.sending.store.find_send_result)) is None:
             raise
         stored = first
     return AttemptResult(published_results(identified, stored.result), stored.replayed)
 
 
 async def route(
-    ports: PublishPorts, publishes: Sequence[tuple[str, NewMessage]], held: GrowingReservation
+    ports: TopicPorts, publishes: Sequence[tuple[str, NewMessage]], held: GrowingReservation
 ) -> list[RoutedMessage]:
     """Return a copy of each message for each subscription of its topic that matches it, in the order of messages.
 
@@ -151,7 +137,7 @@ def _held_weight(matches: Sequence[Match]) -> int:
     return weight
 
 
-async def _copy(ports: PublishPorts, matches: Sequence[Match], limit: int) -> list[RoutedMessage]:
+async def _copy(ports: TopicPorts, matches: Sequence[Match], limit: int) -> list[RoutedMessage]:
     """Return the copies, in order, and their queues. Other tasks run in between. Refuses as `route` does."""
     routed: list[RoutedMessage] = []
     weight = 0
@@ -171,7 +157,7 @@ def _too_large(limit: int) -> MessageTooLarge:
     return MessageTooLarge(f"The copies of this publish have more than {limit} bytes together.")
 
 
-async def draft_all(ports: SendPorts, routed: Sequence[RoutedMessage]) -> list[Draft]:
+async def draft_all(ports: SendingPorts, routed: Sequence[RoutedMessage]) -> list[Draft]:
     """Build drafts of messages that `route` has just found, in order. The copies of a message share a large body.
 
     Refuses with `StoreNotDurable`, `MessageTooLarge` or `QueueFull`.
@@ -182,7 +168,7 @@ async def draft_all(ports: SendPorts, routed: Sequence[RoutedMessage]) -> list[D
     drafts = [create_draft(new_message, queue, new_message.envelope.message_id) for queue, new_message in routed]
     counts = Counter(draft.queue_id for draft in drafts)
     for queue_id, queue in queues.items():
-        await check_capacity(ports.queue_totals, queue, counts[queue_id])
+        await check_capacity(ports.queues, queue, counts[queue_id])
     sharing = {queue_id for queue_id, queue in queues.items() if queue.shares_bodies}
     return with_shared_bodies(drafts, sharing, ports.new_id)
 
@@ -208,7 +194,7 @@ def with_ids(
     return identified
 
 
-def message_ids(ports: PublishPorts, attempt: Attempt | None) -> Callable[[], str]:
+def message_ids(ports: TopicPorts, attempt: Attempt | None) -> Callable[[], str]:
     """Return the function that creates missing message ids. Each try of an attempt gets the same ids."""
     return ports.sending.new_id if attempt is None else _AttemptIds(attempt)
 
@@ -226,12 +212,12 @@ class _AttemptIds:
 
 
 async def _create_drafts(
-    ports: PublishPorts, topic: str, identified: Sequence[NewMessage], held: GrowingReservation
+    ports: TopicPorts, topic: str, identified: Sequence[NewMessage], held: GrowingReservation
 ) -> list[Draft]:
     return await draft_all(ports.sending, await route(ports, [(topic, one) for one in identified], held))
 
 
-async def _with_current_routes(ports: PublishPorts, store: Callable[[GrowingReservation], Awaitable[Result]]) -> Result:
+async def _with_current_routes(ports: TopicPorts, store: Callable[[GrowingReservation], Awaitable[Result]]) -> Result:
     """Run `store`; if a queue is gone, clear the caches and run it again. The reservation of its copies lasts until then."""
     for _ in range(_MAX_TRIES):
         try:

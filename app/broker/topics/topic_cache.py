@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.broker.filtering.filters import Predicate
-from app.broker.ports import TopicStore
+from app.broker.ports.store import TopicStore
 from app.broker.queue_cache import CACHE_SECONDS
 from app.broker.topics.subscription_filter import compiled
 from app.domain.queue import Queue, check_known

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from app.broker.ports import EntityStore, Notifier, TopicStore
+from app.broker.ports.topics import EntityStore
 from app.broker.precondition import MAX_TRIES, UNCONDITIONAL, Precondition
-from app.broker.queue_cache import QueueCache
-from app.broker.topics.topic_cache import TopicCache
+from app.broker.topics.ports import TopicPorts
 from app.domain.queue import QueueSettings
 from app.domain.refusals import NotFound, StoreUnavailable, SubscriptionNotFound, TopicNotFound
 from app.domain.topic import (
@@ -26,16 +25,6 @@ TOO_MANY_CHANGES_DETAIL = "Too many concurrent changes; this request changed not
 
 SettingsT = TypeVar("SettingsT")
 EntityT = TypeVar("EntityT", Topic, Subscription)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicPorts:
-    """What the administration of topics uses."""
-
-    topics: TopicStore
-    topic_cache: TopicCache
-    queue_cache: QueueCache
-    notifier: Notifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +49,12 @@ class Collection(Generic[EntityT, SettingsT]):
 
 def all_topics(ports: TopicPorts) -> Collection[Topic, TopicSettings]:
     """Return the topics."""
-    return Collection(ports, ports.topics, MAX_TOPICS, "topic", TopicNotFound)
+    return Collection(ports, ports.store, MAX_TOPICS, "topic", TopicNotFound)
 
 
 def subscriptions_of(ports: TopicPorts, topic: Topic) -> Collection[Subscription, SubscriptionSettings]:
     """Return the subscriptions of a topic."""
-    store = ports.topics.subscriptions(topic)
+    store = ports.store.subscriptions(topic)
     return Collection(ports, store, MAX_SUBSCRIPTIONS, "subscription", SubscriptionNotFound)
 
 
@@ -132,7 +121,7 @@ async def delete(
 
 async def create_target(ports: TopicPorts, name: str) -> None:
     """Create the queue that a subscription without a target queue gets, unless it exists. Refuses with `TooManyQueues`."""
-    await ports.queue_cache.create(name, QueueSettings())
+    await ports.sending.queue_cache.create(name, QueueSettings())
 
 
 async def _reload(collection: Collection[EntityT, SettingsT], name: str) -> EntityT:

@@ -15,18 +15,10 @@ from typing import TypeVar
 
 import msgspec
 
-from app.broker.ports import Attempt, AttemptResult, CommitStore
-from app.broker.receiving.delivered_ids import DeliveredIds
+from app.broker.ports.attempts import Attempt, AttemptResult
 from app.broker.settling.outcomes import complete
-from app.broker.transactions.execute import (
-    ExecutePorts,
-    UnitPublish,
-    UnitRequest,
-    UnitSend,
-    UnitSettlement,
-    execute,
-    identified,
-)
+from app.broker.transactions.execute import UnitPublish, UnitRequest, UnitSend, UnitSettlement, execute, identified
+from app.broker.transactions.ports import TransactionPorts
 from app.domain.message import MAX_ID_LENGTH
 from app.domain.queue import Queue
 from app.domain.refusals import AlreadySettled, KeyReused, Refusal
@@ -35,15 +27,6 @@ from app.domain.state import NamedSend, NextState, derived_id, output_id, state_
 from app.domain.work_unit import WorkUnitResult
 
 Entry = TypeVar("Entry", UnitSend, UnitPublish)
-
-
-@dataclass(frozen=True, slots=True)
-class CommitPorts:
-    """What commits use."""
-
-    messages: CommitStore
-    delivered_ids: DeliveredIds
-    executing: ExecutePorts
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +39,7 @@ class CommitRequest:
 
 
 async def commit(
-    ports: CommitPorts, queue: Queue, token: LockToken, request: CommitRequest, attempt: Attempt
+    ports: TransactionPorts, queue: Queue, token: LockToken, request: CommitRequest, attempt: Attempt
 ) -> AttemptResult[WorkUnitResult]:
     """Complete the message, send, publish and add the version, or do nothing. A repeat with the token gets the first result.
 
@@ -66,15 +49,15 @@ async def commit(
     # Without an id the delivery has ended. Then the unit fails, or is a repeat.
     message_id = ports.delivered_ids.take(queue.id, token)
     if message_id is None:
-        message_id = await ports.messages.locked_message_id(queue.id, token)
+        message_id = await ports.settling.store.locked_message_id(queue.id, token)
     states = () if request.state is None else (state_change(request.state, message_id, _named(request, message_id)),)
     name = None if message_id is None else partial(output_id, queue.name, message_id, max_length=MAX_ID_LENGTH)
     sends = _with_ids(request.sends, name, 0)
     publishes = _with_ids(request.publishes, name, len(sends))
-    publishes = identified(publishes, ports.executing.publishing.sending.new_id)
+    publishes = identified(publishes, ports.sending.new_id)
     unit = UnitRequest([UnitSettlement(queue, complete(queue, token))], sends, publishes, states)
     try:
-        return await execute(ports.executing, unit, attempt)
+        return await execute(ports, unit, attempt)
     except KeyReused:
         raise AlreadySettled(Outcome.COMPLETED) from None
     except Refusal as refusal:

@@ -16,19 +16,24 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from app.broker.attempts import first_result
-from app.broker.ports import Attempt, AttemptResult, Counters, QueueGone, SettlementsFailed, WorkUnitStore
-from app.broker.sending.send import SendPorts, create_drafts
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.sending import QueueGone
+from app.broker.ports.transactions import SettlementsFailed
+from app.broker.sending.ports import SendingPorts
+from app.broker.sending.send import create_drafts
+from app.broker.settling.ports import SettlingPorts
 from app.broker.settling.settle import (
     MAX_TRIES,
     SettlementRequest,
-    SettlePorts,
     build_settlements,
     note_settled,
     pause_before_retry,
     resolve_late,
     with_current_fence,
 )
-from app.broker.topics.publish import PublishPorts, draft_all, route, with_ids
+from app.broker.topics.ports import TopicPorts
+from app.broker.topics.publish import draft_all, route, with_ids
+from app.broker.transactions.ports import TransactionPorts
 from app.domain.message import Draft
 from app.domain.queue import Queue
 from app.domain.refusals import AlreadySettled, MessageBusy, Refusal, SynchronousMessage
@@ -77,27 +82,19 @@ class UnitRequest:
     states: Sequence[StateChange] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutePorts:
-    """What work units use."""
-
-    messages: WorkUnitStore
-    publishing: PublishPorts
-    settling: SettlePorts
-    counters: Counters
-
-
-async def execute(ports: ExecutePorts, request: UnitRequest, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+async def execute(
+    ports: TransactionPorts, request: UnitRequest, attempt: Attempt | None
+) -> AttemptResult[WorkUnitResult]:
     """Carry out all settlements, changes of states, sends and publishes, or none.
 
     Refuses as `send`, `publish` and `settle_one` do, with a pointer to a settlement that is refused, and with
     `VersionConflict`. With an attempt, a repeat gets the first result.
     """
     try:
-        async with ports.publishing.budget.reserve_more() as held:
+        async with ports.topics.budget.reserve_more() as held:
             return await _execute(ports, request, attempt, held)
     except Refusal:
-        if (first := await first_result(attempt, ports.messages.find_execution_result)) is None:
+        if (first := await first_result(attempt, ports.sending.store.find_execution_result)) is None:
             raise
         return first
 
@@ -109,21 +106,21 @@ def identified(publishes: Sequence[UnitPublish], new_id: Callable[[], str]) -> l
 
 
 async def _execute(
-    ports: ExecutePorts, request: UnitRequest, attempt: Attempt | None, held: GrowingReservation
+    ports: TransactionPorts, request: UnitRequest, attempt: Attempt | None, held: GrowingReservation
 ) -> AttemptResult[WorkUnitResult]:
     settlements = await _build_settlements(ports.settling, request.settlements)
-    drafts = await _create_drafts(ports.publishing, request, held)
+    drafts = await _create_drafts(ports.topics, request, held)
     for try_number in range(MAX_TRIES):
         if try_number:
             await pause_before_retry(ports.settling.clock, try_number - 1)
         try:
-            once = await ports.messages.execute(WorkUnit(settlements, drafts, request.states), attempt)
+            once = await ports.sending.store.execute(WorkUnit(settlements, drafts, request.states), attempt)
         except SettlementsFailed as failed:
             settlements = await _with_current_fences(ports.settling, request.settlements, settlements, failed)
         except QueueGone:
             # One of those to which a queue forwards or a topic copies may be gone.
-            ports.publishing.sending.queue_cache.clear()
-            drafts = await _create_drafts(ports.publishing, request, held)
+            ports.sending.queue_cache.clear()
+            drafts = await _create_drafts(ports.topics, request, held)
         else:
             if not once.replayed:
                 await _finish(ports, settlements, drafts, once.result)
@@ -132,13 +129,13 @@ async def _execute(
 
 
 async def _finish(
-    ports: ExecutePorts, settlements: Sequence[Settlement], drafts: Sequence[Draft], result: WorkUnitResult
+    ports: TransactionPorts, settlements: Sequence[Settlement], drafts: Sequence[Draft], result: WorkUnitResult
 ) -> None:
     """Notify receivers, count versions, and delete the lock records of renewed locks."""
     if not result.is_duplicate:
-        ports.publishing.sending.receivers.notify_sent(drafts, result.receipts)
+        ports.sending.receivers.notify_sent(drafts, result.receipts)
     if added := sum(not version.duplicate for version in result.versions):
-        ports.counters.count("versions_added", added)
+        ports.settling.counters.count("versions_added", added)
     note_settled(ports.settling, settlements, result.settled)
     renewed = [settlement.token for settlement in settlements if settlement.fence != NEVER_RENEWED]
     if renewed:
@@ -148,7 +145,7 @@ async def _finish(
 # ---- settlements -----------------------------------------------------------------------------------------------------
 
 
-async def _build_settlements(ports: SettlePorts, entries: Sequence[UnitSettlement]) -> list[Settlement]:
+async def _build_settlements(ports: SettlingPorts, entries: Sequence[UnitSettlement]) -> list[Settlement]:
     """Build the settlements, from the locked rows if needed. Refuses with the reason of the first that cannot be."""
     by_queue: defaultdict[int, list[int]] = defaultdict(list)
     for index, entry in enumerate(entries):
@@ -166,7 +163,7 @@ async def _build_settlements(ports: SettlePorts, entries: Sequence[UnitSettlemen
 
 
 async def _with_current_fences(
-    ports: SettlePorts,
+    ports: SettlingPorts,
     entries: Sequence[UnitSettlement],
     settlements: Sequence[Settlement],
     failed: SettlementsFailed,
@@ -195,7 +192,7 @@ def _refusal(ended: Settled | Refusal) -> Refusal:
 # ---- sends -----------------------------------------------------------------------------------------------------------
 
 
-async def _create_drafts(ports: PublishPorts, request: UnitRequest, held: GrowingReservation) -> list[Draft]:
+async def _create_drafts(ports: TopicPorts, request: UnitRequest, held: GrowingReservation) -> list[Draft]:
     """Build the drafts of the sends, then of the publishes. Refuses as `create_drafts`, `route` and `draft_all` do."""
     sent = await _create_sent(ports.sending, request.sends)
     if not request.publishes:
@@ -204,7 +201,7 @@ async def _create_drafts(ports: PublishPorts, request: UnitRequest, held: Growin
     return sent + await draft_all(ports.sending, routed)
 
 
-async def _create_sent(ports: SendPorts, sends: Sequence[UnitSend]) -> list[Draft]:
+async def _create_sent(ports: SendingPorts, sends: Sequence[UnitSend]) -> list[Draft]:
     """Build the drafts of the sends. Each queue counts all of its messages at once."""
     by_queue: defaultdict[str, list[int]] = defaultdict(list)
     for index, entry in enumerate(sends):

@@ -9,24 +9,23 @@ in the transaction, and a repeat is recognised by its Idempotency-Key or, for a 
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from app.broker.attempts import first_result
-from app.broker.ports import Attempt, AttemptResult, TransactionStore
-from app.broker.sending.send import SendPorts, create_drafts
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.sending.send import create_drafts
 from app.broker.settling.settle import (
     MAX_TRIES,
     SettlementRequest,
-    SettlePorts,
     build_settlements,
     pause_before_retry,
     release_lost,
     resolve_late,
 )
-from app.broker.topics.publish import PublishPorts, draft_all, message_ids, route, uncommitted_results, with_ids
+from app.broker.topics.publish import draft_all, message_ids, route, uncommitted_results, with_ids
+from app.broker.transactions.ports import TransactionPorts
 from app.domain.message import Draft, Durability
 from app.domain.queue import Queue
 from app.domain.refusals import AlreadySettled, InvalidRequest, MessageBusy, Refusal, SynchronousMessage
@@ -42,22 +41,8 @@ NamedDraft: TypeAlias = tuple[str, Draft]
 JoinedSettlement: TypeAlias = JoinedIntent | Refusal | MessageBusy
 
 
-@dataclass(frozen=True, slots=True)
-class JoinPorts:
-    """What joins use."""
-
-    transactions: TransactionStore
-    publishing: PublishPorts
-    settling: SettlePorts
-
-    @property
-    def sending(self) -> SendPorts:
-        """What sends use."""
-        return self.publishing.sending
-
-
 async def join_sends(
-    ports: JoinPorts,
+    ports: TransactionPorts,
     key: TransactionKey,
     name: str,
     new_messages: Sequence[NewMessage],
@@ -79,7 +64,7 @@ async def join_sends(
 
 
 async def join_publishes(
-    ports: JoinPorts,
+    ports: TransactionPorts,
     key: TransactionKey,
     topic: str,
     new_messages: Sequence[NewMessage],
@@ -90,12 +75,12 @@ async def join_publishes(
     Later changes of the topic have no effect on these copies. Refuses as `route`, `draft_all` and `join_sends` do.
     """
     _check_durable(new_messages)
-    identified = with_ids(new_messages, message_ids(ports.publishing, attempt))
+    identified = with_ids(new_messages, message_ids(ports.topics, attempt))
 
-    async with ports.publishing.budget.reserve_more() as held:
+    async with ports.topics.budget.reserve_more() as held:
 
         async def create_copies() -> list[NamedDraft]:
-            routed = await route(ports.publishing, [(topic, new_message) for new_message in identified], held)
+            routed = await route(ports.topics, [(topic, new_message) for new_message in identified], held)
             drafts = await draft_all(ports.sending, routed)
             return [(queue.name, draft) for (queue, _), draft in zip(routed, drafts, strict=True)]
 
@@ -110,7 +95,7 @@ def _check_durable(new_messages: Sequence[NewMessage]) -> None:
 
 
 async def _join(
-    ports: JoinPorts,
+    ports: TransactionPorts,
     key: TransactionKey,
     create_sends: Callable[[], Awaitable[list[NamedDraft]]],
     attempt: Attempt | None,
@@ -118,23 +103,23 @@ async def _join(
     """Create sends and add them. A repeat of an attempt gets the ids of the first try, even if it would be refused now."""
     try:
         await _check_joinable(ports, key)
-        return await ports.transactions.join_sends(key, await create_sends(), attempt)
+        return await ports.store.join_sends(key, await create_sends(), attempt)
     except Refusal:
-        if (first := await first_result(attempt, ports.transactions.find_join_result)) is None:
+        if (first := await first_result(attempt, ports.store.find_join_result)) is None:
             raise
         return first
 
 
-async def _check_joinable(ports: JoinPorts, key: TransactionKey) -> None:
+async def _check_joinable(ports: TransactionPorts, key: TransactionKey) -> None:
     """Refuse as `Transaction.check_joinable` does. An overdue transaction is rolled back first, so its cause is known."""
-    transaction = await ports.transactions.find(key)
+    transaction = await ports.store.find(key)
     if transaction.is_overdue:
-        transaction = await ports.transactions.roll_back(key, RollbackCause.TIMEOUT)
+        transaction = await ports.store.roll_back(key, RollbackCause.TIMEOUT)
     transaction.check_joinable()
 
 
 async def join_settlements(
-    ports: JoinPorts, key: TransactionKey, queue: Queue, requests: Sequence[SettlementRequest]
+    ports: TransactionPorts, key: TransactionKey, queue: Queue, requests: Sequence[SettlementRequest]
 ) -> list[JoinedSettlement]:
     """Add settlements of one queue; return a result for each, in order. No two have the same token.
 
@@ -163,12 +148,12 @@ async def join_settlements(
 
 
 async def _try_join(
-    ports: JoinPorts, key: TransactionKey, queue: Queue, settlements: dict[int, Settlement]
+    ports: TransactionPorts, key: TransactionKey, queue: Queue, settlements: dict[int, Settlement]
 ) -> dict[int, JoinedSettlement]:
     """Return the results that are known after one try. The others are tried again."""
     results: dict[int, JoinedSettlement] = {}
     intents: dict[int, Intent] = {}
-    rows = await ports.settling.messages.locked_messages([settlement.token for settlement in settlements.values()])
+    rows = await ports.settling.store.locked_messages([settlement.token for settlement in settlements.values()])
     expired_generations = await _expired_generations(ports, rows)
     for (index, settlement), row in zip(settlements.items(), rows, strict=True):
         if row is None or row.queue_id != queue.id:
@@ -180,13 +165,13 @@ async def _try_join(
         expired_generation = expired_generations.get(row.token, NO_EXPIRED_GENERATION)
         if row.is_live and row.lock_generation != expired_generation:
             intents[index] = Intent(settlement, expired_generation)
-        elif lost := await release_lost(ports.settling.releasing, row, expired_generation):
+        elif lost := await release_lost(ports.settling, row, expired_generation):
             results[index] = lost
-    joined = await ports.transactions.join_settlements(key, queue.name, list(intents.values()))
+    joined = await ports.store.join_settlements(key, queue.name, list(intents.values()))
     return results | {index: result for index, result in zip(intents, joined, strict=True) if result is not None}
 
 
-async def _expired_generations(ports: JoinPorts, rows: Sequence[LockedMessage | None]) -> dict[LockToken, int]:
+async def _expired_generations(ports: TransactionPorts, rows: Sequence[LockedMessage | None]) -> dict[LockToken, int]:
     """Return the expired generation of each lock that was renewed, by token."""
     renewed = [row.token for row in rows if row is not None and row.lock_generation]
     if not renewed:
@@ -194,7 +179,7 @@ async def _expired_generations(ports: JoinPorts, rows: Sequence[LockedMessage | 
     return dict(zip(renewed, await ports.settling.lock_store.expired_generations(renewed), strict=True))
 
 
-async def _late(ports: JoinPorts, queue: Queue, request: SettlementRequest) -> Refusal:
+async def _late(ports: TransactionPorts, queue: Queue, request: SettlementRequest) -> Refusal:
     """Return the refusal of a delivery that has ended."""
     ended = await resolve_late(ports.settling, queue, request.token, None)
     return ended if isinstance(ended, Refusal) else AlreadySettled(ended.outcome)

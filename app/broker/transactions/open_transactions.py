@@ -8,12 +8,10 @@ Crash windows: before the SQL transaction of a commit or rollback ends, the tran
 it the outcome is stored, and a repeat gets the same answer for an hour. Wake-ups may be lost: receivers also poll.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from app.broker.ports import CommitResult, QueueGone, SettlementsFailed, TransactionStore
-from app.broker.sending.durability import DurabilityCheck
-from app.broker.settling.settle import MAX_TRIES, SettlePorts, note_settled, pause_before_retry
+from app.broker.ports.sending import QueueGone
+from app.broker.ports.transactions import CommitResult, SettlementsFailed
+from app.broker.settling.settle import MAX_TRIES, note_settled, pause_before_retry
+from app.broker.transactions.ports import TransactionPorts
 from app.domain.instant import Duration
 from app.domain.refusals import MessageBusy, StoreNotDurable
 from app.domain.settlement import MAX_GENERATION, LockToken
@@ -27,45 +25,28 @@ from app.domain.transaction import (
 )
 from app.domain.transaction_refusals import RollbackCause, TransactionEnded
 from app.domain.work_unit import WorkUnit, WorkUnitResult
-from app.runtime.byte_budget import ByteBudget
 
 MEMBERS_AT_ONCE = 500
 """Members that are read at once: about 500 KB at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionPorts:
-    """What transactions use.
-
-    `budget` bounds the bytes of the members that commits hold. `principal_limit` is the largest number of open
-    transactions of one principal. `new_id` returns a new id.
-    """
-
-    transactions: TransactionStore
-    settling: SettlePorts
-    durability: DurabilityCheck
-    budget: ByteBudget
-    principal_limit: int
-    new_id: Callable[[], str]
-
-
 async def open_transaction(ports: TransactionPorts, principal: str, duration: Duration) -> Transaction:
     """Open a transaction that must be committed within `duration`. Refuses with `TooManyTransactions`."""
-    key = TransactionKey(ports.new_id(), principal)
-    return await ports.transactions.open(key, duration, MAX_OPEN_TRANSACTIONS, ports.principal_limit)
+    key = TransactionKey(ports.sending.new_id(), principal)
+    return await ports.store.open(key, duration, MAX_OPEN_TRANSACTIONS, ports.principal_limit)
 
 
 async def read_transaction(
     ports: TransactionPorts, key: TransactionKey, after: int, limit: int
 ) -> tuple[Transaction, list[MemberSummary]]:
     """Return a transaction, and its members at positions above `after`. Refuses with `TransactionNotFound`."""
-    transaction = await ports.transactions.find(key)
-    return transaction, await ports.transactions.members(key.id, after, limit)
+    transaction = await ports.store.find(key)
+    return transaction, await ports.store.members(key.id, after, limit)
 
 
 async def list_open_transactions(ports: TransactionPorts, limit: int) -> list[OwnedTransaction]:
     """Return the open transactions of all principals, those whose deadline comes first."""
-    return await ports.transactions.list_open(limit)
+    return await ports.store.list_open(limit)
 
 
 async def commit(ports: TransactionPorts, key: TransactionKey) -> Transaction:
@@ -75,10 +56,10 @@ async def commit(ports: TransactionPorts, key: TransactionKey) -> Transaction:
     `MessageBusy` if another request keeps one of the messages locked; then the transaction stays open. So it does when
     this refuses with `StoreNotDurable` because it has sends.
     """
-    found = await ports.transactions.find(key)
+    found = await ports.store.find(key)
     if found.state is TransactionState.OPEN:
         await _check_durability(ports, key)
-    async with ports.budget.reserve(found.member_bytes):
+    async with ports.topics.budget.reserve(found.member_bytes):
         result = await _commit(ports, key)
     if result.unit is not None and result.transaction.result is not None:
         await _finish(ports, result.unit, result.transaction.result)
@@ -89,7 +70,7 @@ async def commit(ports: TransactionPorts, key: TransactionKey) -> Transaction:
 
 async def roll_back(ports: TransactionPorts, key: TransactionKey) -> Transaction:
     """Delete all members. A repeat returns the stored outcome. Refuses with `TransactionEnded` if it is committed."""
-    transaction = await ports.transactions.roll_back(key, RollbackCause.REQUESTED)
+    transaction = await ports.store.roll_back(key, RollbackCause.REQUESTED)
     if transaction.state is TransactionState.COMMITTED:
         raise TransactionEnded
     return transaction
@@ -98,10 +79,10 @@ async def roll_back(ports: TransactionPorts, key: TransactionKey) -> Transaction
 async def _check_durability(ports: TransactionPorts, key: TransactionKey) -> None:
     """Refuse with `StoreNotDurable` a commit that would store messages."""
     try:
-        await ports.durability.check()
+        await ports.sending.durability.check()
     except StoreNotDurable:
         place = -1
-        while members := await ports.transactions.members(key.id, place, MEMBERS_AT_ONCE):
+        while members := await ports.store.members(key.id, place, MEMBERS_AT_ONCE):
             if any(member.name.message_id is not None for member in members):
                 raise
             place = members[-1].name.place
@@ -112,11 +93,11 @@ async def _commit(ports: TransactionPorts, key: TransactionKey) -> CommitResult:
         if try_number:
             await pause_before_retry(ports.settling.clock, try_number - 1)
         try:
-            return await ports.transactions.commit(key)
+            return await ports.store.commit(key)
         except SettlementsFailed as failed:
             lost = await _first_lost(ports, failed.tokens)
             if lost is not None:
-                return CommitResult(await ports.transactions.roll_back(key, RollbackCause.LOCK_LOST, lost))
+                return CommitResult(await ports.store.roll_back(key, RollbackCause.LOCK_LOST, lost))
         except QueueGone:
             # The next try finds which queue is gone.
             pass
@@ -126,7 +107,7 @@ async def _commit(ports: TransactionPorts, key: TransactionKey) -> CommitResult:
 async def _first_lost(ports: TransactionPorts, tokens: frozenset[LockToken]) -> LockToken | None:
     """Return the first of these tokens whose lock has ended; None if other requests hold the rows."""
     in_order = sorted(tokens, key=lambda token: token.sequence_number)
-    rows = await ports.settling.messages.locked_messages(in_order)
+    rows = await ports.settling.store.locked_messages(in_order)
     lost = (token for token, row in zip(in_order, rows, strict=True) if row is None or not row.is_live)
     return next(lost, None)
 

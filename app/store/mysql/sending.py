@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from app.broker.ports import QueueGone
+from app.broker.ports.sending import QueueGone
 from app.domain.instant import Instant
 from app.domain.message import Draft, MessageState, Receipt
 from app.domain.refusals import MessageTooLarge

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from typing import Any, TypeAlias
 
-from app.broker.ports import Admitted, Extended, Extension
+from app.broker.ports.settling import Admitted, Extended, Extension
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.runtime.clock import Clock
 from app.store.mysql.session import Execute, MysqlSession

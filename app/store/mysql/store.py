@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from app.broker.ports import Admitted, Attempt, Extended, Extension
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.settling import Admitted, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.domain.refusals import MessageTooLarge
@@ -177,7 +178,7 @@ class MysqlStore(PooledStore[MysqlSession]):
     # ---- counts ------------------------------------------------------------------------------------------------------
 
     async def delete_expired(self, limit: int) -> int:
-        """See `MaintenanceStore`. Also folds the changes of the counts of accepted messages."""
+        """See `MaintainingStore`. Also folds the changes of the counts of accepted messages."""
         deleted = await super().delete_expired(limit)
         while await self._pool.transaction(_fold_counts) == MAX_FOLD_ROWS:
             pass

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import structlog
 
-from app.broker.ports import Attempt, AttemptResult, Extended, Extension
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.settling import Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.refusals import Overloaded, RequestInProgress, StoreUnavailable
@@ -156,7 +157,7 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
         self._announce(effects.admitted)
 
     async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
-        """See `MessageStore`."""
+        """See `WorkUnitStore`."""
         async with self._state_mutex.hold(unit):
             return await self._execute(unit, attempt)
 
@@ -166,7 +167,7 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
     # ---- sending and receiving ---------------------------------------------------------------------------------------
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
-        """See `MessageStore`."""
+        """See `SendingStore`."""
         if any(draft.duplicate_window for draft in drafts):
             # Only an id that is checked for duplicates can be in use.
             sends = self._deduplicated_sends.of(drafts)
@@ -197,7 +198,7 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
             raise RequestInProgress from error
 
     async def claim(self, claim: Claim) -> list[Message]:
-        """See `MessageStore`."""
+        """See `ReceivingStore`."""
         claims = self._recorded_claims if claim.keeps_history else self._claims
         if claim.source is MessageState.DEAD_LETTERED:
             claims = self._dead_letter_claims
@@ -205,7 +206,7 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
             return await claims.submit(claim)
 
     async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-        """See `MessageStore`."""
+        """See `ReceivingStore`."""
         with unavailable_when_closed:
             return await self._claims_by_number.submit((claim, numbers))
 
@@ -249,27 +250,27 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
     # ---- settling ----------------------------------------------------------------------------------------------------
 
     async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         with unavailable_when_closed:
             return await self._lock_reads.submit_all(tokens)
 
     async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         with unavailable_when_closed:
             return await self._tombstone_reads.submit_all(tokens)
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         with unavailable_when_closed:
             return await self._removals.of(removals).submit_all(removals)
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         with unavailable_when_closed:
             return await self._moves.of(moves).submit_all(moves)
 
     async def release(self, moves: Sequence[Move]) -> list[bool]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         with unavailable_when_closed:
             if not any_in_group(moves):
                 return await self._releases.of(moves).submit_all(moves)
@@ -294,7 +295,7 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
         return set(compress(indexes, await self._releases.of(chosen).submit_all(chosen)))
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         with unavailable_when_closed:
             recorded = any_keeps_history(extensions)
             return await (self._recorded_extensions if recorded else self._extensions).submit_all(extensions)
@@ -302,7 +303,7 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
     # ---- store -------------------------------------------------------------------------------------------------------
 
     async def check_writable(self) -> None:
-        """See `StoreReadiness`."""
+        """See `StoreDatabase`."""
         await self._write_check.run()
 
     def leave_server(self) -> None:
@@ -318,11 +319,11 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
             self._advisory_lock.disconnect()
 
     async def durability_risks(self) -> list[str]:
-        """See `StoreDescription`."""
+        """See `StoreDatabase`."""
         return [self.unsafe_settings[setting] for (setting,) in await self._pool.fetch("unsafe_settings")]
 
     async def is_replicated(self) -> bool:
-        """See `StoreDescription`. MariaDB and MySQL stop waiting for their replicas after a timeout."""
+        """See `StoreDatabase`. MariaDB and MySQL stop waiting for their replicas after a timeout."""
         return False
 
     async def acquire_exclusive(self) -> list[str]:
@@ -334,7 +335,7 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
         return await self._acquire_lock("acquire_shared")
 
     async def close(self) -> None:
-        """See `Store`."""
+        """See `LockStore`."""
         claims = (self._claims, self._recorded_claims, self._dead_letter_claims, self._claims_by_number)
         sends = (self._sends, self._shared_sends, self._deduplicated_sends)
         for coalescer in (*sends, *claims, self._lock_reads, self._tombstone_reads):

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from app.broker.ports import Admitted, Extended, Extension
+from app.broker.ports.settling import Admitted, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.domain.settlement import Move, Removal

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.domain.message import Draft, Receipt
 from app.domain.refusals import Overloaded
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Removal
@@ -94,7 +94,7 @@ class GatheredCommits:
         return results
 
     async def locked_message_id(self, queue_id: int, token: LockToken) -> str | None:
-        """See `CommitStore`."""
+        """See `SettlingStore`."""
         return await self._id_reads.submit((queue_id, token))
 
     async def close(self) -> None:

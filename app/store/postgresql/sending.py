@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from app.broker.ports import QueueGone
+from app.broker.ports.sending import QueueGone
 from app.domain.message import Draft, Receipt
 from app.store.pooled.pool import MessageIdInUse
 from app.store.postgresql.entries import entry_columns, fetch_entries

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
-from app.broker.ports import Admitted, Extension
+from app.broker.ports.settling import Admitted, Extension
 from app.domain.message import MessageState
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal
 from app.domain.work_unit import WorkUnit

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from app.broker.ports import Admitted, Attempt, AttemptResult, Edit, Extended, Extension, Promoted, Redrive
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.maintaining import Edit, Promoted, Redrive
+from app.broker.ports.settling import Admitted, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.queue import Queue
@@ -64,11 +66,11 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
     # ---- timelines ---------------------------------------------------------------------------------------------------
 
     def seen(self) -> Mapping[str, int]:
-        """See `ObservedStore`."""
+        """See `StoreDatabase`."""
         return {f"{TIMELINE}{system}": number for system, number in self._timelines.numbers.items()}
 
     def learn(self, seen: Mapping[str, int]) -> None:
-        """See `ObservedStore`."""
+        """See `StoreDatabase`."""
         known = {name.removeprefix(TIMELINE): number for name, number in seen.items() if name.startswith(TIMELINE)}
         self._timelines.raise_to({int(system): number for system, number in known.items()})
 
@@ -143,7 +145,7 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        """See `MessageStore`."""
+        """See `ReceivingStore`."""
         try:
             return await super().claim_or_replay(claim, attempt)
         except BaseException:
@@ -223,7 +225,7 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
             raise
 
     async def locked_message_id(self, queue_id: int, token: LockToken) -> str | None:
-        """See `CommitStore`."""
+        """See `SettlingStore`."""
         with unavailable_when_closed:
             return await self._commits.locked_message_id(queue_id, token)
 
@@ -255,27 +257,27 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
     # ---- other verbs that store messages below a `ScanBound` ---------------------------------------------------------
 
     async def promote(self, limit: int) -> Promoted:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
         promoted = await super().promote(limit)
         self._discard_bounds(promoted.by_queue)
         return promoted
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
         try:
             return await super().redrive(redrives)
         finally:
             self._discard_bounds({redrive.to_queue_id for redrive in redrives})
 
     async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
-        """See `RestoreStore`."""
+        """See `MaintainingStore`."""
         try:
             return await super().restore(queue, numbers)
         finally:
             self._discard_bounds([queue.id])
 
     async def edit(self, edit: Edit) -> Message | None:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
         try:
             return await super().edit(edit)
         finally:
@@ -286,19 +288,19 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
             self._scan_bounds.discard(queue_id)
 
     async def close(self) -> None:
-        """See `Store`."""
+        """See `LockStore`."""
         await self._commits.close()
         await super().close()
 
     async def is_replicated(self) -> bool:
-        """See `StoreDescription`."""
+        """See `StoreDatabase`."""
         ((replicated,),) = await self._pool.fetch("is_replicated")
         return replicated
 
     # ---- depths ------------------------------------------------------------------------------------------------------
 
     async def delete_expired(self, limit: int) -> int:
-        """See `MaintenanceStore`. Also folds the changes of queues' depths and of the counts of accepted messages."""
+        """See `MaintainingStore`. Also folds the changes of queues' depths and of the counts of accepted messages."""
         deleted = await super().delete_expired(limit)
         for statement in ("fold_depths", "fold_accepted"):
             while await self._pool.fetch(statement, limit=MAX_FOLD_ROWS) == [(MAX_FOLD_ROWS,)]:

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from app.broker.ports import Attempt, AttemptResult
+from app.broker.ports.attempts import Attempt, AttemptResult
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.domain.refusals import KeyReused
@@ -103,14 +103,14 @@ CLAIM_WEIGHT = 4 << 10
 
 
 class AttemptRecords(Engine[Session]):
-    """The verbs of `MessageStore` that may have an attempt."""
+    """The verbs that may have an attempt."""
 
     async def send_or_replay(self, drafts: Sequence[Draft], attempt: Attempt) -> AttemptResult[list[Receipt]]:
-        """See `MessageStore`."""
+        """See `SendingStore`."""
         return await self._execute_once(WorkUnit(drafts=drafts), attempt, RECEIPTS, lambda effects: [*effects.receipts])
 
     async def claim_or_replay(self, claim: Claim, attempt: Attempt) -> AttemptResult[list[Message]]:
-        """See `MessageStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
+        """See `ReceivingStore`. An attempt that finds nothing is not recorded, so that a repeat may find something."""
 
         async def read(session: Session, answer: str) -> list[Message]:
             return await self.still_locked_within(session, read_tokens(answer))
@@ -121,7 +121,7 @@ class AttemptRecords(Engine[Session]):
         return await self.run(work, CLAIM_WEIGHT * claim.max_messages)
 
     async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
-        """See `MessageStore`."""
+        """See `WorkUnitStore`."""
         return await self._execute_once(unit, attempt, UNIT_RESULT, lambda effects: effects.result(unit))
 
     async def _execute_once(

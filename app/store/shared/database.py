@@ -64,12 +64,12 @@ class Database(SqlSession, Protocol):
 
 
 class ReplicatedRecords:
-    """`ReplicatedStore`: waits for the synchronous standbys of a database, for answers that read a change and make none."""
+    """Waits for the synchronous standbys of a database, for answers that read a change and make none."""
 
     _database: Database
 
     async def await_replication(self) -> None:
-        """See `ReplicatedStore`."""
+        """See `QueueStore`."""
         await self._database.fetch("await_replication")
 
 

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any, ClassVar, Generic, TypeVar
 
-from app.broker.ports import Admitted, Attempt, Extension, SettlementsFailed
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.settling import Admitted, Extension
+from app.broker.ports.transactions import SettlementsFailed
 from app.domain.delivery import Claim
 from app.domain.message import Message, Receipt
 from app.domain.settlement import LockToken, Removal, Settlement, settled_by

@@ -18,7 +18,7 @@ from zlib import crc32
 import msgspec
 from msgspec.structs import replace
 
-from app.broker.ports import Admitted
+from app.broker.ports.settling import Admitted
 from app.domain.history import Event
 from app.domain.instant import Instant
 from app.domain.message import Draft, MessageState, Receipt

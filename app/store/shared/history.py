@@ -11,7 +11,8 @@ from itertools import compress
 
 import msgspec
 
-from app.broker.ports import Admitted, Extension, Withdrawal
+from app.broker.ports.maintaining import Withdrawal
+from app.broker.ports.settling import Admitted, Extension
 from app.domain.delivery import Claim
 from app.domain.history import Event, EventCount, MessageEvent, event_of
 from app.domain.instant import DAY, Duration
@@ -31,19 +32,19 @@ _encode = msgspec.json.Encoder().encode
 
 
 class HistoryReads:
-    """Implements `HistoryStore`."""
+    """Implements what histories read of `BrowsingStore`."""
 
     _database: Database
 
     async def history(self, queue_id: int, sequence_number: int, after: int, limit: int) -> list[MessageEvent]:
-        """See `HistoryStore`."""
+        """See `BrowsingStore`."""
         found_rows = await self._database.fetch(
             "history", queue_id=queue_id, sequence_number=sequence_number, after=after, limit=limit
         )
         return [rows.message_event(row) for row in found_rows]
 
     async def history_by_minute(self, queue_id: int, newest: int) -> list[EventCount]:
-        """See `HistoryStore`."""
+        """See `BrowsingStore`."""
         found_rows = await self._database.fetch("minutes_of_history", queue_id=queue_id, newest=newest)
         return [
             EventCount(minute, Event(event), None if outcome is None else Outcome(outcome), count)

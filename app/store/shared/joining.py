@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from itertools import compress
 from typing import TypeAlias
 
-from app.broker.ports import Attempt, AttemptResult, Extension, JoinResult
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.settling import Extension
+from app.broker.ports.transactions import JoinResult
 from app.domain.message import Draft
 from app.domain.settlement import LockToken, Outcome, Settlement
 from app.domain.transaction import (

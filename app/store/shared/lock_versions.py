@@ -13,7 +13,7 @@ MAX_LOCK_VERSION = 1 << 30
 
 
 async def start_lock_version(session: SqlSession) -> None:
-    """See `LockVersions`. The version is random, because a counter in the database would have been restored too."""
+    """See `QueueStore`. The version is random, because a counter in the database would have been restored too."""
     await session.change("start_lock_version", version=secrets.randbelow(MAX_LOCK_VERSION))
 
 

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import compress
 from typing import TypeAlias
 
-from app.broker.ports import Admitted, Edit, UnlockedRow, Withdrawal
+from app.broker.ports.maintaining import Edit, UnlockedRow, Withdrawal
+from app.broker.ports.settling import Admitted
 from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageState
 from app.domain.settlement import Outcome

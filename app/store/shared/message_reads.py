@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.domain.delivery import DeliveryPosition
 from app.domain.instant import Instant
 from app.domain.message import Message, MessageMetadata, MessageState, Receipt
@@ -24,29 +24,29 @@ class MessageReads:
         self._database = database
 
     async def now(self) -> Instant:
-        """See `Store`."""
+        """See `StoreDatabase`."""
         ((now,),) = await self._database.fetch("now")
         return now
 
     def seen(self) -> Mapping[str, int]:
-        """See `ObservedStore`. An engine without timelines has nothing to share."""
+        """See `StoreDatabase`. An engine without timelines has nothing to share."""
         return {}
 
     def learn(self, seen: Mapping[str, int]) -> None:
-        """See `ObservedStore`."""
+        """See `StoreDatabase`."""
 
     async def database_id(self) -> str:
-        """See `Store`."""
+        """See `StoreDatabase`."""
         ((identity,),) = await self._database.fetch("database_id")
         return identity
 
     async def highest_number(self) -> int:
-        """See `SequenceNumbers`."""
+        """See `StoreDatabase`."""
         ((number,),) = await self._database.fetch("highest_number")
         return int(number)
 
     async def schema_revision(self) -> str | None:
-        """See `Store`."""
+        """See `StoreDatabase`."""
         if not await self._database.fetch("was_migrated"):
             return None
         revisions = await self._database.fetch("schema_revision")
@@ -55,11 +55,11 @@ class MessageReads:
     # ---- reads -------------------------------------------------------------------------------------------------------
 
     async def read(self, queue_id: int, sequence_number: int) -> Message | None:
-        """See `MaintenanceStore`."""
+        """See `BrowsingStore`."""
         return await read_message(self._database, queue_id, sequence_number)
 
     async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, limit: int) -> list[Message]:
-        """See `MaintenanceStore`."""
+        """See `BrowsingStore`."""
         return [
             message_rows.message(row) for row in await self._fetch_in_states("browse", queue_id, states, after, limit)
         ]
@@ -67,14 +67,14 @@ class MessageReads:
     async def browse_metadata(
         self, queue_id: int, states: Sequence[MessageState], after: int, limit: int
     ) -> list[MessageMetadata]:
-        """See `MaintenanceStore`."""
+        """See `BrowsingStore`."""
         return [
             message_rows.metadata(row)
             for row in await self._fetch_in_states("browse_metadata", queue_id, states, after, limit)
         ]
 
     async def newest_metadata(self, queue_id: int, limit: int) -> list[MessageMetadata]:
-        """See `BrowseStore`. Each state is read in its own index range."""
+        """See `BrowsingStore`. Each state is read in its own index range."""
         found_rows = [
             row
             for state in MessageState
@@ -86,33 +86,33 @@ class MessageReads:
     async def restorable(
         self, queue: str, since: Instant, until: Instant, after: int, limit: int
     ) -> list[MessageMetadata]:
-        """See `RestoreStore`."""
+        """See `BrowsingStore`."""
         found_rows = await self._database.fetch(
             "restorable", queue=queue, since=since, until=until, after=after, limit=limit
         )
         return await self.read_restorable([number for (number,) in found_rows])
 
     async def read_restorable(self, numbers: Sequence[int]) -> list[MessageMetadata]:
-        """See `RestoreStore`."""
+        """See `BrowsingStore`."""
         if not numbers:
             return []
         found_rows = await self._database.fetch("archived_metadata", numbers=list(numbers))
         return [message_rows.metadata(row) for row in found_rows]
 
     async def last_sequence_number(self) -> int:
-        """See `MaintenanceStore`."""
+        """See `BrowsingStore`."""
         ((number,),) = await self._database.fetch("last_sequence_number")
         return number or 0
 
     async def available_in_group(self, queue_id: int, group_id: str, limit: int) -> list[int]:
-        """See `MessageStore`."""
+        """See `ReceivingStore`."""
         found_rows = await self._database.fetch("available_in_group", queue_id=queue_id, group_id=group_id, limit=limit)
         return [number for (number,) in found_rows]
 
     async def candidates(
         self, queue_id: int, source: MessageState, after: DeliveryPosition, limit: int
     ) -> list[MessageMetadata]:
-        """See `MessageStore`. Dead-lettered messages are ordered by number alone."""
+        """See `ReceivingStore`. Dead-lettered messages are ordered by number alone."""
         negated_priority, available_at, number = after
         if source is MessageState.DEAD_LETTERED:
             return await self.browse_metadata(queue_id, [source], number, limit)
@@ -127,21 +127,21 @@ class MessageReads:
         return [message_rows.metadata(row) for row in found_rows]
 
     async def read_metadata(self, queue_id: int, numbers: Sequence[int]) -> list[MessageMetadata]:
-        """See `MessageStore`."""
+        """See `ReceivingStore`."""
         if not numbers:
             return []
         found_rows = await self._database.fetch("read_metadata", queue_id=queue_id, numbers=list(numbers))
         return [message_rows.metadata(row) for row in found_rows]
 
     async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
-        """See `MaintenanceStore`."""
+        """See `BrowsingStore`."""
         if not numbers:
             return []
         found_rows = await self._database.fetch("read_many", queue_id=queue_id, numbers=list(numbers))
         return [message_rows.message(row) for row in found_rows]
 
     async def first_deliveries(self, numbers: Sequence[int]) -> Mapping[int, Instant]:
-        """See `BrowseStore`."""
+        """See `BrowsingStore`."""
         if not numbers:
             return {}
         found_rows = await self._database.fetch("first_deliveries", numbers=list(numbers))
@@ -166,40 +166,40 @@ class MessageReads:
         )
 
     async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         found_rows = await self._fetch_by_tokens("locked_messages", tokens)
         by_token = {locked.token: locked for locked in map(rows.locked_message, found_rows)}
         return [by_token.get(token) for token in tokens]
 
     async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         found_rows = await self._fetch_by_tokens("tombstones", tokens)
         by_token = {tombstone.token: tombstone for tombstone in map(rows.tombstone, found_rows)}
         return [by_token.get(token) for token in tokens]
 
     async def delivered_since(self, tombstone: Tombstone) -> bool:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         number, settled_at = tombstone.token.sequence_number, tombstone.settled_at
         return bool(await self._database.fetch("delivered_since", sequence_number=number, settled_at=settled_at))
 
     async def check_attempt(self, attempt: Attempt) -> None:
-        """See `MessageStore`."""
+        """See `ReceivingStore`."""
         await self._stored_answer(attempt)
 
     async def find_send_result(self, attempt: Attempt) -> list[Receipt] | None:
-        """See `MessageStore`."""
+        """See `SendingStore`."""
         answer = await self._stored_answer(attempt)
         return None if answer is None else await stored_receipts(self._database, answer)
 
     async def locked_message_id(self, queue_id: int, token: LockToken) -> str | None:
-        """See `CommitStore`."""
+        """See `SettlingStore`."""
         found_rows = await self._database.fetch(
             "locked_message_id", queue_id=queue_id, sequence_number=token.sequence_number, lock_token=token.secret
         )
         return found_rows[0][0] if found_rows else None
 
     async def find_execution_result(self, attempt: Attempt) -> WorkUnitResult | None:
-        """See `MessageStore`."""
+        """See `WorkUnitStore`."""
         answer = await self._stored_answer(attempt)
         return None if answer is None else await stored_unit_result(self._database, answer)
 
@@ -207,7 +207,7 @@ class MessageReads:
         return stored_answer(await self._database.fetch("answered_attempt", attempt_key=attempt.key), attempt)
 
     async def locks_of_queue(self, queue_id: int, granted_until: Instant, limit: int) -> list[LockedMessage]:
-        """See `MaintenanceStore`."""
+        """See `SettlingStore`."""
         found_rows = await self._database.fetch(
             "locks_of_queue", queue_id=queue_id, granted_until=granted_until, limit=limit
         )

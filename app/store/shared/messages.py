@@ -6,16 +6,10 @@ from functools import partial
 from itertools import compress
 from typing import TypeVar
 
-from app.broker.ports import (
-    Admitted,
-    Edit,
-    Promoted,
-    QueueGone,
-    Recovered,
-    Redrive,
-    UnlockedRow,
-    Withdrawal,
-)
+from app.broker.ports.maintaining import Edit, Promoted, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.receiving import Recovered
+from app.broker.ports.sending import QueueGone
+from app.broker.ports.settling import Admitted
 from app.domain.archive import DEFAULT_BATCH_LIMITS
 from app.domain.delivery import Recovery
 from app.domain.history import Event
@@ -75,7 +69,7 @@ DELETIONS = (
 
 
 class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSendRecords, AttemptRecords[Session]):
-    """`MaintenanceStore`. A store is its own engine, and adds the verbs that run for every message."""
+    """`MaintainingStore`. A store is its own engine, and adds the verbs that run for every message."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -95,11 +89,11 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
 
     @property
     def engine(self) -> str:
-        """See `StoreDescription`."""
+        """See `StoreDatabase`."""
         return self.dialect.name
 
     async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
-        """See `RestoreStore`."""
+        """See `MaintainingStore`."""
 
         async def work(session: Session) -> tuple[WorkUnit, UnitEffects]:
             unit = WorkUnit(drafts=await take_restorable(session, queue, numbers))
@@ -112,7 +106,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         return [*effects.receipts]
 
     async def remove_locked(self, queue_id: int, removals: Sequence[Removal]) -> list[bool]:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
 
         async def work(session: Session) -> tuple[list[bool], list[Admitted]]:
             removed, admitted = await self.remove_within(session, removals)
@@ -127,7 +121,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         return removed
 
     async def expired_messages(self, limit: int) -> list[UnlockedRow]:
-        """See `MaintenanceStore`. Leaves out groups that the last pass found held."""
+        """See `MaintainingStore`. Leaves out groups that the last pass found held."""
         if held := self._held_groups.take():
             found_rows = await self._database.fetch("expired_elsewhere", limit=limit, groups=write_groups(held))
         else:
@@ -138,7 +132,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         ]
 
     async def expired_locks(self, limit: int) -> list[LockedMessage]:
-        """See `MaintenanceStore`. Leaves out groups that the last pass found held."""
+        """See `SettlingStore`. Leaves out groups that the last pass found held."""
         if held := self._groups_of_locks.take():
             found_rows = await self._database.fetch("expired_locks_elsewhere", limit=limit, groups=write_groups(held))
         else:
@@ -146,11 +140,11 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         return [locked_message(row) for row in found_rows]
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
         return await self._withdraw_with("unlocked_for_update", withdrawals)
 
     async def expire(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
         return await self._withdraw_with("expired_for_update", withdrawals)
 
     async def _withdraw_with(self, statement: str, withdrawals: Sequence[Withdrawal]) -> list[bool]:
@@ -160,7 +154,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         return await self._end(statement, [withdrawal.row for withdrawal in withdrawals], change)
 
     async def dead_letter(self, rows: Sequence[UnlockedRow], reason: str) -> list[bool]:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
 
         async def change(session: SqlSession, locked: Sequence[int]) -> None:
             numbers = [rows[index].sequence_number for index in locked]
@@ -202,7 +196,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
             self.on_admitted(admitted)
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
         moved: set[int] = set()
 
         async def move(indexes: Sequence[int]) -> set[int]:
@@ -222,7 +216,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         return [index in moved for index in range(len(redrives))]
 
     async def edit(self, edit: Edit) -> Message | None:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
 
         async def work(session: SqlSession) -> tuple[Message | None, list[Admitted]]:
             now = await lock_unchanged(session, edit.expected)
@@ -239,7 +233,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         return edited
 
     async def cancel(self, expected: Message, queue: Queue) -> bool:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
         row = UnlockedRow(expected.sequence_number, queue.id, expected.state)
         withdrawal = Withdrawal(row, queue.name, Outcome.CANCELLED, queue.settings.archive_retention)
 
@@ -258,11 +252,11 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         return is_cancelled
 
     async def recover(self, recovery: Recovery) -> Recovered:
-        """See `RecoverStore`."""
+        """See `ReceivingStore`."""
         return await self._database.transaction(partial(recover, recovery=recovery))
 
     async def promote(self, limit: int) -> Promoted:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
         try:
             return await self._promote(partial(promote, limit=limit))
         except GroupInUse:
@@ -293,7 +287,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         return promoted
 
     async def admit_after_changes(self, limit: int) -> bool:
-        """See `MaintenanceStore`."""
+        """See `MaintainingStore`."""
         is_done = True
         for queue_id, after, version, is_unlimited in await self._database.fetch("queues_to_admit"):
             run = release_blocked if is_unlimited else admit_after
@@ -305,13 +299,13 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         return is_done
 
     async def skip_numbers(self, count: int) -> int:
-        """See `SequenceNumbers`."""
+        """See `StoreDatabase`."""
         first = await self.highest_number() + count + 1
         await _continue_at(self._database, first)
         return first
 
     async def continue_after(self, number: int, count: int) -> int | None:
-        """See `SequenceNumbers`. MariaDB commits before it changes a counter, so two callers may both make the change. That
+        """See `StoreDatabase`. MariaDB commits before it changes a counter, so two callers may both make the change. That
         does no harm: MariaDB never sets a counter back to a number that a stored message has."""
         first = number + count + 1
 
@@ -326,7 +320,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         return await self._database.transaction(work)
 
     async def delete_expired(self, limit: int) -> int:
-        """See `MaintenanceStore`. Deletes at most `limit` rows of each kind."""
+        """See `MaintainingStore`. Deletes at most `limit` rows of each kind."""
         removed = 0
         for name in DELETIONS:
             removed += await self._database.change(name, limit=limit)

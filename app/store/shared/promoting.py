@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
-from app.broker.ports import Admitted, Promoted
+from app.broker.ports.maintaining import Promoted
+from app.broker.ports.settling import Admitted
 from app.domain.history import Event
 from app.store.shared.database import SqlSession
 from app.store.shared.groups import GroupKey, enter, write_groups

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from app.broker.ports import DeletedQueue, LockRevocation
+from app.broker.ports.queues import DeletedQueue, LockRevocation
 from app.domain.instant import Duration
 from app.domain.queue import (
     DEFAULT_ARCHIVE_RETENTION,
@@ -50,7 +50,7 @@ class QueueRecords(ReplicatedRecords):
                 return queue, True
 
     async def start_lock_version(self) -> None:
-        """See `LockVersions`."""
+        """See `QueueStore`."""
         await start_lock_version(self._database)
 
     async def _insert(self, name: str, settings: QueueSettings, limit: int | None) -> bool:
@@ -84,7 +84,7 @@ class QueueRecords(ReplicatedRecords):
         return [rows.queue(row) for row in await self._database.fetch("page_of_queues", after=after, limit=limit)]
 
     async def that_forward_dead_letters(self) -> list[Queue]:
-        """See `DeadLetterQueues`."""
+        """See `QueueStore`."""
         level = LEVEL_OF_SETTING["forward_dead_letters_to"]
         queues = [rows.queue(row) for row in await self._database.fetch("forwarding_dead_letters", level=level)]
         return [queue for queue in queues if queue.settings.forward_dead_letters_to is not None]
@@ -119,12 +119,12 @@ class QueueRecords(ReplicatedRecords):
         return await self._database.transaction(work)
 
     async def revocations(self, limit: int) -> list[LockRevocation]:
-        """See `LockRevocations`."""
+        """See `QueueStore`."""
         found = await self._database.fetch("revocations", period=REVOCATION_PERIOD, limit=limit)
         return [LockRevocation(queue_id, granted_until, bool(is_over)) for queue_id, granted_until, is_over in found]
 
     async def end_revocation(self, revocation: LockRevocation) -> None:
-        """See `LockRevocations`."""
+        """See `QueueStore`."""
         await self._database.change("end_revocation", id=revocation.queue_id, granted_until=revocation.granted_until)
 
     async def delete(self, queue: Queue) -> bool:
@@ -147,7 +147,7 @@ class QueueRecords(ReplicatedRecords):
         await _check_no_subscription(self._database, queue.name)
 
     async def find_deleted(self, queue_id: int) -> DeletedQueue:
-        """See `DeletedQueues`."""
+        """See `QueueStore`."""
         return await last_known(self._database, queue_id)
 
     async def counts(self, queue_ids: Sequence[int]) -> Mapping[int, QueueCounts]:
@@ -168,7 +168,7 @@ class QueueRecords(ReplicatedRecords):
         }
 
     async def total(self, queue_id: int) -> int:
-        """See `QueueTotals`."""
+        """See `QueueStore`."""
         ((total,),) = await self._database.fetch("total_messages", queue_id=queue_id)
         return total
 

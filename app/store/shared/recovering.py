@@ -2,7 +2,7 @@
 
 from secrets import token_bytes
 
-from app.broker.ports import Recovered
+from app.broker.ports.receiving import Recovered
 from app.domain.delivery import Recovery, delivery_position, lock_end
 from app.domain.history import Event
 from app.domain.settlement import SECRET_BYTES, TOMBSTONE_RETENTION, LockToken, Outcome

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 
-from app.broker.ports import Admitted, QueueGone, Redrive
+from app.broker.ports.maintaining import Redrive
+from app.broker.ports.sending import QueueGone
+from app.broker.ports.settling import Admitted
 from app.domain.dead_letters import with_source
 from app.domain.history import Event
 from app.domain.message import MessageState

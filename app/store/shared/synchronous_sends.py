@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
-from app.broker.ports import SynchronousSendEnd
+from app.broker.ports.settling import SynchronousSendEnd
 from app.domain.message import Draft, Receipt
 from app.domain.queue import SYNCHRONOUS_LEVEL
 from app.domain.settlement import TOMBSTONE_RETENTION, Outcome, Removal, Settlement
@@ -43,23 +43,23 @@ async def end_synchronous_sends(session: SqlSession, numbers: Sequence[int], out
 
 
 class SynchronousSendRecords:
-    """`SynchronousSendStore`."""
+    """Sends whose senders wait for the settlement, in `SendingStore` and `SettlingStore`."""
 
     def __init__(self, database: Database) -> None:
         self._offers = database
 
     async def settle_offer(self, settlement: Settlement, cause: SynchronousSendEnd) -> bool:
-        """See `SynchronousSendStore`."""
+        """See `SettlingStore`."""
         with unavailable_when_closed:
             return await self._offers.transaction(partial(_settle, settlement=settlement, cause=cause))
 
     async def withdraw_offer(self, sequence_number: int) -> SynchronousSendState:
-        """See `SynchronousSendStore`."""
+        """See `SendingStore`."""
         with unavailable_when_closed:
             return await self._offers.transaction(partial(_withdraw, sequence_number=sequence_number))
 
     async def read_offer(self, sequence_number: int) -> SynchronousSendState:
-        """See `SynchronousSendStore`."""
+        """See `SendingStore`."""
         return await _read(self._offers, sequence_number)
 
 

@@ -10,7 +10,8 @@ from typing import Generic
 
 from msgspec.structs import replace
 
-from app.broker.ports import Attempt, AttemptResult, CommitResult, JoinResult
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.transactions import CommitResult, JoinResult
 from app.domain.instant import Duration, Instant
 from app.domain.message import Draft
 from app.domain.queue import Queue, check_known

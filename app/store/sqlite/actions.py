@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
-from app.broker.ports import Admitted, Extended, Extension, QueueGone
+from app.broker.ports.sending import QueueGone
+from app.broker.ports.settling import Admitted, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Move, Removal, Settlement

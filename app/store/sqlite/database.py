@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from app.broker.ports import Admitted, SettlementsFailed
+from app.broker.ports.settling import Admitted
+from app.broker.ports.transactions import SettlementsFailed
 from app.domain.instant import Instant
 from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
 from app.domain.weight import MAX_RESPONSE_BYTES

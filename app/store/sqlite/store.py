@@ -6,7 +6,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from app.broker.ports import Admitted, Attempt, Extended, Extension
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.settling import Admitted, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, Receipt
 from app.domain.settlement import LockToken, Move, Removal, undelivered_release
@@ -111,13 +112,13 @@ class SqliteStore(MessageRecords[Transaction]):
     # ---- sending -----------------------------------------------------------------------------------------------------
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
-        """See `MessageStore`."""
+        """See `SendingStore`."""
         return await self.database.write(Step(partial(actions.send, drafts=drafts), weight=_weight(drafts)))
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     async def claim(self, claim: Claim) -> list[Message]:
-        """See `MessageStore`."""
+        """See `ReceivingStore`."""
         return await self.database.write(
             Step(
                 partial(actions.claim, wanted_claim=claim),
@@ -127,7 +128,7 @@ class SqliteStore(MessageRecords[Transaction]):
         )
 
     async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
-        """See `MessageStore`."""
+        """See `ReceivingStore`."""
         step = Step(
             partial(actions.claim_by_number, claim=claim, numbers=list(numbers)),
             partial(self._release_orphaned_step, claim),
@@ -145,37 +146,37 @@ class SqliteStore(MessageRecords[Transaction]):
     # ---- release of locks --------------------------------------------------------------------------------------------
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         return await self.database.write(Step(_for_each(actions.remove, removals)))
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         return await self.database.write(Step(_for_each(actions.move, moves)))
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         return await self.database.write(Step(_for_each(actions.extend, extensions)))
 
     async def release(self, moves: Sequence[Move]) -> list[bool]:
-        """See `MessageStore`."""
+        """See `SettlingStore`."""
         return await self.database.write(Step(_for_each(actions.release, moves)))
 
     async def delete_expired(self, limit: int) -> int:
-        """See `MaintenanceStore`. Also folds the counts of accepted messages."""
+        """See `MaintainingStore`. Also folds the counts of accepted messages."""
         forgotten = await super().delete_expired(limit)
         await self.database.write(Step(actions.fold_accepted))
         return forgotten
 
     async def check_writable(self) -> None:
-        """See `StoreReadiness`."""
+        """See `StoreDatabase`."""
         await self._write_check.run()
 
     async def durability_risks(self) -> list[str]:
-        """See `StoreDescription`. Each connection to a file waits until a commit is on disk (`file.SETTINGS`)."""
+        """See `StoreDatabase`. Each connection to a file waits until a commit is on disk (`file.SETTINGS`)."""
         return [] if self.database.is_on_disk else [IN_MEMORY_RISK]
 
     async def is_replicated(self) -> bool:
-        """See `StoreDescription`. A file has no standbys."""
+        """See `StoreDatabase`. A file has no standbys."""
         return False
 
     async def acquire_exclusive(self) -> list[str]:
@@ -188,7 +189,7 @@ class SqliteStore(MessageRecords[Transaction]):
         return await self.durability_risks()
 
     async def close(self) -> None:
-        """See `Store`."""
+        """See `LockStore`."""
         await self.database.close()
 
 

@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.administration.browse import _BATCH_SIZE, MAX_SECONDS, PageLimits, browse, read_message
+from app.broker.administration.browse import browse, read_message
+from app.broker.administration.page_limits import _BATCH_SIZE, MAX_SECONDS, PageLimits
 from app.broker.filtering.filters import CelFilter, Filter, MatchAll
-from app.broker.ports import Store
+from app.broker.ports.store import Store
 from app.broker.sending.send import send
 from app.domain.message import Envelope, MessageMetadata, MessageState
 from app.domain.queue import Queue, QueueSettings
@@ -52,7 +53,9 @@ class Scene:
     async def page(self, most: int, after: int = 0, matching: Filter | None = None) -> tuple[list[int], int | None]:
         """Return the sequence numbers of the messages on a page, and the start of the next page."""
         states = [MessageState.AVAILABLE]
-        found, following = await browse(self.broker.browsing, self.queue, states, matching or MatchAll(), after, most)
+        found, following = await browse(
+            self.broker.administration, self.queue, states, matching or MatchAll(), after, most
+        )
         return [message.sequence_number for message in found], following
 
 
@@ -106,6 +109,6 @@ async def test_a_page_ends_at_its_byte_limit(scene: Scene, most_bytes: int, coun
 
 
 async def test_a_message_is_read_by_its_sequence_number(scene: Scene) -> None:
-    assert (await read_message(scene.broker.browsing, scene.queue, 3)).sequence_number == 3
+    assert (await read_message(scene.broker.administration, scene.queue, 3)).sequence_number == 3
     with pytest.raises(MessageNotFound, match=f"holds no message {COUNT + 1}"):
-        await read_message(scene.broker.browsing, scene.queue, COUNT + 1)
+        await read_message(scene.broker.administration, scene.queue, COUNT + 1)

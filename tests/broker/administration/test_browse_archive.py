@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.broker.administration.browse import PageLimits
-from app.broker.administration.browse_archive import AFTER_ALL, ArchivePorts, browse_archive, read_archived
+from app.broker.administration.archive import AFTER_ALL, browse_archive, read_archived
+from app.broker.administration.page_limits import PageLimits
+from app.broker.administration.ports import AdministrationPorts
 from app.broker.administration.purge import purge
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
@@ -28,7 +29,7 @@ COUNT = 8
 class Scene:
     """Two queues, of which the first one had eight messages, numbered from 1. All have ended."""
 
-    ports: ArchivePorts
+    ports: AdministrationPorts
     clock: VirtualClock
     queue: Queue
     other: Queue
@@ -44,14 +45,15 @@ class Scene:
 
     def read_slowly(self, seconds: float) -> None:
         """Let each read take this time."""
-        archive = self.ports.archive
+        archive = self.ports.store.archive
 
         async def ended_before(before: int, limit: int) -> list[ArchivedMessage]:
             await self.clock.advance(seconds)
             return await archive.ended_before(before, limit)
 
-        slow: Any = ChangedStore(archive, ended_before=ended_before)
-        self.ports = replace(self.ports, archive=slow)
+        slow = ChangedStore(archive, ended_before=ended_before)
+        store: Any = ChangedStore(self.ports.store, archive=slow)
+        self.ports = replace(self.ports, store=store)
 
 
 @pytest.fixture
@@ -61,8 +63,8 @@ async def scene() -> AsyncIterator[Scene]:
         queue, _ = await broker.store.queues.create("orders", QueueSettings())
         other, _ = await broker.store.queues.create("other", QueueSettings())
         await send(broker.sending, queue.name, [NewMessage(Envelope(str(number + 1))) for number in range(COUNT)])
-        await purge(broker.purging, queue, MessageSelection([MessageState.AVAILABLE], MatchAll()))
-        yield Scene(replace(broker.browsing_archive, page_limits=PageLimits(batch_size=3)), clock, queue, other)
+        await purge(broker.administration, queue, MessageSelection([MessageState.AVAILABLE], MatchAll()))
+        yield Scene(replace(broker.administration, page_limits=PageLimits(batch_size=3)), clock, queue, other)
 
 
 async def test_a_page_starts_where_the_previous_one_ends(scene: Scene) -> None:

@@ -7,7 +7,8 @@ from typing import Any, cast
 import pytest
 
 from app.broker.administration.edit import _MAX_TRIES, MessageChange, cancel, edit
-from app.broker.ports import Edit, Store
+from app.broker.ports.maintaining import Edit
+from app.broker.ports.store import Store
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import dead_letter, defer
@@ -55,22 +56,24 @@ async def test_concurrent_edits_are_both_applied(broker: OpenBroker, queue: Queu
     number = message.sequence_number
     late = replace(
         broker,
-        store=InterruptedStore(broker.store, lambda: edit(broker.editing, queue, number, append_to_properties(b"a"))),
+        store=InterruptedStore(
+            broker.store, lambda: edit(broker.administration, queue, number, append_to_properties(b"a"))
+        ),
     )
-    assert (await edit(late.editing, queue, number, append_to_properties(b"b"))).envelope.properties == b"ab"
+    assert (await edit(late.administration, queue, number, append_to_properties(b"b"))).envelope.properties == b"ab"
 
 
 async def test_an_edit_with_a_stale_etag_is_refused(broker: OpenBroker, queue: Queue, message: Message) -> None:
     number = message.sequence_number
     for operation in (
-        edit(broker.editing, queue, number, append_to_properties(b"a")),
-        edit(broker.editing, queue, number, append_to_properties(b"c")),
+        edit(broker.administration, queue, number, append_to_properties(b"a")),
+        edit(broker.administration, queue, number, append_to_properties(b"c")),
     ):
         current = await broker.store.read(queue.id, number)
         assert current is not None
         late = replace(broker, store=InterruptedStore(broker.store, lambda operation=operation: operation))
         with pytest.raises(PreconditionFailed):
-            await edit(late.editing, queue, number, append_to_properties(b"b"), [current.etag])
+            await edit(late.administration, queue, number, append_to_properties(b"b"), [current.etag])
     left = await broker.store.read(queue.id, number)
     assert left is not None
     assert left.envelope.properties == b"ac"
@@ -80,10 +83,12 @@ async def test_cancel_with_a_stale_etag_is_refused(broker: OpenBroker, queue: Qu
     number = message.sequence_number
     late = replace(
         broker,
-        store=InterruptedStore(broker.store, lambda: edit(broker.editing, queue, number, append_to_properties(b"a"))),
+        store=InterruptedStore(
+            broker.store, lambda: edit(broker.administration, queue, number, append_to_properties(b"a"))
+        ),
     )
     with pytest.raises(PreconditionFailed):
-        await cancel(late.editing, queue, number, [message.etag])
+        await cancel(late.administration, queue, number, [message.etag])
     assert await broker.store.read(queue.id, number) is not None
 
 
@@ -93,9 +98,11 @@ async def test_a_cancel_without_an_etag_succeeds_after_a_concurrent_edit(
     number = message.sequence_number
     late = replace(
         broker,
-        store=InterruptedStore(broker.store, lambda: edit(broker.editing, queue, number, append_to_properties(b"a"))),
+        store=InterruptedStore(
+            broker.store, lambda: edit(broker.administration, queue, number, append_to_properties(b"a"))
+        ),
     )
-    await cancel(late.editing, queue, number)
+    await cancel(late.administration, queue, number)
     assert await broker.store.read(queue.id, number) is None
 
 
@@ -108,9 +115,9 @@ async def test_a_message_received_meanwhile_is_neither_edited_nor_cancelled(
         store=InterruptedStore(broker.store, lambda: result_of(receive(broker.receiving, queue, ReceiveRequest()))),
     )
     with pytest.raises(MessageLocked):
-        await edit(late.editing, queue, number, append_to_properties(b"b"))
+        await edit(late.administration, queue, number, append_to_properties(b"b"))
     with pytest.raises(MessageLocked):
-        await cancel(broker.editing, queue, number)
+        await cancel(broker.administration, queue, number)
 
 
 class BusyStore:
@@ -144,7 +151,7 @@ async def test_a_message_that_keeps_changing_is_busy(
 ) -> None:
     store = BusyStore(broker.store)
     with pytest.raises(MessageLocked, match="kept changing"):
-        await operation(replace(broker, store=cast("Store", store)).editing, queue, message.sequence_number)
+        await operation(replace(broker, store=cast("Store", store)).administration, queue, message.sequence_number)
     assert store.tries == _MAX_TRIES
 
 
@@ -155,7 +162,7 @@ async def test_a_locked_message_is_refused_at_once(
     await receive(broker.receiving, queue, ReceiveRequest())
     store = BusyStore(broker.store)
     with pytest.raises(MessageLocked):
-        await operation(replace(broker, store=cast("Store", store)).editing, queue, message.sequence_number)
+        await operation(replace(broker, store=cast("Store", store)).administration, queue, message.sequence_number)
     assert store.tries == 0
 
 
@@ -163,9 +170,9 @@ async def test_edit_and_cancel_with_the_current_etag_succeed(
     broker: OpenBroker, queue: Queue, message: Message
 ) -> None:
     number = message.sequence_number
-    edited = await edit(broker.editing, queue, number, append_to_properties(b"a"), [message.etag])
+    edited = await edit(broker.administration, queue, number, append_to_properties(b"a"), [message.etag])
     assert edited.envelope.properties == b"a"
-    await cancel(broker.editing, queue, number, [edited.etag])
+    await cancel(broker.administration, queue, number, [edited.etag])
     assert await broker.store.read(queue.id, number) is None
 
 
@@ -175,7 +182,7 @@ async def test_an_available_or_scheduled_message_takes_a_due_time(
 ) -> None:
     number = message.sequence_number
     for _ in range(2):
-        edited = await edit(broker.editing, queue, number, lambda message: Edit(message, **due))
+        edited = await edit(broker.administration, queue, number, lambda message: Edit(message, **due))
         assert edited.state is MessageState.SCHEDULED
 
 
@@ -192,8 +199,8 @@ async def test_a_deferred_or_dead_lettered_message_takes_no_due_time(
     (received,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     await settle_one(broker.settling, queue, set_aside(queue, token_of(received)))
     with pytest.raises(Conflict):
-        await edit(broker.editing, queue, number, lambda message: Edit(message, **due))
-    assert (await edit(broker.editing, queue, number, append_to_properties(b"a"))).envelope.properties == b"a"
+        await edit(broker.administration, queue, number, lambda message: Edit(message, **due))
+    assert (await edit(broker.administration, queue, number, append_to_properties(b"a"))).envelope.properties == b"a"
 
 
 @pytest.mark.parametrize("is_absolute", [False, True])
@@ -205,5 +212,5 @@ async def test_a_due_time_of_now_is_no_delay(
     def change(current: Message) -> Edit:
         return Edit(current, available_at=now) if is_absolute else Edit(current, delay=0)
 
-    edited = await edit(broker.editing, queue, message.sequence_number, change)
+    edited = await edit(broker.administration, queue, message.sequence_number, change)
     assert (edited.state, edited.available_at) == (MessageState.AVAILABLE, now)

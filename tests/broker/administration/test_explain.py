@@ -27,7 +27,7 @@ async def test_the_lock_store_is_asked_about_a_renewed_lock(
     await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
     (message,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
     if is_renewed:
-        await renew(broker.renewing, queue, token_of(message))
+        await renew(broker.settling, queue, token_of(message))
     asked: list[LockToken] = []
 
     async def promises(tokens: Sequence[LockToken]) -> list[RecordedPromise]:
@@ -35,7 +35,7 @@ async def test_the_lock_store_is_asked_about_a_renewed_lock(
         return [RecordedPromise(1, 7 * SECOND)]
 
     locks: Any = ChangedStore(broker.lock_store, promises=promises)
-    ports = replace(broker, lock_store=locks).explaining
+    ports = replace(broker, lock_store=locks).administration
     explanation = await explain_one_message(ports, queue, message.sequence_number, "client")
     assert not isinstance(explanation, EndedMessage)
     assert explanation.locked_until == clock.now() + held_for

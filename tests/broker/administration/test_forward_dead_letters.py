@@ -46,12 +46,12 @@ async def dead_letters(broker: OpenBroker, queue: Queue, *bodies: bytes) -> None
 
 async def run_pass(broker: OpenBroker) -> float | None:
     """Run one pass of the background loop. Return the delay after it."""
-    return await DeadLetterForwarder(broker.forwarding_dead_letters).step()
+    return await DeadLetterForwarder(broker.administration).step()
 
 
 async def configure(broker: OpenBroker, queue: Queue, **settings: Any) -> None:
     """Change settings of a queue, as an administrator does."""
-    await change_queue(broker.queues, queue, lambda before: replace(before, **settings))
+    await change_queue(broker.administration, queue, lambda before: replace(before, **settings))
 
 
 async def counts(broker: OpenBroker, *queues: Queue) -> list[tuple[int, int]]:
@@ -97,7 +97,7 @@ async def test_dead_letters_from_before_the_setting_move_too(broker: OpenBroker,
 
 async def test_more_than_a_page_moves_in_order_at_once(broker: OpenBroker, orders: Queue, failures: Queue) -> None:
     await dead_letters(broker, orders, *(str(number).encode() for number in range(PAGE_SIZE + 1)))
-    forwarder = DeadLetterForwarder(broker.forwarding_dead_letters)
+    forwarder = DeadLetterForwarder(broker.administration)
     assert await forwarder.step() == 0.0
     assert await counts(broker, orders, failures) == [(0, 1), (PAGE_SIZE, 0)]
     assert await forwarder.step() is None
@@ -142,7 +142,7 @@ async def test_a_setting_that_is_changed_meanwhile_moves_nothing(
     await broker.store.queues.create("others", QueueSettings())
     await dead_letters(broker, orders, b"1")
     await configure(broker, orders, forward_dead_letters_to=target)
-    assert await forward_dead_letters(broker.forwarding_dead_letters, orders, 0) is None
+    assert await forward_dead_letters(broker.administration, orders, 0) is None
     assert await counts(broker, orders, failures) == [(0, 1), (0, 0)]
 
 
@@ -165,7 +165,7 @@ async def test_messages_that_are_too_large_hold_up_no_others(
     await configure(broker, failures, max_message_bytes=3)
     await dead_letters(broker, orders, *[b"large"] * PAGE_SIZE)
     await dead_letters(broker, orders, b"fit")
-    forwarder = DeadLetterForwarder(broker.forwarding_dead_letters)
+    forwarder = DeadLetterForwarder(broker.administration)
     assert [await forwarder.step() for _ in range(3)] == [0.0, None, 0.0]
     assert await counts(broker, orders, failures) == [(0, PAGE_SIZE), (1, 0)]
 
@@ -176,9 +176,9 @@ async def test_the_next_page_begins_after_the_last_message_of_a_page(
     await configure(broker, failures, max_message_bytes=3)
     await dead_letters(broker, orders, *[b"large"] * (PAGE_SIZE + 1))
     page = await broker.store.browse_metadata(orders.id, [MessageState.DEAD_LETTERED], 0, PAGE_SIZE)
-    after = await forward_dead_letters(broker.forwarding_dead_letters, orders, 0)
+    after = await forward_dead_letters(broker.administration, orders, 0)
     assert after == page[-1].sequence_number
-    assert await forward_dead_letters(broker.forwarding_dead_letters, orders, after) is None
+    assert await forward_dead_letters(broker.administration, orders, after) is None
 
 
 async def test_a_target_that_forwards_is_followed(broker: OpenBroker, orders: Queue, failures: Queue) -> None:

@@ -48,37 +48,39 @@ async def test_a_plan_counts_what_the_purge_then_removes(
 ) -> None:
     await fill(broker, queue, 20)
     before = await broker.store.queues.counts([queue.id])
-    plan = await plan_selection(broker.planning, queue, selection)
+    plan = await plan_selection(broker.administration, queue, selection)
     assert await broker.store.queues.counts([queue.id]) == before
-    assert (plan.count, plan.is_complete) == (await purge(broker.purging, queue, selection), True)
+    assert (plan.count, plan.is_complete) == (await purge(broker.administration, queue, selection), True)
 
 
 async def test_a_plan_counts_the_bytes_of_bodies_and_properties(broker: OpenBroker, queue: Queue) -> None:
     await fill(broker, queue, 4)
-    assert (await plan_selection(broker.planning, queue, AVAILABLE)).bytes == 0 + 1 + 2 + 3 + 2 * len('{"odd":true}')
+    assert (await plan_selection(broker.administration, queue, AVAILABLE)).bytes == 0 + 1 + 2 + 3 + 2 * len(
+        '{"odd":true}'
+    )
     too_large = replace(AVAILABLE, max_message_bytes=2)
-    assert (await plan_selection(broker.planning, queue, too_large)).count == 2
+    assert (await plan_selection(broker.administration, queue, too_large)).count == 2
 
 
 async def test_a_plan_shows_the_first_messages(broker: OpenBroker, queue: Queue) -> None:
     await fill(broker, queue, 30)
     small_batches = replace(AVAILABLE, message_filter=ODD, batch_size=4)
-    sample = (await plan_selection(broker.planning, queue, small_batches)).sample
+    sample = (await plan_selection(broker.administration, queue, small_batches)).sample
     assert [message.message_id for message in sample] == [f"id-{n}" for n in range(1, 2 * MAX_SAMPLE_SIZE, 2)]
     assert {(message.state, message.subject) for message in sample} == {(MessageState.AVAILABLE, "s")}
 
 
 async def test_a_plan_that_the_timeout_ends_is_incomplete(broker: OpenBroker, queue: Queue) -> None:
     await fill(broker, queue, MAX_BATCH_SIZE + 1)
-    plan = await plan_selection(broker.planning, queue, AVAILABLE, timeout_seconds=0)
+    plan = await plan_selection(broker.administration, queue, AVAILABLE, timeout_seconds=0)
     assert (plan.count, plan.is_complete) == (MAX_BATCH_SIZE, False)
     nothing = replace(AVAILABLE, message_filter=CelFilter("message.subject == 'other'"))
-    plan = await plan_selection(broker.planning, queue, nothing, timeout_seconds=0)
+    plan = await plan_selection(broker.administration, queue, nothing, timeout_seconds=0)
     assert (plan.count, plan.is_complete) == (0, False)
 
 
 async def test_a_plan_of_an_empty_queue_is_empty(broker: OpenBroker, queue: Queue) -> None:
-    plan = await plan_selection(broker.planning, queue, AVAILABLE, timeout_seconds=0)
+    plan = await plan_selection(broker.administration, queue, AVAILABLE, timeout_seconds=0)
     assert (plan.count, plan.bytes, plan.sample, plan.is_complete) == (0, 0, [], True)
 
 
@@ -106,15 +108,15 @@ class TestRedrive:
         changed = await broker.store.queues.change(other, replace(other.settings, **settings))
         assert changed is not None
         selection = replace(DEAD, limit=limit)
-        plan = await plan_redrive(broker.planning, queue, changed, selection, None)
+        plan = await plan_redrive(broker.administration, queue, changed, selection, None)
         assert plan.is_complete
-        assert plan.count == await redrive(broker.redriving, queue, changed, selection, None)
+        assert plan.count == await redrive(broker.administration, queue, changed, selection, None)
 
     async def test_a_full_queue_plans_its_own_dead_letters(self, broker: OpenBroker, queue: Queue) -> None:
         await self.dead(broker, queue, 3)
         full = await broker.store.queues.change(queue, replace(queue.settings, max_messages=1))
         assert full is not None
-        assert (await plan_redrive(broker.planning, full, full, DEAD, None)).count == 3
+        assert (await plan_redrive(broker.administration, full, full, DEAD, None)).count == 3
 
     async def test_a_full_target_refuses_unless_no_message_would_move(
         self, broker: OpenBroker, queue: Queue, other: Queue
@@ -122,18 +124,17 @@ class TestRedrive:
         full = await broker.store.queues.change(other, replace(other.settings, max_messages=1))
         assert full is not None
         await fill(broker, full, 1)
-        assert (await plan_redrive(broker.planning, queue, full, DEAD, None)).count == 0
+        assert (await plan_redrive(broker.administration, queue, full, DEAD, None)).count == 0
         await self.dead(broker, queue, 2)
         with pytest.raises(QueueFull):
-            await plan_redrive(broker.planning, queue, full, DEAD, None)
+            await plan_redrive(broker.administration, queue, full, DEAD, None)
 
     @pytest.mark.parametrize("verb", [redrive, plan_redrive])
     async def test_a_plan_refuses_as_the_redrive_does(
         self, broker: OpenBroker, queue: Queue, other: Queue, verb: Callable[..., Awaitable[Any]]
     ) -> None:
-        ports = broker.redriving if verb is redrive else broker.planning
         with pytest.raises(InvalidRequest):
-            await verb(ports, queue, other, DEAD, 0.01, 50)
+            await verb(broker.administration, queue, other, DEAD, 0.01, 50)
         disabled = await broker.store.queues.change(other, replace(other.settings, status=QueueStatus.SEND_DISABLED))
         with pytest.raises(SendDisabled):
-            await verb(ports, queue, disabled, DEAD, None)
+            await verb(broker.administration, queue, disabled, DEAD, None)

@@ -7,7 +7,7 @@ from app.broker.administration.purge import purge
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
 from app.broker.filtering.search_state import MAX_BATCH_SIZE
-from app.broker.ports import LockStore
+from app.broker.ports.lock_store import LockStore
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.domain.message import Envelope, MessageState
@@ -22,15 +22,15 @@ ALL = MessageSelection([MessageState.AVAILABLE], MatchAll())
 
 async def test_a_purge_with_a_timeout_of_zero_removes_one_batch(broker: OpenBroker, queue: Queue) -> None:
     await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * (MAX_BATCH_SIZE + 1))
-    assert await purge(broker.purging, queue, ALL, timeout_seconds=0) == MAX_BATCH_SIZE
-    assert await purge(broker.purging, queue, ALL, timeout_seconds=0) == 1
+    assert await purge(broker.administration, queue, ALL, timeout_seconds=0) == MAX_BATCH_SIZE
+    assert await purge(broker.administration, queue, ALL, timeout_seconds=0) == 1
 
 
 async def test_purged_messages_are_counted(broker: OpenBroker, queue: Queue) -> None:
     await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 3)
     await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
     selection = MessageSelection([MessageState.AVAILABLE, MessageState.LOCKED], MatchAll())
-    assert await purge(broker.purging, queue, selection) == 3
+    assert await purge(broker.administration, queue, selection) == 3
     counters: Any = broker.counters
     assert counters["messages_purged"] == 3
 
@@ -44,9 +44,9 @@ async def test_a_purge_of_locked_messages_clears_queue_caches_and_lock_records(
     processes, records = RecordingNotifier(), RecordingLockStore(broker.lock_store)
     broker = replace(broker, notifier=processes, lock_store=cast("LockStore", records))
     locked = MessageSelection([MessageState.LOCKED], MatchAll())
-    assert await purge(broker.purging, queue, locked) == 1
+    assert await purge(broker.administration, queue, locked) == 1
     assert processes.changes_of_queues == 1
     assert records.dropped == [(token_of(locked_message), MAX_GENERATION)]
     assert (await broker.queue_cache.by_name(queue.name)).lock_version > cached.lock_version
-    assert await purge(broker.purging, queue, locked) == 0
+    assert await purge(broker.administration, queue, locked) == 0
     assert processes.changes_of_queues == 1, "no lock was removed"

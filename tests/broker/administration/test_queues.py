@@ -6,15 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.administration.queues import (
-    change_queue,
-    delete_queue,
-    get_queue,
-    list_queues,
-    put_queue,
-    reload_queue,
-)
-from app.broker.ports import LockStore, QueueStore, Store
+from app.broker.administration.queues import change_queue, delete_queue, get_queue, list_queues, put_queue, reload_queue
+from app.broker.ports.lock_store import LockStore
+from app.broker.ports.queues import QueueStore
+from app.broker.ports.store import Store
 from app.broker.precondition import MAX_TRIES, Precondition
 from app.broker.queue_cache import QueueCache
 from app.broker.receiving.receive import ReceiveRequest, receive
@@ -27,7 +22,7 @@ from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavaila
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, token_of
 from tests.broker.recorders import RecordingLockStore, RecordingNotifier
-from tests.brokers import OpenBroker, dead_letter_all
+from tests.brokers import ChangedStore, OpenBroker, dead_letter_all
 from tests.virtual_clock import VirtualClock
 
 SETTINGS = QueueSettings(description="as it was")
@@ -36,7 +31,7 @@ CHANGED = QueueSettings(description="as it is")
 
 @pytest.fixture
 async def queue(broker: OpenBroker) -> Queue:
-    queue, made = await put_queue(broker.queues, "orders", SETTINGS)
+    queue, made = await put_queue(broker.administration, "orders", SETTINGS)
     assert made
     return queue
 
@@ -101,7 +96,7 @@ def contended_broker(
     """Return a broker in which another event (default: a change) precedes each of the first `times` changes."""
 
     async def another_change() -> None:
-        queue = await reload_queue(broker.queues, "orders")
+        queue = await reload_queue(broker.administration, "orders")
         seconds = queue.settings.archive_retention + 1
         assert await broker.store.queues.change(queue, replace(queue.settings, archive_retention=seconds))
 
@@ -117,40 +112,42 @@ def settings_with_description(settings: QueueSettings) -> QueueSettings:
 
 
 async def test_put_creates_a_queue_and_then_changes_it(broker: OpenBroker, queue: Queue) -> None:
-    changed, made = await put_queue(broker.queues, queue.name, CHANGED)
+    changed, made = await put_queue(broker.administration, queue.name, CHANGED)
     assert (changed.id, changed.settings, made) == (queue.id, CHANGED, False)
-    assert await put_queue(broker.queues, queue.name, CHANGED) == (changed, False), "equal settings change nothing"
+    assert await put_queue(broker.administration, queue.name, CHANGED) == (changed, False), (
+        "equal settings change nothing"
+    )
 
 
 async def test_a_change_with_a_stale_etag_is_refused(broker: OpenBroker, queue: Queue) -> None:
     condition = Precondition(if_match=[queue.etag])
-    changed, made = await put_queue(broker.queues, queue.name, CHANGED, condition)
+    changed, made = await put_queue(broker.administration, queue.name, CHANGED, condition)
     assert (changed.settings, made) == (CHANGED, False)
     with pytest.raises(PreconditionFailed, match="was changed or made again"):
-        await put_queue(broker.queues, queue.name, SETTINGS, condition)
+        await put_queue(broker.administration, queue.name, SETTINGS, condition)
     with pytest.raises(PreconditionFailed):
-        await change_queue(broker.queues, changed, settings_with_description, condition)
+        await change_queue(broker.administration, changed, settings_with_description, condition)
     with pytest.raises(PreconditionFailed):
-        await delete_queue(broker.queues, changed, condition)
-    assert await reload_queue(broker.queues, queue.name) == changed
+        await delete_queue(broker.administration, changed, condition)
+    assert await reload_queue(broker.administration, queue.name) == changed
     with pytest.raises(PreconditionFailed, match="no queue named repairs"):
-        await put_queue(broker.queues, "repairs", SETTINGS, condition)
+        await put_queue(broker.administration, "repairs", SETTINGS, condition)
 
 
 async def test_a_change_of_an_etag_in_if_none_match_is_refused(broker: OpenBroker, queue: Queue) -> None:
     with pytest.raises(PreconditionFailed, match="There is a queue named orders already"):
-        await put_queue(broker.queues, queue.name, CHANGED, Precondition(if_none_match=[queue.etag]))
-    changed, _ = await put_queue(broker.queues, queue.name, CHANGED, Precondition(if_none_match=["another"]))
+        await put_queue(broker.administration, queue.name, CHANGED, Precondition(if_none_match=[queue.etag]))
+    changed, _ = await put_queue(broker.administration, queue.name, CHANGED, Precondition(if_none_match=["another"]))
     assert changed.settings == CHANGED
 
 
 async def test_a_deleted_queue_is_not_found(broker: OpenBroker, queue: Queue) -> None:
-    await delete_queue(broker.queues, queue)
+    await delete_queue(broker.administration, queue)
     for operation in (
-        reload_queue(broker.queues, queue.name),
-        get_queue(broker.queues, queue.name),
-        change_queue(broker.queues, queue, settings_with_description),
-        delete_queue(broker.queues, queue),
+        reload_queue(broker.administration, queue.name),
+        get_queue(broker.administration, queue.name),
+        change_queue(broker.administration, queue, settings_with_description),
+        delete_queue(broker.administration, queue),
     ):
         with pytest.raises(QueueNotFound):
             await operation
@@ -160,44 +157,50 @@ async def test_a_deleted_queue_is_not_found(broker: OpenBroker, queue: Queue) ->
 
 
 async def test_a_change_keeps_concurrent_changes(broker: OpenBroker, queue: Queue) -> None:
-    changed = await change_queue(contended_broker(broker, 2).queues, queue, settings_with_description)
+    changed = await change_queue(contended_broker(broker, 2).administration, queue, settings_with_description)
     assert changed.settings == settings_with_description(
         replace(queue.settings, archive_retention=queue.settings.archive_retention + 2)
     )
 
 
 async def test_a_delete_succeeds_after_concurrent_changes(broker: OpenBroker, queue: Queue) -> None:
-    await delete_queue(contended_broker(broker, 2).queues, queue)
+    await delete_queue(contended_broker(broker, 2).administration, queue)
     assert await broker.store.queues.by_name(queue.name) is None
 
 
 async def test_a_precondition_is_checked_again_after_concurrent_changes(broker: OpenBroker, queue: Queue) -> None:
     condition = Precondition(if_match=[queue.etag])
     with pytest.raises(PreconditionFailed):
-        await change_queue(contended_broker(broker, 1).queues, queue, settings_with_description, condition)
+        await change_queue(contended_broker(broker, 1).administration, queue, settings_with_description, condition)
     with pytest.raises(PreconditionFailed):
-        await delete_queue(contended_broker(broker, 1).queues, await reload_queue(broker.queues, queue.name), condition)
+        await delete_queue(
+            contended_broker(broker, 1).administration, await reload_queue(broker.administration, queue.name), condition
+        )
 
 
 async def test_a_change_gives_up_after_too_many_concurrent_changes(broker: OpenBroker, queue: Queue) -> None:
     busy = contended_broker(broker, MAX_TRIES)
     with pytest.raises(StoreUnavailable, match="changed nothing"):
-        await change_queue(busy.queues, queue, settings_with_description)
+        await change_queue(busy.administration, queue, settings_with_description)
     with pytest.raises(StoreUnavailable, match="changed nothing"):
-        await delete_queue(contended_broker(broker, MAX_TRIES).queues, await reload_queue(broker.queues, queue.name))
-    assert (await reload_queue(broker.queues, queue.name)).settings.description == SETTINGS.description
+        await delete_queue(
+            contended_broker(broker, MAX_TRIES).administration, await reload_queue(broker.administration, queue.name)
+        )
+    assert (await reload_queue(broker.administration, queue.name)).settings.description == SETTINGS.description
 
 
 async def test_a_queue_that_is_deleted_during_a_put_is_created_again(broker: OpenBroker, queue: Queue) -> None:
     deleting = contended_broker(broker, 1, lambda: broker.store.queues.delete(queue))
-    made_again, made = await put_queue(deleting.queues, queue.name, CHANGED)
+    made_again, made = await put_queue(deleting.administration, queue.name, CHANGED)
     assert (made_again.settings, made) == (CHANGED, True)
     assert made_again.id != queue.id
 
 
 async def test_a_put_gives_up_if_the_queue_is_deleted_each_time(broker: OpenBroker, queue: Queue) -> None:
     queues = cast("QueueStore", ReplacedQueueStore(broker.store.queues))
-    busy = replace(broker.queues, queues=queues, queue_cache=QueueCache(queues, VirtualClock(), auto_create=False))
+    store = ChangedStore(broker.store, queues=queues)
+    queue_cache = QueueCache(queues, VirtualClock(), auto_create=False)
+    busy = replace(broker.administration, store=store, queue_cache=queue_cache)
     with pytest.raises(StoreUnavailable, match="changed nothing"):
         await put_queue(busy, queue.name, CHANGED)
 
@@ -209,12 +212,12 @@ async def test_changes_and_deletes_notify_other_processes(broker: OpenBroker, qu
     processes = RecordingNotifier()
     notifying = replace(broker, notifier=processes)
     assert await broker.queue_cache.by_name(queue.name) == queue
-    changed = await change_queue(notifying.queues, queue, settings_with_description)
+    changed = await change_queue(notifying.administration, queue, settings_with_description)
     assert await broker.queue_cache.by_name(queue.name) == changed
     assert processes.changes_of_queues == 1
-    await change_queue(notifying.queues, changed, settings_with_description)
+    await change_queue(notifying.administration, changed, settings_with_description)
     assert processes.changes_of_queues == 1, "nothing has changed"
-    await delete_queue(notifying.queues, changed)
+    await delete_queue(notifying.administration, changed)
     assert processes.changes_of_queues == 2
     with pytest.raises(QueueNotFound):
         await broker.queue_cache.by_name(queue.name)
@@ -229,14 +232,14 @@ async def test_enabling_receives_wakes_a_receiver_for_each_message(
     await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 2)
     processes = RecordingNotifier()
     notifying = replace(broker, notifier=processes)
-    disabled = await change_queue(notifying.queues, queue, lambda settings: replace(settings, status=closed))
-    described = await change_queue(notifying.queues, disabled, settings_with_description)
+    disabled = await change_queue(notifying.administration, queue, lambda settings: replace(settings, status=closed))
+    described = await change_queue(notifying.administration, disabled, settings_with_description)
     assert processes.notified == []
     enabled = await change_queue(
-        notifying.queues, described, lambda settings: replace(settings, status=QueueStatus.ACTIVE)
+        notifying.administration, described, lambda settings: replace(settings, status=QueueStatus.ACTIVE)
     )
     assert processes.notified == [(queue.id, 2), (-queue.id, 3)]
-    await change_queue(notifying.queues, enabled, lambda settings: replace(settings, description="open"))
+    await change_queue(notifying.administration, enabled, lambda settings: replace(settings, description="open"))
     assert len(processes.notified) == 2
 
 
@@ -248,9 +251,9 @@ async def test_a_change_of_the_lock_duration_revokes_every_lock(broker: OpenBrok
     locked = (await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))).result
     processes, records = RecordingNotifier(), RecordingLockStore(broker.lock_store)
     notifying = replace(broker, notifier=processes, lock_store=cast("LockStore", records))
-    described = await change_queue(notifying.queues, queue, settings_with_description)
+    described = await change_queue(notifying.administration, queue, settings_with_description)
     assert records.dropped == []
-    await change_queue(notifying.queues, described, lambda settings: replace(settings, lock_duration=MINUTE))
+    await change_queue(notifying.administration, described, lambda settings: replace(settings, lock_duration=MINUTE))
     assert sorted(records.dropped, key=str) == [(token_of(message), MAX_GENERATION) for message in locked]
     assert processes.notified == [(queue.id, 2)]
     counters: Any = broker.counters
@@ -262,7 +265,7 @@ async def test_a_background_pass_completes_a_revocation(broker: OpenBroker, queu
     await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 2)
     await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))
     assert await broker.store.queues.change(queue, replace(queue.settings, lock_duration=MINUTE))
-    assert [await revoke_locks(broker.queues.revoking) for _ in range(2)] == [2, 0]
+    assert [await revoke_locks(broker.settling) for _ in range(2)] == [2, 0]
     assert await broker.store.queues.revocations(10) == []
 
 
@@ -271,14 +274,14 @@ async def test_a_lock_that_appears_after_the_change_it_preceded_is_revoked(
 ) -> None:
     """Its receive began before the change and commits after it."""
     await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 2)
-    assert await change_queue(broker.queues, queue, lambda settings: replace(settings, lock_duration=HOUR))
+    assert await change_queue(broker.administration, queue, lambda settings: replace(settings, lock_duration=HOUR))
     await clock.advance(-1)
     await receive(broker.receiving, queue, ReceiveRequest())
     await clock.advance(2)
     await receive(broker.receiving, queue, ReceiveRequest())
-    assert [await revoke_locks(broker.queues.revoking) for _ in range(2)] == [1, 0]
+    assert [await revoke_locks(broker.settling) for _ in range(2)] == [1, 0]
     await clock.advance(REVOCATION_PERIOD / SECOND)
-    assert await revoke_locks(broker.queues.revoking) == 0
+    assert await revoke_locks(broker.settling) == 0
     assert await broker.store.queues.revocations(10) == []
 
 
@@ -286,9 +289,9 @@ async def test_a_lock_that_appears_after_the_change_it_preceded_is_revoked(
 
 
 async def test_queues_are_listed_with_their_counts(broker: OpenBroker, queue: Queue) -> None:
-    other, _ = await put_queue(broker.queues, "repairs", SETTINGS)
+    other, _ = await put_queue(broker.administration, "repairs", SETTINGS)
     await send(broker.sending, other.name, [NewMessage(Envelope(""))] * 2)
-    listed = await list_queues(broker.queues.queues, "", 10)
+    listed = await list_queues(broker.store.queues, "", 10)
     assert [(item.queue, item.counts.available) for item in listed] == [(queue, 0), (other, 2)]
-    assert await get_queue(broker.queues, "repairs") == listed[1]
-    assert await list_queues(broker.queues.queues, "orders", 10) == listed[1:]
+    assert await get_queue(broker.administration, "repairs") == listed[1]
+    assert await list_queues(broker.store.queues, "orders", 10) == listed[1:]

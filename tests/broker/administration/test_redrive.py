@@ -11,7 +11,7 @@ from app.broker.administration.redrive import redrive
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import CelFilter, MatchAll
 from app.broker.filtering.search_state import MAX_BATCH_SIZE
-from app.broker.ports import Redrive
+from app.broker.ports.maintaining import Redrive
 from app.broker.sending.send import send
 from app.domain.message import BodyKind, Envelope, MessageHeaders, MessageState
 from app.domain.queue import Queue, QueueSettings, QueueStatus
@@ -52,10 +52,10 @@ class Scene:
     def redrive(
         self, rate: float | None = None, selection: MessageSelection = ALL, seconds: float = ANSWER_SECONDS
     ) -> Any:
-        return redrive(self.broker.redriving, self.queue, self.queue, selection, rate, seconds)
+        return redrive(self.broker.administration, self.queue, self.queue, selection, rate, seconds)
 
     def redrive_to_other(self, selection: MessageSelection = ALL) -> Any:
-        return redrive(self.broker.redriving, self.queue, self.other, selection, None, ANSWER_SECONDS)
+        return redrive(self.broker.administration, self.queue, self.other, selection, None, ANSWER_SECONDS)
 
     async def timed(self, work: Awaitable[int]) -> tuple[int, float]:
         """Return the result of the operation, and the seconds that it takes."""
@@ -148,7 +148,7 @@ async def test_a_redrive_into_its_own_full_queue_succeeds(scene: Scene) -> None:
     await scene.send_dead_lettered(2)
     changed = await scene.broker.store.queues.change(scene.queue, replace(scene.queue.settings, max_messages=1))
     assert changed is not None
-    assert await redrive(scene.broker.redriving, changed, changed, ALL, None) == 2
+    assert await redrive(scene.broker.administration, changed, changed, ALL, None) == 2
 
 
 async def test_a_message_too_large_for_another_queue_stays(scene: Scene) -> None:
@@ -190,7 +190,7 @@ async def test_a_redrive_whose_target_is_deleted_meanwhile_counts_what_has_moved
             await store.queues.create(scene.other.name, again)
         return moved
 
-    ports: Any = replace(scene.broker.redriving, messages=ChangedStore(store, redrive=redrive_then_delete))
+    ports: Any = replace(scene.broker.administration, store=ChangedStore(store, redrive=redrive_then_delete))
     assert await redrive(ports, scene.queue, scene.other, ALL, None, ANSWER_SECONDS) == MAX_BATCH_SIZE
     counters: Any = scene.broker.counters
     assert counters["messages_redriven"] == MAX_BATCH_SIZE

@@ -40,7 +40,7 @@ class Scene:
         bodies = [b"%d" % number + b"x" * size for number in range(count)]
         messages = [NewMessage(Envelope("", MessageHeaders(subject=subject)), body, BodyKind.BYTES) for body in bodies]
         await send(self.broker.sending, self.queue.name, messages)
-        assert await purge(self.broker.purging, self.queue, AVAILABLE) == count
+        assert await purge(self.broker.administration, self.queue, AVAILABLE) == count
 
     async def set(self, **settings: Any) -> None:
         """Change the settings of the queue."""
@@ -50,11 +50,11 @@ class Scene:
         self.queue = changed
 
     async def restore(self, selection: MessageSelection = ALL, since: int = 0, **limits: float) -> int:
-        return await restore(self.broker.restoring, self.queue, selection, since, **limits)
+        return await restore(self.broker.administration, self.queue, selection, since, **limits)
 
     async def planned(self, selection: MessageSelection = ALL, since: int = 0, **limits: float) -> tuple[int, bool]:
         """Return the count of a plan, and whether it is complete."""
-        plan = await plan_restore(self.broker.planning, self.queue, selection, since, **limits)
+        plan = await plan_restore(self.broker.administration, self.queue, selection, since, **limits)
         return plan.count, plan.is_complete
 
     async def available(self) -> int:
@@ -82,7 +82,7 @@ async def test_purged_messages_return_in_their_order_once(scene: Scene) -> None:
 
 async def test_cancelled_messages_return(scene: Scene) -> None:
     (receipt,) = (await send(scene.broker.sending, scene.queue.name, [NewMessage(Envelope(""))])).result
-    await cancel(scene.broker.editing, scene.queue, receipt.sequence_number)
+    await cancel(scene.broker.administration, scene.queue, receipt.sequence_number)
     assert await scene.restore() == 1
     assert await scene.available() == 1
 
@@ -227,7 +227,7 @@ async def test_a_message_that_is_purged_during_a_restore_is_left_out(scene: Scen
     async def purged_at_once(queue: Queue, numbers: list[int]) -> list[Receipt]:
         await scene.clock.advance(1)
         restored = await original(queue, numbers)
-        await purge(scene.broker.purging, scene.queue, AVAILABLE)
+        await purge(scene.broker.administration, scene.queue, AVAILABLE)
         return restored
 
     original = scene.broker.store.restore

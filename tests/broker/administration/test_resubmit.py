@@ -9,7 +9,7 @@ import pytest
 
 from app.broker.administration.edit import edit
 from app.broker.administration.resubmit import resubmit
-from app.broker.ports import Edit
+from app.broker.ports.maintaining import Edit
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import dead_letter
@@ -57,7 +57,7 @@ async def dead(broker: OpenBroker, queue: Queue) -> Message:
 async def replace_by_new(broker: OpenBroker, queue: Queue, dead: Message, new: NewMessage = NEW) -> int:
     """Resubmit a message as it was read; return the number of the new one."""
     number, etag = dead.sequence_number, dead.etag
-    return (await resubmit(broker.resubmitting, queue, number, etag, new, "console")).sequence_number
+    return (await resubmit(broker.administration, queue, number, etag, new, "console")).sequence_number
 
 
 async def test_the_new_message_takes_the_place_of_the_old_one(broker: OpenBroker, queue: Queue, dead: Message) -> None:
@@ -117,7 +117,7 @@ async def test_after_a_crash_the_message_returns_to_the_dead_letters(
         await replace_by_new(replace(broker, store=store), queue, dead)
     assert await states(broker, queue) == [(MessageState.LOCKED, "broken")]
     await clock.advance(queue.settings.lock_duration / 1_000_000 + 1)
-    await expire_locks(broker.sweeping)
+    await expire_locks(broker.settling)
     assert await states(broker, queue) == [(MessageState.DEAD_LETTERED, "broken")]
 
 
@@ -135,7 +135,7 @@ def interrupted(broker: OpenBroker, happen: Callable[[], Awaitable[object]]) -> 
 async def test_a_message_that_is_edited_meanwhile_stays(broker: OpenBroker, queue: Queue, dead: Message) -> None:
     number = dead.sequence_number
     changed = interrupted(
-        broker, lambda: edit(broker.editing, queue, number, lambda seen: Edit(seen, properties=b"{}"))
+        broker, lambda: edit(broker.administration, queue, number, lambda seen: Edit(seen, properties=b"{}"))
     )
     with pytest.raises(PreconditionFailed):
         await replace_by_new(changed, queue, dead)
@@ -153,7 +153,7 @@ async def test_a_message_that_is_received_meanwhile_stays(broker: OpenBroker, qu
 
 async def test_another_etag_is_refused(broker: OpenBroker, queue: Queue, dead: Message) -> None:
     with pytest.raises(PreconditionFailed):
-        await resubmit(broker.resubmitting, queue, dead.sequence_number, "0" * 24, NEW, "console")
+        await resubmit(broker.administration, queue, dead.sequence_number, "0" * 24, NEW, "console")
     assert await states(broker, queue) == [(MessageState.DEAD_LETTERED, "broken")]
 
 

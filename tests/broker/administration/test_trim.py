@@ -1,13 +1,15 @@
 """Trim processes one batch at a time and ends at its timeout."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from app.broker.administration.trim import TrimPorts, trim
+from app.broker.administration.archive import trim
+from app.broker.administration.ports import AdministrationPorts
 from app.domain.archive import CopiedBatch, TrimResult
-from tests.brokers import CountingTally
+from tests.brokers import ChangedStore, OpenBroker
 from tests.virtual_clock import VirtualClock
 
 TRIMMED, UNKNOWN = TrimResult.TRIMMED, TrimResult.UNKNOWN
@@ -26,11 +28,10 @@ class SlowArchiveStore:
 
 
 @pytest.fixture
-async def ports() -> TrimPorts:
-    clock = VirtualClock()
+async def ports(broker: OpenBroker, clock: VirtualClock) -> AdministrationPorts:
     await clock.advance(10)
-    archive: Any = SlowArchiveStore(clock)
-    return TrimPorts(archive, CountingTally(), clock)
+    administration: AdministrationPorts = broker.administration
+    return replace(administration, store=ChangedStore(broker.store, archive=SlowArchiveStore(clock)))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ async def ports() -> TrimPorts:
     ids=["without a limit", "two seconds", "none"],
 )
 async def test_trim_returns_the_batches_reached_in_time_and_counts_trimmed_ones(
-    ports: TrimPorts, seconds: dict[str, float], results: Sequence[TrimResult]
+    ports: AdministrationPorts, seconds: dict[str, float], results: Sequence[TrimResult]
 ) -> None:
     assert await trim(ports, COPIES, **seconds) == results
     counters: Any = ports.counters

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.broker.administration.browse import PageLimits, browse
+from app.broker.administration.browse import browse
+from app.broker.administration.page_limits import PageLimits
 from app.broker.administration.plan import plan_selection
 from app.broker.administration.purge import purge
 from app.broker.administration.redrive import redrive
@@ -73,26 +74,28 @@ async def scene() -> AsyncIterator[tuple[OpenBroker, Queue, CountingStore]]:
 
 def pages(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
     states = [MessageState.AVAILABLE]
-    return asyncio.gather(*(browse(broker.browsing, queue, states, MatchAll(), 0, 4 * BATCH_SIZE) for _ in range(10)))
+    return asyncio.gather(
+        *(browse(broker.administration, queue, states, MatchAll(), 0, 4 * BATCH_SIZE) for _ in range(10))
+    )
 
 
 def purges(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
     selection = MessageSelection([MessageState.AVAILABLE], MatchAll(), batch_size=BATCH_SIZE)
-    return asyncio.gather(*(purge(broker.purging, queue, selection) for _ in range(10)))
+    return asyncio.gather(*(purge(broker.administration, queue, selection) for _ in range(10)))
 
 
 def redrives(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
     selection = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=3 * BATCH_SIZE, batch_size=BATCH_SIZE)
-    return asyncio.gather(*(redrive(broker.redriving, queue, queue, selection, None) for _ in range(10)))
+    return asyncio.gather(*(redrive(broker.administration, queue, queue, selection, None) for _ in range(10)))
 
 
 def plans(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
     selection = MessageSelection([MessageState.AVAILABLE], MatchAll(), batch_size=BATCH_SIZE)
-    return asyncio.gather(*(plan_selection(broker.planning, queue, selection) for _ in range(10)))
+    return asyncio.gather(*(plan_selection(broker.administration, queue, selection) for _ in range(10)))
 
 
 def filtered_page(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:
-    return browse(broker.browsing, queue, [MessageState.AVAILABLE], ALL, 0, 4 * BATCH_SIZE)
+    return browse(broker.administration, queue, [MessageState.AVAILABLE], ALL, 0, 4 * BATCH_SIZE)
 
 
 def filtered_receive(broker: OpenBroker, queue: Queue) -> Awaitable[Any]:

@@ -5,7 +5,7 @@ import pytest
 from app.broker.filtering.filtered_read import FilteredBatch
 from app.broker.filtering.filters import CelFilter
 from app.broker.filtering.search_state import _MAX_MISSED, _RESCAN_SECONDS, SearchRegistry, SearchState
-from app.broker.receiving.receive_filtered import _MIN_COUNTED_MESSAGES, SearchBudget
+from app.broker.receiving.search_limits import _MIN_COUNTED_MESSAGES, SearchBudget
 from app.domain.delivery import START_POSITION, DeliveryPosition
 from app.domain.message import DEFAULT_PRIORITY, MAX_PROPERTIES_BYTES
 from app.domain.refusals import RateLimited

@@ -1,11 +1,10 @@
 """Commits find the ids of recent deliveries in memory, and other ids in the store."""
 
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
-from app.broker.ports import Attempt, CommitStore
+from app.broker.ports.attempts import Attempt
 from app.broker.receiving.delivered_ids import _MAX_DELIVERIES, _MAX_QUEUES, DeliveredIds
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
@@ -44,7 +43,8 @@ class Scene:
 
         token = token_of(received)
         store = ChangedStore(self.broker.store, locked_message_id=locked_message_id)
-        ports = replace(self.broker.committing, messages=cast("CommitStore", store))
+        settling = replace(self.broker.settling, store=store)
+        ports = replace(self.broker.transactions, settling=settling)
         request = CommitRequest([UnitSend("results", NewMessage(Envelope("")))])
         once = await commit(ports, self.queue, token, request, Attempt(token.secret * 2, b"f" * 32, HOUR))
         (receipt,) = once.result.receipts

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.broker.filtering.filters import CelFilter
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.domain.instant import HOUR

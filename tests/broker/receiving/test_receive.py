@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.broker.filtering.filters import CelFilter
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, check_receive, receive
 from app.broker.response_limits import ResponseLimits
 from app.broker.sending.send import send
@@ -45,7 +45,7 @@ async def test_a_queue_with_receives_disabled_refuses_receives(
         result_of(receive(broker.receiving, closed, ReceiveRequest())),
         result_of(receive(broker.receiving, closed, ReceiveRequest(message_filter=CelFilter("true")))),
         receive(broker.receiving, closed, ReceiveRequest(), ATTEMPT),
-        check_receive(broker.receiving.messages, closed, ReceiveRequest(), None),
+        check_receive(broker.receiving.store, closed, ReceiveRequest(), None),
     ):
         with pytest.raises(ReceiveDisabled):
             await receiving
@@ -53,12 +53,12 @@ async def test_a_queue_with_receives_disabled_refuses_receives(
 
 
 async def test_a_reused_idempotency_key_is_refused_before_other_work(broker: OpenBroker, queue: Queue) -> None:
-    await check_receive(broker.receiving.messages, queue, ReceiveRequest(), None)
-    await check_receive(broker.receiving.messages, queue, ReceiveRequest(), ATTEMPT)
+    await check_receive(broker.receiving.store, queue, ReceiveRequest(), None)
+    await check_receive(broker.receiving.store, queue, ReceiveRequest(), ATTEMPT)
     await receive(broker.receiving, queue, ReceiveRequest(), ATTEMPT)
-    await check_receive(broker.receiving.messages, queue, ReceiveRequest(), ATTEMPT)
+    await check_receive(broker.receiving.store, queue, ReceiveRequest(), ATTEMPT)
     with pytest.raises(KeyReused):
-        await check_receive(broker.receiving.messages, queue, ReceiveRequest(), replace(ATTEMPT, fingerprint=b"g" * 32))
+        await check_receive(broker.receiving.store, queue, ReceiveRequest(), replace(ATTEMPT, fingerprint=b"g" * 32))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A repeated receive with an Idempotency-Key returns the messages that the first one locked in the same queue."""
 
 from app.broker.administration.queues import delete_queue, put_queue
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.domain.instant import HOUR, SECOND
@@ -18,11 +18,11 @@ ATTEMPT = Attempt(b"k" * 32, b"p" * 32, HOUR)
 
 async def test_a_repeat_does_not_return_messages_of_a_deleted_queue() -> None:
     async with sqlite_broker("sqlite://", VirtualClock()) as broker:
-        deleted, _ = await put_queue(broker.queues, "orders", QueueSettings())
+        deleted, _ = await put_queue(broker.administration, "orders", QueueSettings())
         await send(broker.sending, deleted.name, [NewMessage(Envelope(""))])
         assert len((await receive(broker.receiving, deleted, ReceiveRequest(), ATTEMPT)).result) == 1
-        await delete_queue(broker.queues, deleted)
-        queue, _ = await put_queue(broker.queues, "orders", QueueSettings())
+        await delete_queue(broker.administration, deleted)
+        queue, _ = await put_queue(broker.administration, "orders", QueueSettings())
         repeat = await receive(broker.receiving, queue, ReceiveRequest(), ATTEMPT)
     assert repeat.replayed
     assert repeat.result == []
@@ -31,7 +31,7 @@ async def test_a_repeat_does_not_return_messages_of_a_deleted_queue() -> None:
 async def test_a_repeat_returns_the_same_lock_with_its_remaining_time() -> None:
     clock = VirtualClock()
     async with sqlite_broker("sqlite://", clock) as broker:
-        queue, _ = await put_queue(broker.queues, "orders", QueueSettings(lock_duration=LOCK_DURATION))
+        queue, _ = await put_queue(broker.administration, "orders", QueueSettings(lock_duration=LOCK_DURATION))
         await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
         (first,) = (await receive(broker.receiving, queue, ReceiveRequest(), ATTEMPT)).result
         await clock.advance(10)

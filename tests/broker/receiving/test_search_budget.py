@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from app.broker.administration.browse import PageLimits, browse
+from app.broker.administration.browse import browse, try_filter
+from app.broker.administration.page_limits import PageLimits
 from app.broker.administration.plan import plan_restore, plan_selection
 from app.broker.administration.purge import purge
 from app.broker.administration.redrive import redrive
 from app.broker.administration.restore import restore
 from app.broker.administration.select_messages import MessageSelection
-from app.broker.administration.try_filter import try_filter
 from app.broker.filtering.filters import CelFilter, MatchAll
 from app.broker.filtering.search_state import MAX_BATCH_SIZE as LARGEST_BATCH_SIZE
 from app.broker.filtering.search_state import SearchRegistry
 from app.broker.notify_receivers import on_remote_messages
 from app.broker.receiving import receive_filtered
 from app.broker.receiving.receive import ReceiveRequest, receive
-from app.broker.receiving.receive_filtered import SearchLimits
+from app.broker.receiving.search_limits import SearchLimits
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon
 from app.broker.settling.settle import settle_one
@@ -351,7 +351,7 @@ async def test_a_filtered_page_ends_at_its_limit_and_returns_a_cursor(scene: Sce
     after: int | None = 0
     while after is not None:
         request = asyncio.create_task(
-            browse(broker.browsing, scene.queue, [MessageState.AVAILABLE], message_filter, after, 5)
+            browse(broker.administration, scene.queue, [MessageState.AVAILABLE], message_filter, after, 5)
         )
         await scene.clock.advance(1)
         page, after = request.result()
@@ -366,8 +366,8 @@ async def test_filtered_purges_and_redrives_take_turns_with_receivers(scene: Sce
         [MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"), batch_size=MAX_BATCH_SIZE
     )
     requests = [
-        asyncio.create_task(purge(scene.broker.purging, scene.queue, nothing)),
-        asyncio.create_task(redrive(scene.broker.redriving, scene.queue, scene.queue, nothing, None)),
+        asyncio.create_task(purge(scene.broker.administration, scene.queue, nothing)),
+        asyncio.create_task(redrive(scene.broker.administration, scene.queue, scene.queue, nothing, None)),
     ]
     scene.wait("wanted")
     await scene.clock.advance(1)
@@ -387,14 +387,14 @@ def selection_of(message_filter: Any) -> MessageSelection:
 
 
 REQUESTS: dict[str, Request] = {
-    "page": lambda broker, queue, chosen: browse(broker.browsing, queue, [MessageState.AVAILABLE], chosen, 0, 5),
-    "trial": lambda broker, queue, chosen: try_filter(broker.browsing, queue, chosen, 5),
-    "purge": lambda broker, queue, chosen: purge(broker.purging, queue, selection_of(chosen)),
-    "plan": lambda broker, queue, chosen: plan_selection(broker.planning, queue, selection_of(chosen)),
-    "redrive": lambda broker, queue, chosen: redrive(broker.redriving, queue, queue, selection_of(chosen), None),
-    "restore": lambda broker, queue, chosen: restore(broker.restoring, queue, selection_of(chosen), Instant(0)),
+    "page": lambda broker, queue, chosen: browse(broker.administration, queue, [MessageState.AVAILABLE], chosen, 0, 5),
+    "trial": lambda broker, queue, chosen: try_filter(broker.administration, queue, chosen, 5),
+    "purge": lambda broker, queue, chosen: purge(broker.administration, queue, selection_of(chosen)),
+    "plan": lambda broker, queue, chosen: plan_selection(broker.administration, queue, selection_of(chosen)),
+    "redrive": lambda broker, queue, chosen: redrive(broker.administration, queue, queue, selection_of(chosen), None),
+    "restore": lambda broker, queue, chosen: restore(broker.administration, queue, selection_of(chosen), Instant(0)),
     "plan of a restore": lambda broker, queue, chosen: plan_restore(
-        broker.planning, queue, selection_of(chosen), Instant(0)
+        broker.administration, queue, selection_of(chosen), Instant(0)
     ),
 }
 
@@ -406,7 +406,7 @@ async def test_a_request_with_a_filter_above_the_limit_is_refused_before_it_read
     broker = replace(scene.broker, searches=SearchRegistry(scene.clock, 2, max_requests=2))
     await scene.fill(1000)
     first, second = (
-        asyncio.create_task(browse(broker.browsing, scene.queue, [MessageState.AVAILABLE], WANTED, 0, 5))
+        asyncio.create_task(browse(broker.administration, scene.queue, [MessageState.AVAILABLE], WANTED, 0, 5))
         for _ in range(2)
     )
     await run_ready_tasks()
@@ -428,7 +428,7 @@ async def test_receivers_with_a_filter_do_not_count_as_other_requests(scene: Sce
     await scene.fill(100)
     for name in ("one", "two"):
         scene.wait(name)
-    page = asyncio.create_task(browse(scene.broker.browsing, scene.queue, [MessageState.AVAILABLE], WANTED, 0, 5))
+    page = asyncio.create_task(browse(scene.broker.administration, scene.queue, [MessageState.AVAILABLE], WANTED, 0, 5))
     await scene.clock.advance(10)
     assert page.result() == ([], None)
 
@@ -439,10 +439,12 @@ async def test_unfiltered_reads_do_not_wait_for_filtered_ones(scene: Scene) -> N
         scene.wait(f"wanted-{number}")
     await scene.clock.advance(1)
     everything = MessageSelection([MessageState.AVAILABLE], MatchAll(), limit=5, batch_size=MAX_BATCH_SIZE)
-    purged = asyncio.create_task(purge(scene.broker.purging, scene.queue, everything))
+    purged = asyncio.create_task(purge(scene.broker.administration, scene.queue, everything))
     await scene.clock.advance(READ_SECONDS)
     assert purged.result() == 5
-    page = asyncio.create_task(browse(scene.broker.browsing, scene.queue, [MessageState.AVAILABLE], MatchAll(), 0, 5))
+    page = asyncio.create_task(
+        browse(scene.broker.administration, scene.queue, [MessageState.AVAILABLE], MatchAll(), 0, 5)
+    )
     await scene.clock.advance(READ_SECONDS)
     assert len(page.result()[0]) == 5
 
@@ -455,12 +457,12 @@ async def test_a_filtered_purge_ends_at_its_timeout_once_it_has_found_messages(s
         [MessageState.AVAILABLE], CelFilter("message.subject == 'wanted'"), batch_size=MAX_BATCH_SIZE
     )
     timeout_seconds = 10 * READ_SECONDS
-    first = asyncio.create_task(purge(scene.broker.purging, scene.queue, selection, timeout_seconds))
+    first = asyncio.create_task(purge(scene.broker.administration, scene.queue, selection, timeout_seconds))
     await scene.clock.advance(2 * timeout_seconds)
     assert first.result() == 2
     # A result of 0 means that none is left, so a purge without a match continues.
     for expected in (1, 0):
-        again = asyncio.create_task(purge(scene.broker.purging, scene.queue, selection, timeout_seconds))
+        again = asyncio.create_task(purge(scene.broker.administration, scene.queue, selection, timeout_seconds))
         await scene.clock.advance(2)
         assert again.result() == expected
 
@@ -474,7 +476,7 @@ async def test_a_filtered_redrive_ends_at_its_timeout_once_it_has_found_messages
     )
     timeout_seconds = 10 * READ_SECONDS
     first = asyncio.create_task(
-        redrive(scene.broker.redriving, scene.queue, scene.queue, selection, None, timeout_seconds)
+        redrive(scene.broker.administration, scene.queue, scene.queue, selection, None, timeout_seconds)
     )
     await scene.clock.advance(2 * timeout_seconds)
     assert first.result() == 1
@@ -499,9 +501,9 @@ async def test_a_purge_or_redrive_without_a_match_ends_while_others_send(scene: 
         MessageSelection([state], CelFilter("message.subject == 'wanted'"), batch_size=MAX_BATCH_SIZE)
         for state in (MessageState.AVAILABLE, MessageState.DEAD_LETTERED)
     )
-    purging = asyncio.create_task(purge(scene.broker.purging, scene.queue, available))
+    purging = asyncio.create_task(purge(scene.broker.administration, scene.queue, available))
     await scene.clock.advance(1)
-    redriving = asyncio.create_task(redrive(scene.broker.redriving, scene.queue, scene.queue, dead, None))
+    redriving = asyncio.create_task(redrive(scene.broker.administration, scene.queue, scene.queue, dead, None))
     await scene.clock.advance(1)
     assert (purging.done(), redriving.done()) == (True, True)
     assert (purging.result(), redriving.result()) == (0, 0)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.broker.ports import QueueGone
-from app.broker.sending.current_queue import with_current_queue
+from app.broker.ports.sending import QueueGone
+from app.broker.sending.target_queue import with_current_queue
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import QueueNotFound
 from tests.brokers import OpenBroker

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.broker.sending.forwarding import last_queue
 from app.broker.sending.send import send
+from app.broker.sending.target_queue import last_queue
 from app.domain.message import Envelope
 from app.domain.queue import MAX_FORWARDING_HOPS, Queue, QueueSettings, QueueStatus
 from app.domain.refusals import ForwardingTooLong, QueueNotFound, SendDisabled

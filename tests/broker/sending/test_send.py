@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.broker.administration.queues import change_queue, delete_queue
-from app.broker.ports import Attempt
+from app.broker.ports.attempts import Attempt
 from app.broker.sending.send import send, send_each, send_volatile
 from app.domain.instant import HOUR
 from app.domain.message import BodyKind, Envelope, Receipt
@@ -39,7 +39,7 @@ async def queue(broker: OpenBroker) -> Queue:
 
 
 async def changed(broker: OpenBroker, queue: Queue, **settings: Any) -> Queue:
-    return await change_queue(broker.queues, queue, lambda before: replace(before, **settings))
+    return await change_queue(broker.administration, queue, lambda before: replace(before, **settings))
 
 
 async def test_a_send_stores_all_messages_or_none(broker: OpenBroker, queue: Queue) -> None:
@@ -78,7 +78,7 @@ async def is_closed(broker: OpenBroker, queue: Queue) -> None:
 
 
 async def is_deleted(broker: OpenBroker, queue: Queue) -> None:
-    await delete_queue(broker.queues, queue)
+    await delete_queue(broker.administration, queue)
 
 
 async def is_full(broker: OpenBroker, queue: Queue) -> None:

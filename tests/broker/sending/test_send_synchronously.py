@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.broker.ports import Attempt, AttemptResult
+from app.broker.ports.attempts import Attempt, AttemptResult
 from app.broker.sending.send_synchronously import send_synchronously
 from app.domain.instant import HOUR
 from app.domain.message import Envelope
@@ -22,9 +22,7 @@ from tests.virtual_clock import run_ready_tasks
 async def test_a_cancelled_send_ends_as_cancelled_and_leaves_a_message_only_to_a_repeat(
     broker: OpenBroker, queue: Queue, attempt: Attempt | None, left: int
 ) -> None:
-    sending = asyncio.ensure_future(
-        send_synchronously(broker.sending_synchronously, "orders", NewMessage(Envelope("")), 10, attempt)
-    )
+    sending = asyncio.ensure_future(send_synchronously(broker.sending, "orders", NewMessage(Envelope("")), 10, attempt))
     await run_ready_tasks()
     assert await broker.store.queues.total(queue.id) == 1
     sending.cancel()
@@ -44,7 +42,7 @@ async def test_a_send_cancelled_while_it_is_stored_leaves_a_message_only_to_a_re
         await committed.wait()
         return stored
 
-    ports = replace(broker.sending_synchronously, messages=ChangedStore(store, execute=execute))
+    ports = replace(broker.sending, store=ChangedStore(store, execute=execute))
     sending = asyncio.ensure_future(send_synchronously(ports, "orders", NewMessage(Envelope("")), 10, attempt))
     await run_ready_tasks()
     sending.cancel()

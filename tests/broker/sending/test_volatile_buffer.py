@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.broker.ports import QueueGone
+from app.broker.ports.sending import QueueGone
 from app.broker.sending.volatile_buffer import _RETRY_SECONDS, VolatileBuffer
 from app.domain.instant import MINUTE
 from app.domain.message import BodyKind, Draft, Envelope, MessageState, Receipt

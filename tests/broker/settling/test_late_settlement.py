@@ -65,7 +65,7 @@ async def test_a_lock_that_expires_during_a_settlement_is_lost_and_its_row_freed
     broker: OpenBroker, queue: Queue, clock: VirtualClock
 ) -> None:
     token = await held_token(broker, queue)
-    await renew(broker.renewing, queue, token)  # only a renewed lock needs a second try
+    await renew(broker.settling, queue, token)  # only a renewed lock needs a second try
     interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: clock.advance(LOCK_SECONDS)))
     (answer,) = await settle(interrupted.settling, queue, [complete(queue, token)])
     assert isinstance(answer, LockLost)
@@ -79,7 +79,7 @@ async def test_a_late_settlement_reports_lock_lost_after_a_concurrent_sweep(
 ) -> None:
     token = await held_token(broker, queue)
     await clock.advance(LOCK_SECONDS)
-    interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: expire_locks(broker.sweeping)))
+    interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: expire_locks(broker.settling)))
     (answer,) = await settle(interrupted.settling, queue, [complete(queue, token)])
     assert isinstance(answer, LockLost)
     assert answer.lost_at == clock.now()
@@ -88,7 +88,7 @@ async def test_a_late_settlement_reports_lock_lost_after_a_concurrent_sweep(
 @pytest.mark.behaviour("S0.6")
 async def test_a_concurrent_copy_of_a_settlement_gets_the_same_outcome(broker: OpenBroker, queue: Queue) -> None:
     token = await held_token(broker, queue)
-    await renew(broker.renewing, queue, token)
+    await renew(broker.settling, queue, token)
     interrupted = replace(
         broker, store=InterruptedStore(broker.store, lambda: settle_one(broker.settling, queue, complete(queue, token)))
     )
@@ -102,23 +102,23 @@ async def test_a_renewal_of_a_lock_that_expires_meanwhile_is_refused(
     token = await held_token(broker, queue)
     interrupted = replace(broker, store=InterruptedStore(broker.store, lambda: clock.advance(LOCK_SECONDS)))
     with pytest.raises(LockLost):
-        await renew(interrupted.renewing, queue, token)
+        await renew(interrupted.settling, queue, token)
 
 
 async def test_a_live_lock_is_lost_only_if_its_own_generation_has_expired(broker: OpenBroker, queue: Queue) -> None:
     token = await held_token(broker, queue)
-    await renew(broker.renewing, queue, token)
+    await renew(broker.settling, queue, token)
     (locked,) = await broker.store.locked_messages([token])
     assert locked is not None
-    assert await release_lost(broker.settling.releasing, locked, locked.lock_generation + 1) is None
-    lost = await release_lost(broker.settling.releasing, locked, locked.lock_generation)
+    assert await release_lost(broker.settling, locked, locked.lock_generation + 1) is None
+    lost = await release_lost(broker.settling, locked, locked.lock_generation)
     assert lost is not None
     assert (lost.cause, lost.delivered_again) == (LossCause.EXPIRED, False)
 
 
 async def test_settling_deletes_the_record_of_a_renewed_lock(broker: OpenBroker, queue: Queue) -> None:
     token = await held_token(broker, queue)
-    await renew(broker.renewing, queue, token)
+    await renew(broker.settling, queue, token)
     locks = RecordingLockStore(broker.lock_store)
     await settle_one(replace(broker, lock_store=locks).settling, queue, complete(queue, token))
     assert locks.dropped == [(token, MAX_GENERATION)]

@@ -10,8 +10,7 @@ import pytest
 from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon
-from app.broker.settling.release_undelivered import release_undelivered
-from app.broker.settling.settle import settle_one
+from app.broker.settling.settle import release_undelivered, settle_one
 from app.domain.message import Envelope, MessageState
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import StoreUnavailable
@@ -140,5 +139,5 @@ async def test_a_message_that_cannot_be_released_stays_locked(broker: OpenBroker
             raise StoreUnavailable
 
     away: Any = Away()
-    await release_undelivered(replace(broker.settling, messages=away), queue, locked)
+    await release_undelivered(replace(broker.settling, store=away), queue, locked)
     assert await states(broker, queue) == {"a": MessageState.LOCKED}

@@ -6,7 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.ports import Extension, LockRecord, LockStore, NotRenewed, QueueVersion, Renewed, Store
+from app.broker.ports.lock_store import LockRecord, LockStore, NotRenewed, QueueVersion, Renewed
+from app.broker.ports.settling import Extension
+from app.broker.ports.store import Store
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import complete
@@ -101,7 +103,7 @@ async def test_a_renewed_lock_lasts_for_the_duration_of_the_queue_or_the_request
     promised: Duration,
 ) -> None:
     await clock.advance(20)
-    lock = await renew(broker.renewing, queue, token, requested)
+    lock = await renew(broker.settling, queue, token, requested)
     assert lock.locked_until == clock.now() + promised == await locked_until(broker, queue, token)
     await clock.advance(5)
     assert lock.remaining(clock.monotonic()) == promised - 5 * SECOND
@@ -111,7 +113,7 @@ async def test_a_shared_renewal_is_measured_from_before_the_lock_store_call(
     sharing_broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     started_at, asked_at = clock.monotonic(), locks.now()
-    lock = await renew(sharing_broker.renewing, queue, token)
+    lock = await renew(sharing_broker.settling, queue, token)
     assert (lock.locked_until, lock.measured_from) == (asked_at + LOCK_DURATION, started_at)
     assert lock.remaining(clock.monotonic()) == LOCK_DURATION - round(ASKING_SECONDS * SECOND)
 
@@ -120,7 +122,7 @@ async def test_sql_grants_a_lead_time_and_the_lock_store_keeps_a_margin_to_it(
     sharing_broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     asked_at = locks.now()
-    await renew(sharing_broker.renewing, queue, token)
+    await renew(sharing_broker.settling, queue, token)
     lead = LEAD_TIME_FACTOR * LOCK_DURATION
     assert await locked_until(sharing_broker, queue, token) == clock.now() + lead
     queue_version = QueueVersion(queue.id, queue.lock_version)
@@ -132,10 +134,10 @@ async def test_sql_grants_a_lead_time_and_the_lock_store_keeps_a_margin_to_it(
 async def test_the_record_of_a_shorter_renewal_outlasts_every_earlier_promise(
     sharing_broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
-    await renew(sharing_broker.renewing, queue, token, 10 * MINUTE)
+    await renew(sharing_broker.settling, queue, token, 10 * MINUTE)
     granted = await locked_until(sharing_broker, queue, token)
     assert granted is not None
-    await renew(sharing_broker.renewing, queue, token)
+    await renew(sharing_broker.settling, queue, token)
     assert [record.duration for record in locks.records] == [10 * MINUTE, granted - clock.now()]
 
 
@@ -145,7 +147,7 @@ async def test_a_renewal_by_the_lock_store_does_not_write_sql(
     before = await locked_until(sharing_broker, queue, token)
     locks.prolongs_until = locks.now() + LOCK_DURATION
     started_at = clock.monotonic()
-    lock = await renew(sharing_broker.renewing, queue, token)
+    lock = await renew(sharing_broker.settling, queue, token)
     assert (lock.locked_until, lock.duration, lock.measured_from) == (
         locks.prolongs_until,
         LOCK_DURATION,
@@ -161,7 +163,7 @@ async def test_without_the_lock_store_sql_grants_no_lead_time(
     sharing_broker: OpenBroker, queue: Queue, token: LockToken, clock: VirtualClock, locks: SharedLockStore
 ) -> None:
     locks.is_reachable = False
-    lock = await renew(sharing_broker.renewing, queue, token)
+    lock = await renew(sharing_broker.settling, queue, token)
     assert lock.locked_until == clock.now() + LOCK_DURATION == await locked_until(sharing_broker, queue, token)
     assert lock.measured_from == clock.monotonic(), "SQL was requested after the lock store"
     assert locks.records == []
@@ -176,21 +178,21 @@ async def test_renewing_an_expired_lock_reports_when_it_ended(
     end = await locked_until(broker, queue, token)
     await clock.advance(LOCK_DURATION / SECOND + 10)
     with pytest.raises(LockLost) as lost:
-        await renew(broker.renewing, queue, token)
+        await renew(broker.settling, queue, token)
     assert (lost.value.cause, lost.value.lost_at) == (LossCause.EXPIRED, end)
 
 
 async def test_a_settled_delivery_is_not_renewed(broker: OpenBroker, queue: Queue, token: LockToken) -> None:
     await settle_one(broker.settling, queue, complete(queue, token))
     with pytest.raises(AlreadySettled):
-        await renew(broker.renewing, queue, token)
+        await renew(broker.settling, queue, token)
 
 
 async def test_a_token_of_another_queue_is_not_found(broker: OpenBroker, queue: Queue, token: LockToken) -> None:
     other, _ = await broker.store.queues.create("others", QueueSettings())
     with pytest.raises(MessageNotFound):
-        await renew(broker.renewing, other, token)
-    assert (await renew(broker.renewing, queue, token)).duration == LOCK_DURATION
+        await renew(broker.settling, other, token)
+    assert (await renew(broker.settling, queue, token)).duration == LOCK_DURATION
 
 
 class BusyStore:
@@ -214,7 +216,7 @@ async def test_a_renewal_tries_a_held_row_for_about_a_second(
 ) -> None:
     store = BusyStore(broker.store, clock)
     with pytest.raises(MessageBusy):
-        await run_advancing(clock, renew(replace(broker, store=cast("Store", store)).renewing, queue, token))
+        await run_advancing(clock, renew(replace(broker, store=cast("Store", store)).settling, queue, token))
     pauses = [later - earlier for earlier, later in zip(store.tries, store.tries[1:], strict=False)]
     assert pauses == pytest.approx([0] + [_FIRST_PAUSE_SECONDS * 2**number for number in range(MAX_TRIES - 2)])
     assert sum(pauses) == pytest.approx(1.275)

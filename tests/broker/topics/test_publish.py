@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from app.broker.administration.queues import change_queue
-from app.broker.ports import Attempt, AttemptResult, QueueGone
+from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.sending import QueueGone
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.topics import topics
+from app.broker.topics.ports import TopicPorts
 from app.broker.topics.publish import (
     _MAX_TRIES,
     EVALUATION_BATCH_SIZE,
-    PublishPorts,
     RoutedMessage,
     publish,
     route,
@@ -64,7 +65,7 @@ async def totals(broker: OpenBroker, queues: Sequence[Queue]) -> list[int]:
     return [await broker.store.queues.total(queue.id) for queue in queues]
 
 
-async def routed(ports: PublishPorts, publishes: Sequence[tuple[str, NewMessage]]) -> list[RoutedMessage]:
+async def routed(ports: TopicPorts, publishes: Sequence[tuple[str, NewMessage]]) -> list[RoutedMessage]:
     """Return the copies of these messages."""
     async with ports.budget.reserve_more() as held:
         return await route(ports, publishes, held)
@@ -72,7 +73,7 @@ async def routed(ports: PublishPorts, publishes: Sequence[tuple[str, NewMessage]
 
 async def configure(broker: OpenBroker, queue: Queue, **settings: Any) -> None:
     """Change settings of a queue, as an administrator does."""
-    await change_queue(broker.queues, queue, lambda before: replace(before, **settings))
+    await change_queue(broker.administration, queue, lambda before: replace(before, **settings))
 
 
 @pytest.mark.behaviour("S1.41")
@@ -86,9 +87,9 @@ async def test_a_publish_wakes_the_receivers_of_all_its_copies(
     ]
     await run_ready_tasks()
     if is_repeatable:
-        await publish(broker.publishing, "events", [MESSAGE], ATTEMPT)
+        await publish(broker.topics, "events", [MESSAGE], ATTEMPT)
     else:
-        assert (await publish(broker.publishing, "events", [MESSAGE])).result == [Published("one", 2, 0)]
+        assert (await publish(broker.topics, "events", [MESSAGE])).result == [Published("one", 2, 0)]
     await run_ready_tasks()
     assert [task.done() for task in waiting] == [True, True]
     assert [(await task)[0].envelope.message_id for task in waiting] == ["one", "one"]
@@ -103,7 +104,7 @@ async def test_one_queue_that_refuses_its_copy_refuses_the_publish(
 ) -> None:
     await configure(broker, targets[1], **settings)
     with pytest.raises(refusal):
-        await publish(broker.publishing, "events", [MESSAGE, NewMessage(Envelope("two"))])
+        await publish(broker.topics, "events", [MESSAGE, NewMessage(Envelope("two"))])
     assert await totals(broker, targets) == [0, 0]
 
 
@@ -113,8 +114,8 @@ async def test_a_queue_without_room_for_all_messages_of_a_publish_gets_none(
     await configure(broker, targets[0], max_messages=2)
     messages = [NewMessage(Envelope(str(number))) for number in range(3)]
     with pytest.raises(QueueFull):
-        await publish(broker.publishing, "events", messages)
-    await publish(broker.publishing, "events", messages[:2])
+        await publish(broker.topics, "events", messages)
+    await publish(broker.topics, "events", messages[:2])
     assert await totals(broker, targets) == [2, 2]
 
 
@@ -126,17 +127,15 @@ async def test_copies_may_have_exactly_the_bytes_that_a_statement_stores(
     empty = [with_body(0), with_body(0)]
     size = (MAX_PUBLISHED_BYTES - 4 * weight_of(empty[0])) // 4
     with pytest.raises(MessageTooLarge):
-        await publish(broker.publishing, "events", [with_body(size), with_body(size + 1)])
-    await publish(broker.publishing, "events", [with_body(size), with_body(size)])
+        await publish(broker.topics, "events", [with_body(size), with_body(size + 1)])
+    await publish(broker.topics, "events", [with_body(size), with_body(size)])
     assert await totals(broker, targets) == [2, 2]
 
 
 async def test_two_messages_of_a_publish_have_different_ids(broker: OpenBroker, targets: list[Queue]) -> None:
     with pytest.raises(InvalidRequest):
-        await publish(broker.publishing, "events", [MESSAGE, MESSAGE])
-    published = (
-        await publish(broker.publishing, "events", [NewMessage(Envelope("")), NewMessage(Envelope(""))])
-    ).result
+        await publish(broker.topics, "events", [MESSAGE, MESSAGE])
+    published = (await publish(broker.topics, "events", [NewMessage(Envelope("")), NewMessage(Envelope(""))])).result
     assert len({result.message_id for result in published}) == 2
 
 
@@ -144,15 +143,15 @@ async def test_a_repeat_gets_the_first_result_also_when_it_would_be_refused_now(
     broker: OpenBroker, targets: list[Queue]
 ) -> None:
     unnamed = [NewMessage(Envelope("")), NewMessage(Envelope(""))]
-    first = await publish(broker.publishing, "events", unnamed, ATTEMPT)
+    first = await publish(broker.topics, "events", unnamed, ATTEMPT)
     assert not first.replayed
-    assert await publish(broker.publishing, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
+    assert await publish(broker.topics, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
     await configure(broker, targets[0], status=QueueStatus.SEND_DISABLED)
     broker.queue_cache.clear()
     broker.topic_cache.clear()
-    assert await publish(broker.publishing, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
+    assert await publish(broker.topics, "events", unnamed, ATTEMPT) == AttemptResult(first.result, True)
     with pytest.raises(SendDisabled):
-        await publish(broker.publishing, "events", unnamed, replace(ATTEMPT, key=b"other" + b"k" * 27))
+        await publish(broker.topics, "events", unnamed, replace(ATTEMPT, key=b"other" + b"k" * 27))
     assert await totals(broker, targets) == [2, 2]
 
 
@@ -168,15 +167,15 @@ async def test_a_publish_whose_queues_are_deleted_again_and_again_has_no_effect(
 
     store: Any = ChangedStore(broker.store, send=send)
     with pytest.raises(StoreUnavailable):
-        await publish(replace(broker, store=store).publishing, "events", [MESSAGE])
+        await publish(replace(broker, store=store).topics, "events", [MESSAGE])
     assert tries == _MAX_TRIES
 
 
 async def test_a_topic_that_was_not_found_is_read_again(broker: OpenBroker) -> None:
     with pytest.raises(TopicNotFound):
-        await publish(broker.publishing, "events", [MESSAGE])
+        await publish(broker.topics, "events", [MESSAGE])
     await broker.store.topics.create("events", TopicSettings())  # by another server, whose notification is late
-    assert (await publish(broker.publishing, "events", [MESSAGE])).result == [Published("one", 0, 0)]
+    assert (await publish(broker.topics, "events", [MESSAGE])).result == [Published("one", 0, 0)]
 
 
 async def test_each_change_of_a_topic_is_reported_to_other_servers(broker: OpenBroker) -> None:
@@ -193,17 +192,17 @@ async def test_each_change_of_a_topic_is_reported_to_other_servers(broker: OpenB
 
 
 async def test_messages_that_no_subscription_matches_are_counted(broker: OpenBroker, targets: list[Queue]) -> None:
-    await publish(broker.publishing, "events", [MESSAGE, with_body(3)])
+    await publish(broker.topics, "events", [MESSAGE, with_body(3)])
     assert broker.counters["messages_unmatched"] == 0
     await topics.put(topics.all_topics(broker.topics), "unused", TopicSettings())
-    await publish(broker.publishing, "unused", [MESSAGE, with_body(3)])
+    await publish(broker.topics, "unused", [MESSAGE, with_body(3)])
     assert broker.counters["messages_unmatched"] == 2
 
 
 @pytest.mark.usefixtures("targets")
 async def test_other_tasks_run_while_many_filters_are_evaluated(broker: OpenBroker) -> None:
     publishes = [("events", NewMessage(Envelope(str(number)))) for number in range(3 * EVALUATION_BATCH_SIZE)]
-    await routed(broker.publishing, publishes)
+    await routed(broker.topics, publishes)
     turns = 0
 
     async def take_turns() -> None:
@@ -213,7 +212,7 @@ async def test_other_tasks_run_while_many_filters_are_evaluated(broker: OpenBrok
             await asyncio.sleep(0)
 
     other = asyncio.create_task(take_turns())
-    await routed(broker.publishing, publishes)
+    await routed(broker.topics, publishes)
     other.cancel()
     assert turns >= 3
 
@@ -221,7 +220,7 @@ async def test_other_tasks_run_while_many_filters_are_evaluated(broker: OpenBrok
 @pytest.mark.usefixtures("targets")
 async def test_other_tasks_run_between_the_filters_of_many_publishes(broker: OpenBroker) -> None:
     publishes = [("events", NewMessage(Envelope(str(number)))) for number in range(3 * EVALUATION_BATCH_SIZE)]
-    ports = broker.publishing
+    ports = broker.topics
     await routed(ports, publishes)
     turns = 0
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.broker.ports import Attempt, SettlementsFailed
+from app.broker.ports.attempts import Attempt
+from app.broker.ports.transactions import SettlementsFailed
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, complete
@@ -76,8 +77,8 @@ async def depth(broker: OpenBroker, name: str = "invoices") -> int:
 
 async def test_a_lock_that_was_renewed_meanwhile_is_settled(broker: OpenBroker, queue: Queue) -> None:
     renewed, other = await held(broker, queue, 2)
-    changed = before_try(broker, 1, lambda: renew(broker.renewing, queue, renewed))
-    once = await execute(changed.executing, unit(queue, renewed, other), None)
+    changed = before_try(broker, 1, lambda: renew(broker.settling, queue, renewed))
+    once = await execute(changed.transactions, unit(queue, renewed, other), None)
     assert once.result.settled == [
         Settled(token.sequence_number, Outcome.COMPLETED, None) for token in (renewed, other)
     ]
@@ -90,17 +91,17 @@ async def test_a_message_of_a_group_is_settled_and_the_next_one_follows(broker: 
     await send(broker.sending, fifo.name, [NewMessage(Envelope("", group_id="a"))] * 2)
     (message,) = (await receive(broker.receiving, fifo, ReceiveRequest(max_messages=2))).result
     if is_renewed:
-        await renew(broker.renewing, fifo, token_of(message))
-    await execute(broker.executing, unit(fifo, token_of(message)), None)
+        await renew(broker.settling, fifo, token_of(message))
+    await execute(broker.transactions, unit(fifo, token_of(message)), None)
     assert len((await receive(broker.receiving, fifo, ReceiveRequest(max_messages=2))).result) == 1
 
 
 async def test_the_records_of_renewed_locks_are_deleted(broker: OpenBroker, queue: Queue) -> None:
     renewed, other = await held(broker, queue, 2)
-    await renew(broker.renewing, queue, renewed)
+    await renew(broker.settling, queue, renewed)
     recording = RecordingLockStore(broker.lock_store)
     locks: Any = recording
-    await execute(replace(broker, lock_store=locks).executing, unit(queue, other, renewed), None)
+    await execute(replace(broker, lock_store=locks).transactions, unit(queue, other, renewed), None)
     assert recording.dropped == [(renewed, MAX_GENERATION)]
 
 
@@ -108,12 +109,12 @@ async def test_a_renewed_lock_that_has_expired_refuses_the_unit(
     broker: OpenBroker, queue: Queue, clock: VirtualClock
 ) -> None:
     lost, other = await held(broker, queue, 2)
-    await renew(broker.renewing, queue, lost)
+    await renew(broker.settling, queue, lost)
     await clock.advance(LOCK_SECONDS - 1)
-    await renew(broker.renewing, queue, other)
+    await renew(broker.settling, queue, other)
     await clock.advance(2)
     with pytest.raises(LockLost) as refused:
-        await execute(broker.executing, unit(queue, other, lost), None)
+        await execute(broker.transactions, unit(queue, other, lost), None)
     assert [fault.pointer for fault in refused.value.field_errors] == ["/settlements/1"]
     assert await depth(broker) == 0
     (still_held,) = await broker.store.locked_messages([other])
@@ -125,10 +126,10 @@ async def test_a_delivery_that_is_settled_meanwhile_refuses_the_unit(
     broker: OpenBroker, queue: Queue, number: int
 ) -> None:
     first, second = await held(broker, queue, 2)
-    await renew(broker.renewing, queue, first)  # so that there is a second try
+    await renew(broker.settling, queue, first)  # so that there is a second try
     changed = before_try(broker, number, lambda: settle_one(broker.settling, queue, complete(queue, second)))
     with pytest.raises(AlreadySettled):
-        await execute(changed.executing, unit(queue, first, second), None)
+        await execute(changed.transactions, unit(queue, first, second), None)
     assert await depth(broker) == 0
 
 
@@ -140,7 +141,7 @@ async def test_an_abandon_of_a_delivery_that_has_ended_refuses_the_unit(broker: 
         UnitSettlement(queue, abandon(queue, ended, Abandonment())),
     ]
     with pytest.raises(AlreadySettled) as refused:
-        await execute(broker.executing, UnitRequest(settlements), None)
+        await execute(broker.transactions, UnitRequest(settlements), None)
     assert [fault.pointer for fault in refused.value.field_errors] == ["/settlements/1"]
 
 
@@ -157,7 +158,7 @@ async def test_a_row_that_another_request_holds_is_tried_again_for_about_a_secon
 
     store: Any = ChangedStore(broker.store, execute=fail)
     with pytest.raises(MessageBusy):
-        await run_advancing(clock, execute(replace(broker, store=store).executing, unit(queue, token), None))
+        await run_advancing(clock, execute(replace(broker, store=store).transactions, unit(queue, token), None))
     assert tries == MAX_TRIES
     waited = _FIRST_PAUSE_SECONDS * (2 ** (MAX_TRIES - 2) - 1)
     assert clock.monotonic() - started_at == pytest.approx(waited, rel=0.05)
@@ -172,7 +173,7 @@ async def test_a_queue_that_is_made_again_meanwhile_gets_the_message(broker: Ope
         await broker.store.queues.delete(stale)
         await broker.store.queues.create("invoices", QueueSettings())
 
-    await execute(before_try(broker, 1, make_again).executing, unit(queue), None)
+    await execute(before_try(broker, 1, make_again).transactions, unit(queue), None)
     assert await depth(broker) == 1
 
 
@@ -183,7 +184,7 @@ async def test_a_queue_that_is_deleted_meanwhile_refuses_the_unit(clock: Virtual
         (token,) = await held(broker, queue)
         changed = before_try(broker, 1, lambda: broker.store.queues.delete(invoices))
         with pytest.raises(QueueNotFound):
-            await execute(changed.executing, unit(queue, token), None)
+            await execute(changed.transactions, unit(queue, token), None)
         (still_held,) = await broker.store.locked_messages([token])
         assert still_held is not None
 
@@ -202,14 +203,14 @@ async def test_messages_of_one_queue_count_together(
     await broker.store.queues.create("small", settings)
     sends = [UnitSend(name, NewMessage(Envelope(""), b"body")) for name in ("small", "orders", "small")]
     with pytest.raises(refusal):
-        await execute(broker.executing, UnitRequest(unit(queue, token).settlements, sends), None)
+        await execute(broker.transactions, UnitRequest(unit(queue, token).settlements, sends), None)
     assert await depth(broker, "small") == 0
     assert await depth(broker, "orders") == 1
 
 
 async def test_each_receipt_belongs_to_its_message(broker: OpenBroker, queue: Queue) -> None:
     sends = [UnitSend(name, NewMessage(Envelope(f"{name}-{number}"))) for number in range(3) for name in ("a", "b")]
-    once = await execute(broker.executing, UnitRequest(sends=sends), None)
+    once = await execute(broker.transactions, UnitRequest(sends=sends), None)
     assert [receipt.message_id for receipt in once.result.receipts] == [
         entry.new_message.envelope.message_id for entry in sends
     ]
@@ -224,7 +225,7 @@ async def test_each_result_belongs_to_its_settlement(broker: OpenBroker, queue: 
         UnitSettlement(queue, abandon(queue, tokens[1], Abandonment())),
         UnitSettlement(others, complete(others, tokens[3])),
     ]
-    settled = (await execute(broker.executing, UnitRequest(mixed), None)).result.settled
+    settled = (await execute(broker.transactions, UnitRequest(mixed), None)).result.settled
     assert [one.sequence_number for one in settled] == [tokens[index].sequence_number for index in (0, 2, 1, 3)]
     assert [one.state for one in settled] == [None, MessageState.AVAILABLE, MessageState.AVAILABLE, None]
 
@@ -240,18 +241,18 @@ async def test_a_repeat_notifies_no_receiver_again(broker: OpenBroker, queue: Qu
     )
     for is_repeat in (False, True):
         recording.notified.clear()
-        assert (await execute(changed.executing, request, attempt)).replayed is is_repeat
+        assert (await execute(changed.transactions, request, attempt)).replayed is is_repeat
         assert recording.notified == ([] if is_repeat else [(queue.id, 1), (queue.id, 1)])
 
 
 async def test_a_refusal_without_an_earlier_result_is_raised(broker: OpenBroker, queue: Queue) -> None:
     with pytest.raises(Refusal):
-        await execute(broker.executing, unit(queue, LockToken(1, b"?" * 16)), Attempt(b"k" * 32, b"f" * 32, HOUR))
+        await execute(broker.transactions, unit(queue, LockToken(1, b"?" * 16)), Attempt(b"k" * 32, b"f" * 32, HOUR))
 
 
 async def test_one_of_many_units_for_a_delivery_takes_effect(broker: OpenBroker, queue: Queue) -> None:
     (token,) = await held(broker, queue)
-    units = (execute(broker.executing, unit(queue, token), None) for _ in range(8))
+    units = (execute(broker.transactions, unit(queue, token), None) for _ in range(8))
     results = await asyncio.gather(*units, return_exceptions=True)
     assert sum(isinstance(result, AlreadySettled) for result in results) == 7
     assert await depth(broker) == 1

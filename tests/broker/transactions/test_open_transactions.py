@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from app.broker.ports import SettlementsFailed
+from app.broker.ports.transactions import SettlementsFailed
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, complete
@@ -43,7 +43,7 @@ async def opened(broker: OpenBroker) -> TransactionKey:
 
 async def joined(broker: OpenBroker, key: TransactionKey, queue: Queue, token: LockToken) -> object:
     """Let a complete join, and return its result."""
-    (result,) = await join_settlements(broker.joining, key, queue, [complete(queue, token)])
+    (result,) = await join_settlements(broker.transactions, key, queue, [complete(queue, token)])
     return result
 
 
@@ -68,7 +68,7 @@ async def test_a_settlement_that_joins_after_the_look_of_another_keeps_it_out(
 ) -> None:
     token, key = await locked(broker, queue), await opened(broker)
     # Only the second try of a renewed lock looks at the row.
-    await renew(broker.renewing, queue, token)
+    await renew(broker.settling, queue, token)
     overtaken = after_look(broker, lambda: joined(broker, key, queue, token))
     with pytest.raises(MessageInTransaction):
         await run_advancing(clock, settle_one(overtaken.settling, queue, complete(queue, token)))
@@ -107,7 +107,7 @@ async def test_a_message_that_is_busy_leaves_the_transaction_open(
 async def test_a_lost_lock_is_told_to_every_commit(broker: OpenBroker, queue: Queue) -> None:
     token, key = await locked(broker, queue), await opened(broker)
     assert isinstance(await joined(broker, key, queue, token), JoinedIntent)
-    await join_sends(broker.joining, key, "results", [NewMessage(Envelope(""))])
+    await join_sends(broker.transactions, key, "results", [NewMessage(Envelope(""))])
     # As an administrator removes it: the fence needs the token alone.
     removal = msgspec.structs.replace(complete(queue, token), fence=ANY_LOCK)
     assert await broker.store.remove_locked(queue.id, [removal]) == [True]
@@ -128,8 +128,8 @@ async def test_a_commit_wakes_the_receivers_of_its_sends_and_releases(
 ) -> None:
     token, key = await locked(broker, queue), await opened(broker)
     results, _ = await broker.store.queues.create("results", QueueSettings())
-    await join_sends(broker.joining, key, "results", [NewMessage(Envelope("result"))])
-    await join_settlements(broker.joining, key, queue, [abandon(queue, token, Abandonment())])
+    await join_sends(broker.transactions, key, "results", [NewMessage(Envelope("result"))])
+    await join_settlements(broker.transactions, key, queue, [abandon(queue, token, Abandonment())])
     waiting = [
         asyncio.create_task(result_of(receive(broker.receiving, read_queue, ReceiveRequest(wait_seconds=5))))
         for read_queue in (results, queue)
@@ -153,7 +153,7 @@ async def test_a_commit_deletes_the_records_of_the_locks_that_it_ends(broker: Op
 
 async def test_a_commit_without_settlements_does_not_ask_the_lock_store(broker: OpenBroker) -> None:
     key = await opened(broker)
-    await join_sends(broker.joining, key, "results", [NewMessage(Envelope(""))])
+    await join_sends(broker.transactions, key, "results", [NewMessage(Envelope(""))])
 
     async def fail(_ended: object) -> None:
         raise AssertionError
@@ -195,7 +195,9 @@ async def test_a_committed_transaction_is_not_rolled_back(broker: OpenBroker, qu
 
 async def test_a_join_returns_its_ids_and_the_commit_stores_them(broker: OpenBroker, queue: Queue) -> None:
     key = await opened(broker)
-    joined = await join_sends(broker.joining, key, "orders", [NewMessage(Envelope("1")), NewMessage(Envelope("2"))])
+    joined = await join_sends(
+        broker.transactions, key, "orders", [NewMessage(Envelope("1")), NewMessage(Envelope("2"))]
+    )
     assert joined.result == ["1", "2"]
     await commit(broker.transactions, key)
     messages = (await receive(broker.receiving, queue, ReceiveRequest(max_messages=2))).result
@@ -206,7 +208,7 @@ async def test_a_join_after_the_end_neither_makes_a_queue_nor_reads_a_lock(broke
     token, key = await locked(broker, queue), await opened(broker)
     await commit(broker.transactions, key)
     with pytest.raises(TransactionEnded):
-        await join_sends(broker.joining, key, "new", [NewMessage(Envelope(""))])
+        await join_sends(broker.transactions, key, "new", [NewMessage(Envelope(""))])
     assert await broker.store.queues.by_name("new") is None
 
     async def fail(_tokens: object) -> None:
@@ -221,7 +223,7 @@ async def test_a_delivery_that_has_ended_does_not_join(broker: OpenBroker, queue
     token, key = await locked(broker, queue), await opened(broker)
     await settle_one(broker.settling, queue, complete(queue, token))
     for request in (complete(queue, token), abandon(queue, token, Abandonment())):
-        (result,) = await join_settlements(broker.joining, key, queue, [request])
+        (result,) = await join_settlements(broker.transactions, key, queue, [request])
         assert isinstance(result, AlreadySettled)
 
 
@@ -231,10 +233,10 @@ async def test_an_expired_lock_does_not_join(
 ) -> None:
     lost = await locked(broker, queue)
     if is_renewed:
-        await renew(broker.renewing, queue, lost)
+        await renew(broker.settling, queue, lost)
     await clock.advance(queue.settings.lock_duration / SECOND + 1)
     held, key = await locked(broker, queue), await opened(broker)
-    results = await join_settlements(broker.joining, key, queue, [complete(queue, lost), complete(queue, held)])
+    results = await join_settlements(broker.transactions, key, queue, [complete(queue, lost), complete(queue, held)])
     assert [type(result) for result in results] == [LockLost, JoinedIntent]
 
 
@@ -242,21 +244,21 @@ async def test_a_lock_that_the_lock_store_knows_to_have_expired_does_not_join(br
     lost, held = await locked(broker, queue), await locked(broker, queue)
     key = await opened(broker)
     for token in (lost, held):
-        await renew(broker.renewing, queue, token)
+        await renew(broker.settling, queue, token)
 
     async def expired_generations(tokens: Sequence[LockToken]) -> list[int]:
         return [1 if token == lost else NO_EXPIRED_GENERATION for token in tokens]
 
     locks: Any = ChangedStore(broker.lock_store, expired_generations=expired_generations)
-    ports = replace(broker, lock_store=locks).joining
+    ports = replace(broker, lock_store=locks).transactions
     results = await join_settlements(ports, key, queue, [complete(queue, held), complete(queue, lost)])
     assert [type(result) for result in results] == [JoinedIntent, LockLost]
 
 
 async def test_a_renewed_and_a_plain_lock_join_together(broker: OpenBroker, queue: Queue) -> None:
     tokens, key = [await locked(broker, queue) for _ in range(3)], await opened(broker)
-    await renew(broker.renewing, queue, tokens[1])
-    results = await join_settlements(broker.joining, key, queue, [complete(queue, token) for token in tokens])
+    await renew(broker.settling, queue, tokens[1])
+    results = await join_settlements(broker.transactions, key, queue, [complete(queue, token) for token in tokens])
     assert [type(result) for result in results] == [JoinedIntent] * 3
     await commit(broker.transactions, key)
     assert await broker.store.queues.total(queue.id) == 0

@@ -1,14 +1,13 @@
-"""The message store as background loops and administrators use it."""
+"""Changes by administrators and background loops."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.broker.ports.message_store import LockedMessageStore, MoveStore, NumberedReadStore
 from app.domain.instant import Duration, Instant
-from app.domain.message import Message, MessageMetadata, MessageState, Receipt
+from app.domain.message import Message, MessageState, Receipt
 from app.domain.queue import Queue
-from app.domain.settlement import LockedMessage, Outcome, Removal
+from app.domain.settlement import Outcome, Removal
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,46 +65,8 @@ class Promoted:
     next_due_in: Duration | None
 
 
-class MetadataStore(Protocol):
-    """Reads of many messages without their bodies."""
-
-    async def browse_metadata(
-        self, queue_id: int, states: Sequence[MessageState], after: int, limit: int
-    ) -> list[MessageMetadata]:
-        """Browse without reading bodies, for a caller that selects among many messages."""
-        ...
-
-
-class ReadStore(Protocol):
-    """Reads of one message."""
-
-    async def read(self, queue_id: int, sequence_number: int) -> Message | None:
-        """Return one message in any state, unchanged."""
-        ...
-
-
-class BrowseStore(ReadStore, MetadataStore, Protocol):
-    """What browsing reads."""
-
-    async def browse(self, queue_id: int, states: Sequence[MessageState], after: int, limit: int) -> list[Message]:
-        """Return messages in these states with sequence numbers above `after`, ascending, unchanged."""
-        ...
-
-    async def newest_metadata(self, queue_id: int, limit: int) -> list[MessageMetadata]:
-        """Return the messages with the highest sequence numbers, in any state and descending, without their bodies."""
-        ...
-
-    async def read_many(self, queue_id: int, numbers: Sequence[int]) -> list[Message]:
-        """Return those of these messages that are still in the queue, ascending, unchanged."""
-        ...
-
-    async def first_deliveries(self, numbers: Sequence[int]) -> Mapping[int, Instant]:
-        """Return when those of these messages that are in a queue and were delivered were delivered first, by number."""
-        ...
-
-
-class EditStore(Protocol):
-    """Changes of one unlocked message."""
+class MaintainingStore(Protocol):
+    """What administrators and background loops change. The caller bounds each batch."""
 
     async def edit(self, edit: Edit) -> Message | None:
         """Apply an edit; return None if the message is locked or its ETag has changed."""
@@ -114,18 +75,6 @@ class EditStore(Protocol):
     async def cancel(self, expected: Message, queue: Queue) -> bool:
         """Move a message to the archive as cancelled, fenced as an edit is; return whether it took effect."""
         ...
-
-
-class SelectStore(MetadataStore, Protocol):
-    """What a purge or redrive reads to select its messages."""
-
-    async def last_sequence_number(self) -> int:
-        """Return the highest sequence number in any queue, or 0. All later messages have higher numbers."""
-        ...
-
-
-class PurgeStore(SelectStore, Protocol):
-    """What a purge does in the store."""
 
     async def withdraw(self, withdrawals: Sequence[Withdrawal]) -> list[bool]:
         """Move unlocked messages to the archive, fenced by state; with a retention of 0 they are deleted."""
@@ -139,10 +88,6 @@ class PurgeStore(SelectStore, Protocol):
         """
         ...
 
-
-class RedriveStore(SelectStore, Protocol):
-    """What a redrive does in the store."""
-
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
         """Make dead-lettered messages available: clear counts, lock columns, reasons and the time to live.
 
@@ -151,31 +96,6 @@ class RedriveStore(SelectStore, Protocol):
         """
         ...
 
-
-class RestorableStore(Protocol):
-    """Reads of archived messages that can be restored."""
-
-    async def restorable(
-        self, queue: str, since: Instant, until: Instant, after: int, limit: int
-    ) -> list[MessageMetadata]:
-        """Return archived messages that a restore to the queue of this name can take, above `after`, ascending.
-
-        They were purged or cancelled from `since` to `until`. Their state is that which they would get: available.
-        """
-        ...
-
-    async def read_restorable(self, numbers: Sequence[int]) -> list[MessageMetadata]:
-        """Return those of these messages that are still in the archive, ascending, as `restorable` does."""
-        ...
-
-
-class PlanStore(SelectStore, NumberedReadStore, RestorableStore, Protocol):
-    """What a plan reads: the selection, and the messages that it shows."""
-
-
-class RestoreStore(RestorableStore, Protocol):
-    """What a restore does in the store."""
-
     async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
         """Store archived messages again, each as a new message of this queue; return receipts, in their order.
 
@@ -183,26 +103,6 @@ class RestoreStore(RestorableStore, Protocol):
         that another restore takes at the same time are left out. Raises `QueueGone`.
         """
         ...
-
-
-class RevokeStore(MoveStore, Protocol):
-    """What the revocation of locks does in the store."""
-
-    async def locks_of_queue(self, queue_id: int, granted_until: Instant, limit: int) -> list[LockedMessage]:
-        """Return rows of one queue whose lock was given up to `granted_until`, for a change that revokes them."""
-        ...
-
-
-class SweepStore(LockedMessageStore, Protocol):
-    """Where the sweep finds locks that have ended."""
-
-    async def expired_locks(self, limit: int) -> list[LockedMessage]:
-        """Return locked rows whose `locked_until` has passed, oldest first, unchanged."""
-        ...
-
-
-class ScheduleStore(Protocol):
-    """Scheduled messages that become due."""
 
     async def promote(self, limit: int) -> Promoted:
         """Make due scheduled messages available, in the order of their due times.
@@ -218,10 +118,6 @@ class ScheduleStore(Protocol):
         """
         ...
 
-
-class ExpireStore(Protocol):
-    """Messages past their time to live."""
-
     async def expired_messages(self, limit: int) -> list[UnlockedRow]:
         """Return messages past their time to live that are neither locked nor dead-lettered, blocked ones too."""
         ...
@@ -234,29 +130,9 @@ class ExpireStore(Protocol):
         """Dead-letter messages, fenced as `expire` is."""
         ...
 
-
-class RetentionStore(Protocol):
-    """Records past their retention."""
-
     async def delete_expired(self, limit: int) -> int:
         """Delete expired tombstones, attempts and duplicate records; return the number of rows.
 
         Messages of deleted queues, locked ones too, move to the archive as purged and count as well.
         """
         ...
-
-
-class MaintenanceStore(
-    BrowseStore,
-    EditStore,
-    PurgeStore,
-    RedriveStore,
-    RestoreStore,
-    SweepStore,
-    RevokeStore,
-    ScheduleStore,
-    ExpireStore,
-    RetentionStore,
-    Protocol,
-):
-    """The operations of background loops and administrators. The caller bounds each batch."""

@@ -1,4 +1,4 @@
-"""The store of versioned states. Work units change them."""
+"""Versioned states. Work units change them."""
 
 from typing import Protocol
 
@@ -6,19 +6,7 @@ from app.domain.instant import Duration
 from app.domain.state import LoadedState, StateSummary, StateVersion, VersionSummary
 
 
-class VersionRetentionStore(Protocol):
-    """The removal of old versions."""
-
-    async def delete_old_versions(self, retention: Duration, limit: int) -> int:
-        """Remove versions that were replaced at least `retention` ago, and those of deleted states. Return how many.
-
-        At most `limit` of each kind, and never the newest version of a state. The message of the version after a removed
-        one counts as new from then on.
-        """
-        ...
-
-
-class StateStore(VersionRetentionStore, Protocol):
+class StateStore(Protocol):
     """The states and their versions. Version 0 is a state without versions, which is None here."""
 
     async def newest(self, key: str) -> StateVersion | None:
@@ -46,4 +34,12 @@ class StateStore(VersionRetentionStore, Protocol):
 
     async def delete(self, key: str) -> bool:
         """Delete a state; return whether there was one. The next change of the key begins with version 1 again."""
+        ...
+
+    async def delete_old_versions(self, retention: Duration, limit: int) -> int:
+        """Remove versions that were replaced at least `retention` ago, and those of deleted states. Return how many.
+
+        At most `limit` of each kind, and never the newest version of a state. The message of the version after a removed
+        one counts as new from then on.
+        """
         ...

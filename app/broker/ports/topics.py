@@ -1,16 +1,15 @@
-"""The store of topics and subscriptions."""
+"""Topics and their subscriptions."""
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
-from app.broker.ports.replicated_store import ReplicatedStore
 from app.domain.topic import Route, Subscription, SubscriptionSettings, Topic, TopicSettings
 
 Entity = TypeVar("Entity")
 SettingsT_contra = TypeVar("SettingsT_contra", contravariant=True)
 
 
-class EntityStore(ReplicatedStore, Protocol[Entity, SettingsT_contra]):
+class EntityStore(Protocol[Entity, SettingsT_contra]):
     """Named entities of one kind, each with settings and a version that grows with every change."""
 
     async def create(self, name: str, settings: SettingsT_contra, limit: int | None = None) -> Entity | None:
@@ -33,14 +32,21 @@ class EntityStore(ReplicatedStore, Protocol[Entity, SettingsT_contra]):
         """Delete the entity; return False if its version has changed since it was read."""
         ...
 
+    async def await_replication(self) -> None:
+        """Return once the standbys have all that was read before, at once if there are none.
 
-class SubscriptionStore(EntityStore[Subscription, SubscriptionSettings], Protocol):
-    """The subscriptions of one topic.
+        An answer that a change is already made needs this: its first try may have ended before the standbys had it.
+        """
+        ...
 
-    `create` and `change` refuse with `QueueNotFound` a target queue that does not exist, and with `TargetQueueTaken`
-    one that another subscription of the topic has. `create` refuses with `TopicNotFound` once the topic is deleted, and
-    with `TooManySubscriptions`.
-    """
+
+SubscriptionStore: TypeAlias = EntityStore[Subscription, SubscriptionSettings]
+"""The subscriptions of one topic.
+
+`create` and `change` refuse with `QueueNotFound` a target queue that does not exist, and with `TargetQueueTaken` one that
+another subscription of the topic has. `create` refuses with `TopicNotFound` once the topic is deleted, and with
+`TooManySubscriptions`.
+"""
 
 
 class TopicStore(EntityStore[Topic, TopicSettings], Protocol):

@@ -1,16 +1,48 @@
-"""The store of transactions, whose members wait for the commit."""
+"""Work units, and the transactions of clients, whose members wait for the commit."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from app.broker.ports.message_store import Attempt, AttemptResult
+from app.broker.ports.attempts import Attempt, AttemptResult
 from app.domain.instant import Duration
 from app.domain.message import Draft
 from app.domain.settlement import LockToken
-from app.domain.transaction import Intent, JoinedIntent, MemberSummary, OwnedTransaction, Transaction, TransactionKey
+from app.domain.transaction import (
+    Intent,
+    JoinedIntent,
+    MemberSummary,
+    OwnedTransaction,
+    Transaction,
+    TransactionKey,
+)
 from app.domain.transaction_refusals import MessageInTransaction, RollbackCause
-from app.domain.work_unit import WorkUnit
+from app.domain.work_unit import WorkUnit, WorkUnitResult
+
+
+class SettlementsFailed(Exception):
+    """The fences of these settlements did not hold, or other statements hold the rows. The work unit had no effect."""
+
+    def __init__(self, tokens: frozenset[LockToken]) -> None:
+        super().__init__(f"{len(tokens)} settlements had no effect")
+        self.tokens = tokens
+
+
+class WorkUnitStore(Protocol):
+    """Sends and settlements that take effect together."""
+
+    async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
+        """Carry out the unit in one transaction, and store the result under the attempt if one is given.
+
+        Raises `SettlementsFailed` if a settlement has no effect, and `QueueGone` as `send` does. Then nothing has
+        changed. A draft that repeats a message id is not stored, as in `send`. Refuses as `send_or_replay` does.
+        """
+        ...
+
+    async def find_execution_result(self, attempt: Attempt) -> WorkUnitResult | None:
+        """Return the stored result of `execute`, or None. Refuses with `KeyReused`. Changes nothing."""
+        ...
+
 
 JoinResult: TypeAlias = JoinedIntent | MessageInTransaction | None
 
@@ -52,7 +84,7 @@ class TransactionStore(Protocol):
         """Add all drafts as members, each with the name of its queue, in order; return their message ids.
 
         With an attempt, a repeat adds nothing and returns the ids of the first try, also after the transaction has
-        ended. Refuses with `KeyReused` as `MessageStore.send_or_replay` does, and with `TransactionEnded`,
+        ended. Refuses with `KeyReused` as `SendingStore.send_or_replay` does, and with `TransactionEnded`,
         `TransactionRolledBack` or `TransactionFull`; then none is added.
         """
         ...

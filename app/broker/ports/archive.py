@@ -16,19 +16,15 @@ from app.domain.archive import (
 from app.domain.instant import Instant
 
 
-class EndedStore(Protocol):
-    """Reads of ended messages, whether sealed or not."""
-
-    async def ended_before(self, before: int, limit: int) -> list[ArchivedMessage]:
-        """Return archived messages of all queues with sequence numbers below `before`, descending."""
-        ...
-
-
-class ArchiveStore(EndedStore, Protocol):
+class ArchiveStore(Protocol):
     """Ended messages, in batches that never change once they are sealed.
 
     A batch is removed as a whole, and only after it was sealed, so no reader ever gets half of one.
     """
+
+    async def ended_before(self, before: int, limit: int) -> list[ArchivedMessage]:
+        """Return archived messages of all queues with sequence numbers below `before`, descending."""
+        ...
 
     async def first_unsealed(self, since: Instant) -> UnsealedMessage | None:
         """Return the unsealed message with the earliest `remove_at` that is not before `since`."""
