@@ -35,8 +35,8 @@ def build_application(context: AppContext) -> ASGI:
     return access_log.AccessLog(for_pages, application.operation_name) if access_log.is_enabled() else for_pages
 
 
-def http_interface(context: AppContext) -> Interface[str | None]:
-    """Return how clients authenticate, with an API key as bearer token, and how errors are answered: as problem documents."""
+def api_interface(context: AppContext) -> Interface[str | None]:
+    """Return the interface of the API: clients have an API key as bearer token, and errors are problem documents."""
     authenticator = context.authenticator
     return Interface(bearer_token, authenticator and authenticator.authenticate, error_response)
 
@@ -51,7 +51,7 @@ class Application(FastAPI):
     def __init__(self, context: AppContext) -> None:
         super().__init__(openapi_url=None, redirect_slashes=False, max_body_size=context.max_request_bytes)
         self.add_exception_handler(HTTPException, _framework_problem)
-        interface = http_interface(context)
+        interface = api_interface(context)
         self.router.routes += [
             OperationRoute(OperationHandler(operation, context, interface)) for operation in OPERATIONS
         ]

@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 async def first_result(
     attempt: Attempt | None, find: Callable[[Attempt], Awaitable[Result | None]]
 ) -> AttemptResult[Result] | None:
-    """Return what an earlier try of a refused request has stored, None if there is none.
+    """Return what an earlier try of a refused request has stored, or None.
 
     A request may be refused because its first try took effect: it filled the queue, or settled the deliveries.
     """

@@ -18,10 +18,10 @@ from app.runtime.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """The ports of each family of verbs. A verb takes only those of its family.
+    """The ports of each family of verbs, and what endpoints use without a verb.
 
-    An endpoint that calls no verb uses the store of queues, keys or states, what the store says about its database, the
-    state of the lock store, the process's clock, the counters or the limits of responses.
+    A verb takes the ports of its family, or one part of the store, such as the API keys or the states. Endpoints also use
+    the store, the state of the lock store, the queue cache, the process's clock, the counters and the limits of responses.
     """
 
     sending: SendingPorts

@@ -6,13 +6,13 @@ from msgspec.structs import replace
 
 from app.domain.message import HEADER_TEXTS, SENDER_TEXTS, Envelope
 
-FIRST = ("subject", "content_type", "message_id", "correlation_id", "group_id")
+SHOWN_FIRST = ("subject", "content_type", "message_id", "correlation_id", "group_id")
 OTHER_LABELS = {"group_id": "Group", "traceparent": "Trace"}
 NOT_IN_FORMS = ("reply_to", "to", "traceparent")
 
 LABELS = {
     name: OTHER_LABELS.get(name, name.replace("_", " ").capitalize())
-    for name in (*FIRST, *(name for name in SENDER_TEXTS if name not in FIRST))
+    for name in (*SHOWN_FIRST, *(name for name in SENDER_TEXTS if name not in SHOWN_FIRST))
 }
 """The texts in the order of the pages, each with its label."""
 
@@ -22,7 +22,7 @@ SENT_FIELDS = (
     ("delay_seconds", "Delay in seconds", "number"),
     ("ttl_seconds", "Time to live in seconds", "number"),
 )
-"""The fields of the form that sends, beside the body and the properties."""
+"""The fields of the form that sends, without the body and the properties."""
 
 RESUBMITTED_FIELDS = tuple(field for field in SENT_FIELDS if field[0] != "message_id")
 """The fields of the form that resubmits. The message gets a new id: a queue that detects duplicates would drop one with
@@ -38,7 +38,7 @@ def shown_texts(envelope: Envelope) -> Iterator[tuple[str, str]]:
 
 
 def resubmitted_texts(envelope: Envelope) -> dict[str, str]:
-    """Return the texts of a message as the form that resubmits has them."""
+    """Return the texts of a message as fields of the form that resubmits."""
     return {name: envelope.text(name) or "" for name, _, _ in RESUBMITTED_FIELDS if name in SENDER_TEXTS}
 
 

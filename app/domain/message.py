@@ -70,8 +70,8 @@ class Durability(StrEnum):
 class MessageHeaders(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The texts that a message carries for its receivers, each with its meaning. Column `headers` stores them in this order.
 
-    Rows, filters, headers of raw messages and pages follow from this list. A further text is the last one, so that the
-    digests of stored messages stay what they are.
+    Rows, filters, headers of raw messages and pages follow from this list. Add a new text at the end, so that the digests
+    of stored messages do not change.
     """
 
     content_type: Annotated[str | None, Meta(description="The media type of the body.")] = None
@@ -86,8 +86,8 @@ class MessageHeaders(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 NO_HEADERS = MessageHeaders()
 HEADER_TEXTS = MessageHeaders.__struct_fields__
-_GROUP_PLACE = HEADER_TEXTS.index("traceparent")
-SENDER_TEXTS = ("message_id", *HEADER_TEXTS[:_GROUP_PLACE], "group_id", *HEADER_TEXTS[_GROUP_PLACE:])
+_GROUP_INDEX = HEADER_TEXTS.index("traceparent")
+SENDER_TEXTS = ("message_id", *HEADER_TEXTS[:_GROUP_INDEX], "group_id", *HEADER_TEXTS[_GROUP_INDEX:])
 """The texts of an envelope, in the order in which the JSON of a message has them."""
 
 

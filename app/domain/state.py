@@ -171,9 +171,9 @@ _FIRST_HEADERS = ("content_type", "correlation_id", "subject", "reply_to", "to")
 
 
 def _comparable(target: str, message: NewMessage) -> tuple[object, ...]:
-    """Return what counts of a message, in a form that stays: stored digests were computed over it.
+    """Return what the digest covers of a message. Stored digests were computed over this form, so it must not change.
 
-    A text of the first version counts even if it is not set, a later one only if it is.
+    It has the texts of the first version even if they are not set, and later ones only if they are.
     """
     envelope = message.envelope
     texts = msgspec.structs.asdict(envelope.headers)

@@ -13,11 +13,11 @@ Credential = TypeVar("Credential")
 
 @dataclass(frozen=True, slots=True)
 class Interface(Generic[Credential]):
-    """How clients of an interface show who they are, and how it answers errors.
+    """How clients of an interface authenticate, and how it answers errors.
 
-    `read_credential` returns what the headers of a request show of its client, and `authenticate` whose credential it is.
-    Both refuse with `Unauthenticated`. `authenticate` None means that the server needs no credential. `error_response` gets
-    a `Refusal`, a `BackendUnavailable` or an unexpected error, and the id of the request.
+    `read_credential` reads the credential of a client from the headers of its request, and `authenticate` returns the
+    principal that has it. Both refuse with `Unauthenticated`. `authenticate` None means that the server needs no credential.
+    `error_response` gets a `Refusal`, a `BackendUnavailable` or an unexpected error, and the id of the request.
     """
 
     read_credential: Callable[[Headers], Credential]
@@ -25,7 +25,7 @@ class Interface(Generic[Credential]):
     error_response: Callable[[Exception, str], Response]
 
     def credential_reader(self, right: RequiredRight) -> Callable[[Headers], Credential | None]:
-        """Return the function that reads the credential of a request for this right. It reads none where none is needed."""
+        """Return the function that reads the credential of a request for this right. It returns None if none is needed."""
         return _read_none if right is None or self.authenticate is None else self.read_credential
 
 

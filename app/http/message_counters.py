@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import CounterMetricFamily, Metric
 
 MAX_COUNTED_QUEUES = 2000
-"""Queues whose messages a process counts one by one, the first that it serves. Those of the others count in totals only."""
+"""Queues with their own counters in a process: the first that it serves. Messages of other queues count in totals only."""
 
 MESSAGE_EVENTS = "peeklock_queue_message_events"
 """The counter that processes keep, by slot. Answers have its series by the name of the queue."""

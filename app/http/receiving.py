@@ -1,4 +1,4 @@
-"""Receive for a client that may disconnect: its messages reach it, or are released."""
+"""Receive for a client that may disconnect: messages that do not reach it are released, or counted as lost."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -8,12 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from app.broker.ports.attempts import Attempt, AttemptResult
-from app.broker.receiving.receive import (
-    ReceiveMode,
-    ReceiveRequest,
-    has_more,
-    receive,
-)
+from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, has_more, receive
 from app.broker.settling.settle import release_undelivered
 from app.domain.message import Message
 from app.domain.queue import Queue
@@ -23,7 +18,10 @@ from app.http.request import Request
 
 
 class Received(msgspec.Struct, frozen=True):
-    """The messages for a client. `replayed` if an earlier try received them, `waited` if none was there at once."""
+    """The messages for a client. `replayed` if an earlier try received them.
+
+    `waited` if the receive has a filter, or may wait and found no message at once.
+    """
 
     messages: Sequence[Message]
     replayed: bool

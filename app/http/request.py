@@ -47,8 +47,9 @@ ANY_TAG = AnyTag()
 class Request(msgspec.Struct, Generic[Body]):
     """One decoded and authorized request.
 
-    `credential` is what it shows of its client, to check access again after a wait. `state` is the ASGI state of the request, in which the application leaves values for the server. `root_path` precedes
-    every path that clients use.
+    `credential` is what the interface has read from the headers; access is checked again with it after a wait. `state` is
+    the ASGI state of the request, in which the application leaves values for the server. `root_path` precedes every path
+    that clients use.
     """
 
     context: AppContext

@@ -96,7 +96,7 @@ def problem_response(status: int, code: str, detail: str, request_id: str, heade
 
 
 def error_response(error: Exception, request_id: str) -> Response:
-    """Return the problem document of an error. One that is no refusal is not described."""
+    """Return the problem document of an error. It does not describe an error that is not a refusal."""
     if isinstance(error, Refusal | BackendUnavailable):
         return refusal_response(error, request_id)
     return problem_response(500, "internal-error", INTERNAL_ERROR, request_id)

@@ -1,4 +1,4 @@
-"""Group commit: entries that arrive while a statement is under way, or just before the next one, share it."""
+"""Group commit: entries that arrive during a statement, or shortly after it, share the next one."""
 
 import asyncio
 import sys
@@ -84,10 +84,11 @@ UNWEIGHTED: WeightLimits[Any] = WeightLimits(_zero_weight, 0)
 
 
 class Coalescer(Generic[Entry, Result]):
-    """Gathers the entries of many callers into few runs. A lone caller never waits: its entry runs at once.
+    """Gathers the entries of many callers into few runs.
 
     If several callers shared the last run, the next one waits for more of them, for at most `gather_turns` turns of the event
-    loop and `gather_seconds`, or until it is full. No timer is used, because those of event loops are too coarse.
+    loop and `gather_seconds`, or until it is full. Otherwise an entry runs at once, so a lone caller does not wait. No timer
+    is used, because those of event loops are too coarse.
 
     At most `in_flight` runs are under way, each with at most `max_batch_size` entries and within `limits`. A caller is
     answered only after `run` has returned. The entry of a caller that is cancelled before its run starts has no effect.

@@ -74,7 +74,8 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     def new_message(self, traceparent: str | None = None, locate: Callable[[str], str] = str) -> NewMessage:
         """Convert to the message of the broker. Refuses with `InvalidRequest` if fields contradict each other.
 
-        `traceparent` is the trace context of the request, for a message without its own. `locate` converts a pointer to one in the whole request.
+        `traceparent` is the trace context of the request, for a message without its own. `locate` converts a pointer to one
+        in the whole request.
         """
         if self.delivery == "synchronous":
             raise invalid_at(

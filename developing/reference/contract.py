@@ -28,7 +28,7 @@ WHERE_LIMITS_ARE = ("app.api", "app.broker", "app.domain", "app.http", "app.serv
 LIMIT = re.compile(r"(?:MAX|MIN)_|BATCH_SIZE$|SPARE_CONNECTIONS$|[A-Z].*_(?:SECONDS|BYTES|RETENTION|KEEP)$")
 """The names of constants that are limits. One that only its module uses begins with an underscore instead."""
 NO_LIMIT_OF_REQUESTS = "It limits no request."
-"""What the docstring of a constant says that modules share, and that is on no page."""
+"""What the docstring of a constant that modules share says if no page names it."""
 WHERE_RANGES_ARE = ("app.wire", "app.settings", "app.api.openapi")
 """Shapes, settings and parameters. The ranges and defaults that they have are in the tables of several pages."""
 

@@ -29,9 +29,7 @@ async def broker(store_fixture: StoreFixture) -> AsyncIterator[OpenBroker]:
 
 
 def new_messages(*subjects: str, priority: int = 4) -> list[NewMessage]:
-    return [
-        NewMessage(Envelope("", MessageHeaders(subject=store_fixture)), priority=priority) for store_fixture in subjects
-    ]
+    return [NewMessage(Envelope("", MessageHeaders(subject=subject)), priority=priority) for subject in subjects]
 
 
 async def test_concurrent_receivers_are_all_served_while_messages_match(broker: OpenBroker, queue: Queue) -> None:

@@ -1,4 +1,4 @@
-"""An interface beside the API, on `app/http` alone: one path, actions named by a header, signed requests, forms and plain text."""
+"""An interface without `app/api`: one path, actions named by a header, signed requests, forms and plain text."""
 
 import hashlib
 import hmac

@@ -1,4 +1,4 @@
-"""An interface with another form of requests, answers and credentials needs nothing of `app/api`: the machinery is below it."""
+"""An interface with other requests, answers and credentials needs nothing of `app/api`, only the layers below it."""
 
 import ast
 import asyncio

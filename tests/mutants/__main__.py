@@ -98,7 +98,7 @@ def main() -> int:
         code = pytest.main([*OPTIONS, f"--basetemp={directory}/tests", *tests], plugins=[run])
     is_whole = not arguments.tests and arguments.sample is None
     if int(code) == 0 and is_whole:
-        tried.add({module_of(file) for file in files} - run.open_modules())
+        tried.add({module_of(file) for file in files} - run.unfinished_modules())
     return int(code) or int(not run.report())
 
 

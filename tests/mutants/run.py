@@ -78,7 +78,7 @@ class MutationRun:
         elif outcome in (TrialOutcome.TIMED_OUT, TrialOutcome.BROKEN):
             print(f"{outcome.value}: {mutant}", flush=True)
 
-    def open_modules(self) -> set[str]:
+    def unfinished_modules(self) -> set[str]:
         """The modules of which a mutant was not run, is broken, or survived without being listed."""
         return {
             mutant.module

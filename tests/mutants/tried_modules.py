@@ -1,4 +1,4 @@
-"""The record of modules whose mutants a run has tried, each with a digest of its source. Only that run writes its line."""
+"""The record of modules whose mutants a run has tried, each with a digest of its source. Only such a run writes a line."""
 
 from __future__ import annotations
 

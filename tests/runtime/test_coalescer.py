@@ -31,7 +31,7 @@ class BadEntryError(Exception):
 
 
 class PatientCoalescer(Coalescer[str, str]):
-    """Counts turns alone, however slow this machine is."""
+    """Counts only turns, however slow this machine is."""
 
     gather_seconds = inf
 
@@ -179,13 +179,13 @@ async def test_a_batch_does_not_run_in_the_context_of_its_first_caller() -> None
 
 
 async def turns(number: int) -> None:
-    """Let the event loop turn this often."""
+    """Let the event loop run this many turns."""
     for _ in range(number):
         await asyncio.sleep(0)
 
 
 FROM_CALL_TO_ENTRY = 1
-"""Turns in which the task of a caller begins."""
+"""The turns until the task of a caller has submitted its entry."""
 
 
 async def after_a_shared_run(kind: type[Coalescer[str, str]] = PatientCoalescer) -> BatchRunner:

@@ -58,8 +58,8 @@ async def execute_unit(request: Request[Execute]) -> Response:
     publishes = [unit_publish(entry, index, request.traceparent()) for index, entry in enumerate(body.publishes)]
     publishes = identified(publishes, message_ids(request.broker.topics, attempt))
     unit = UnitRequest(settlements, sends, publishes, _states(body.states))
-    once = await execute(request.broker.transactions, unit, attempt)
-    return Response(_executed(once.result, unit), headers=REPLAYED_HEADERS if once.replayed else ())
+    done = await execute(request.broker.transactions, unit, attempt)
+    return Response(_executed(done.result, unit), headers=REPLAYED_HEADERS if done.replayed else ())
 
 
 def _authorize(request: Request[Execute]) -> None:

@@ -94,7 +94,7 @@ async def _publish_one(
 async def _publish(
     request: Request[Any], new_messages: Sequence[NewMessage], transaction_id: str | None, attempt: Attempt | None
 ) -> AttemptResult[list[Published]]:
-    """Publish messages: at the commit of a transaction, or at once."""
+    """Publish messages, or let them join a transaction."""
     topic = request.path["topic"]
     if (key := request.transaction_key(transaction_id)) is not None:
         return await join_publishes(request.broker.transactions, key, topic, new_messages, attempt)

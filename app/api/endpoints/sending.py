@@ -147,7 +147,7 @@ async def _send_each(request: Request[SendBatch], entries: Sequence[NewMessage |
 async def _send(
     request: Request[Any], new_message: NewMessage, transaction_id: str | None, attempt: Attempt | None
 ) -> Response:
-    """Send one message: at a commit, before it is stored, or once it is stored."""
+    """Send one message: let it join a transaction, accept it as volatile, or store it."""
     name = request.path["queue"]
     if (key := request.transaction_key(transaction_id)) is not None:
         joined = await join_sends(request.broker.transactions, key, name, [new_message], attempt)

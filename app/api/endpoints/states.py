@@ -60,8 +60,8 @@ async def commit_lock(request: Request[CommitLock]) -> Response:
     state = None if body.state is None else body.state.next_state("/state", verifies=body.state.verify)
     queue, token = await request.queue(), LockToken.parse(request.path["lock_token"])
     attempt = commit_attempt(queue.id, token, request.raw_body)
-    once = await commit(broker.transactions, queue, token, CommitRequest(sends, publishes, state), attempt)
-    return Response(committed(once.result, replayed=once.replayed))
+    done = await commit(broker.transactions, queue, token, CommitRequest(sends, publishes, state), attempt)
+    return Response(committed(done.result, replayed=done.replayed))
 
 
 @operation(

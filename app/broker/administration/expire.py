@@ -56,8 +56,8 @@ async def _archive(ports: AdministrationPorts, withdrawn: Sequence[Withdrawal]) 
     return sum(archived)
 
 
-async def _orphan_withdrawal(deleted_queues: QueueStore, row: UnlockedRow) -> Withdrawal:
-    deleted = await deleted_queues.find_deleted(row.queue_id)
+async def _orphan_withdrawal(queues: QueueStore, row: UnlockedRow) -> Withdrawal:
+    deleted = await queues.find_deleted(row.queue_id)
     return Withdrawal(row, deleted.name, Outcome.PURGED, deleted.archive_retention)
 
 

@@ -1,4 +1,4 @@
-"""Read and delete versioned states. Work units change them (`broker/transactions/commit.py`, `broker/transactions/execute.py`)."""
+"""Read and delete versioned states. Work units change them (`commit.py` and `execute.py` in `broker/transactions/`)."""
 
 from collections.abc import Sequence
 

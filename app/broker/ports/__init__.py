@@ -1,4 +1,4 @@
-"""The interfaces of the backends, one file for each family of methods.
+"""The interfaces of the backends, one file for each subject.
 
 Every method of a store port takes effect durably before it returns. It raises `StoreUnavailable` if the backend cannot
 answer, and never an exception of a driver. Lists of results have the order of the arguments. Concurrent calls of one

@@ -19,7 +19,7 @@ class Recovered:
 
 
 class ReceivingStore(Protocol):
-    """What receives do in the store."""
+    """The store methods of receives."""
 
     async def claim(self, claim: Claim) -> list[Message]:
         """Lock the next messages in order of `delivery_position`, count the delivery, and return them in order.

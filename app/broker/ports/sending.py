@@ -1,4 +1,4 @@
-"""Sends, and those whose senders wait for the settlement."""
+"""Sends, including synchronous ones, whose senders wait for the settlement."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -17,7 +17,7 @@ class QueueGone(Exception):
 
 
 class SendingStore(WorkUnitStore, Protocol):
-    """What sends do in the store. `execute` begins a synchronous send for a draft that has an `offer_retention`."""
+    """The store methods of sends. `execute` begins a synchronous send for a draft that has an `offer_retention`."""
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """Store all drafts in one transaction, each with the next sequence number in order.

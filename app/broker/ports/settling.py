@@ -1,4 +1,4 @@
-"""Locks, from their renewal to their end, and what is remembered of it."""
+"""Locks: their renewal, their end, and the tombstones of their deliveries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class SynchronousSendEnd(Enum):
 
 
 class SettlingStore(Protocol):
-    """What settlements, renewals and ended locks do in the store."""
+    """The store methods of settlements, renewals and ended locks."""
 
     async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
         """Return the rows that still carry these tokens; None where a token is gone."""

@@ -1,4 +1,4 @@
-"""The complete store: its families, and the database below them."""
+"""The complete store, and what it says about its database."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol

@@ -44,7 +44,8 @@ class ReceiveRequest(msgspec.Struct, frozen=True):
     """The parameters of a receive: at most `max_messages`, waiting up to `wait_seconds` for the first.
 
     `sequence_numbers` selects deferred messages. `message_filter` selects messages that match. `group_id` selects the
-    messages of a group in a queue with groups. `mode` says whether they are locked. `check_access` refuses a receiver that has lost its rights while it waited.
+    messages of a group in a queue with groups. `mode` says whether they are locked. `check_access` refuses a receiver that
+    has lost its rights while it waited.
     """
 
     max_messages: int = 1

@@ -15,7 +15,6 @@ MAX_BYTES = 256 << 20
 MIN_SECONDS = 2.0
 """How long a request may scan even if it does not wait."""
 
-
 _MIN_COUNTED_MESSAGES = 10
 """Messages that each read costs at least, because even an empty read costs a statement."""
 

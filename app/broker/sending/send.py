@@ -53,7 +53,7 @@ async def store_drafts(
 
 
 async def send_each(ports: SendingPorts, name: str, entries: Sequence[NewMessage | Refusal]) -> list[Receipt | Refusal]:
-    """Store each message that is accepted; return a receipt or refusal for each. The refusal of an entry is its own result.
+    """Store each message that is accepted; return a receipt or refusal for each. An entry that is a refusal is its own result.
 
     If the queue has room for only some, it takes the first ones. Without messages, the queue is neither read nor created.
     Refuses with `StoreNotDurable`, and as `last_queue` does.

@@ -114,7 +114,7 @@ async def _execute(
         if try_number:
             await pause_before_retry(ports.settling.clock, try_number - 1)
         try:
-            once = await ports.sending.store.execute(WorkUnit(settlements, drafts, request.states), attempt)
+            done = await ports.sending.store.execute(WorkUnit(settlements, drafts, request.states), attempt)
         except SettlementsFailed as failed:
             settlements = await _with_current_fences(ports.settling, request.settlements, settlements, failed)
         except QueueGone:
@@ -122,9 +122,9 @@ async def _execute(
             ports.sending.queue_cache.clear()
             drafts = await _create_drafts(ports.topics, request, held)
         else:
-            if not once.replayed:
-                await _finish(ports, settlements, drafts, once.result)
-            return once
+            if not done.replayed:
+                await _finish(ports, settlements, drafts, done.result)
+            return done
     raise MessageBusy
 
 

@@ -23,7 +23,7 @@ FOR UPDATE SKIP LOCKED) AS first_rows
 STRAIGHT_JOIN {table} FORCE INDEX (PRIMARY) ON {same_key}""",
     then_join="STRAIGHT_JOIN",
     index=r" FORCE INDEX (\1)",
-    # The hints above keep it from choosing another index.
+    # `FORCE INDEX` already keeps the planner from choosing another index.
     unindexed=r"\1",
     digest_terms={
         DigestKind.NUMBER: "COALESCE(CONCAT(LENGTH({0}), ':', {0}), '-')",

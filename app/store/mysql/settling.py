@@ -22,7 +22,7 @@ Settled: TypeAlias = tuple[list[bool], list[Admitted]]
 async def remove(session: MysqlSession, removals: Sequence[Removal], execute: Execute) -> Settled:
     """Delete rows from their queues, into the archive or leaving a tombstone.
 
-    `execute` may commit: it is used if nothing follows.
+    `execute` may commit, so it runs the statements only if no others follow.
     """
     effective, left = await _lock_rows(session, "fence_holds", removals)
     removed = list(compress(removals, effective))

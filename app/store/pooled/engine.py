@@ -1,4 +1,4 @@
-"""What an engine on a database server writes itself, beside what every engine does."""
+"""What each engine on a database server implements itself, in addition to `Engine`."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class PooledEngine(Engine[AnySession]):
 
     @abstractmethod
     async def run_sends(self, drafts: list[Draft]) -> list[Receipt]:
-        """Store drafts. Returns their receipts."""
+        """Store drafts. Return their receipts."""
 
     @abstractmethod
     async def run_claims(self, claims: list[Claim]) -> list[list[Message] | Exception]:
@@ -41,19 +41,19 @@ class PooledEngine(Engine[AnySession]):
 
     @abstractmethod
     async def run_removals(self, removals: list[Removal]) -> list[bool]:
-        """Remove locked messages. Returns whether each fence held."""
+        """Remove locked messages. Return whether each fence held."""
 
     @abstractmethod
     async def run_moves(self, moves: list[Move]) -> list[bool]:
-        """End locks and move their messages. Returns whether each fence held."""
+        """End locks and move their messages. Return whether each fence held."""
 
     @abstractmethod
     async def run_releases(self, moves: list[Move]) -> list[bool]:
-        """The same for locks that have ended."""
+        """Move messages whose locks have ended. Return whether each fence held."""
 
     @abstractmethod
     async def run_extensions(self, extensions: list[Extension]) -> list[Extended | None]:
-        """Extend locks that have not ended. Returns None for each other one."""
+        """Extend locks that have not ended. Return None for each lock that has."""
 
     @abstractmethod
     async def store_within(self, session: AnySession, drafts: Sequence[Draft]) -> list[Receipt]:

@@ -18,7 +18,7 @@ DIALECT = Dialect(
 SELECT ctid FROM {table}{rows}
 FOR UPDATE SKIP LOCKED
 ))""",
-    # Its planner takes no hint; it has its own statements where the order matters.
+    # The planner takes no hints. Where the order matters, PostgreSQL has statements of its own.
     then_join="JOIN",
     # It writes to the write-ahead log, after everything that was read, so the commit waits for both. Without standbys it
     # writes nothing.

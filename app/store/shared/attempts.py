@@ -79,7 +79,7 @@ async def stored_receipts(session: SqlSession, answer: str) -> list[Receipt]:
 
 
 async def stored_unit_result(session: SqlSession, answer: str) -> WorkUnitResult:
-    """Return the result of a work unit from its stored answer, with such receipts."""
+    """Return the result of a work unit from its stored answer, with receipts as `stored_receipts` returns them."""
     result = read_unit_result(answer)
     return replace(result, receipts=await _with_current_states(session, result.receipts))
 

@@ -1,4 +1,4 @@
-"""What an engine writes itself. Everything else of a store is shared by all engines."""
+"""What each engine implements itself. All engines share the rest of a store."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -79,7 +79,7 @@ class Engine(ABC, Generic[Session]):
 
     @abstractmethod
     async def execute_within(self, session: Session, unit: WorkUnit) -> UnitEffects:
-        """Carry out a work unit, and record it. Raises `SettlementsFailed` and `QueueGone`, and refuses as `lock_states`."""
+        """Carry out a work unit, and record it. Raises `SettlementsFailed` and `QueueGone`, and refuses as `lock_states` does."""
 
     @abstractmethod
     def on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:

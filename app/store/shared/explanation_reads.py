@@ -12,7 +12,7 @@ from app.store.shared.database import Database
 
 
 class ExplanationReads:
-    """Implements what explanations read of `BrowsingStore`."""
+    """The methods of `BrowsingStore` that explanations use."""
 
     _database: Database
 

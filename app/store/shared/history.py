@@ -32,7 +32,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class HistoryReads:
-    """Implements what histories read of `BrowsingStore`."""
+    """The methods of `BrowsingStore` that histories use."""
 
     _database: Database
 

@@ -59,7 +59,7 @@ _decode_tokens = msgspec.json.Decoder(list[tuple[int, str]]).decode
 def write_receipts(receipts: Iterable[Receipt]) -> str:
     """Return the value of column `answer` for an attempt to send.
 
-    The state of a duplicate counts for older servers alone: `with_current_states` reads it again.
+    The state of a duplicate counts for older servers alone: `stored_receipts` reads it again.
     """
     return _encode(_stored_receipts(receipts)).decode()
 

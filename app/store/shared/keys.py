@@ -1,4 +1,4 @@
-"""API keys, and sessions of them, in named statements, the same for every engine."""
+"""API keys, and the sessions that were opened with them, in named statements, the same for every engine."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
