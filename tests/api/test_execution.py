@@ -353,6 +353,14 @@ async def test_a_key_needs_the_right_of_each_entry(api_with_keys: ApiServer) -> 
         assert answer.status_code == status, answer.text
 
 
+async def test_the_first_entry_that_a_key_may_not_use_is_named(api_with_keys: ApiServer) -> None:
+    headers = {"Authorization": f"Bearer {await api_with_keys.new_key(Right.SEND, patterns=('in*',))}"}
+    queues = [f"orders.{number}" for number in (3, 1, 4, 0, 5, 9, 2, 6)]
+    body = {"sends": [{"queue": queue} for queue in queues]}
+    answer = await api_with_keys.request("POST", "/transactions/execute", body, headers=headers)
+    assert "orders.3" in problem(answer, 403, "forbidden")["detail"]
+
+
 async def test_a_receiver_that_waits_gets_the_message_that_a_request_sends(api: ApiServer) -> None:
     await api.request("PUT", "/queues/orders", {})
     waiting = asyncio.create_task(api.receive(wait_seconds=20))
