@@ -87,8 +87,8 @@ class Coalescer(Generic[Entry, Result]):
     """Gathers the entries of many callers into few runs.
 
     If several callers shared the last run, the next one waits for more of them, for at most `gather_turns` turns of the event
-    loop and `gather_seconds`, or until it is full. Otherwise an entry runs at once, so a lone caller does not wait. No timer
-    is used, because those of event loops are too coarse.
+    loop and `gather_seconds`, or until as many callers wait as it may have entries. Otherwise an entry runs at once, so a
+    lone caller waits at most once, after others. No timer is used, because those of event loops are too coarse.
 
     At most `in_flight` runs are under way, each with at most `max_batch_size` entries and within `limits`. A caller is
     answered only after `run` has returned. The entry of a caller that is cancelled before its run starts has no effect.
@@ -99,8 +99,7 @@ class Coalescer(Generic[Entry, Result]):
     """
 
     gather_turns: ClassVar[int] = 8
-    """A request takes about three turns from its socket to its entry, so callers whose answers came from one run come back
-    within a few."""
+    """Callers whose answers came from one run come back over several turns."""
 
     gather_seconds: ClassVar[float] = 0.002
     """A turn takes microseconds on an idle event loop, and much longer on a busy one."""

@@ -23,7 +23,7 @@ AnyServer = TypeVar("AnyServer", bound=ServerProcess)
 CALLERS = 64
 MESSAGES = 10_000
 PREFETCH = 100
-"""Messages that a consumer of RabbitMQ holds: as many as a worker of Peeklock fetches at once."""
+"""Messages that the consumer of RabbitMQ may hold. A worker of Peeklock fetches at most 50 at once by default."""
 
 NOT_INSTALLED = "RabbitMQ is not installed here; `python3 dev.py test --nightly` installs it"
 
