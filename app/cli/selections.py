@@ -1,5 +1,6 @@
-"""Commands that change all messages that match a filter, in batches, and `peeklock restore`."""
+"""Commands that change the messages of a queue that match a filter, in batches: `dead-letter redrive` and `restore`."""
 
+from itertools import islice
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -15,8 +16,40 @@ FilterText: TypeAlias = Annotated[
 Limit: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Maximum number of messages.")]
 
 PLAN_COLUMNS = ("sequence_number", "message_id", "state", "enqueued_at", "subject", "dead_letter_reason")
+DEAD_LETTER_COLUMNS = (
+    "sequence_number",
+    "message_id",
+    "failure_count",
+    "dead_letter_reason",
+    "dead_letter_description",
+)
 BATCH_SIZE = 1000
 """Messages per request of a purge or redrive, so that the progress bar moves and requests stay short."""
+
+
+@with_options(client=CONNECTION)
+def list_dead_letters(name: QueueName, client: ApiClient, filter_: FilterText = None, limit: Limit = 50) -> None:
+    """List the dead-lettered messages of a queue with their reasons."""
+    query = without_none(state="dead_lettered", filter=filter_, limit=min(limit or BATCH_SIZE, BATCH_SIZE))
+    messages = islice(client.pages(queue_path(name, "messages"), query), limit)
+    client.printer.rows(messages, DEAD_LETTER_COLUMNS, "dead-lettered messages")
+
+
+@with_options(client=CONNECTION)
+def redrive_dead_letters(
+    name: QueueName,
+    client: ApiClient,
+    to_queue: Annotated[str | None, typer.Option(help="Target queue, if it is another one.")] = None,
+    filter_: FilterText = None,
+    limit: Limit = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate-per-second", "--rate", help="Maximum messages per second.")
+    ] = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Make dead-lettered messages available again, with their counts reset."""
+    request_body = without_none(to_queue=to_queue, filter=filter_, rate_per_second=rate)
+    change_messages(client, queue_path(name, "dead-letter", "redrive"), request_body, "moved", limit, dry_run)
 
 
 @with_options(client=CONNECTION)

@@ -1,4 +1,4 @@
-"""`peeklock send`: a message, or a message for each line."""
+"""`peeklock send`: a message to a queue, or one for each line; `peeklock publish`: a message to the subscriptions of a topic."""
 
 from typing import Annotated, Any
 
@@ -10,13 +10,17 @@ from app.cli.field_options import FieldGroup
 from app.cli.option_groups import with_options
 from app.cli.output import print_value
 from app.cli.progress import progress
-from app.cli.request_options import SEND_MESSAGE
+from app.cli.request_options import PUBLISH_MESSAGE, SEND_MESSAGE
+from app.cli.topics import TopicName, topic_path
 
 BATCH_SIZE = 500
 """Lines per request."""
 
+NO_OPTIONS = ("body", "body_base64", "delivery")
+"""Fields of a message that no option of their own sets."""
 
-@with_options(fields=FieldGroup(SEND_MESSAGE, without=("body", "body_base64", "delivery")), client=CONNECTION)
+
+@with_options(fields=FieldGroup(SEND_MESSAGE, without=NO_OPTIONS), client=CONNECTION)
 def send(
     name: QueueName,
     client: ApiClient,
@@ -46,6 +50,23 @@ def send(
         message["delivery"] = "synchronous"
     answer = client.call("POST", queue_path(name, "messages"), message)
     _print_answer(client, answer)
+
+
+@with_options(fields=FieldGroup(PUBLISH_MESSAGE, without=(*NO_OPTIONS, "wait_seconds")), client=CONNECTION)
+def publish(
+    topic: TopicName,
+    client: ApiClient,
+    fields: dict[str, Any],
+    body: BodyText = None,
+    file: BodyFile = None,
+    texts: PropertyTexts = None,
+) -> None:
+    """Copy a message to the queues of all subscriptions of a topic that match it."""
+    message = message_fields(fields, texts)
+    message |= body_field(read_body(body, file), message["content_type"])
+    answer = client.call("POST", topic_path(topic, "messages"), message)
+    queues = "1 queue" if answer["matched"] == 1 else f"{answer['matched']} queues"
+    client.printer.answer(answer, f"published {answer['message_id']} to {queues}")
 
 
 def _print_answer(client: ApiClient, answer: dict[str, Any]) -> None:
