@@ -10,16 +10,14 @@ from app.broker.broker import Broker
 from app.domain.instant import Duration
 from app.domain.state import DEFAULT_RETENTION
 from app.maintenance.dead_letters import DeadLetterForwarder
-from app.maintenance.expiry import expire_locks
+from app.maintenance.expiry import expire_locks, roll_back_overdue
 from app.maintenance.retention import (
     delete_expired,
     delete_old_versions,
     expire_overdue,
 )
-from app.maintenance.roll_back import roll_back_overdue
-from app.maintenance.schedule import promote_scheduled
+from app.maintenance.schedule import promote_scheduled, wake_receivers
 from app.maintenance.seal import ArchiveSealer
-from app.maintenance.wake_receivers import wake_receivers
 from app.runtime.background_loop import BackgroundLoop, ErrorReporter, LoopDelays
 
 POLL_SECONDS = 1.0

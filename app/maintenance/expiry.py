@@ -1,4 +1,7 @@
-"""The sweeper: frees messages whose lock has ended. It runs in every replica, without a leader."""
+"""The sweeper: frees messages whose lock has ended, and rolls back transactions whose time is over.
+
+It runs in every replica, without a leader.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,10 +9,14 @@ from collections.abc import Sequence
 from app.broker.settling.ports import SettlingPorts
 from app.broker.settling.release_expired import release_expired
 from app.broker.settling.revoke_locks import revoke_locks
+from app.broker.transactions.ports import TransactionPorts
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 
 BATCH_SIZE = 500
 """Locks freed per pass: one statement's worth, so that no pass holds rows for long."""
+
+MAX_ROLLBACKS = 100
+"""Transactions of one pass, each rolled back in an SQL transaction of its own: it may have thousands of members."""
 
 
 async def expire_locks(ports: SettlingPorts) -> float | None:
@@ -26,6 +33,16 @@ async def expire_locks(ports: SettlingPorts) -> float | None:
             raise result
         swept += result
     return 0.0 if swept >= BATCH_SIZE else None
+
+
+async def roll_back_overdue(ports: TransactionPorts) -> float | None:
+    """Roll back transactions whose time is over."""
+    for count in range(MAX_ROLLBACKS):
+        if not await ports.store.roll_back_overdue():
+            ports.settling.counters.count("transactions_timed_out", count)
+            return None
+    ports.settling.counters.count("transactions_timed_out", MAX_ROLLBACKS)
+    return 0.0
 
 
 async def _release_by_time(ports: SettlingPorts) -> int:

@@ -1,9 +1,10 @@
-"""Makes scheduled and delayed messages available when they are due."""
+"""Makes scheduled and delayed messages available when they are due, and lets waiting receivers look again."""
 
 from app.broker.administration.ports import AdministrationPorts
 from app.broker.notify_receivers import StateChange
 from app.domain.instant import to_seconds
 from app.domain.message import MessageState
+from app.runtime.wait_queue import WaitQueue
 
 BATCH_SIZE = 1000
 """Messages made available per statement."""
@@ -37,3 +38,15 @@ async def promote_scheduled(ports: AdministrationPorts) -> float | None:
     if promoted.next_due_in is None:
         return MAX_DELAY_SECONDS
     return min(max(to_seconds(promoted.next_due_in), MIN_DELAY_SECONDS), MAX_DELAY_SECONDS)
+
+
+async def wake_receivers(wait_queue: WaitQueue[int]) -> float | None:
+    """Wake the longest-waiting receiver of each queue, because a notification of another process may be lost. If it leaves
+    messages, it wakes the next one.
+
+    So a thousand receivers on an empty queue cost one poll per second, not a thousand. Receivers with filters poll only
+    for themselves, so they all poll, one after the other.
+    """
+    for queue_id in wait_queue.wait_keys():
+        wait_queue.wake(queue_id)
+    return None

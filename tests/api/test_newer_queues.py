@@ -7,7 +7,7 @@ import pytest
 
 from app.api.endpoints.routes import OPERATIONS
 from app.http.operation import Operation
-from app.maintenance.wake_receivers import wake_receivers
+from app.maintenance.schedule import wake_receivers
 from tests.api.api_server import ApiServer, problem
 from tests.api.expected_rights import headers_of, path_of
 from tests.brokers import need_newer_server

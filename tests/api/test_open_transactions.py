@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.access import Right
 from app.domain.transaction import OPEN_TRANSACTIONS_PER_PRINCIPAL
-from app.maintenance.roll_back import roll_back_overdue
+from app.maintenance.expiry import roll_back_overdue
 from tests.api.api_server import ApiServer, pointers, problem
 from tests.api.topic_requests import publish, subscribe
 from tests.api.transaction_requests import commit, locked, open_transaction, roll_back, shown

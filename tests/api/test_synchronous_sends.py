@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.domain.synchronous_send import MAX_WAIT_SECONDS
-from app.maintenance.wake_receivers import wake_receivers
+from app.maintenance.schedule import wake_receivers
 from app.wire.message_fields import DEFAULT_WAIT_SECONDS
 from tests.api.api_server import MAX_WAIT, ApiServer, problem
 from tests.api.synchronous_senders import PATH, Sender, assert_nothing_is_stored, sending

@@ -14,7 +14,7 @@ from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
 from app.domain.transaction import TransactionKey, TransactionState
 from app.domain.transaction_refusals import TransactionRolledBack
-from app.maintenance.roll_back import roll_back_overdue
+from app.maintenance.expiry import roll_back_overdue
 from tests.broker.histories import NAME, VerbHistories, keys, picks, priorities
 from tests.broker.recovery_histories import RecoveryHistories
 from tests.broker.short_forms import ATTEMPT_RETENTION, TIME_UNIT, attempt, result_code

@@ -7,7 +7,7 @@ import pytest
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.domain.message import Envelope
 from app.domain.sending import NewMessage, create_draft
-from app.maintenance.wake_receivers import wake_receivers
+from app.maintenance.schedule import wake_receivers
 from tests.brokers import result_of
 from tests.maintenance.harness import BrokerHarness
 from tests.servers import TIMEOUT_SECONDS

@@ -17,7 +17,7 @@ from app.domain.message import Envelope, Message, MessageHeaders
 from app.domain.queue import DEFAULT_MAX_MESSAGE_BYTES, Queue, QueueSettings
 from app.domain.sending import NewMessage, create_draft
 from app.domain.weight import MAX_RESPONSE_BYTES, MESSAGE_OVERHEAD_BYTES
-from app.maintenance.wake_receivers import wake_receivers
+from app.maintenance.schedule import wake_receivers
 from tests.brokers import OpenBroker, result_of, sqlite_broker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 

@@ -43,7 +43,7 @@ from app.domain.sending import NewMessage
 from app.domain.settlement import token_of, undelivered_release
 from app.domain.weight import MAX_RESPONSE_BYTES, MESSAGE_OVERHEAD_BYTES
 from app.locks.notifier import LocalNotifier
-from app.maintenance.wake_receivers import wake_receivers
+from app.maintenance.schedule import wake_receivers
 from app.runtime.wait_queue import WaitQueue
 from tests.brokers import OpenBroker, dead_letter_all, result_of, sqlite_broker
 from tests.servers import TIMEOUT_SECONDS
