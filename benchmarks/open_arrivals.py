@@ -1,4 +1,4 @@
-"""A load that does not wait for answers: lifecycles begin at random times, also while earlier ones are under way.
+"""Loads by the clock. With `OpenArrivals`, lifecycles begin at random times, also while earlier ones are under way.
 
 Callers that wait for each answer fall into step with the server, and share more statements than independent clients do.
 """
@@ -52,3 +52,20 @@ class OpenArrivals:
             await lifecycle(connection, target)
             self._idle.append(connection)
         return time.monotonic() - due
+
+
+@dataclass(frozen=True)
+class PacedCaller:
+    """One round: this many lifecycles of one caller, at even intervals of this rate per second."""
+
+    rate: float
+    lifecycles: int
+
+    async def __call__(self, connection: Connection, target: Target) -> int:
+        """Run one round. Return the number of messages."""
+        due = time.monotonic()
+        for _ in range(self.lifecycles):
+            due += 1 / self.rate
+            await asyncio.sleep(due - time.monotonic())
+            await lifecycle(connection, target)
+        return self.lifecycles

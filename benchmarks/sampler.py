@@ -21,9 +21,14 @@ INTERVAL_SECONDS = 0.001
 PARTS = {
     "/uvicorn/": "HTTP server",
     "/app/server/": "HTTP server",
+    "/prometheus_client/": "counts and metrics",
+    "/app/http/metrics": "counts and metrics",
+    "/app/http/message_counters": "counts and metrics",
+    "/app/console/": "counts and metrics",
+    "/app/main.py": "dispatch, decode, encode",
+    "/app/http/": "dispatch, decode, encode",
     "/app/api/": "dispatch, decode, encode",
     "/app/wire/": "dispatch, decode, encode",
-    "/prometheus_client/": "metrics",
     "/app/broker/": "verbs and rules",
     "/app/domain/": "verbs and rules",
     "/app/runtime/": "batching and waiting",
@@ -32,8 +37,11 @@ PARTS = {
     "/asyncpg/": "SQL client",
     "/app/locks/": "lock store",
     "/redis/": "lock store",
+    "/app/maintenance/": "background loops",
 }
+"""By a piece of the path of a file: the part to which it belongs. The first one counts."""
 REST = "event loop"
+"""What belongs to no part: the start of the process, and turns of the event loop."""
 
 samples: Counter[str] = Counter()
 
@@ -41,12 +49,16 @@ samples: Counter[str] = Counter()
 def count_sample(_: int, frame: FrameType | None) -> None:
     """Count the running part."""
     while frame is not None:
-        for path, part in PARTS.items():
-            if path in frame.f_code.co_filename:
-                samples[part] += 1
-                return
+        if part := part_of(frame.f_code.co_filename):
+            samples[part] += 1
+            return
         frame = frame.f_back
     samples[REST] += 1
+
+
+def part_of(file: str) -> str | None:
+    """Return the part to which a file belongs, None if it counts for its caller."""
+    return next((part for path, part in PARTS.items() if path in file), None)
 
 
 def start_sampling(_: int, __: FrameType | None) -> None:

@@ -5,24 +5,42 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from benchmarks.bench import Bench
+from benchmarks.load import lifecycle
 from benchmarks.measure import measure_alternating, percentile, ratio
-from benchmarks.open_arrivals import OpenArrivals
+from benchmarks.open_arrivals import OpenArrivals, PacedCaller
 from benchmarks.systems import System
 from benchmarks.table import Row, at_most
 
 UNGATHERED = (sys.executable, "-m", "benchmarks.references.ungathered", "serve")
 RATES = (100, 400, 800, 1200, 2400)
+PAUSED_RATE = RATES[0]
 QUEUES = (1, 50)
 SECONDS = 4
 """How long a round is, unless the servers cannot keep up."""
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """Five rates over one queue and over many."""
+    """A caller that is alone, with pauses and without, and then five rates over one queue and over many."""
+    yield _lone_row(bench)
     with bench.peeklock() as ours, bench.peeklock(database="ungathered", command=UNGATHERED) as ungathered:
         for queues in QUEUES:
             for rate in RATES:
                 yield _row(bench, ours, ungathered, rate, queues)
+
+
+def _lone_row(bench: Bench) -> Row:
+    """The lowest of the rates with nothing but its pauses: one connection, and nothing to share."""
+    units = bench.units(PAUSED_RATE * SECONDS)
+    with bench.peeklock() as ours:
+        loads = [(ours, PacedCaller(PAUSED_RATE, units), 1), (ours, lifecycle, units)]
+        paced, unpaced = measure_alternating(loads, 1, bench.rounds)
+    return Row(
+        "paused arrivals",
+        f"{PAUSED_RATE} lifecycles per second of one caller, at even intervals",
+        f"{paced.median_cpu_ms:.2f} ms ({paced.parts()}); {ratio(paced, unpaced):.2f}× without pauses",
+        f"the same caller without pauses {unpaced.median_cpu_ms:.2f} ms ({unpaced.parts()})",
+        [],
+    )
 
 
 def _row(bench: Bench, ours: System, ungathered: System, rate: int, queues: int) -> Row:
