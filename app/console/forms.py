@@ -42,18 +42,21 @@ class FormBodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         size = 0
-        with BodyReservation(self._budget) as reservation:
+        reservation = BodyReservation(self._budget)
 
-            async def counted() -> Event:
-                nonlocal size
-                event = await receive()
-                size += len(event.get("body", b""))
-                if size > MAX_FORM_BYTES:
-                    raise MessageTooLarge(f"A form has at most {MAX_FORM_BYTES} bytes.")
-                reservation.grow(FORM_COPIES * size)
-                return event
+        async def counted() -> Event:
+            nonlocal size
+            event = await receive()
+            size += len(event.get("body", b""))
+            if size > MAX_FORM_BYTES:
+                raise MessageTooLarge(f"A form has at most {MAX_FORM_BYTES} bytes.")
+            reservation.grow(FORM_COPIES * size)
+            return event
 
+        try:
             await self._app(scope, counted, send)
+        finally:
+            reservation.release()
 
 
 def decoded(shape: type[Shape], fields: Mapping[str, object]) -> Shape:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from app.domain.refusals import FieldError, InvalidRequest, invalid_at
-from app.http.list_limits import list_limit_checker, union_members
+from app.http.list_limits import UNCHECKED_COMMAS, list_limit_checker, union_members
 from app.wire.decode_errors import invalid_request
 from app.wire.json_depth import TOO_DEEP, is_too_deep
 
@@ -55,12 +55,15 @@ def body_decoder(shape: Any, *, is_message: bool = False) -> Callable[[bytes], A
 
     def decoded(raw: bytes) -> Any:
         try:
-            # The decoder skips raw members without checking their encoding.
-            _check_encoding(raw)
-            _check_depth(raw)
-            if check_lists is not None:
+            # The decoder skips raw members without checking their encoding. ASCII is UTF-8.
+            if not raw.isascii():
+                _check_encoding(raw)
+            if is_too_deep(raw):
+                raise invalid_at("", TOO_DEEP)
+            if check_lists is not None and raw.count(b",") >= UNCHECKED_COMMAS:
                 check_lists(raw)
-            if not _is_empty(raw):
+            # Some generated clients send `null` in place of an empty body.
+            if raw and (len(raw) > _MAX_NULL_BYTES or raw.strip() != b"null"):
                 return decode(raw)
             if is_message:
                 raise invalid_at("", EMPTY)
@@ -69,11 +72,6 @@ def body_decoder(shape: Any, *, is_message: bool = False) -> Callable[[bytes], A
             raise _invalid_json(raw, error, shape, "The body", RAW_SEND if is_message else "") from None
 
     return decoded
-
-
-def _is_empty(raw: bytes) -> bool:
-    """Return whether a JSON body is empty, or `null`, which some generated clients send in its place."""
-    return not raw or (len(raw) <= _MAX_NULL_BYTES and raw.strip() == b"null")
 
 
 @cache
@@ -92,7 +90,8 @@ def entry_decoder(shape: Any) -> Callable[[bytes], Any]:
 
 def is_json(raw: bytes, pointer: str = "") -> bool:
     """Return whether these bytes are one JSON value in UTF-8. Refuses at `pointer` JSON that is nested too deeply."""
-    _check_depth(raw, pointer)
+    if is_too_deep(raw):
+        raise invalid_at(pointer, TOO_DEEP)
     try:
         _check_encoding(raw)
         msgspec.json.decode(raw, type=msgspec.Raw)
@@ -114,8 +113,12 @@ def entry_counter(shape: Any) -> Callable[[Any], int] | None:
         return None
 
     def count(body: Any) -> int:
-        values = [getattr(body, name) for name in lists]
-        return sum([len(cast("list[Any]", value)) for value in values if isinstance(value, list)])
+        entries = 0
+        for name in lists:
+            value = getattr(body, name)
+            if isinstance(value, list):
+                entries += len(cast("list[Any]", value))
+        return entries
 
     return count
 
@@ -140,18 +143,9 @@ def convert(values: Mapping[str, Any], shape: type[Shape], locate: Callable[[str
 
 def _check_encoding(raw: bytes) -> None:
     """Raise `UnicodeDecodeError` if a body is not UTF-8."""
-    if len(raw) <= _ENCODING_BLOCK_BYTES:
-        raw.decode()
-        return
     decoder, view = UTF8(), memoryview(raw)
     for start in range(0, len(raw), _ENCODING_BLOCK_BYTES):
         decoder.decode(view[start : start + _ENCODING_BLOCK_BYTES], final=start + _ENCODING_BLOCK_BYTES >= len(raw))
-
-
-def _check_depth(raw: bytes, pointer: str = "") -> None:
-    """Refuse with `InvalidRequest` JSON with more levels than a request may have."""
-    if is_too_deep(raw):
-        raise invalid_at(pointer, TOO_DEEP)
 
 
 def _invalid_json(

@@ -120,14 +120,15 @@ class OperationHandler:
             raise invalid_path(self._name_parameter, INVALID_NAME.format(self.operation.kind))
         max_bytes = self._context.max_request_bytes
         length = self._check_headers(headers, max_bytes)
-        query = self._decode_query(scope["query_string"])
-        with BodyReservation(self._context.request_budget) as reservation:
+        query = self._decode_query(scope["query_string"]) if scope["query_string"] or self.operation.query else None
+        reservation = BodyReservation(self._context.request_budget)
+        try:
             raw, body = b"", None
             # Without a declared body none is read: some of these operations need no key, and a body reserves bytes.
             if self.operation.body is not None:
                 reservation.grow(length)
                 read_started_at = self._context.broker.clock.monotonic()
-                raw = await read_body(receive, max_bytes, reservation)
+                raw = await read_body(receive, length, max_bytes, reservation)
                 # A client may take half an hour to send a body, and a revoked key works for seconds.
                 if self._context.broker.clock.monotonic() >= read_started_at + _SLOW_BODY_SECONDS:
                     principal = await self._authorization.check(name, credential)
@@ -151,6 +152,8 @@ class OperationHandler:
             )
             response = await self._endpoint(request)
             return response if self._finish is None else self._finish(scope, request, response)
+        finally:
+            reservation.release()
 
     async def _with_reserved_answer(self, request: Request[Any]) -> Response:
         """Run the endpoint once the answer has its bytes: slow clients may hold those of other answers."""

@@ -16,7 +16,7 @@ from app.wire.values import pointer_segment
 
 
 def query_decoder(operation: Operation) -> Callable[[bytes], Any]:
-    """Return the decoder of an operation's query string. Only the parameter of a list may be repeated.
+    """Return the decoder of an operation's query string, which may be empty. Only the parameter of a list may be repeated.
 
     It refuses with `InvalidRequest` parameters that the operation does not declare, unless it is tolerant.
     """

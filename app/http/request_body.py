@@ -1,7 +1,5 @@
 """Read request bodies within a limit, and count their bytes while they arrive."""
 
-from types import TracebackType
-
 from app.domain.refusals import FieldError, InvalidRequest, MessageTooLarge, UnsupportedContentEncoding
 from app.http.asgi import ClientDisconnected, Headers, Receive
 from app.http.local_access import LOCAL_ADMIN
@@ -27,7 +25,7 @@ UNCOUNTED_BYTES = 64 << 10
 
 
 class BodyReservation:
-    """The bytes of one request body, counted from their announcement or arrival until the request is done."""
+    """The bytes of one request body, counted from their announcement or arrival until `release`."""
 
     __slots__ = ("_budget", "_size")
 
@@ -35,47 +33,41 @@ class BodyReservation:
         self._budget = budget
         self._size = 0
 
-    def __enter__(self) -> "BodyReservation":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._size:
-            self._budget.release(self._size)
-
     def grow(self, size: int) -> None:
         """Count a body that has this size now. The budget refuses it while the server has no bytes left."""
-        if size > max(self._size, UNCOUNTED_BYTES):
+        if size > self._size and size > UNCOUNTED_BYTES:
             self._budget.acquire(size - self._size)
             self._size = size
 
+    def release(self) -> None:
+        """Count the body no longer."""
+        if self._size:
+            self._budget.release(self._size)
+            self._size = 0
 
-async def read_body(receive: Receive, max_bytes: int, reservation: BodyReservation) -> bytes:
-    """Return the whole body.
+
+async def read_body(receive: Receive, length: int, max_bytes: int, reservation: BodyReservation) -> bytes:
+    """Return the whole body, whose announced `length` is already counted; 0 means that none was announced.
 
     Refuses with `MessageTooLarge` as soon as the body passes `max_bytes`. The budget of `reservation` may refuse it too.
     Raises `ClientDisconnected`.
     """
-    event = await receive()
-    if event["type"] == "http.disconnect":
-        raise ClientDisconnected
-    body: bytes = event.get("body", b"")
-    reservation.grow(len(body))
-    if not event.get("more_body", False):
-        return _size_checked(body, max_bytes)
     # One buffer, because a list of chunks of two bytes would take twenty times their size.
-    buffer = bytearray(body)
-    while event.get("more_body", False):
+    buffer = bytearray()
+    while True:
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientDisconnected
-        size = len(buffer) + len(event.get("body", b""))
+        chunk: bytes = event.get("body", b"")
+        size = len(buffer) + len(chunk)
         if size > max_bytes:
             raise _too_large(max_bytes)
-        reservation.grow(size)
-        buffer += event.get("body", b"")
-    return _size_checked(bytes(buffer), max_bytes)
+        if size > length:
+            reservation.grow(size)
+        if event.get("more_body", False):
+            buffer += chunk
+        else:
+            return bytes(buffer + chunk) if buffer else chunk
 
 
 def check_length(headers: Headers, max_bytes: int) -> int:
@@ -139,12 +131,6 @@ def _to_integer(digits: bytes) -> int:
     """Return a Content-Length. The server has refused one above 64 bits, but not the zeros before it: Python reads no
     integer of thousands of digits."""
     return int(digits.lstrip(b"0") or b"0")
-
-
-def _size_checked(body: bytes, max_bytes: int) -> bytes:
-    if len(body) > max_bytes:
-        raise _too_large(max_bytes)
-    return body
 
 
 def _too_large(max_bytes: int) -> MessageTooLarge:
