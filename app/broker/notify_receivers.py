@@ -5,7 +5,7 @@ which receivers to wake and whether the schedule changes. A lost notification is
 second.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import compress
@@ -33,11 +33,6 @@ class StateChange(msgspec.Struct, frozen=True):
     position: DeliveryPosition | None = None
     """Its position in the order of delivery, if known."""
 
-    @property
-    def may_be_behind_search(self) -> bool:
-        """Whether its position may be before that of a search which has read to the end."""
-        return self.position is None or -self.position[0] > DEFAULT_PRIORITY
-
 
 @dataclass(frozen=True, slots=True)
 class ReceiverNotifier:
@@ -49,50 +44,54 @@ class ReceiverNotifier:
 
     def notify(self, changes: Iterable[StateChange]) -> None:
         """Wake one receiver for each receivable message, and the schedule loop if a message is scheduled."""
-        by_wait_key: defaultdict[int, list[StateChange]] = defaultdict(list)
+        counts: defaultdict[int, int] = defaultdict(int)
+        passed: defaultdict[int, list[int]] = defaultdict(list)
         is_scheduled = False
         for change in changes:
             if change.state in RECEIVABLE_STATES:
                 wait_key = wait_key_of(change.queue_id, change.state)
-                by_wait_key[wait_key].append(change)
-                self.searches.note_receivable(wait_key, change.sequence_number, change.position)
-            is_scheduled = is_scheduled or change.state is MessageState.SCHEDULED
-        for wait_key, receivable in by_wait_key.items():
-            passed_numbers = [change.sequence_number for change in receivable if change.may_be_behind_search]
-            self.notifier.notify(wait_key, len(receivable), passed_numbers)
+                counts[wait_key] += 1
+                if wait_key in self.searches.by_wait_key:
+                    self.searches.note_receivable(wait_key, change.sequence_number, change.position)
+                # A search that has read to the end may have passed such a position.
+                if change.position is None or -change.position[0] > DEFAULT_PRIORITY:
+                    passed[wait_key].append(change.sequence_number)
+            elif change.state is MessageState.SCHEDULED:
+                is_scheduled = True
+        for wait_key, count in counts.items():
+            self.notifier.notify(wait_key, count, passed.get(wait_key, ()))
         if is_scheduled:
             self.notifier.schedule_changed()
 
     def notify_sent(self, drafts: Sequence[Draft], receipts: Sequence[Receipt]) -> None:
         """Notify receivers of sent messages, and count them. The first send of a duplicate has done both already."""
-        sent = [draft.queue_id for draft, receipt in zip(drafts, receipts, strict=True) if not receipt.duplicate]
-        self._count((queue_id, "sent") for queue_id in sent)
-        self.notify(
-            StateChange(
-                draft.queue_id,
-                receipt.sequence_number,
-                receipt.state,
-                (-draft.priority, receipt.enqueued_at, receipt.sequence_number),
-            )
-            for draft, receipt in zip(drafts, receipts, strict=True)
-            if not receipt.duplicate and receipt.state is not None
-        )
+        changes: list[StateChange] = []
+        for draft, receipt in zip(drafts, receipts, strict=True):
+            if receipt.duplicate:
+                continue
+            self.counters.count_messages(draft.queue_id, "sent")
+            number, state = receipt.sequence_number, receipt.state
+            if state is not None:
+                position = (-draft.priority, receipt.enqueued_at, number)
+                changes.append(StateChange(draft.queue_id, number, state, position))
+        self.notify(changes)
 
     def notify_moved(self, moves: Sequence[Move], effective: Sequence[bool]) -> None:
         """Notify receivers of the moves that took effect, and count them."""
-        moved = [*compress(moves, effective)]
-        self._count((move.queue_id, move.outcome) for move in moved)
-        # A failed message that has reached a limit is dead-lettered by the move that ends its delivery.
-        self._count(
-            (move.queue_id, Outcome.DEAD_LETTERED)
-            for move in moved
-            if move.dead_letter_reason is not None and move.outcome is not Outcome.DEAD_LETTERED
-        )
-        self.notify(StateChange(move.queue_id, move.token.sequence_number, move.state) for move in moved)
+        changes: list[StateChange] = []
+        for move in compress(moves, effective):
+            self.counters.count_messages(move.queue_id, move.outcome)
+            # A failed message that has reached a limit is dead-lettered by the move that ends its delivery.
+            if move.dead_letter_reason is not None and move.outcome is not Outcome.DEAD_LETTERED:
+                self.counters.count_messages(move.queue_id, Outcome.DEAD_LETTERED)
+            changes.append(StateChange(move.queue_id, move.token.sequence_number, move.state))
+        if changes:
+            self.notify(changes)
 
     def count_removed(self, removals: Iterable[Removal]) -> None:
         """Count the removals that took effect. They leave nothing to receive."""
-        self._count((removal.queue_id, removal.outcome) for removal in removals)
+        for removal in removals:
+            self.counters.count_messages(removal.queue_id, removal.outcome)
 
     def notify_admitted(self, admitted: Sequence[Admitted]) -> None:
         """Notify receivers of messages that became available because others have left their group."""
@@ -105,11 +104,6 @@ class ReceiverNotifier:
             )
             for message in admitted
         )
-
-    def _count(self, events: Iterable[tuple[int, str]]) -> None:
-        """Count what has happened, as pairs of a queue id and an event, or the outcome of a delivery."""
-        for (queue_id, event), amount in Counter(events).items():
-            self.counters.count_messages(queue_id, event, amount)
 
     def notify_message(self, message: Message) -> None:
         """Notify receivers of a message in its current state."""

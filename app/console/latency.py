@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from app.domain.instant import Duration, from_seconds, to_seconds
+from app.domain.instant import from_seconds, to_seconds
 from app.domain.message import Message
 from app.domain.settlement import Settlement
 from app.runtime.clock import Clock
@@ -31,10 +31,12 @@ class Latencies:
 
     def time_deliveries(self, messages: Sequence[Message]) -> None:
         """See `Counters`."""
-        now, waiting = self._clock.monotonic(), self._sums["waiting"]
+        now = self._clock.monotonic()
         for message in messages:
             delivered_at = message.last_delivered_at or message.read_at
-            waiting[message.queue_id].add(max(0, delivered_at - message.available_at))
+            sums = self._sums[message.queue_id]
+            sums["waiting_times"] += 1
+            sums["waiting_micros"] += max(0, delivered_at - message.available_at)
             if message.lock_token is not None:
                 self._delivered_at[message.sequence_number, message.lock_token] = now
         while len(self._delivered_at) > MAX_DELIVERIES:
@@ -42,38 +44,23 @@ class Latencies:
 
     def time_settlements(self, settlements: Iterable[Settlement]) -> None:
         """See `Counters`."""
-        now, processing = self._clock.monotonic(), self._sums["processing"]
+        now = self._clock.monotonic()
         for settlement in settlements:
             token = settlement.token
             delivered_at = self._delivered_at.pop((token.sequence_number, token.secret), None)
             if delivered_at is not None:
-                processing[settlement.queue_id].add(from_seconds(now - delivered_at))
+                sums = self._sums[settlement.queue_id]
+                sums["processing_times"] += 1
+                sums["processing_micros"] += from_seconds(now - delivered_at)
 
     def take(self) -> Mapping[int, Mapping[str, int]]:
         """Return the sums by queue, and begin again."""
         sums, self._sums = self._sums, _no_sums()
-        taken: defaultdict[int, dict[str, int]] = defaultdict(dict)
-        for kind, by_queue in sums.items():
-            for queue_id, sum_of_queue in by_queue.items():
-                taken[queue_id] |= {f"{kind}_times": sum_of_queue.times, f"{kind}_micros": sum_of_queue.micros}
-        return taken
+        return sums
 
 
-class _Sum:
-    """A number of times, and their sum in microseconds."""
-
-    __slots__ = ("micros", "times")
-
-    def __init__(self) -> None:
-        self.times = self.micros = 0
-
-    def add(self, duration: Duration) -> None:
-        self.times += 1
-        self.micros += duration
-
-
-def _no_sums() -> dict[Kind, defaultdict[int, _Sum]]:
-    return {kind: defaultdict(_Sum) for kind in KINDS}
+def _no_sums() -> defaultdict[int, defaultdict[str, int]]:
+    return defaultdict(lambda: defaultdict(int))
 
 
 def averages(sums: Mapping[str, int]) -> Mapping[Kind, float]:

@@ -112,7 +112,10 @@ class WaitQueue(Generic[Key]):
 
     def wake(self, key: Key, count: int = 1) -> int:
         """Wake up to `count` waiters of this key, in the order in which they joined. Return how many were woken."""
-        woken = list(islice(self._waiters.get(key, ()), count))
+        waiters = self._waiters.get(key)
+        if waiters is None:
+            return 0
+        woken = list(islice(waiters, count))
         wake_up = next(self._sequence)
         for waiter in woken:
             self._wake(waiter, wake_up)

@@ -117,7 +117,8 @@ class SearchRegistry:
         self._max_requests = max_requests
         self._receivers = 0
         self._requests = 0
-        self._by_wait_key: dict[int, dict[Filter, SearchState]] = {}
+        self.by_wait_key: dict[int, dict[Filter, SearchState]] = {}
+        """The searches of each wait key that has any."""
         self._idle: dict[tuple[int, Filter], None] = {}
 
     @contextmanager
@@ -126,7 +127,7 @@ class SearchRegistry:
         if self._receivers >= self._max_receivers:
             limit = f"limit of receivers with a filter (PEEKLOCK_MAX_FILTERED_RECEIVERS): {self._max_receivers}"
             raise RateLimited(f"This server has reached its {limit}.")
-        search = self._by_wait_key.setdefault(wait_key, {}).setdefault(
+        search = self.by_wait_key.setdefault(wait_key, {}).setdefault(
             message_filter, SearchState(self._clock.monotonic())
         )
         self._idle.pop((wait_key, message_filter), None)
@@ -172,19 +173,19 @@ class SearchRegistry:
 
     def note_receivable(self, wait_key: int, number: int, position: DeliveryPosition | None) -> None:
         """Note a message that became receivable in the searches of a wait key, with its position if known."""
-        for search in self._by_wait_key.get(wait_key, {}).values():
+        for search in self.by_wait_key.get(wait_key, {}).values():
             search.note_receivable(number, position)
 
     def has_receivers(self, wait_key: int) -> bool:
         """Return whether a receiver with a filter scans or waits on this wait key."""
-        return any(search.receivers for search in self._by_wait_key.get(wait_key, {}).values())
+        return any(search.receivers for search in self.by_wait_key.get(wait_key, {}).values())
 
     def _keep_idle(self, wait_key: int, message_filter: Filter) -> None:
         self._idle[wait_key, message_filter] = None
         if len(self._idle) > self._max_idle:
             oldest_key, oldest = next(iter(self._idle))
             del self._idle[oldest_key, oldest]
-            searches = self._by_wait_key[oldest_key]
+            searches = self.by_wait_key[oldest_key]
             del searches[oldest]
             if not searches:
-                del self._by_wait_key[oldest_key]
+                del self.by_wait_key[oldest_key]
