@@ -54,11 +54,13 @@ class QueueCache:
 
         It is created only for messages that it accepts: a refused send creates no queue.
         """
-        try:
-            return await self.by_name(name)
-        except QueueNotFound:
-            if not self._auto_create:
-                raise
+        queue = await self._by_name.get(name)
+        if queue is not None:
+            check_known(queue)
+            return queue
+        refusal = self.not_found(name)
+        if not self._auto_create:
+            raise refusal
         new_queue = Queue(id=0, name=name, settings=QueueSettings(), version=0, created_at=0, updated_at=0)
         for new_message in new_messages:
             create_draft(new_message, new_queue, "")

@@ -46,7 +46,7 @@ async def redrive(
                     break
                 if chunk:
                     act = partial(_redrive_batch, ports, chunk)
-                    moved += await with_current_queue(ports.queue_cache, to_queue, act, ports.queue_cache.by_name)
+                    moved += await with_current_queue(ports.queue_cache, to_queue, act)
                 await rate_limiter.wait(moved)
     except (QueueFull, QueueNotFound, SendDisabled):
         if not moved:

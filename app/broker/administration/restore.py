@@ -41,7 +41,7 @@ async def restore(
             async for step in _steps(batches):
                 if step:
                     act = partial(_restore_step, ports, step)
-                    restored += await with_current_queue(ports.queue_cache, queue, act, ports.queue_cache.by_name)
+                    restored += await with_current_queue(ports.queue_cache, queue, act)
                 if restored and ports.clock.monotonic() >= deadline:
                     break
     except QueueFull:

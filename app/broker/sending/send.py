@@ -6,13 +6,13 @@ follows may be lost: receivers also poll periodically.
 """
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain, repeat
 
 from app.broker.attempts import first_result
 from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.sending import QueueGone
 from app.broker.sending.ports import SendingPorts
-from app.broker.sending.target_queue import check_capacity, free_capacity, last_queue, queue_full, with_current_queue
+from app.broker.sending.target_queue import LOOKUPS, check_capacity, free_capacity, last_queue, queue_full
 from app.domain.message import Draft, Receipt
 from app.domain.queue import Queue
 from app.domain.refusals import Refusal
@@ -26,13 +26,14 @@ async def send(
 
     A repeat of an attempt gets the first result, even if its queue has since become full, disabled for sends or deleted.
     """
-
-    async def store(queue: Queue) -> AttemptResult[list[Receipt]]:
-        return await store_drafts(ports, await create_drafts(ports, queue, new_messages), attempt)
-
-    look_up = partial(ports.queue_cache.by_name_for_send, new_messages=new_messages)
     try:
-        return await with_current_queue(ports.queue_cache, await look_up(name), store, look_up)
+        for _ in range(LOOKUPS):
+            queue = await ports.queue_cache.by_name_for_send(name, new_messages)
+            try:
+                return await store_drafts(ports, await create_drafts(ports, queue, new_messages), attempt)
+            except QueueGone:
+                ports.queue_cache.forget_chain(queue)
+        raise ports.queue_cache.not_found(name)
     except Refusal:
         if (first := await first_result(attempt, ports.store.find_send_result)) is None:
             raise
@@ -61,27 +62,30 @@ async def send_each(ports: SendingPorts, name: str, entries: Sequence[NewMessage
     refusals = [entry for entry in entries if isinstance(entry, Refusal)]
     if len(refusals) == len(entries):
         return [*refusals]
-    queue = await ports.queue_cache.by_name_for_send(name)
-    await ports.durability.check()
-
-    async def store(current_queue: Queue) -> list[Receipt | Refusal]:
-        last = await last_queue(ports.queue_cache, current_queue)
+    for _ in range(LOOKUPS):
+        queue = await ports.queue_cache.by_name_for_send(name)
+        await ports.durability.check()
+        last = await last_queue(ports.queue_cache, queue)
         accepted = [entry if isinstance(entry, Refusal) else _draft_or_refusal(ports, last, entry) for entry in entries]
         drafts = [entry for entry in accepted if isinstance(entry, Draft)]
         fitting = drafts[: await free_capacity(ports.queues, last, len(drafts))]
-        receipts = await ports.store.send(fitting) if fitting else []
+        try:
+            receipts = await ports.store.send(fitting) if fitting else []
+        except QueueGone:
+            ports.queue_cache.forget_chain(queue)
+            continue
         ports.receivers.notify_sent(fitting, receipts)
         answers = chain(receipts, repeat(queue_full(last)))
         return [next(answers) if isinstance(entry, Draft) else entry for entry in accepted]
-
-    return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.by_name_for_send)
+    raise ports.queue_cache.not_found(name)
 
 
 async def send_volatile(ports: SendingPorts, name: str, new_message: NewMessage) -> str:
     """Accept a volatile message before it is stored (S1.8); return its message id."""
     queue = await ports.queue_cache.by_name_for_send(name, [new_message])
     last = await last_queue(ports.queue_cache, queue)
-    (draft,) = await _create_drafts(ports, last, [new_message])
+    draft = _create_draft(ports, last, new_message)
+    await check_capacity(ports.queues, last, 1)
     ports.volatile_buffer.put(draft, last.name)
     return draft.envelope.message_id
 
@@ -92,10 +96,6 @@ async def create_drafts(ports: SendingPorts, queue: Queue, new_messages: Sequenc
     Refuses with `StoreNotDurable`, `SendDisabled`, `MessageTooLarge` or `QueueFull`, and as `last_queue` does.
     """
     await ports.durability.check()
-    return await _create_drafts(ports, queue, new_messages)
-
-
-async def _create_drafts(ports: SendingPorts, queue: Queue, new_messages: Sequence[NewMessage]) -> list[Draft]:
     last = await last_queue(ports.queue_cache, queue)
     drafts = [_create_draft(ports, last, new_message) for new_message in new_messages]
     await check_capacity(ports.queues, last, len(drafts))

@@ -14,9 +14,9 @@ from contextlib import suppress
 
 from app.broker.attempts import first_result
 from app.broker.ports.attempts import Attempt, AttemptResult
+from app.broker.ports.sending import QueueGone
 from app.broker.sending.ports import SendingPorts
-from app.broker.sending.target_queue import check_capacity, last_queue, with_current_queue
-from app.domain.queue import Queue
+from app.broker.sending.target_queue import LOOKUPS, check_capacity, last_queue
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
 from app.domain.synchronous_send import (
@@ -62,20 +62,22 @@ async def _offer(
     ports: SendingPorts, name: str, new_message: NewMessage, wait_seconds: float, attempt: Attempt | None
 ) -> AttemptResult[WorkUnitResult]:
     retention = ANSWER_RETENTION if attempt is None else attempt.retention
-
-    async def store(queue: Queue) -> AttemptResult[WorkUnitResult]:
-        last = await last_queue(ports.queue_cache, queue)
-        default_id = new_message.envelope.message_id or ports.new_id()
-        draft = create_synchronous_draft(new_message, last, default_id, wait_seconds, retention)
-        await check_capacity(ports.queues, last, 1)
-        stored = await ports.store.execute(WorkUnit(drafts=[draft]), attempt)
-        if not stored.replayed:
-            ports.receivers.notify_sent([draft], stored.result.receipts)
-        return stored
-
     try:
-        queue = await ports.queue_cache.by_name_for_send(name, [new_message])
-        return await with_current_queue(ports.queue_cache, queue, store, ports.queue_cache.reload_for_send)
+        for _ in range(LOOKUPS):
+            queue = await ports.queue_cache.by_name_for_send(name, [new_message])
+            last = await last_queue(ports.queue_cache, queue)
+            default_id = new_message.envelope.message_id or ports.new_id()
+            draft = create_synchronous_draft(new_message, last, default_id, wait_seconds, retention)
+            await check_capacity(ports.queues, last, 1)
+            try:
+                stored = await ports.store.execute(WorkUnit(drafts=[draft]), attempt)
+            except QueueGone:
+                ports.queue_cache.forget_chain(queue)
+                continue
+            if not stored.replayed:
+                ports.receivers.notify_sent([draft], stored.result.receipts)
+            return stored
+        raise ports.queue_cache.not_found(name)
     except Refusal:
         if (first := await first_result(attempt, ports.store.find_execution_result)) is None:
             raise

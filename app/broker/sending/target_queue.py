@@ -13,6 +13,9 @@ from app.broker.queue_cache import QueueCache
 from app.domain.queue import MAX_FORWARDING_HOPS, Queue, check_send_enabled
 from app.domain.refusals import ForwardingTooLong, QueueFull, QueueNotFound
 
+LOOKUPS = 2
+"""How often the queue of a name is looked up: once more if the queue was deleted since it was cached."""
+
 Result = TypeVar("Result")
 
 
@@ -36,10 +39,7 @@ async def last_queue(queue_cache: QueueCache, queue: Queue) -> Queue:
 
 
 async def with_current_queue(
-    queue_cache: QueueCache,
-    queue: Queue,
-    operation: Callable[[Queue], Awaitable[Result]],
-    look_up: Callable[[str], Awaitable[Queue]],
+    queue_cache: QueueCache, queue: Queue, operation: Callable[[Queue], Awaitable[Result]]
 ) -> Result:
     """Run the operation on the queue; if it is gone, run it on the queue that has its name now.
 
@@ -50,7 +50,7 @@ async def with_current_queue(
     except QueueGone:
         queue_cache.forget_chain(queue)
     try:
-        return await operation(await look_up(queue.name))
+        return await operation(await queue_cache.by_name(queue.name))
     except QueueGone:
         raise queue_cache.not_found(queue.name) from None
 
@@ -61,7 +61,7 @@ async def check_capacity(queues: QueueStore, queue: Queue, count: int) -> None:
     Messages in every state count. Concurrent senders see the same count, so together they may exceed the limit by the
     messages that they send at the same time.
     """
-    if await free_capacity(queues, queue, count) < count:
+    if queue.settings.max_messages is not None and await free_capacity(queues, queue, count) < count:
         raise queue_full(queue)
 
 
