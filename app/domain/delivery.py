@@ -91,5 +91,7 @@ def is_deliverable(message: Message, now: Instant) -> bool:
 
 def time_to_live(requested: Duration | None, settings: QueueSettings) -> Duration | None:
     """Return the shorter of the sender's time to live and the queue's default."""
-    limits = [ttl for ttl in (requested, settings.default_ttl) if ttl is not None]
-    return min(limits, default=None)
+    default = settings.default_ttl
+    if requested is None or default is None:
+        return default if requested is None else requested
+    return min(requested, default)

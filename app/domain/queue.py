@@ -56,6 +56,10 @@ class QueueStatus(StrEnum):
     DISABLED = "disabled"
 
 
+WITHOUT_SENDS = (QueueStatus.SEND_DISABLED, QueueStatus.DISABLED)
+WITHOUT_RECEIVES = (QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED)
+
+
 class Redelivery(StrEnum):
     """When a message that was delivered and not settled is delivered again.
 
@@ -146,11 +150,6 @@ class Queue:
         return self.settings.group_in_flight is not None
 
     @property
-    def keeps_history(self) -> bool:
-        """Whether the transitions of its messages are recorded."""
-        return self.settings.history
-
-    @property
     def shares_bodies(self) -> bool:
         """Whether its messages may share bodies. A queue that does so never stops."""
         return self.feature_level >= SHARED_BODIES_LEVEL
@@ -208,23 +207,23 @@ def check_known(queue: Queue) -> None:
 
 def is_send_enabled(settings: QueueSettings) -> bool:
     """Return whether a queue with these settings accepts sends."""
-    return settings.status not in (QueueStatus.SEND_DISABLED, QueueStatus.DISABLED)
+    return settings.status not in WITHOUT_SENDS
 
 
 def check_send_enabled(queue: Queue) -> None:
     """Refuse with `SendDisabled` if the queue accepts no sends."""
-    if not is_send_enabled(queue.settings):
+    if queue.settings.status in WITHOUT_SENDS:
         raise SendDisabled(f"Queue {queue.name} does not accept sends at present.")
 
 
 def is_receive_enabled(settings: QueueSettings) -> bool:
     """Return whether a queue with these settings accepts receives."""
-    return settings.status not in (QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED)
+    return settings.status not in WITHOUT_RECEIVES
 
 
 def check_receive_enabled(queue: Queue) -> None:
     """Refuse with `ReceiveDisabled` if the queue accepts no receives; settling stays allowed."""
-    if not is_receive_enabled(queue.settings):
+    if queue.settings.status in WITHOUT_RECEIVES:
         raise ReceiveDisabled
 
 

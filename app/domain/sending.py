@@ -36,7 +36,8 @@ def create_draft(new_message: NewMessage, queue: Queue, default_id: str) -> Draf
             f"The message has {size} bytes; max_message_bytes of queue {queue.name} is {settings.max_message_bytes}."
         )
     envelope = new_message.envelope
-    if queue.has_groups and envelope.group_id is not None and envelope.group_id.endswith(" "):
+    group_id = envelope.group_id if queue.has_groups else None
+    if group_id is not None and group_id.endswith(" "):
         raise invalid_at("/group_id", "In a queue with groups, a group_id does not end with a blank.")
     return Draft(
         queue_id=queue.id,
@@ -48,8 +49,8 @@ def create_draft(new_message: NewMessage, queue: Queue, default_id: str) -> Draf
         delay=new_message.delay or None,
         ttl=time_to_live(new_message.ttl, settings),
         duplicate_window=settings.duplicate_detection_window or 0,
-        is_in_group=queue.has_groups and envelope.group_id is not None,
-        keeps_history=queue.keeps_history,
+        is_in_group=group_id is not None,
+        keeps_history=settings.history,
     )
 
 
@@ -63,6 +64,6 @@ def fit_draft(draft: Draft, queue: Queue) -> Draft:
         queue_id=queue.id,
         duplicate_window=queue.settings.duplicate_detection_window or 0,
         is_in_group=queue.has_groups and draft.envelope.group_id is not None,
-        keeps_history=queue.keeps_history,
+        keeps_history=queue.settings.history,
         shared_body_id=draft.shared_body_id if queue.shares_bodies else None,
     )

@@ -241,7 +241,7 @@ def _committed_settlement(member: SettlementMember, queue: Queue | None) -> Sett
         member.settlement,
         fence=WITHIN_TRANSACTION,
         is_in_group=True,
-        keeps_history=queue is not None and queue.keeps_history,
+        keeps_history=queue is not None and queue.settings.history,
     )
 
 

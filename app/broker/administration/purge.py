@@ -84,5 +84,5 @@ def _removal(queue: Queue, message: SelectedMessage) -> Removal:
         queue.settings.archive_retention,
         ANY_LOCK,
         is_in_group=True,
-        keeps_history=queue.keeps_history,
+        keeps_history=queue.settings.history,
     )

@@ -71,7 +71,7 @@ async def _claim(ports: AdministrationPorts, queue: Queue, seen: Message, receiv
         receiver_id,
         MessageState.DEAD_LETTERED,
         limits.max_bytes,
-        queue.keeps_history,
+        queue.settings.history,
     )
     async with limits.budget.reserve(queue.settings.max_message_bytes):
         claimed = await ports.store.claim_by_number(claim, [seen.sequence_number])

@@ -203,7 +203,7 @@ def _claim(limits: ResponseLimits, queue: Queue, request: ReceiveRequest) -> Cla
         receiver_id=request.receiver_id,
         source=MessageState.DEFERRED if request.sequence_numbers else request.source,
         max_bytes=limits.max_bytes,
-        keeps_history=queue.keeps_history,
+        keeps_history=queue.settings.history,
     )
 
 

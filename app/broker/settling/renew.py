@@ -77,7 +77,7 @@ async def renew(ports: SettlingPorts, queue: Queue, token: LockToken, duration: 
         if locked is None or locked.queue_id != queue.id:
             raise await _refusal(ports, queue, token)
         extension = lead_time(duration, shared_locks=ports.lock_store.is_shared and answer.asked_at is not None)
-        lengthening = Extension(token, queue.id, extension, answer.expired_generation, queue.keeps_history)
+        lengthening = Extension(token, queue.id, extension, answer.expired_generation, queue.settings.history)
         (extended,) = await ports.store.extend([lengthening])
         if extended is not None:
             until = await _record_renewal(ports.lock_store, renewal, answer, extended, extension)

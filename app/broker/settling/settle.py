@@ -142,7 +142,7 @@ def _build(
 async def _settle_all(ports: SettlingPorts, queue: Queue, settlements: Sequence[Settlement]) -> list[SettleResult]:
     if queue.has_groups:
         settlements = [replace(settlement, is_in_group=True) for settlement in settlements]
-    if queue.keeps_history:
+    if queue.settings.history:
         settlements = [replace(settlement, keeps_history=True) for settlement in settlements]
     applied = await _apply(ports, settlements)
     failed = [index for index, effective in enumerate(applied) if not effective]

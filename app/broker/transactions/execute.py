@@ -158,7 +158,7 @@ async def _build_settlements(ports: SettlingPorts, entries: Sequence[UnitSettlem
             if settlement is None or isinstance(settlement, Refusal):
                 ended = settlement or _refusal(await resolve_late(ports, queue, entries[index].request.token, None))
                 raise ended.located_at(f"/settlements/{index}")
-            built[index] = replace(settlement, is_in_group=queue.has_groups, keeps_history=queue.keeps_history)
+            built[index] = replace(settlement, is_in_group=queue.has_groups, keeps_history=queue.settings.history)
     return [built[index] for index in range(len(entries))]
 
 

@@ -135,7 +135,7 @@ async def join_settlements(
         elif isinstance(settlement, Refusal):
             results[index] = settlement
         else:
-            waiting[index] = replace(settlement, keeps_history=queue.keeps_history)
+            waiting[index] = replace(settlement, keeps_history=queue.settings.history)
     for try_number in range(MAX_TRIES):
         if not waiting:
             break
