@@ -117,9 +117,9 @@ class Request(msgspec.Struct, Generic[Body]):
             _sha256(scope.encode()), _sha256(self.raw_body if payload is None else payload), ATTEMPT_RETENTION
         )
 
-    def transaction_key(self, transaction_id: str | None) -> TransactionKey | None:
-        """Return the key of a transaction of this client. None names no transaction."""
-        return None if transaction_id is None else TransactionKey(transaction_id, self.principal.name)
+    def transaction_key(self, transaction_id: str) -> TransactionKey:
+        """Return the key of a transaction of this client."""
+        return TransactionKey(transaction_id, self.principal.name)
 
     def wait_seconds(self, requested: float | None) -> float:
         """Return the seconds to wait: `requested` or those of `Prefer: wait=N`, at most the cap of the server."""

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Callable
+from datetime import datetime
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -92,6 +93,9 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     def _message(self, traceparent: str | None, locate: Callable[[str], str]) -> NewMessage:
         body, kind = self._body_and_kind(locate)
+        properties = b""
+        if self.properties is not UNSET:
+            properties = encode_properties(decode_properties(self.properties, locate) or {}, locate("/properties"))
         return NewMessage(
             envelope=Envelope(
                 message_id=self.message_id or "",
@@ -104,12 +108,12 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
                     traceparent=self.traceparent or traceparent,
                 ),
                 group_id=self.group_id,
-                properties=self._properties(locate),
+                properties=properties,
             ),
             body=body,
             body_kind=kind,
             priority=self.priority,
-            available_at=self._due_at(locate),
+            available_at=None if self.available_at is None else self._due_at(self.available_at, locate),
             delay=None if self.delay_seconds is None else from_seconds(self.delay_seconds),
             ttl=None if self.ttl_seconds is None else from_seconds(self.ttl_seconds),
             durability=self.durability,
@@ -120,21 +124,16 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             if self.body is UNSET:
                 return b"", BodyKind.NONE
             body = bytes(self.body)
-            text = bytes_of_text(body, self.content_type)
+            text = bytes_of_text(body, self.content_type) if self.content_type else None
             return (body, BodyKind.JSON) if text is None else (text, BodyKind.BYTES)
         if self.body is not UNSET:
             raise invalid_at(locate("/body_base64"), "Give body or body_base64, not both.")
         return base64_bytes(self.body_base64, locate("/body_base64")), BodyKind.BYTES
 
-    def _properties(self, locate: Callable[[str], str]) -> bytes:
-        return encode_properties(decode_properties(self.properties, locate) or {}, locate("/properties"))
-
-    def _due_at(self, locate: Callable[[str], str]) -> Instant | None:
-        if self.available_at is None:
-            return None
+    def _due_at(self, available_at: datetime, locate: Callable[[str], str]) -> Instant:
         if self.delay_seconds is not None:
             raise invalid_at(locate("/delay_seconds"), "Give available_at or delay_seconds, not both.")
-        return due_time(self.available_at, locate("/available_at"))
+        return due_time(available_at, locate("/available_at"))
 
 
 class MessageView(msgspec.Struct, omit_defaults=True):

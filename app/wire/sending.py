@@ -1,6 +1,6 @@
 """Messages in send requests, and their results."""
 
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from typing import Annotated, Literal, Self, TypeAlias
 
 import msgspec
 
@@ -42,12 +42,21 @@ class SentMessage(msgspec.Struct):
     state: SentState
     duplicate: bool
 
+    @classmethod
+    def of(cls, receipt: Receipt) -> Self:
+        """Build the JSON of a receipt."""
+        state = "ended" if receipt.state is None else STATE_NAMES[receipt.state]
+        enqueued_at = to_wire(receipt.enqueued_at)
+        return cls(receipt.sequence_number, receipt.message_id, enqueued_at, state, receipt.duplicate)
+
+    @classmethod
+    def uncommitted(cls, message_id: str) -> Self:
+        """Build the JSON of a message that waits for the commit of its transaction."""
+        return cls(None, message_id, None, "uncommitted", duplicate=False)
+
 
 class SentResult(SentMessage, tag_field="result", tag="sent"):
     """One stored message of a batch."""
-
-
-Sent = TypeVar("Sent", bound=SentMessage)
 
 
 class RefusedSend(msgspec.Struct, tag_field="result", tag="refused"):
@@ -95,34 +104,4 @@ def delivered_message(completion: Completion) -> SendAnswer:
         sequence_number=completion.sequence_number,
         message_id=completion.message_id,
         reply=msgspec.UNSET if completion.reply is None else msgspec.Raw(completion.reply),
-    )
-
-
-def sent_message(receipt: Receipt) -> SentMessage:
-    """Build the JSON of a receipt."""
-    return _sent(SentMessage, receipt)
-
-
-def sent_result(receipt: Receipt) -> SentResult:
-    """Build the JSON of a receipt in a batch."""
-    return _sent(SentResult, receipt)
-
-
-def uncommitted_message(message_id: str) -> SentMessage:
-    """Build the JSON of a message that waits for the commit of its transaction."""
-    return SentMessage(None, message_id, None, "uncommitted", duplicate=False)
-
-
-def uncommitted_result(message_id: str) -> SentResult:
-    """Build the JSON of such a message in a batch."""
-    return SentResult(None, message_id, None, "uncommitted", duplicate=False)
-
-
-def _sent(form: type[Sent], receipt: Receipt) -> Sent:
-    return form(
-        receipt.sequence_number,
-        receipt.message_id,
-        to_wire(receipt.enqueued_at),
-        "ended" if receipt.state is None else STATE_NAMES[receipt.state],
-        receipt.duplicate,
     )

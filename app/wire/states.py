@@ -9,7 +9,7 @@ from app.domain.state import NO_VERSION, LoadedState, VersionSummary
 from app.domain.work_unit import WorkUnitResult
 from app.wire.execution import MAX_PUBLISHES, PublishEntry, SendEntry
 from app.wire.field_types import AnyJson, Id, Timestamp
-from app.wire.sending import SentMessage, sent_message
+from app.wire.sending import SentMessage
 from app.wire.state_values import Captured, StateBody, VersionNumber
 from app.wire.times import to_wire
 
@@ -101,7 +101,7 @@ class VersionPage(msgspec.Struct):
 def committed(result: WorkUnitResult, *, replayed: bool) -> Committed:
     """Build the JSON of a commit."""
     version = result.versions[0].number if result.versions else None
-    sends = [sent_message(receipt) for receipt in result.receipts]
+    sends = [SentMessage.of(receipt) for receipt in result.receipts]
     return Committed("completed", version, sends, replayed, result.is_duplicate)
 
 

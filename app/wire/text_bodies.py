@@ -20,7 +20,7 @@ def text_of(content: bytes, content_type: str | None) -> str | None:
     return None if LONG_IN_JSON.search(text) else text
 
 
-def bytes_of_text(body: bytes, content_type: str | None) -> bytes | None:
+def bytes_of_text(body: bytes, content_type: str) -> bytes | None:
     """Return the bytes to store for a JSON value that `text_of` will read as the same text; None for other values."""
     if not (body.startswith(b'"') and _is_text_media_type(content_type)):
         return None

@@ -16,7 +16,7 @@ from app.domain.transaction import (
 from app.domain.transaction_refusals import RollbackCause
 from app.wire.field_types import Page, Timestamp
 from app.wire.problems import TransactionMember, transaction_member
-from app.wire.sending import SentMessage, sent_message
+from app.wire.sending import SentMessage
 from app.wire.settlements import SettledOutcome, SettlementDone, outcome_name, settlement_done
 from app.wire.times import to_wire
 
@@ -103,7 +103,7 @@ def committed_transaction(transaction: Transaction) -> CommittedTransaction:
         state=STATE_NAMES[transaction.state],
         expires_at=to_wire(transaction.expires_at),
         settlements=[settlement_done(settled) for settled in transaction.result.settled],
-        sends=[sent_message(receipt) for receipt in transaction.result.receipts],
+        sends=[SentMessage.of(receipt) for receipt in transaction.result.receipts],
     )
 
 

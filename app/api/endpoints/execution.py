@@ -20,7 +20,7 @@ from app.http.request import Request
 from app.http.response import REPLAYED_HEADERS, Response
 from app.wire.execution import AddedState, Execute, Executed, PublishEntry, SendEntry, SettleEntry
 from app.wire.message_fields import MessageToSend
-from app.wire.sending import sent_message
+from app.wire.sending import SentMessage
 from app.wire.settlements import settlement_done
 from app.wire.state_values import StateBody
 from app.wire.topics import published_message
@@ -123,7 +123,7 @@ def _executed(result: WorkUnitResult, unit: UnitRequest) -> Executed:
     published = published_results([entry.new_message for entry in unit.publishes], copied)
     return Executed(
         [settlement_done(settled) for settled in result.settled],
-        [sent_message(receipt) for receipt in sent],
+        [SentMessage.of(receipt) for receipt in sent],
         [published_message(one) for one in published],
         [AddedState(state.key, added.number) for state, added in zip(unit.states, result.versions, strict=True)],
     )

@@ -96,6 +96,7 @@ async def _publish(
 ) -> AttemptResult[list[Published]]:
     """Publish messages, or let them join a transaction."""
     topic = request.path["topic"]
-    if (key := request.transaction_key(transaction_id)) is not None:
+    if transaction_id is not None:
+        key = request.transaction_key(transaction_id)
         return await join_publishes(request.broker.transactions, key, topic, new_messages, attempt)
     return await publish(request.broker.topics, topic, new_messages, attempt)

@@ -36,11 +36,8 @@ from app.wire.sending import (
     SendResult,
     SendResults,
     SentMessage,
+    SentResult,
     delivered_message,
-    sent_message,
-    sent_result,
-    uncommitted_message,
-    uncommitted_result,
 )
 
 SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
@@ -125,12 +122,13 @@ async def send_batch(request: Request[SendBatch]) -> Response:
     if not body.atomic:
         return await _send_each(request, entries)
     new_messages, attempt = all_messages(entries), request.idempotent_attempt("send_batch")
-    if (key := request.transaction_key(body.transaction_id)) is not None:
+    if body.transaction_id is not None:
+        key = request.transaction_key(body.transaction_id)
         joined = await join_sends(request.broker.transactions, key, name, new_messages, attempt)
-        results, replayed = SendResults([uncommitted_result(one) for one in joined.result]), joined.replayed
+        results, replayed = SendResults([SentResult.uncommitted(one) for one in joined.result]), joined.replayed
     else:
         sent = await send(request.broker.sending, name, new_messages, attempt)
-        results, replayed = SendResults([sent_result(receipt) for receipt in sent.result]), sent.replayed
+        results, replayed = SendResults([SentResult.of(receipt) for receipt in sent.result]), sent.replayed
     return Response(results, 201, headers=REPLAYED_HEADERS if replayed else ())
 
 
@@ -149,10 +147,11 @@ async def _send(
 ) -> Response:
     """Send one message: let it join a transaction, accept it as volatile, or store it."""
     name = request.path["queue"]
-    if (key := request.transaction_key(transaction_id)) is not None:
+    if transaction_id is not None:
+        key = request.transaction_key(transaction_id)
         joined = await join_sends(request.broker.transactions, key, name, [new_message], attempt)
         (message_id,) = joined.result
-        return Response(uncommitted_message(message_id), 201, headers=REPLAYED_HEADERS if joined.replayed else ())
+        return Response(SentMessage.uncommitted(message_id), 201, headers=REPLAYED_HEADERS if joined.replayed else ())
     if new_message.durability is Durability.VOLATILE:
         if attempt is not None:
             raise invalid_header("Idempotency-Key", "An Idempotency-Key is only accepted with a durable message.")
@@ -160,7 +159,7 @@ async def _send(
     sent = await send(request.broker.sending, name, [new_message], attempt)
     (receipt,) = sent.result
     headers = REPLAYED_HEADERS if sent.replayed else ()
-    return Response(sent_message(receipt), 201, headers=(*headers, *await _location(request, receipt)))
+    return Response(SentMessage.of(receipt), 201, headers=(*headers, *await _location(request, receipt)))
 
 
 async def _location(request: Request[Any], receipt: Receipt) -> Headers:
@@ -176,4 +175,4 @@ async def _location(request: Request[Any], receipt: Receipt) -> Headers:
 def _result(index: int, outcome: Receipt | Refusal, tracking_id: str) -> SendResult:
     if isinstance(outcome, Refusal):
         return RefusedSend(problem_of(outcome, tracking_id, f"/messages/{index}"))
-    return sent_result(outcome)
+    return SentResult.of(outcome)

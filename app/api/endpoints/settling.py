@@ -143,7 +143,8 @@ async def settle_messages(request: Request[SettleMessages]) -> Response:
     """
     queue = await request.queue()
     entries = read_settlements(queue, request.body.settlements)
-    key = request.transaction_key(request.body.transaction_id)
+    transaction_id = request.body.transaction_id
+    key = None if transaction_id is None else request.transaction_key(transaction_id)
     results = await settle_batch(request.broker, queue, [entry.request for entry in entries], key)
     return Response(SettlementResults(results_of(request, entries, results)))
 
@@ -173,9 +174,9 @@ def results_of(
 async def _settle_lock(request: Request[Any], body: SettleLock) -> Response:
     queue = await request.queue()
     settlement = settlement_request(queue, _token(request), body)
-    key = request.transaction_key(body.transaction_id)
-    if key is None:
+    if body.transaction_id is None:
         return Response(settlement_done(await settle_one(request.broker.settling, queue, settlement)))
+    key = request.transaction_key(body.transaction_id)
     (joined,) = await join_settlements(request.broker.transactions, key, queue, [settlement])
     if not isinstance(joined, JoinedIntent):
         raise joined
