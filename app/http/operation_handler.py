@@ -28,7 +28,7 @@ from app.http.request_body import (
     read_body,
     unread_header,
 )
-from app.http.response import Response, response_content, send_response, send_until_taken
+from app.http.response import Response, head_and_content, send_until_taken
 
 INVALID_NAME = "The name of a {} has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
 
@@ -91,9 +91,10 @@ class OperationHandler:
 
         A response with `on_lost` counts in any size.
         """
-        content = response_content(response)
+        head, content = head_and_content(response)
         if response.on_lost is None and (len(content) <= UNCOUNTED_BYTES or response.is_shared):
-            await send_response(send, response, content)
+            await send(head)
+            await send({"type": "http.response.body", "body": content})
             return
         # Free the messages: only their encoded bytes are needed.
         response.body = None
@@ -101,7 +102,7 @@ class OperationHandler:
         responses.acquire_unchecked(len(content))
         is_taken = False
         try:
-            is_taken = await send_until_taken(receive, send, response, content)
+            is_taken = await send_until_taken(receive, send, head, content)
         finally:
             responses.release(len(content))
             if response.on_lost is not None and not is_taken:

@@ -48,40 +48,33 @@ class Response(msgspec.Struct):
 
 async def respond(send: Send, response: Response) -> None:
     """Send a response as ASGI events."""
-    await send_response(send, response, response_content(response))
-
-
-def response_content(response: Response) -> bytes:
-    """Return the bytes of the body."""
-    if response.content is not None:
-        return response.content
-    return b"" if response.body is None else encode(response.body)
-
-
-async def send_response(send: Send, response: Response, content: bytes) -> None:
-    """Send a response whose body is `content`."""
-    await send(_head(response, content))
+    head, content = head_and_content(response)
+    await send(head)
     await send({"type": "http.response.body", "body": content})
 
 
-async def send_until_taken(receive: Receive, send: Send, response: Response, content: bytes) -> bool:
+def head_and_content(response: Response) -> tuple[Event, bytes]:
+    """Return the ASGI event that begins a response, and the bytes of its body."""
+    content = response.content
+    if content is None:
+        content = b"" if response.body is None else encode(response.body)
+    headers = [*response.headers]
+    if response.status not in WITHOUT_BODY:
+        headers += ((b"content-length", b"%d" % len(content)), (b"content-type", response.content_type))
+    return {"type": "http.response.start", "status": response.status, "headers": headers}, content
+
+
+async def send_until_taken(receive: Receive, send: Send, head: Event, content: bytes) -> bool:
     """Send a response. Once the client has taken it or has disconnected, return whether it is still connected.
 
     The server accepts an event once it has sent the one before. After the last event it no longer reports a disconnect.
     """
-    await send(_head(response, content))
+    await send(head)
     for body in (content, b""):
         await send({"type": "http.response.body", "body": body, "more_body": True})
     is_taken = not is_disconnected(receive)
     await send({"type": "http.response.body", "body": b""})
     return is_taken
-
-
-def _head(response: Response, content: bytes) -> Event:
-    headers = [*response.headers]
-    if response.status not in WITHOUT_BODY:
-        headers += ((b"content-length", b"%d" % len(content)), (b"content-type", response.content_type))
-    return {"type": "http.response.start", "status": response.status, "headers": headers}
 
 
 def location(path: str) -> Headers:
