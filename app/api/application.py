@@ -1,7 +1,10 @@
 """The HTTP application of a server: FastAPI, with every operation among its routes."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from functools import cached_property
+from types import CoroutineType
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -21,7 +24,7 @@ from app.http.cors import allow_origins
 from app.http.interface import Interface
 from app.http.local_access import LocalAccessPolicy
 from app.http.operation_handler import OperationHandler
-from app.http.operation_index import OperationIndex, OperationRoute, path_segments
+from app.http.operation_index import OperationIndex, OperationRoute
 from app.http.problems import make_problem
 from app.http.response import PROBLEM, encode, error_response, problem_response, respond
 
@@ -68,20 +71,19 @@ class Application(FastAPI):
         self._default_authorization = Authorization(interface.authenticate, DEFAULT_RIGHT, policy)
         self._read_credential = interface.credential_reader(DEFAULT_RIGHT)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> CoroutineType[Any, Any, None]:
         """Answer one HTTP request. HEAD is answered as GET; the server sends no body then."""
         if scope["type"] != "http":
             raise NotImplementedError(f"This application does not speak {scope['type']}.")
         method: str = "GET" if scope["method"] == "HEAD" else scope["method"]
-        segments = path_segments(scope)
-        methods = self._index.methods(segments)
-        if route := methods.get(method):
-            scope["path_params"] = {name: segments[position] for position, name in route.parameters}
-            await route.handler(scope, receive, send)
-            return
+        segments, methods = self._index.find(scope)
+        if method in methods:
+            found = methods[method]
+            scope["path_params"] = {name: segments[position] for position, name in found.parameters}
+            return found.handler(scope, receive, send)
         # The framework's router reads an escaped slash as a separator, unless it stays escaped.
         path = "/".join([segment.replace("/", "%2F") for segment in segments])
-        await self._call_framework({**scope, "method": method, "path": path}, receive, send, methods)
+        return self._call_framework({**scope, "method": method, "path": path}, receive, send, methods)
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document of this application."""
@@ -91,8 +93,8 @@ class Application(FastAPI):
     def operation_name(self, scope: Scope) -> str | None:
         """Return the operation that answers a request, None without one. The access log uses it, so it is not optimized."""
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        route = self._index.methods(path_segments(scope)).get(method)
-        return route and route.handler.operation.name
+        found = self._index.find(scope)[1].get(method)
+        return found and found.handler.operation.name
 
     @cached_property
     def _index(self) -> OperationIndex:

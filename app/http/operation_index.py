@@ -57,6 +57,9 @@ class _Node:
         return self.parameter
 
 
+_NOWHERE = _Node()
+
+
 class OperationIndex:
     """The operations of one server by path and method.
 
@@ -74,22 +77,21 @@ class OperationIndex:
             names = [(position, text[1:-1]) for position, text in enumerate(segments) if text.startswith("{")]
             node.methods[route.handler.operation.method] = IndexedOperation(route.handler, tuple(names))
 
-    def methods(self, segments: list[str]) -> Mapping[str, IndexedOperation]:
-        """Return the operations of a path by method; none for an unknown path."""
-        node = self._roots.get(len(segments))
-        if node is None:
-            return {}
+    def find(self, scope: Scope) -> tuple[list[str], Mapping[str, IndexedOperation]]:
+        """Return the segments of a path, and its operations by method: none for an unknown path.
+
+        An escaped slash is part of its segment (RFC 3986, 2.2).
+        """
+        segments: list[str] = scope["path"].split("/")
+        raw: bytes = scope["raw_path"]
+        if b"%2" in raw:
+            segments = [unquote(part) for part in raw.decode().split("/")]
+        node = self._roots.get(len(segments), _NOWHERE)
         for segment in segments:
-            node = node.literals.get(segment) or (node.parameter if segment else None)
-            if node is None:
-                return {}
-        return node.methods
-
-
-def path_segments(scope: Scope) -> list[str]:
-    """Return the segments of a path. An escaped slash is part of its segment (RFC 3986, 2.2)."""
-    raw: bytes = scope["raw_path"]
-    if b"%2" in raw:
-        return [unquote(part) for part in raw.decode().split("/")]
-    path: str = scope["path"]
-    return path.split("/")
+            if segment in node.literals:
+                node = node.literals[segment]
+            elif segment and node.parameter is not None:
+                node = node.parameter
+            else:
+                return segments, {}
+        return segments, node.methods
