@@ -150,12 +150,12 @@ class ServerApplication:
         self._activity: Activity | None = None
         self._middleware: RequestIdMiddleware | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Run the lifespan, or answer one request."""
         if scope["type"] == "lifespan":
-            await self._run_lifespan(receive, send)
-        elif self._middleware is not None:
-            await self._middleware(scope, receive, send)
+            return self._run_lifespan(receive, send)
+        assert self._middleware is not None, "Requests arrive only while the services are open."
+        return self._middleware(scope, receive, send)
 
     @asynccontextmanager
     async def open(self, clock: Clock) -> AsyncGenerator[Services]:

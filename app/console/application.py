@@ -1,6 +1,6 @@
 """The application of the console: its pages, and what becomes of a refusal."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from functools import partial
 from urllib.parse import quote
@@ -121,9 +121,9 @@ def build_console(context: ConsoleContext) -> FastAPI:
 def with_console(api: ASGI, console: ASGI) -> ASGI:
     """Return the application that answers the console's paths by the console, and all others by the API."""
 
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        is_page = scope["type"] == "http" and (scope["path"] == PREFIX or scope["path"].startswith(PREFIX + "/"))
-        await (console if is_page else api)(scope, receive, send)
+    def answer(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        is_page = scope["path"] == PREFIX or scope["path"].startswith(PREFIX + "/")
+        return (console if is_page else api)(scope, receive, send)
 
     return answer
 

@@ -36,15 +36,14 @@ class PublicAddressMiddleware:
         self._root_path = address.root_path
         self._trusts = lru_cache(maxsize=_MAX_KNOWN_CLIENTS)(address.trusts)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Answer one request."""
         try:
             public = self._public(scope)
         except InvalidRequest as refusal:
-            await respond(send, refusal_response(refusal, scope["state"]["request_id"]))
-            return
+            return respond(send, refusal_response(refusal, scope["state"]["request_id"]))
         root: str = public["root_path"]
-        await self._application(public, receive, _with_root(send, root.encode()) if root else send)
+        return self._application(public, receive, _with_root(send, root.encode()) if root else send)
 
     def _public(self, scope: Scope) -> Scope:
         """Return the request with the scheme, host and path that the client has used. Refuses with `InvalidRequest`."""

@@ -16,11 +16,8 @@ class RequestIdMiddleware:
         self._application = application
         self.is_draining = False
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request with its id. Events that are not HTTP pass unchanged."""
-        if scope["type"] != "http":
-            await self._application(scope, receive, send)
-            return
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Answer one request with its id."""
         request_id = request_id_from(scope["headers"])
         scope.setdefault("state", {})["request_id"] = request_id.decode()
 
@@ -33,7 +30,7 @@ class RequestIdMiddleware:
                 event = {**event, "headers": headers}
             return send(event)
 
-        await self._application(scope, receive, send_with_id)
+        return self._application(scope, receive, send_with_id)
 
 
 def request_id_from(headers: Headers) -> bytes:

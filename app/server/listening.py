@@ -180,6 +180,8 @@ def _config(settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         "app.main:create",
         factory=True,
+        # uvicorn takes only coroutine functions for ASGI 3, and other functions that return an awaitable for ASGI 2.
+        interface="asgi3",
         workers=settings.workers,
         loop="uvloop",
         http=LimitedConnection,

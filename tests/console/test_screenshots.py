@@ -83,7 +83,9 @@ def size_of(image: bytes) -> tuple[int, int]:
 @asynccontextmanager
 async def serve(console: ConsoleServer) -> AsyncIterator[str]:
     """Serve a console on a free port, and yield its URL."""
-    server = uvicorn.Server(uvicorn.Config(RequestIdMiddleware(console.application), lifespan="off", log_level="error"))
+    server = uvicorn.Server(
+        uvicorn.Config(RequestIdMiddleware(console.application), interface="asgi3", lifespan="off", log_level="error")
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         serving = asyncio.ensure_future(server.serve([listener]))
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"

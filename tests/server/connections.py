@@ -184,6 +184,7 @@ async def open_server(
     """Open a server with this connection limit. Yield its port and its received bytes."""
     config = uvicorn.Config(
         application,
+        interface="asgi3",
         http=kind,
         ws="none",
         lifespan="off",
