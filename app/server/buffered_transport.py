@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol, with the head and the body of an answer in one write.
+"""A transport that writes the head and the body of an answer together.
 
 uvicorn writes them separately: that takes two system calls, and wakes the client for half an answer.
 """
@@ -7,27 +7,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 CONTINUE_PREFIX = b"HTTP/1.1 100 "
 _MAX_JOINED_BYTES = 64 << 10
 """A longer piece of a body is not copied behind the head: for it, a system call more costs little."""
-
-
-class BufferedWrites(HttpToolsProtocol):
-    """A connection that sends the head of an answer with the first piece of its body."""
-
-    _buffered_transport: "BufferedTransport"
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See `asyncio.Protocol`."""
-        self._buffered_transport = BufferedTransport(transport, self.loop.time)
-        super().connection_made(self._buffered_transport)
-
-    def on_response_complete(self) -> None:
-        """An answer has ended, perhaps without a body, as for HEAD."""
-        self._buffered_transport.end_response()
-        super().on_response_complete()
 
 
 class BufferedTransport(asyncio.Transport):
@@ -40,7 +22,7 @@ class BufferedTransport(asyncio.Transport):
         self._transport = transport
         self._now = now
         self.reading_since = now()
-        """When the client last got 100 Continue, or its bytes were read again after a pause."""
+        """When the client last got an answer or 100 Continue, or its bytes were read again after a pause."""
         self._is_in_response = False
         self._head = b""
         self._is_read_held = False
@@ -49,7 +31,14 @@ class BufferedTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Keep the first piece of an answer, and write it with the second one."""
         if self._head:
-            self._write_with_head(data)
+            # Not `writelines`: that of asyncio in Python 3.12 and 3.13 may not pause the protocol (python/cpython#127655),
+            # and fails on a lost connection (python/cpython#136234).
+            if len(data) > _MAX_JOINED_BYTES:
+                self._transport.write(self._head)
+                self._transport.write(data)
+            else:
+                self._transport.write(self._head + data)
+            self._head = b""
         elif self._is_in_response:
             self._transport.write(data)
         elif data[: len(CONTINUE_PREFIX)] == CONTINUE_PREFIX:
@@ -59,19 +48,10 @@ class BufferedTransport(asyncio.Transport):
             self._is_in_response = True
             self._head = bytes(data)
 
-    def _write_with_head(self, data: bytes | bytearray | memoryview) -> None:
-        # Not `writelines`: that of asyncio in Python 3.12 and 3.13 may not pause the protocol (python/cpython#127655), and
-        # fails on a lost connection (python/cpython#136234).
-        if len(data) > _MAX_JOINED_BYTES:
-            self._transport.write(self._head)
-            self._transport.write(data)
-        else:
-            self._transport.write(self._head + data)
-        self._head = b""
-
     def end_response(self) -> None:
-        """End the answer; the next piece begins another one."""
+        """End the answer, perhaps without a body, as for HEAD; the next piece begins another one."""
         self._is_in_response = False
+        self.reading_since = self._now()
         if self._head:
             self._transport.write(self._head)
             self._head = b""

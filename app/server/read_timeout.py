@@ -44,14 +44,10 @@ class TimedConnection(Connection):
         if self.scope is not newest or self._stage is not before:
             self._waiting_since = self.loop.time()
         elif self._stage is Stage.BODY:
-            self._waiting_since = min(self._waiting_since + len(data) / MIN_BYTES_PER_SECOND, self.loop.time())
+            since = max(self._waiting_since, self._buffered_transport.reading_since)
+            self._waiting_since = min(since + len(data) / MIN_BYTES_PER_SECOND, self.loop.time())
         if self._timer is None:
             self._set_timer(self.timeout_seconds)
-
-    def on_response_complete(self) -> None:
-        """An answer has ended. The time of the next request starts now, if the client has begun to send it."""
-        super().on_response_complete()
-        self._waiting_since = self.loop.time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""

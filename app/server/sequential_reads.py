@@ -6,7 +6,9 @@ small chunks is read in parts, so that other connections have their turn in betw
 
 import asyncio
 
-from app.server.buffered_transport import BufferedWrites
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.server.buffered_transport import BufferedTransport
 
 _MIN_READ_BYTES = 1 << 10
 """Minimum size of a piece. Few requests fit into it together, and most requests fit into it alone."""
@@ -20,19 +22,26 @@ _MAX_CHUNKS_PER_TURN = 128
 as much as 1 KiB of content."""
 
 
-class SequentialReads(BufferedWrites):
+class SequentialReads(HttpToolsProtocol):
     """A connection that stops reading, and keeps the rest of its last read, while a request waits for an earlier one.
 
-    After `_MAX_CHUNKS_PER_TURN` it does the same until the next iteration of the event loop.
+    Its answers go through a `BufferedTransport`. After `_MAX_CHUNKS_PER_TURN` it does the same until the next iteration of the event loop.
     """
 
+    _buffered_transport: BufferedTransport
     _unread = b""
     _chunks_in_turn = 0
     _next_turn: asyncio.Handle | None = None
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See `asyncio.Protocol`."""
+        self._buffered_transport = BufferedTransport(transport, self.loop.time)
+        super().connection_made(self._buffered_transport)
+
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        if self._unread or self.pipeline or not _is_one_piece(data):
+        is_one_piece = len(data) <= _MIN_READ_BYTES or data.count(b"\n") < _MAX_LINE_ENDS
+        if self._unread or self.pipeline or not is_one_piece:
             self._unread += data
             if self._next_turn is None:
                 self._feed_unread()
@@ -49,6 +58,7 @@ class SequentialReads(BufferedWrites):
 
     def on_response_complete(self) -> None:
         """An answer has ended; read the next request."""
+        self._buffered_transport.end_response()
         super().on_response_complete()
         if self._unread and self._next_turn is None and not self.transport.is_closing():
             self._feed_unread()
@@ -79,10 +89,6 @@ class SequentialReads(BufferedWrites):
         self._next_turn = None
         if not self.transport.is_closing():
             self._feed_unread()
-
-
-def _is_one_piece(data: bytes) -> bool:
-    return len(data) <= _MIN_READ_BYTES or data.count(b"\n") < _MAX_LINE_ENDS
 
 
 def _end_of_read(data: bytes, start: int) -> int:

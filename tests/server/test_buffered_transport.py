@@ -135,8 +135,8 @@ def test_the_end_of_a_hold_does_not_end_a_pause(
     assert fake_transport.is_reading
 
 
-def test_the_time_of_a_client_starts_again_when_its_bytes_are_read(fake_transport: FakeTransport) -> None:
-    times = iter((1.0, 2.0, 3.0, 4.0))
+def test_the_time_of_a_client_starts_again_when_its_bytes_are_read_or_answered(fake_transport: FakeTransport) -> None:
+    times = iter((1.0, 2.0, 3.0, 4.0, 5.0))
     transport = BufferedTransport(fake_transport, lambda: next(times))
     assert transport.reading_since == 1.0
     transport.pause_reading()
@@ -147,3 +147,6 @@ def test_the_time_of_a_client_starts_again_when_its_bytes_are_read(fake_transpor
     assert transport.reading_since == 3.0
     transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert transport.reading_since == 4.0
+    transport.write(HEAD)
+    transport.end_response()
+    assert transport.reading_since == 5.0
