@@ -5,7 +5,7 @@ No operation can answer an invalid request. The connection answers it after the 
 
 import asyncio
 from enum import Enum, auto
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import httptools
 from uvicorn._types import ASGI3Application
@@ -111,8 +111,7 @@ class Connection(SequentialReads):
     def on_headers_complete(self) -> None:
         """A head is complete; its operation starts. Raises `RequestRejected` for a refused request."""
         if error := self._head_error():
-            self._request_error = error
-            raise RequestRejected
+            self._reject_request(error)
         super().on_headers_complete()
         self._stage = Stage.BODY
         if self._overhead is not None:
@@ -130,8 +129,7 @@ class Connection(SequentialReads):
         if self.parser.should_upgrade():
             return  # the next parser reads its body
         if self._overhead is not None and self._overhead.is_exceeded:
-            self._request_error = HEAD_TOO_LARGE
-            raise RequestRejected
+            self._reject_request(HEAD_TOO_LARGE)
         self._stage = Stage.NONE
         if self._linger_timer is not None:
             self._stop_linger()
@@ -162,27 +160,24 @@ class Connection(SequentialReads):
         self._running_cycle = cycle
         super()._start_asgi_task(cycle, app)
 
-    def _parse(self, data: bytes) -> None:
-        """Read requests; refuse an invalid one."""
-        self._unset_keepalive_if_required()
-        rest: bytes | memoryview = data
-        try:
-            while rest:
-                rest = self._parse_until_upgrade(rest)
-        except httptools.HttpParserError:
-            if self._request_error is MALFORMED:
-                self.logger.warning("Invalid HTTP request received.")
-            self._refuse(self._request_error)
+    def _reject_request(self, error: RequestError) -> NoReturn:
+        """Stop the parser, and let the connection refuse the newest request."""
+        self._request_error = error
+        raise RequestRejected
 
-    def _parse_until_upgrade(self, data: bytes | memoryview) -> bytes | memoryview:
-        """Read requests until one offers an upgrade. Decline it, and return the bytes after its head."""
+    def _parse(self, data: bytes) -> None:
+        """Read requests. Decline the upgrades that they offer, and refuse an invalid request."""
+        self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self.parser = parser_after_upgrade(self)
-            self.parser.feed_data(head_without_upgrade([*self.scope["headers"]]))
-            return memoryview(data)[upgrade.args[0] :]
-        return b""
+            # One piece holds few heads, so few of these calls are inside of each other.
+            self._parse(head_without_upgrade([*self.scope["headers"]]) + data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            if self._request_error is MALFORMED:
+                self.logger.warning("Invalid HTTP request received.")
+            self._refuse(self._request_error)
 
     def _read_body(self, data: bytes) -> None:
         """Read more of a body. Limit its overhead, or the rest of the body if its request was answered already."""

@@ -58,13 +58,11 @@ class LimitedConnection(TimedConnection):
         if self._is_above_limit and above > SPARE_CONNECTIONS:
             self._longest_idle().reject()
 
-    def on_message_begin(self) -> None:
-        """The first byte of a request has arrived."""
-        self._was_authenticated = self._was_authenticated or self._is_authenticated
-        super().on_message_begin()
-
     def on_headers_complete(self) -> None:
-        """A head is complete. Above the limit, its request is the last one of the connection."""
+        """A head is complete. Above the limit only a probe is answered, as the last request of the connection."""
+        self._was_authenticated = self._was_authenticated or self._is_authenticated
+        if self._is_above_limit and self.url not in PROBE_PATHS:
+            self._reject_request(TOO_MANY_CONNECTIONS)
         super().on_headers_complete()
         if self._is_above_limit:
             self.cycle.keep_alive = False
@@ -80,8 +78,8 @@ class LimitedConnection(TimedConnection):
 
     @property
     def _is_authenticated(self) -> bool:
-        """Whether the newest request has a valid key, or needs none because this server has no keys."""
-        return bool(self.scope) and IS_AUTHENTICATED in self.scope.get("state", {})
+        """Whether the newest request with a complete head has a valid key, or needs none because this server has no keys."""
+        return bool(self.cycle) and IS_AUTHENTICATED in self.cycle.scope.get("state", {})
 
     @property
     def is_idle_spare(self) -> bool:
@@ -134,8 +132,3 @@ class LimitedConnection(TimedConnection):
             connection for connection in cast("set[LimitedConnection]", self.connections) if connection.is_idle_spare
         ]
         return min(idle, key=lambda connection: connection.idle_since, default=self)
-
-    def _head_error(self) -> RequestError | None:
-        if self._is_above_limit and self.url not in PROBE_PATHS:
-            return TOO_MANY_CONNECTIONS
-        return super()._head_error()
