@@ -11,12 +11,11 @@ from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from app.api.application import Application, api_interface
+from app.api.application import Application, OperationRoute, api_interface
 from app.domain.access import Right
 from app.http.asgi import Receive, Scope, Send
 from app.http.operation import Operation, operation
 from app.http.operation_handler import OperationHandler
-from app.http.operation_index import OperationRoute
 from app.http.request import Request
 from app.http.request_id import RequestIdMiddleware
 from app.http.response import Response

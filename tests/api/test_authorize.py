@@ -3,11 +3,10 @@
 import httpx
 import pytest
 
-from app.api.application import Application
+from app.api.application import Application, OperationRoute
 from app.api.openapi.document import openapi_document
 from app.domain.access import Right
 from app.http.authorize import IS_AUTHENTICATED
-from app.http.operation_index import OperationRoute
 from tests.api.api_server import METRICS_KEY, ApiServer, problem
 from tests.api.expected_rights import ANY, GUARDED, OWN, PAGES, PATH_VALUES, PUBLIC, RIGHTS
 from tests.bounds import bounded
