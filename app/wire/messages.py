@@ -120,27 +120,24 @@ class EditMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def message_views(messages: Sequence[Message], monotonic: Callable[[], float]) -> list[MessageView]:
-    """Build the JSON of received messages, with their lock tokens.
+    """Build the JSON of received messages, with their lock tokens. One without a lock has ended with its delivery.
 
     The remaining lock times are computed last, because encoding bodies takes time.
     """
-    views = [_received_view(message) for message in messages]
+    views: list[MessageView] = []
+    for message in messages:
+        view = message_view(message)
+        if message.lock_token is not None and message.locked_until is not None:
+            view.lock_token = str(LockToken(message.sequence_number, message.lock_token))
+            view.locked_until = to_wire(message.locked_until)
+        else:
+            view.state = "ended"
+        views.append(view)
     now = monotonic()
     for message, view in zip(messages, views, strict=True):
         remaining = message.lock_remaining(now)
         view.lock_remaining_ms = None if remaining is None else to_milliseconds(remaining)
     return views
-
-
-def _received_view(message: Message) -> MessageView:
-    """Build the JSON of a received message. One without a lock has ended with its delivery."""
-    view = message_view(message)
-    if message.lock_token is not None and message.locked_until is not None:
-        view.lock_token = str(LockToken(message.sequence_number, message.lock_token))
-        view.locked_until = to_wire(message.locked_until)
-    else:
-        view.state = "ended"
-    return view
 
 
 def browsed_view(message: Message) -> MessageView:

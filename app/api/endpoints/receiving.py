@@ -47,7 +47,7 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     """
     queue = await request.queue()
     wanted, attempt = receive_request(request), request.idempotent_attempt("receive")
-    entries = read_settlements(queue, request.body.settlements or ())
+    entries = read_settlements(queue, request.body.settlements) if request.body.settlements else []
     results: Sequence[BatchResult] = ()
     if entries:
         await check_receive(request.broker.receiving.store, queue, wanted, attempt)

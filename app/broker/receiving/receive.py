@@ -29,7 +29,6 @@ from app.domain.queue import Queue, check_receive_enabled, check_receiver, lock_
 from app.domain.refusals import AlreadySettled, MessageBusy, Refusal, StoreUnavailable, invalid_at
 from app.domain.settlement import Outcome, Removal, Settled, token_of
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES, weight_of
-from app.runtime.byte_budget import Reservation
 from app.runtime.wait_queue import Waiter
 
 
@@ -70,7 +69,24 @@ async def receive(
     attempt that was interrupted while waiting waits again. Only a receive that locks the next messages takes an attempt.
     """
     _check_receive(queue, request)
-    received = await _receive(ports, queue, request, attempt)
+    claim = Claim(
+        queue_id=queue.id,
+        max_messages=request.max_messages,
+        lock_duration=lock_duration_of(queue.settings, request.lock_duration),
+        receiver_id=request.receiver_id,
+        source=MessageState.DEFERRED if request.sequence_numbers else request.source,
+        max_bytes=ports.limits.max_bytes,
+        keeps_history=queue.settings.history,
+    )
+    if request.message_filter is not None:
+        found = await receive_filtered(
+            ports, queue, claim, request.message_filter, request.wait_seconds, request.check_access
+        )
+        received = AttemptResult(found, replayed=False)
+    elif request.wait_seconds <= 0 or request.sequence_numbers:
+        received = await _poll(ports, queue, request, claim, attempt)
+    else:
+        received = await _wait_for_messages(ports, queue, request, claim, attempt)
     if received.replayed:
         # The first attempt may have locked messages of a deleted queue of this name: their tokens cannot settle here.
         own_messages = [message for message in received.result if message.queue_id == queue.id]
@@ -84,21 +100,14 @@ async def receive(
     return received
 
 
-async def _receive(
-    ports: ReceivingPorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None
+async def _wait_for_messages(
+    ports: ReceivingPorts, queue: Queue, request: ReceiveRequest, claim: Claim, attempt: Attempt | None
 ) -> AttemptResult[list[Message]]:
-    if request.message_filter is not None:
-        claim = _claim(ports.limits, queue, request)
-        found = await receive_filtered(
-            ports, queue, claim, request.message_filter, request.wait_seconds, request.check_access
-        )
-        return AttemptResult(found, replayed=False)
-    if request.wait_seconds <= 0 or request.sequence_numbers:
-        return await _poll(ports, queue, request, attempt)
+    """Claim messages as soon as there are any; none if none arrives in time."""
     deadline = ports.clock.monotonic() + request.wait_seconds
     with ports.wait_queue.waiter(wait_key_of(queue.id, request.source)) as waiter:
         while True:
-            polled = await _poll(ports, queue, request, attempt)
+            polled = await _poll(ports, queue, request, claim, attempt)
             if polled.replayed:
                 # This receiver has not polled for new messages, so its wake-up passes to the next one when it leaves.
                 return polled
@@ -195,18 +204,6 @@ def _check_receive(queue: Queue, request: ReceiveRequest) -> None:
         raise invalid_at("/group_id", "This queue has no group_in_flight. Use a filter: message.group_id == 'name'.")
 
 
-def _claim(limits: ResponseLimits, queue: Queue, request: ReceiveRequest) -> Claim:
-    return Claim(
-        queue_id=queue.id,
-        max_messages=request.max_messages,
-        lock_duration=lock_duration_of(queue.settings, request.lock_duration),
-        receiver_id=request.receiver_id,
-        source=MessageState.DEFERRED if request.sequence_numbers else request.source,
-        max_bytes=limits.max_bytes,
-        keeps_history=queue.settings.history,
-    )
-
-
 def _spare_bytes(limits: ResponseLimits, queue: Queue) -> int:
     """The weight up to which a response is sure to have left no message out for its size."""
     return limits.max_bytes - queue.settings.max_message_bytes - MESSAGE_OVERHEAD_BYTES
@@ -231,11 +228,11 @@ def _pass_on_wake_up(
 
 
 async def _poll(
-    ports: ReceivingPorts, queue: Queue, request: ReceiveRequest, attempt: Attempt | None
+    ports: ReceivingPorts, queue: Queue, request: ReceiveRequest, claim: Claim, attempt: Attempt | None
 ) -> AttemptResult[list[Message]]:
     """Claim messages once, without waiting. Refuses with `Overloaded`."""
-    claim = _claim(ports.limits, queue, request)
-    async with _reserve_bytes(ports.limits, queue, request):
+    largest = request.max_messages * (queue.settings.max_message_bytes + MESSAGE_OVERHEAD_BYTES)
+    async with ports.limits.budget.reserve(min(claim.max_bytes, largest)):
         if attempt is not None:
             return await ports.store.claim_or_replay(claim, attempt)
         if request.sequence_numbers:
@@ -251,13 +248,3 @@ async def _claim_from_group(ports: ReceivingPorts, claim: Claim, group_id: str) 
     # More than are wanted, because another request may hold the first ones.
     numbers = await ports.store.available_in_group(claim.queue_id, group_id, MAX_RECEIVE_COUNT)
     return await ports.store.claim_by_number(claim, numbers) if numbers else []
-
-
-def _reserve_bytes(limits: ResponseLimits, queue: Queue, request: ReceiveRequest) -> Reservation:
-    """Reserve the bytes that a claim may return."""
-    return limits.budget.reserve(
-        min(
-            limits.max_bytes,
-            request.max_messages * (queue.settings.max_message_bytes + MESSAGE_OVERHEAD_BYTES),
-        )
-    )
