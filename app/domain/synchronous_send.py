@@ -93,9 +93,9 @@ def _check_message(new_message: NewMessage) -> None:
         raise invalid_at("/ttl_seconds", "The message of a synchronous send lives for wait_seconds.")
 
 
-def check_reply(reply: bytes | None) -> None:
+def check_reply(reply: bytes) -> None:
     """Refuse with `ReplyTooLarge` a reply of more than `MAX_REPLY_BYTES`."""
-    if reply is not None and len(reply) > MAX_REPLY_BYTES:
+    if len(reply) > MAX_REPLY_BYTES:
         raise ReplyTooLarge(f"The reply has {len(reply)} bytes; at most {MAX_REPLY_BYTES} are allowed.")
 
 

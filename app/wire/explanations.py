@@ -12,7 +12,7 @@ from app.wire.explanation_texts import end_text, message_text
 from app.wire.field_types import STATE_NAMES, Timestamp, ViewedState
 from app.wire.queue_explanation_texts import queue_text
 from app.wire.queues import MessageCounts, message_counts
-from app.wire.settlements import SettledOutcome, outcome_name
+from app.wire.settlements import OUTCOME_NAMES, SettledOutcome
 from app.wire.times import maybe_to_wire, to_wire
 
 
@@ -106,7 +106,7 @@ def _waiting_view(waiting: WaitingSettlement | None) -> WaitingSettlementView | 
     if waiting is None:
         return None
     return WaitingSettlementView(
-        outcome=outcome_name(waiting.outcome),
+        outcome=OUTCOME_NAMES[waiting.outcome],
         expires_at=to_wire(waiting.expires_at),
         transaction_id=waiting.transaction_id,
     )

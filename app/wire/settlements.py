@@ -1,6 +1,7 @@
 """Settlements and renewals in requests and responses."""
 
-from typing import Annotated, Literal, TypeAlias, assert_never
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -213,41 +214,23 @@ class SettlementResults(msgspec.Struct):
     results: list[SettlementResult]
 
 
+OUTCOME_NAMES: Mapping[Outcome, SettledOutcome] = {
+    Outcome.COMPLETED: "completed",
+    Outcome.ABANDONED: "abandoned",
+    Outcome.DEAD_LETTERED: "dead_lettered",
+    Outcome.DEFERRED: "deferred",
+    Outcome.RELEASED: "released",
+}
+"""The outcomes that holders ask for. No settlement of a holder has another one."""
+
+
 def settlement_done(settled: Settled) -> SettlementDone:
     """Build the JSON of a settlement that took effect."""
     state = None if settled.state is None else STATE_NAMES[settled.state]
-    return SettlementDone(outcome_name(settled.outcome), settled.sequence_number, settled.replayed, state)
+    return SettlementDone(OUTCOME_NAMES[settled.outcome], settled.sequence_number, settled.replayed, state)
 
 
 def settlement_pending(joined: JoinedIntent) -> SettlementDone:
     """Build the JSON of a settlement that waits for the commit of its transaction."""
     done = settlement_done(settled_by(joined.settlement))
     return SettlementDone(done.outcome, done.sequence_number, joined.replayed, done.state, pending=True)
-
-
-def outcome_name(outcome: Outcome) -> SettledOutcome:
-    """Return the outcome in responses. Raises `ValueError` for one that no holder asks for."""
-    match outcome:
-        case Outcome.COMPLETED:
-            return "completed"
-        case Outcome.ABANDONED:
-            return "abandoned"
-        case Outcome.DEAD_LETTERED:
-            return "dead_lettered"
-        case Outcome.DEFERRED:
-            return "deferred"
-        case Outcome.RELEASED:
-            return "released"
-        case (
-            Outcome.RECEIVED
-            | Outcome.RECOVERED
-            | Outcome.LOCK_EXPIRED
-            | Outcome.ENTITY_CHANGED
-            | Outcome.EXPIRED
-            | Outcome.PURGED
-            | Outcome.CANCELLED
-            | Outcome.WITHDRAWN
-        ):
-            raise ValueError(f"no settlement of a holder ends as {outcome.value}")
-        case _:
-            assert_never(outcome)

@@ -17,7 +17,7 @@ from app.domain.transaction_refusals import RollbackCause
 from app.wire.field_types import Page, Timestamp
 from app.wire.problems import TransactionMember, transaction_member
 from app.wire.sending import SentMessage
-from app.wire.settlements import SettledOutcome, SettlementDone, outcome_name, settlement_done
+from app.wire.settlements import OUTCOME_NAMES, SettledOutcome, SettlementDone, settlement_done
 from app.wire.times import to_wire
 
 TransactionStateName: TypeAlias = Literal["open", "committed", "rolled_back"]
@@ -131,5 +131,5 @@ def _member_view(member: MemberSummary) -> MemberView:
         message_id=name.message_id,
         sequence_number=name.sequence_number,
         bytes=member.member_bytes,
-        outcome=None if member.outcome is None else outcome_name(member.outcome),
+        outcome=None if member.outcome is None else OUTCOME_NAMES[member.outcome],
     )

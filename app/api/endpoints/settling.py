@@ -120,7 +120,9 @@ async def release_lock(request: Request[ReleaseLock]) -> Response:
 )  # fmt: skip
 async def renew_lock(request: Request[RenewLock]) -> Response:
     """Renew: extend the lock, counted from now."""
-    promise = await renew(request.broker.settling, await request.queue(), _token(request), lock_duration(request.body))
+    queue = await request.queue()
+    token = LockToken.parse(request.path["lock_token"])
+    promise = await renew(request.broker.settling, queue, token, lock_duration(request.body))
     left = promise.remaining(request.broker.clock.monotonic())
     return Response(LockRenewed(to_wire(promise.locked_until), to_milliseconds(left)))
 
@@ -173,7 +175,7 @@ def results_of(
 
 async def _settle_lock(request: Request[Any], body: SettleLock) -> Response:
     queue = await request.queue()
-    settlement = settlement_request(queue, _token(request), body)
+    settlement = settlement_request(queue, LockToken.parse(request.path["lock_token"]), body)
     if body.transaction_id is None:
         return Response(settlement_done(await settle_one(request.broker.settling, queue, settlement)))
     key = request.transaction_key(body.transaction_id)
@@ -209,10 +211,6 @@ def _lock_token_of(raw: bytes) -> str | None:
         return msgspec.json.decode(raw, type=_LockTokenOnly).lock_token
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _token(request: Request[Any]) -> LockToken:
-    return LockToken.parse(request.path["lock_token"])
 
 
 def _result(index: int, token: str, result: BatchResult, tracking_id: str, now: float) -> SettlementResult:

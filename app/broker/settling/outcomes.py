@@ -36,7 +36,8 @@ def complete(queue: Queue, token: LockToken, reply: bytes | None = None) -> Remo
     the row leaves a tombstone instead (S2.11). The reply is for a sender that waits for the settlement; without one it
     is discarded.
     """
-    check_reply(reply)
+    if reply is not None:
+        check_reply(reply)
     return Removal(token, queue.id, queue.name, Outcome.COMPLETED, queue.settings.archive_retention, reply=reply)
 
 

@@ -77,18 +77,28 @@ SettleResult: TypeAlias = Settled | Refusal | MessageBusy
 async def settle(ports: SettlingPorts, queue: Queue, requests: Sequence[SettlementRequest]) -> list[SettleResult]:
     """Settle these deliveries; return a result for each, in order."""
     built = await build_settlements(ports, queue, requests)
-    settled = iter(
-        await _settle_all(ports, queue, [settlement for settlement in built if isinstance(settlement, Removal | Move)])
-    )
-    answers: list[SettleResult] = []
-    for request, settlement in zip(requests, built, strict=True):
-        if isinstance(settlement, Refusal):
-            answers.append(settlement)
-        elif settlement is None:
-            answers.append(await resolve_late(ports, queue, request.token, request.outcome))
-        else:
-            answers.append(next(settled))
-    return answers
+    settlements = [settlement for settlement in built if isinstance(settlement, Removal | Move)]
+    if queue.has_groups:
+        settlements = [replace(settlement, is_in_group=True) for settlement in settlements]
+    if queue.settings.history:
+        settlements = [replace(settlement, keeps_history=True) for settlement in settlements]
+    applied = await _apply(ports, settlements)
+    settled: list[SettleResult] = [*map(settled_by, settlements)]
+    if not all(applied):
+        failed = [index for index, effective in enumerate(applied) if not effective]
+        retried = await asyncio.gather(*(_settle_again(ports, queue, settlements[index]) for index in failed))
+        for index, answer in zip(failed, retried, strict=True):
+            settled[index] = answer
+    note_settled(ports, settlements, settled)
+    if len(settled) == len(requests):
+        return settled
+    answers = iter(settled)
+    return [
+        next(answers)
+        if isinstance(settlement, Removal | Move)
+        else settlement or await resolve_late(ports, queue, request.token, request.outcome)
+        for request, settlement in zip(requests, built, strict=True)
+    ]
 
 
 async def settle_one(ports: SettlingPorts, queue: Queue, request: SettlementRequest) -> Settled:
@@ -116,10 +126,8 @@ async def build_settlements(
     ports: SettlingPorts, queue: Queue, requests: Sequence[SettlementRequest]
 ) -> list[Settlement | Refusal | None]:
     """Build the settlements, from the locked rows if needed; None where the token no longer holds a message."""
-    pending = [request for request in requests if isinstance(request, PendingSettlement)]
-    if not pending:
-        return [request for request in requests if not isinstance(request, PendingSettlement)]
-    rows = iter(await ports.store.locked_messages([request.token for request in pending]))
+    tokens = [request.token for request in requests if isinstance(request, PendingSettlement)]
+    rows = iter(await ports.store.locked_messages(tokens) if tokens else ())
     return [
         _build(request, next(rows), queue, ports.random_fraction())
         if isinstance(request, PendingSettlement)
@@ -137,22 +145,6 @@ def _build(
         return request.build(locked, random_fraction)
     except Refusal as refusal:
         return refusal.as_result()
-
-
-async def _settle_all(ports: SettlingPorts, queue: Queue, settlements: Sequence[Settlement]) -> list[SettleResult]:
-    if queue.has_groups:
-        settlements = [replace(settlement, is_in_group=True) for settlement in settlements]
-    if queue.settings.history:
-        settlements = [replace(settlement, keeps_history=True) for settlement in settlements]
-    applied = await _apply(ports, settlements)
-    failed = [index for index, effective in enumerate(applied) if not effective]
-    answers: list[SettleResult] = [settled_by(settlement) for settlement in settlements]
-    if failed:
-        retried = await asyncio.gather(*(_settle_again(ports, queue, settlements[index]) for index in failed))
-        for index, answer in zip(failed, retried, strict=True):
-            answers[index] = answer
-    note_settled(ports, settlements, answers)
-    return answers
 
 
 async def resolve_late(
@@ -188,9 +180,9 @@ async def release_lost(ports: SettlingPorts, locked: LockedMessage, expired_gene
 async def _apply(ports: SettlingPorts, settlements: Sequence[Settlement]) -> list[bool]:
     """Try all settlements at once; removals and moves use different statements."""
     removals = [settlement for settlement in settlements if isinstance(settlement, Removal)]
-    moves = [settlement for settlement in settlements if isinstance(settlement, Move)]
-    if not moves:
+    if len(removals) == len(settlements):
         return await ports.store.remove(removals) if removals else []
+    moves = [settlement for settlement in settlements if isinstance(settlement, Move)]
     if not removals:
         return await ports.store.move(moves)
     removed, moved = map(iter, await asyncio.gather(ports.store.remove(removals), ports.store.move(moves)))
