@@ -6,8 +6,6 @@ from typing import Generic, TypeVar
 from app.domain.message import Draft
 from app.domain.settlement import Move, Removal
 from app.runtime.coalescer import Coalescer
-from app.store.shared.groups import any_in_group
-from app.store.shared.history import any_keeps_history
 
 AnyRequest = TypeVar("AnyRequest", Draft, Move, Removal)
 Result = TypeVar("Result")
@@ -27,9 +25,13 @@ class Lanes(Generic[AnyRequest, Result]):
 
     def of(self, requests: Sequence[AnyRequest]) -> Coalescer[AnyRequest, Result]:
         """Return the coalescer for these requests."""
-        if any_in_group(requests):
-            return self._groups
-        return self._histories if any_keeps_history(requests) else self._plain
+        coalescer = self._plain
+        for request in requests:
+            if request.is_in_group:
+                return self._groups
+            if request.keeps_history:
+                coalescer = self._histories
+        return coalescer
 
     async def close(self) -> None:
         """Close the coalescers."""

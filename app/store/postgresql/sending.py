@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import compress
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -37,7 +37,7 @@ async def send(session: SqlSession, drafts: Sequence[Draft], statements: SendSta
     """
     if bodies := shared_bodies(drafts):
         await session.change("add_shared_bodies", ids=list(bodies), bodies=list(bodies.values()))
-    if not any(draft.duplicate_window for draft in drafts):
+    if not any(map(attrgetter("duplicate_window"), drafts)):
         return await _store(session, drafts, statements.store)
     receipts: dict[int, Receipt] = {}
     remaining = list(compress(range(len(drafts)), first_occurrences(drafts)))

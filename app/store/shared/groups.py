@@ -12,6 +12,7 @@ lock no group afterwards. It has no reason to, because a blocked message has no 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TypeAlias
 from zlib import crc32
 
@@ -181,7 +182,7 @@ def leaves_group(settlement: Move | Removal) -> bool:
 
 def any_in_group(entries: Iterable[Draft | Move | Removal]) -> bool:
     """Return whether any of these may be about a message in a group."""
-    return any(entry.is_in_group for entry in entries)
+    return any(map(attrgetter("is_in_group"), entries))
 
 
 def bucket_of(group: GroupKey) -> int:

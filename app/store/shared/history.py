@@ -8,6 +8,7 @@ row of the queue, so a request from before a change of the setting records nothi
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import compress
+from operator import attrgetter
 
 import msgspec
 
@@ -54,7 +55,7 @@ class HistoryReads:
 
 def any_keeps_history(entries: Iterable[Draft | Claim | Move | Removal | Extension]) -> bool:
     """Return whether any of these may be recorded."""
-    return any(entry.keeps_history for entry in entries)
+    return any(map(attrgetter("keeps_history"), entries))
 
 
 async def record(session: SqlSession, event: Event, numbers: Sequence[int], reason: str | None = None) -> None:
