@@ -11,6 +11,8 @@ from itertools import islice
 from time import monotonic
 from typing import Any, ClassVar, Generic, TypeVar
 
+import msgspec
+
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
@@ -37,30 +39,12 @@ class BatchInterruptedError(Exception):
     """The batch was cancelled while it ran; whether it took effect is unknown."""
 
 
-class _Submission(Generic[Entry, Result]):
-    """Entries that share one batch, and the caller that waits for all their results."""
+class _Submission(msgspec.Struct, Generic[Entry, Result], eq=False):
+    """Entries that share one batch, and the answer for which their caller waits."""
 
-    __slots__ = ("entries", "future", "weight")
-
-    def __init__(self, entries: list[Entry], weight: int) -> None:
-        self.entries = entries
-        self.weight = weight
-        self.future: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
-
-    def resolve(self, results: list[Result | Exception]) -> bool:
-        """Answer the caller. Return false if results stay unread: the caller is gone, or one result is a failure."""
-        if self.future.done():
-            return False
-        successes = [result for result in results if not isinstance(result, Exception)]
-        if len(successes) == len(results):
-            self.future.set_result(successes)
-            return True
-        self.fail(next(result for result in results if isinstance(result, Exception)))
-        return False
-
-    def fail(self, error: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+    entries: Sequence[Entry]
+    weight: int
+    future: asyncio.Future[list[Result]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +58,6 @@ class WeightLimits(Generic[Entry]):
     weigh: Callable[[Entry], int]
     max_run_weight: int
     max_waiting_weight: int = sys.maxsize
-
-
-def _zero_weight(_entry: object) -> int:
-    return 0
-
-
-UNWEIGHTED: WeightLimits[Any] = WeightLimits(_zero_weight, 0)
 
 
 class Coalescer(Generic[Entry, Result]):
@@ -110,7 +87,7 @@ class Coalescer(Generic[Entry, Result]):
         *,
         in_flight: int = 2,
         max_batch_size: int = 256,
-        limits: WeightLimits[Entry] = UNWEIGHTED,
+        limits: WeightLimits[Entry] | None = None,
         batch_errors: tuple[type[Exception], ...] = (),
         on_orphaned: Callable[[Entry, Result], None] | None = None,
     ) -> None:
@@ -131,35 +108,28 @@ class Coalescer(Generic[Entry, Result]):
 
     async def submit(self, entry: Entry) -> Result:
         """Return the entry's result after its batch has run. Raises `CoalescerFullError`."""
-        return (await self._await_results(self._enqueue([entry])))[0]
+        (result,) = await self.submit_all([entry])
+        return result
 
     async def submit_all(self, entries: Sequence[Entry]) -> list[Result]:
         """Return the results of entries that share one batch, even above its limits; raises their first failure.
 
         Raises `CoalescerFullError`.
         """
-        return await self._await_results(self._enqueue(list(entries))) if entries else []
-
-    async def close(self) -> None:
-        """Refuse new entries, and return when all earlier ones have run."""
-        self._closed = True
-        self._idle.clear()
-        self._schedule_run()
-        await self._idle.wait()
-
-    def _enqueue(self, entries: list[Entry]) -> _Submission[Entry, Result]:
+        if not entries:
+            return []
         if self._closed:
             raise CoalescerClosedError
-        weight = 0 if self._limits is UNWEIGHTED else sum(map(self._limits.weigh, entries))
-        submission: _Submission[Entry, Result] = _Submission(entries, weight)
-        if self._waiting_weight and self._waiting_weight + submission.weight > self._limits.max_waiting_weight:
-            raise CoalescerFullError
-        self._waiting_weight += submission.weight
+        weight = 0
+        if self._limits is not None:
+            weight = sum(map(self._limits.weigh, entries))
+            if self._waiting_weight and self._waiting_weight + weight > self._limits.max_waiting_weight:
+                raise CoalescerFullError
+            self._waiting_weight += weight
+        answer: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
+        submission = _Submission(entries, weight, answer)
         self._pending.append(submission)
         self._schedule_run()
-        return submission
-
-    async def _await_results(self, submission: _Submission[Entry, Result]) -> list[Result]:
         try:
             return await submission.future
         except asyncio.CancelledError:
@@ -167,7 +137,14 @@ class Coalescer(Generic[Entry, Result]):
             raise
         finally:
             # A failure holds this frame. If the frame held the failure too, the entries would stay in memory.
-            del submission
+            del submission, answer
+
+    async def close(self) -> None:
+        """Refuse new entries, and return when all earlier ones have run."""
+        self._closed = True
+        self._idle.clear()
+        self._schedule_run()
+        await self._idle.wait()
 
     def _cancel(self, submission: _Submission[Entry, Result]) -> None:
         """Drop a cancelled caller. Its results may exist already: it was cancelled after the answer, before reading it."""
@@ -210,18 +187,18 @@ class Coalescer(Generic[Entry, Result]):
                 return [submission]
         batch: list[_Submission[Entry, Result]] = []
         free_slots = self._max_batch_size
-        weight_left = self._limits.max_run_weight
-        while self._pending and (not batch or self._fits(self._pending[0], free_slots, weight_left)):
-            submission = self._pending.popleft()
+        weight_left = self._limits.max_run_weight if self._limits else 0
+        while self._pending:
+            submission = self._pending[0]
+            if batch and (len(submission.entries) > free_slots or submission.weight > weight_left):
+                break
+            self._pending.popleft()
             self._waiting_weight -= submission.weight
             if not submission.future.done():
                 batch.append(submission)
                 free_slots -= len(submission.entries)
                 weight_left -= submission.weight
         return batch
-
-    def _fits(self, submission: _Submission[Entry, Result], free_slots: int, weight_left: int) -> bool:
-        return len(submission.entries) <= free_slots and submission.weight <= weight_left
 
     def _finish_run(
         self, batch: list[_Submission[Entry, Result]], task: asyncio.Task[Sequence[Result | Exception]]
@@ -232,8 +209,10 @@ class Coalescer(Generic[Entry, Result]):
                 _fail(batch, BatchInterruptedError())
             elif error := task.exception():
                 self._fail_run(batch, error)
+            elif len(results := task.result()) != (entries := sum([len(submission.entries) for submission in batch])):
+                _fail(batch, RuntimeError(f"a run of {entries} entries returned {len(results)} results"))
             else:
-                self._deliver_results(batch, task.result())
+                self._deliver_results(batch, results)
         finally:
             self._schedule_run()
 
@@ -247,18 +226,26 @@ class Coalescer(Generic[Entry, Result]):
             self._isolated.extend(batch)
 
     def _deliver_results(self, batch: list[_Submission[Entry, Result]], results: Sequence[Result | Exception]) -> None:
-        entries = sum([len(submission.entries) for submission in batch])
-        if len(results) != entries:
-            _fail(batch, RuntimeError(f"a run of {entries} entries returned {len(results)} results"))
-            return
         remaining = iter(results)
         undelivered: list[tuple[_Submission[Entry, Result], list[Result | Exception]]] = []
         requeued: list[_Submission[Entry, Result]] = []
         for submission in batch:
             own_results = list(islice(remaining, len(submission.entries)))
-            if len(own_results) == 1 and isinstance(own_results[0], RequeueEntryError):
+            successes: list[Result] = []
+            failure: Exception | None = None
+            for result in own_results:
+                if not isinstance(result, Exception):
+                    successes.append(result)
+                elif failure is None:
+                    failure = result
+            if isinstance(failure, RequeueEntryError):
                 requeued.append(submission)
-            elif not submission.resolve(own_results):
+            elif submission.future.done():
+                undelivered.append((submission, own_results))
+            elif failure is None:
+                submission.future.set_result(successes)
+            else:
+                submission.future.set_exception(failure)
                 undelivered.append((submission, own_results))
         for submission in reversed(requeued):
             self._waiting_weight += submission.weight
@@ -275,4 +262,5 @@ class Coalescer(Generic[Entry, Result]):
 
 def _fail(submissions: Sequence[_Submission[Any, Any]], error: BaseException) -> None:
     for submission in submissions:
-        submission.fail(error)
+        if not submission.future.done():
+            submission.future.set_exception(error)
