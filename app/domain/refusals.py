@@ -1,8 +1,8 @@
 """The errors of the broker, as one tree.
 
-A `Refusal` means that the request was understood and is not carried out. Its docstring is the default detail that the
-caller reads. `BackendUnavailable` means that a backend cannot answer now and that the same request may succeed later.
-Any other exception is a bug.
+A `Refusal` means that the request was understood and is not carried out. `BackendUnavailable` means that a backend cannot
+answer now and that the same request may succeed later. The docstring of a class is the default detail that the caller
+reads. Any other exception is a bug.
 """
 
 from collections.abc import Sequence
@@ -307,6 +307,9 @@ class BackendUnavailable(Exception):
     """A backend of the broker cannot answer now; the request may be repeated unchanged."""
 
     code: ClassVar[str] = "unavailable"
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail or (type(self).__doc__ or "").strip())
 
 
 class StoreUnavailable(BackendUnavailable):

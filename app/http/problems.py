@@ -132,7 +132,7 @@ def problem_of(error: Refusal | BackendUnavailable, tracking_id: str, entry: str
     `entry` is the pointer to the entry of the body that was refused, if it was not the whole request.
     """
     status = status_of(type(error))
-    problem = make_problem(status, error.code, str(error) or (type(error).__doc__ or ""), tracking_id)
+    problem = make_problem(status, error.code, str(error), tracking_id)
     if isinstance(error, Refusal):
         problem.retryable = error.retryable
         problem.errors = [

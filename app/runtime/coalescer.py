@@ -52,7 +52,7 @@ class WeightLimits(Generic[Entry]):
     """The weight of an entry, and the maximum weight of a run and of the waiting entries. The caller chooses the unit.
 
     An entry heavier than `max_run_weight` runs alone. An entry that arrives while others wait is refused with
-    `CoalescerFullError` if the sum would exceed `max_waiting_weight`.
+    `full_error` if the sum would exceed `max_waiting_weight`.
     """
 
     weigh: Callable[[Entry], int]
@@ -71,9 +71,17 @@ class Coalescer(Generic[Entry, Result]):
     answered only after `run` has returned. The entry of a caller that is cancelled before its run starts has no effect.
     After that start it takes effect, and its result goes to `on_orphaned`, as does every result that reaches no caller.
 
-    When `run` raises one of `batch_errors`, every caller of the batch gets it. Any other exception promises that the batch
-    had no effect: each submission runs again alone, so that only the faulty one fails.
+    When `run` raises one of `batch_errors`, every caller of the batch gets it. Any other exception, also one of `entry_errors`
+    among them, promises that the batch had no effect: each submission runs again alone, so that only the faulty one fails.
+
+    A subclass chooses these errors, and those that the coalescer itself raises.
     """
+
+    batch_errors: ClassVar[tuple[type[Exception], ...]] = ()
+    entry_errors: ClassVar[tuple[type[Exception], ...]] = ()
+    closed_error: ClassVar[type[Exception]] = CoalescerClosedError
+    full_error: ClassVar[type[Exception]] = CoalescerFullError
+    interrupted_error: ClassVar[type[Exception]] = BatchInterruptedError
 
     gather_turns: ClassVar[int] = 8
     """Callers whose answers came from one run come back over several turns."""
@@ -88,7 +96,6 @@ class Coalescer(Generic[Entry, Result]):
         in_flight: int = 2,
         max_batch_size: int = 256,
         limits: WeightLimits[Entry] | None = None,
-        batch_errors: tuple[type[Exception], ...] = (),
         on_orphaned: Callable[[Entry, Result], None] | None = None,
     ) -> None:
         self._run = run
@@ -96,7 +103,6 @@ class Coalescer(Generic[Entry, Result]):
         self._max_batch_size = max_batch_size
         self._limits = limits
         self._waiting_weight = 0
-        self._batch_errors = batch_errors
         self._on_orphaned = on_orphaned
         self._pending: deque[_Submission[Entry, Result]] = deque()
         self._isolated: deque[_Submission[Entry, Result]] = deque()
@@ -107,24 +113,24 @@ class Coalescer(Generic[Entry, Result]):
         self._idle = asyncio.Event()
 
     async def submit(self, entry: Entry) -> Result:
-        """Return the entry's result after its batch has run. Raises `CoalescerFullError`."""
+        """Return the entry's result after its batch has run. Raises `full_error`."""
         (result,) = await self.submit_all([entry])
         return result
 
     async def submit_all(self, entries: Sequence[Entry]) -> list[Result]:
         """Return the results of entries that share one batch, even above its limits; raises their first failure.
 
-        Raises `CoalescerFullError`.
+        Raises `full_error`.
         """
         if not entries:
             return []
         if self._closed:
-            raise CoalescerClosedError
+            raise self.closed_error
         weight = 0
         if self._limits is not None:
             weight = sum(map(self._limits.weigh, entries))
             if self._waiting_weight and self._waiting_weight + weight > self._limits.max_waiting_weight:
-                raise CoalescerFullError
+                raise self.full_error
             self._waiting_weight += weight
         answer: asyncio.Future[list[Result]] = asyncio.get_running_loop().create_future()
         submission = _Submission(entries, weight, answer)
@@ -206,7 +212,7 @@ class Coalescer(Generic[Entry, Result]):
         self._running.discard(task)
         try:
             if task.cancelled():
-                _fail(batch, BatchInterruptedError())
+                _fail(batch, self.interrupted_error())
             elif error := task.exception():
                 self._fail_run(batch, error)
             elif len(results := task.result()) != (entries := sum([len(submission.entries) for submission in batch])):
@@ -217,7 +223,7 @@ class Coalescer(Generic[Entry, Result]):
             self._schedule_run()
 
     def _fail_run(self, batch: list[_Submission[Entry, Result]], error: BaseException) -> None:
-        if isinstance(error, self._batch_errors):
+        if isinstance(error, self.batch_errors) and not isinstance(error, self.entry_errors):
             # Such an error would fail the isolated submissions too, each after its own long wait.
             _fail([*batch, *self._isolated], error)
         elif len(batch) == 1:

@@ -30,13 +30,19 @@ class BadEntryError(Exception):
     """A failure that one entry causes for its batch."""
 
 
+class BusyEntryError(StoreUnavailableError):
+    """A failure of the same kind that one entry causes for its batch."""
+
+
 class PatientCoalescer(Coalescer[str, str]):
     """Counts only turns, however slow this machine is."""
 
+    batch_errors = (StoreUnavailableError,)
+    entry_errors = (BusyEntryError,)
     gather_seconds = inf
 
 
-class HurriedCoalescer(Coalescer[str, str]):
+class HurriedCoalescer(PatientCoalescer):
     """Has no time for a turn."""
 
     gather_seconds = 0
@@ -53,7 +59,6 @@ class BatchRunner:
             self.run,
             in_flight=2,
             max_batch_size=4,
-            batch_errors=(StoreUnavailableError,),
             on_orphaned=lambda *pair: self.orphans.append(pair),
             **options,
         )
@@ -376,7 +381,10 @@ async def test_a_failed_entry_is_freed_with_its_answer(failure: type[Exception])
     async def fail(_entries: list[LargeEntry]) -> Sequence[Any]:
         raise failure
 
-    large_entries: Coalescer[LargeEntry, Any] = Coalescer(fail, batch_errors=(StoreUnavailableError,))
+    class LargeEntries(Coalescer[LargeEntry, Any]):
+        batch_errors = (StoreUnavailableError,)
+
+    large_entries = LargeEntries(fail)
     freed: list[bool] = []
 
     async def submit_one() -> None:
@@ -404,6 +412,16 @@ async def test_after_any_other_failure_each_entry_runs_alone(batches: BatchRunne
     assert batches.batches == ["abc", "a", "b", "c"]
     await batches.finish(3)
     assert await outcomes(callers) == ["A", error, "C"]
+
+
+async def test_after_an_entry_error_each_entry_runs_alone(batches: BatchRunner) -> None:
+    callers = await batches.callers("ab")
+    await batches.fail(0, BusyEntryError("somebody"))
+    assert batches.batches == ["ab", "a", "b"]
+    error = BusyEntryError("b")
+    await batches.fail(2, error)
+    await batches.finish(1)
+    assert await outcomes(callers) == ["A", error]
 
 
 async def test_entries_of_one_call_run_again_together(batches: BatchRunner) -> None:

@@ -59,6 +59,12 @@ class Simulation:
         self.orphaned[entry] += 1
 
 
+class SimulatedCoalescer(Coalescer[int, int]):
+    """Knows the failure of a whole batch."""
+
+    batch_errors = (StoreUnavailableError,)
+
+
 async def call(simulation: Simulation, coalescer: Coalescer[int, int], entries: list[int]) -> None:
     """One caller: arrives at some moment with one or several entries, and records its results."""
     await simulation.wait(20)
@@ -74,11 +80,10 @@ async def call(simulation: Simulation, coalescer: Coalescer[int, int], entries: 
 
 
 async def run_simulation(simulation: Simulation, sizes: list[int]) -> list[list[int]]:
-    coalescer: Coalescer[int, int] = Coalescer(
+    coalescer = SimulatedCoalescer(
         simulation.run,
         in_flight=IN_FLIGHT,
         max_batch_size=MAX_BATCH_SIZE,
-        batch_errors=(StoreUnavailableError,),
         on_orphaned=simulation.orphan,
     )
     numbers = iter(range(1, sum(sizes) + 1))

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from itertools import compress
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
 import structlog
@@ -12,18 +13,18 @@ from app.broker.ports.attempts import Attempt, AttemptResult
 from app.broker.ports.settling import Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
-from app.domain.refusals import Overloaded, RequestInProgress, StoreUnavailable
+from app.domain.refusals import RequestInProgress, StoreUnavailable
 from app.domain.settlement import LockedMessage, LockToken, Move, Removal, Tombstone, undelivered_release
 from app.domain.weight import weight_of
 from app.domain.work_unit import WorkUnit, WorkUnitResult
 from app.runtime.clock import Clock
-from app.runtime.coalescer import Coalescer, CoalescerFullError, WeightLimits
+from app.runtime.coalescer import WeightLimits
 from app.store.pooled.advisory_lock import AdvisoryLock
 from app.store.pooled.engine import PooledEngine
 from app.store.pooled.lanes import Lanes
 from app.store.pooled.pool import AnySession, AttemptInUse, InUse, MessageIdInUse, Pool
 from app.store.pooled.state_mutex import StateMutex
-from app.store.shared.database import BatchObserver, Database, DiskNotWritable, NotWritable, unavailable_when_closed
+from app.store.shared.database import BatchObserver, Database, DiskNotWritable, NotWritable, StoreCoalescer
 from app.store.shared.engine import UnitEffects
 from app.store.shared.groups import any_in_group
 from app.store.shared.held_groups import change_apart
@@ -38,20 +39,12 @@ Result = TypeVar("Result")
 
 RunBatch: TypeAlias = Callable[[list[Entry]], Coroutine[Any, Any, list[Result]]]
 
-SHARED_ERRORS = (StoreUnavailable,)
-"""Errors that fail every caller of a batch alike. Any other error belongs to one caller."""
-
-
 ClaimByNumber: TypeAlias = tuple[Claim, Sequence[int]]
 """A claim of messages by their numbers."""
 
 SEND_LIMITS: WeightLimits[Draft] = WeightLimits(weight_of, max_run_weight=4 << 20, max_waiting_weight=64 << 20)
 """Bytes of drafts. MariaDB accepts 16 MiB per packet unless configured otherwise, and a body may grow to twice its size
 in the text of a statement. With more than one statement in flight, larger batches gain nothing."""
-
-
-def _claim_weight(claim: Claim) -> int:
-    return claim.max_messages
 
 
 DEDUPLICATED_SEND_LIMITS: WeightLimits[Draft] = WeightLimits(
@@ -62,7 +55,7 @@ DEDUPLICATED_SEND_LIMITS: WeightLimits[Draft] = WeightLimits(
 IN_USE_DELAYS = (0.01, 0.05, 0.2, 0.5)
 """Seconds before each retry with a message id or an attempt that another transaction is about to use."""
 
-CLAIM_LIMITS: WeightLimits[Claim] = WeightLimits(_claim_weight, max_run_weight=1000)
+CLAIM_LIMITS: WeightLimits[Claim] = WeightLimits(attrgetter("max_messages"), max_run_weight=1000)
 """Messages that the claims request. All callers are answered when the run ends, so a small claim must not wait for
 large ones."""
 
@@ -101,38 +94,32 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
         self._state_mutex = StateMutex()
         self._release_tasks: set[asyncio.Task[None]] = set()
         send = self._observed("send", self.run_sends)
-        self._sends = Lanes(lambda: Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS))
+        self._sends = Lanes(lambda: StoreCoalescer(send, limits=SEND_LIMITS))
         # Apart, because their bodies need a further statement.
-        self._shared_sends = Coalescer(send, limits=SEND_LIMITS, batch_errors=SHARED_ERRORS)
+        self._shared_sends = StoreCoalescer(send, limits=SEND_LIMITS)
         # A batch of its own, because a message id that another transaction has locked fails a whole statement.
-        self._deduplicated_sends = Lanes(
-            lambda: Coalescer(send, limits=DEDUPLICATED_SEND_LIMITS, batch_errors=SHARED_ERRORS)
-        )
+        self._deduplicated_sends = Lanes(lambda: StoreCoalescer(send, limits=DEDUPLICATED_SEND_LIMITS))
         claim = self._observed("claim", self.run_claims)
         self._claims, self._recorded_claims = (
-            Coalescer(claim, limits=CLAIM_LIMITS, batch_errors=SHARED_ERRORS, on_orphaned=self._release_orphaned)
-            for _ in range(2)
+            StoreCoalescer(claim, limits=CLAIM_LIMITS, on_orphaned=self._release_orphaned) for _ in range(2)
         )
         # Dead letters are received rarely, and each claim of them is a statement of its own.
-        self._dead_letter_claims = Coalescer(
-            claim, max_batch_size=1, batch_errors=SHARED_ERRORS, on_orphaned=self._release_orphaned
-        )
+        self._dead_letter_claims = StoreCoalescer(claim, max_batch_size=1, on_orphaned=self._release_orphaned)
         # One at a time. The coalescer is used for its release of messages whose caller was cancelled.
-        self._claims_by_number = Coalescer(
+        self._claims_by_number = StoreCoalescer(
             self._run_claims_by_number,
             max_batch_size=1,
-            batch_errors=SHARED_ERRORS,
             on_orphaned=self._release_orphaned_by_number,
         )
-        self._lock_reads = Coalescer(self._observed("held", super().locked_messages), batch_errors=SHARED_ERRORS)
-        self._tombstone_reads = Coalescer(self._observed("tombstones", super().tombstones), batch_errors=SHARED_ERRORS)
+        self._lock_reads = StoreCoalescer(self._observed("held", super().locked_messages))
+        self._tombstone_reads = StoreCoalescer(self._observed("tombstones", super().tombstones))
         remove, move = self._observed("remove", self.run_removals), self._observed("move", self.run_moves)
         release = self._observed("release", self.run_releases)
-        self._removals = Lanes(lambda: Coalescer(remove, batch_errors=SHARED_ERRORS))
-        self._moves = Lanes(lambda: Coalescer(move, batch_errors=SHARED_ERRORS))
-        self._releases = Lanes(lambda: Coalescer(release, batch_errors=SHARED_ERRORS))
+        self._removals = Lanes(lambda: StoreCoalescer(remove))
+        self._moves = Lanes(lambda: StoreCoalescer(move))
+        self._releases = Lanes(lambda: StoreCoalescer(release))
         extend = self._observed("extend", self.run_extensions)
-        self._extensions, self._recorded_extensions = (Coalescer(extend, batch_errors=SHARED_ERRORS) for _ in range(2))
+        self._extensions, self._recorded_extensions = (StoreCoalescer(extend) for _ in range(2))
 
     # ---- the engine --------------------------------------------------------------------------------------------------
 
@@ -168,30 +155,22 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
 
     async def send(self, drafts: Sequence[Draft]) -> list[Receipt]:
         """See `SendingStore`."""
-        if any(draft.duplicate_window for draft in drafts):
+        if any(map(attrgetter("duplicate_window"), drafts)):
             # Only an id that is checked for duplicates can be in use.
-            sends = self._deduplicated_sends.of(drafts)
-            return await self._retry_while_in_use(partial(self._submit, sends, drafts))
-        return await self._submit(self._shared_sends if shared_bodies(drafts) else self._sends.of(drafts), drafts)
-
-    async def _submit(self, sends: Coalescer[Draft, Receipt], drafts: Sequence[Draft]) -> list[Receipt]:
-        try:
-            with unavailable_when_closed:
-                return await sends.submit_all(drafts)
-        except CoalescerFullError as error:
-            raise Overloaded from error
+            work = partial(self._deduplicated_sends.of(drafts).submit_all, drafts)
+            return await self._retry_while_in_use(work)
+        sends = self._shared_sends if shared_bodies(drafts) else self._sends.of(drafts)
+        return await sends.submit_all(drafts)
 
     async def _retry_while_in_use(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run the work. If another transaction uses the same id or attempt, pause without a connection and retry."""
         for pause in IN_USE_DELAYS:
             try:
-                with unavailable_when_closed:
-                    return await work()
+                return await work()
             except InUse:
                 await self._clock.sleep(pause)
         try:
-            with unavailable_when_closed:
-                return await work()
+            return await work()
         except MessageIdInUse as error:
             raise StoreUnavailable("Another request is sending a message with this id.") from error
         except AttemptInUse as error:
@@ -202,13 +181,11 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
         claims = self._recorded_claims if claim.keeps_history else self._claims
         if claim.source is MessageState.DEAD_LETTERED:
             claims = self._dead_letter_claims
-        with unavailable_when_closed:
-            return await claims.submit(claim)
+        return await claims.submit(claim)
 
     async def claim_by_number(self, claim: Claim, numbers: Sequence[int]) -> list[Message]:
         """See `ReceivingStore`."""
-        with unavailable_when_closed:
-            return await self._claims_by_number.submit((claim, numbers))
+        return await self._claims_by_number.submit((claim, numbers))
 
     async def _run_claims_by_number(self, claims_by_number: list[ClaimByNumber]) -> list[list[Message]]:
         return [await self.run_claim_by_number(claim, numbers) for claim, numbers in claims_by_number]
@@ -251,33 +228,28 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
 
     async def locked_messages(self, tokens: Sequence[LockToken]) -> list[LockedMessage | None]:
         """See `SettlingStore`."""
-        with unavailable_when_closed:
-            return await self._lock_reads.submit_all(tokens)
+        return await self._lock_reads.submit_all(tokens)
 
     async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:
         """See `SettlingStore`."""
-        with unavailable_when_closed:
-            return await self._tombstone_reads.submit_all(tokens)
+        return await self._tombstone_reads.submit_all(tokens)
 
     async def remove(self, removals: Sequence[Removal]) -> list[bool]:
         """See `SettlingStore`."""
-        with unavailable_when_closed:
-            return await self._removals.of(removals).submit_all(removals)
+        return await self._removals.of(removals).submit_all(removals)
 
     async def move(self, moves: Sequence[Move]) -> list[bool]:
         """See `SettlingStore`."""
-        with unavailable_when_closed:
-            return await self._moves.of(moves).submit_all(moves)
+        return await self._moves.of(moves).submit_all(moves)
 
     async def release(self, moves: Sequence[Move]) -> list[bool]:
         """See `SettlingStore`."""
-        with unavailable_when_closed:
-            if not any_in_group(moves):
-                return await self._releases.of(moves).submit_all(moves)
-            released = await asyncio.gather(
-                self._release_some(moves, [index for index, move in enumerate(moves) if not move.is_in_group]),
-                self._release_in_groups(moves),
-            )
+        if not any_in_group(moves):
+            return await self._releases.of(moves).submit_all(moves)
+        released = await asyncio.gather(
+            self._release_some(moves, [index for index, move in enumerate(moves) if not move.is_in_group]),
+            self._release_in_groups(moves),
+        )
         return [any(index in some for some in released) for index in range(len(moves))]
 
     async def _release_in_groups(self, moves: Sequence[Move]) -> set[int]:
@@ -296,9 +268,8 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
         """See `SettlingStore`."""
-        with unavailable_when_closed:
-            recorded = any_keeps_history(extensions)
-            return await (self._recorded_extensions if recorded else self._extensions).submit_all(extensions)
+        recorded = any_keeps_history(extensions)
+        return await (self._recorded_extensions if recorded else self._extensions).submit_all(extensions)
 
     # ---- store -------------------------------------------------------------------------------------------------------
 

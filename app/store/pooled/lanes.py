@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 from app.domain.message import Draft
 from app.domain.settlement import Move, Removal
-from app.runtime.coalescer import Coalescer
+from app.store.shared.database import StoreCoalescer
 
 AnyRequest = TypeVar("AnyRequest", Draft, Move, Removal)
 Result = TypeVar("Result")
@@ -18,12 +18,12 @@ class Lanes(Generic[AnyRequest, Result]):
     that may need neither share no batch with those that do.
     """
 
-    def __init__(self, new_coalescer: Callable[[], Coalescer[AnyRequest, Result]]) -> None:
+    def __init__(self, new_coalescer: Callable[[], StoreCoalescer[AnyRequest, Result]]) -> None:
         self._plain = new_coalescer()
         self._groups = new_coalescer()
         self._histories = new_coalescer()
 
-    def of(self, requests: Sequence[AnyRequest]) -> Coalescer[AnyRequest, Result]:
+    def of(self, requests: Sequence[AnyRequest]) -> StoreCoalescer[AnyRequest, Result]:
         """Return the coalescer for these requests."""
         coalescer = self._plain
         for request in requests:

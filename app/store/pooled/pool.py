@@ -181,7 +181,7 @@ class Pool(Generic[AnySession]):
 
     async def _acquire(self) -> AnySession:
         if self._is_closed:
-            raise StoreUnavailable("The store is closed.")
+            raise database.StoreClosed
         if self._check is not None:
             await self._check()
         await self._acquire_slot()

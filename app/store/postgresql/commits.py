@@ -12,17 +12,15 @@ from typing import Any, TypeAlias
 
 from app.broker.ports.attempts import Attempt
 from app.domain.message import Draft, Receipt
-from app.domain.refusals import Overloaded
 from app.domain.settlement import TOMBSTONE_RETENTION, LockToken, Removal
 from app.domain.state import AddedVersion, StateChange
 from app.domain.weight import weight_of
 from app.domain.work_unit import WorkUnit
-from app.runtime.coalescer import Coalescer, CoalescerFullError, RequeueEntryError, WeightLimits
-from app.store.pooled.batching import SHARED_ERRORS
+from app.runtime.coalescer import RequeueEntryError, WeightLimits
 from app.store.pooled.pool import Pool
 from app.store.postgresql.entries import entry_columns, fetch_entries
 from app.store.postgresql.session import PostgresqlSession
-from app.store.shared.database import LockWaitTimeout, SqlSession
+from app.store.shared.database import LockWaitTimeout, SqlSession, StoreCoalescer
 from app.store.shared.engine import UnitEffects
 from app.store.shared.json_columns import read_receipts
 from app.store.shared.message_rows import DRAFT_COLUMNS, draft_row
@@ -69,11 +67,9 @@ class GatheredCommits:
         """`on_executed` gets the effects of every commit, also if its caller is gone."""
         self._pool = pool
         self._on_executed = on_executed
-        self._commits: Coalescer[Commit, Effects] = Coalescer(
-            observed("commit", self._run), limits=LIMITS, batch_errors=SHARED_ERRORS
-        )
-        self._id_reads: Coalescer[HeldLock, str | None] = Coalescer(
-            observed("message_id", partial(locked_message_ids, pool)), batch_errors=SHARED_ERRORS
+        self._commits: StoreCoalescer[Commit, Effects] = StoreCoalescer(observed("commit", self._run), limits=LIMITS)
+        self._id_reads: StoreCoalescer[HeldLock, str | None] = StoreCoalescer(
+            observed("message_id", partial(locked_message_ids, pool))
         )
 
     async def execute(self, unit: WorkUnit, attempt: Attempt | None) -> Effects:
@@ -81,10 +77,7 @@ class GatheredCommits:
         entry = as_commit(unit, attempt)
         if entry is None:
             return None
-        try:
-            return await self._commits.submit(entry)
-        except CoalescerFullError as error:
-            raise Overloaded from error
+        return await self._commits.submit(entry)
 
     async def _run(self, commits: Sequence[Commit]) -> list[Effects | RequeueEntryError]:
         results = await commit(self._pool, commits)

@@ -27,7 +27,7 @@ from app.store.postgresql.session import UNSAFE_SETTINGS, PostgresqlSession, Pre
 from app.store.postgresql.settling import AnySettlement, Settlement
 from app.store.postgresql.timelines import HighestTimelines
 from app.store.shared.attempts import Answers, stored_answer
-from app.store.shared.database import BatchObserver, unavailable_when_closed
+from app.store.shared.database import BatchObserver
 from app.store.shared.engine import UnitEffects
 from app.store.shared.groups import GroupKey, any_in_group
 from app.store.shared.history import any_keeps_history
@@ -204,8 +204,7 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
         return settled
 
     async def _execute(self, unit: WorkUnit, attempt: Attempt | None) -> AttemptResult[WorkUnitResult]:
-        with unavailable_when_closed:
-            effects = await self._commits.execute(unit, attempt)
+        effects = await self._commits.execute(unit, attempt)
         if effects is not None:
             return AttemptResult(effects.result(unit), replayed=False)
         return await super()._execute(unit, attempt)
@@ -226,8 +225,7 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
 
     async def locked_message_id(self, queue_id: int, token: LockToken) -> str | None:
         """See `SettlingStore`."""
-        with unavailable_when_closed:
-            return await self._commits.locked_message_id(queue_id, token)
+        return await self._commits.locked_message_id(queue_id, token)
 
     def on_executed(self, unit: WorkUnit, effects: UnitEffects) -> None:
         """See `Engine`."""

@@ -70,7 +70,7 @@ class HighestTimelines:
         """Learn of the timeline of a server. Refuses with `FormerPrimary` one that is lower than one known before."""
         self.raise_to({timeline.system: timeline.number})
         if timeline.number < self._numbers[timeline.system]:
-            raise FormerPrimary(FormerPrimary.__doc__)
+            raise FormerPrimary
 
     def raise_to(self, numbers: Mapping[int, int]) -> None:
         """Learn of timelines, from a server or from other processes."""

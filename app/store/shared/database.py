@@ -1,13 +1,13 @@
 """What a store requires of an engine: sessions, and a database that lends them."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from app.domain.refusals import StoreUnavailable
-from app.runtime.coalescer import BatchInterruptedError, CoalescerClosedError
+from app.domain.refusals import Overloaded, StoreUnavailable
+from app.runtime.coalescer import Coalescer
 from app.store.shared.rows import Row
 
+Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
 BatchObserver: TypeAlias = Callable[[str, int], None]
@@ -26,12 +26,29 @@ class LockWaitTimeout(StoreUnavailable):
     """Another transaction has held a row for longer than a statement waits."""
 
 
-class GroupInUse(Exception):
-    """Another transaction has held a group, or blocked messages of it, for longer than a statement waits. This one had
-    no effect.
+class GroupInUse(StoreUnavailable):
+    """Another request holds the group of this message at present. This request had no effect."""
 
-    It is no `StoreUnavailable`, so that callers that share a transaction are tried alone: the others need other groups.
-    """
+    # Another transaction has held the group, or blocked messages of it, for longer than a statement waits.
+
+
+class StoreClosed(StoreUnavailable):
+    """The store is closed."""
+
+
+class TransactionInterrupted(StoreUnavailable):
+    """The store was closed in the middle of a transaction."""
+
+
+class StoreCoalescer(Coalescer[Entry, Result]):
+    """Gathers the requests of one verb of a store. Its callers get the errors of the store."""
+
+    batch_errors = (StoreUnavailable,)
+    # The callers that share the transaction need other groups.
+    entry_errors = (GroupInUse,)
+    closed_error = StoreClosed
+    full_error = Overloaded
+    interrupted_error = TransactionInterrupted
 
 
 class SqlSession(Protocol):
@@ -71,29 +88,3 @@ class ReplicatedRecords:
     async def await_replication(self) -> None:
         """See `QueueStore`."""
         await self._database.fetch("await_replication")
-
-
-GROUP_IN_USE = "Another request holds the group of this message at present. This request had no effect."
-
-
-class UnavailableWhenClosed:
-    """A context that raises `StoreUnavailable` when a coalescer is used while the store closes or after it has closed,
-    and when a group is in use.
-
-    Every verb enters it. A generator would cost ten times as many calls.
-    """
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, CoalescerClosedError):
-            raise StoreUnavailable("The store is closed.") from error
-        if isinstance(error, GroupInUse):
-            raise StoreUnavailable(GROUP_IN_USE) from error
-        if isinstance(error, BatchInterruptedError):
-            raise StoreUnavailable("The store was closed in the middle of a transaction.") from error
-
-
-unavailable_when_closed = UnavailableWhenClosed()

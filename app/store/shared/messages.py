@@ -21,7 +21,7 @@ from app.domain.weight import count_that_fit
 from app.domain.work_unit import WorkUnit
 from app.store.shared.archive import ArchiveRecords
 from app.store.shared.attempts import AttemptRecords
-from app.store.shared.database import Database, GroupInUse, SqlSession, Work, unavailable_when_closed
+from app.store.shared.database import Database, GroupInUse, SqlSession, Work
 from app.store.shared.engine import Session, UnitEffects
 from app.store.shared.explanation_reads import ExplanationReads
 from app.store.shared.groups import GroupKey, admit, admit_after, left_groups, release_blocked, write_groups
@@ -227,8 +227,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
             await record_admitted(session, admitted, [edit.expected.sequence_number])
             return await read_message(session, edit.expected.queue_id, edit.expected.sequence_number), admitted
 
-        with unavailable_when_closed:
-            edited, admitted = await self._database.transaction(work)
+        edited, admitted = await self._database.transaction(work)
         self._announce(admitted)
         return edited
 
@@ -246,8 +245,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
             await record_admitted(session, admitted)
             return True, admitted
 
-        with unavailable_when_closed:
-            is_cancelled, admitted = await self._database.transaction(work)
+        is_cancelled, admitted = await self._database.transaction(work)
         self._announce(admitted)
         return is_cancelled
 

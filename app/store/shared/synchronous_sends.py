@@ -15,7 +15,7 @@ from app.domain.queue import SYNCHRONOUS_LEVEL
 from app.domain.settlement import TOMBSTONE_RETENTION, Outcome, Removal, Settlement
 from app.domain.synchronous_send import COMPLETIONS, SynchronousSendState, fence_holds, lock_has_ended
 from app.store.shared.archive import archive_and_delete
-from app.store.shared.database import Database, SqlSession, unavailable_when_closed
+from app.store.shared.database import Database, SqlSession
 from app.store.shared.rows import OUTCOMES
 
 
@@ -50,13 +50,11 @@ class SynchronousSendRecords:
 
     async def settle_offer(self, settlement: Settlement, cause: SynchronousSendEnd) -> bool:
         """See `SettlingStore`."""
-        with unavailable_when_closed:
-            return await self._offers.transaction(partial(_settle, settlement=settlement, cause=cause))
+        return await self._offers.transaction(partial(_settle, settlement=settlement, cause=cause))
 
     async def withdraw_offer(self, sequence_number: int) -> SynchronousSendState:
         """See `SendingStore`."""
-        with unavailable_when_closed:
-            return await self._offers.transaction(partial(_withdraw, sequence_number=sequence_number))
+        return await self._offers.transaction(partial(_withdraw, sequence_number=sequence_number))
 
     async def read_offer(self, sequence_number: int) -> SynchronousSendState:
         """See `SendingStore`."""

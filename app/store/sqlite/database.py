@@ -6,17 +6,18 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from app.broker.ports.settling import Admitted
 from app.broker.ports.transactions import SettlementsFailed
 from app.domain.instant import Instant
-from app.domain.refusals import Overloaded, Refusal, StoreUnavailable
+from app.domain.refusals import Refusal, StoreUnavailable
 from app.domain.weight import MAX_RESPONSE_BYTES
 from app.runtime.clock import Clock
-from app.runtime.coalescer import Coalescer, CoalescerFullError, RequeueEntryError, WeightLimits
-from app.store.shared.database import BatchObserver, NotWritable, unavailable_when_closed
+from app.runtime.coalescer import RequeueEntryError, WeightLimits
+from app.store.shared.database import BatchObserver, NotWritable, StoreClosed, StoreCoalescer
 from app.store.shared.rows import Row
 from app.store.shared.statements import Statement
 from app.store.sqlite.dialect import DIALECT
@@ -84,11 +85,9 @@ class Step(Generic[Result]):
     on_committed: Callable[[Result], None] | None = None
 
 
-def _weight_of(step: Step[Any]) -> int:
-    return step.weight
-
-
-WRITE_LIMITS: WeightLimits[Step[Any]] = WeightLimits(_weight_of, max_run_weight=4 << 20, max_waiting_weight=64 << 20)
+WRITE_LIMITS: WeightLimits[Step[Any]] = WeightLimits(
+    attrgetter("weight"), max_run_weight=4 << 20, max_waiting_weight=64 << 20
+)
 """Bytes of steps. All steps of a commit are answered together, so a light step must not wait for many heavy ones."""
 
 
@@ -114,12 +113,11 @@ class SqliteDatabase:
         self._connections = 0
         self._writing_thread = ThreadPoolExecutor(1, "sqlite-writer")
         self._reading_threads = ThreadPoolExecutor(READERS, "sqlite-reader")
-        self._steps: Coalescer[Step[Any], Any] = Coalescer(
+        self._steps: StoreCoalescer[Step[Any], Any] = StoreCoalescer(
             self._run_batch,
             in_flight=1,
             max_batch_size=MAX_BATCH_SIZE,
             limits=WRITE_LIMITS,
-            batch_errors=(StoreUnavailable,),
             on_orphaned=self._compensate,
         )
         self._compensations: set[asyncio.Task[None]] = set()
@@ -142,11 +140,7 @@ class SqliteDatabase:
 
         Refuses with `Overloaded`.
         """
-        try:
-            with unavailable_when_closed:
-                return await self._steps.submit(step)
-        except CoalescerFullError as error:
-            raise Overloaded from error
+        return await self._steps.submit(step)
 
     async def fetch(self, name: str, /, **values: Any) -> Sequence[Row]:
         """See `SqlSession`."""
@@ -324,7 +318,7 @@ class SqliteDatabase:
 
     async def _run_in(self, threads: ThreadPoolExecutor, function: Callable[[], Result]) -> Result:
         if self._closed:
-            raise StoreUnavailable("The store is closed.")
+            raise StoreClosed
         if self._path is None:
             return function()
         return await asyncio.get_running_loop().run_in_executor(threads, function)
