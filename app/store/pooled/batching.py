@@ -31,7 +31,6 @@ from app.store.shared.held_groups import change_apart
 from app.store.shared.history import any_keeps_history
 from app.store.shared.message_rows import messages_locked_by
 from app.store.shared.messages import MessageRecords
-from app.store.shared.shared_bodies import shared_bodies
 from app.store.shared.write_check import WriteCheck
 
 Entry = TypeVar("Entry")
@@ -159,8 +158,9 @@ class PooledStore(PooledEngine[AnySession], MessageRecords[AnySession]):
             # Only an id that is checked for duplicates can be in use.
             work = partial(self._deduplicated_sends.of(drafts).submit_all, drafts)
             return await self._retry_while_in_use(work)
-        sends = self._shared_sends if shared_bodies(drafts) else self._sends.of(drafts)
-        return await sends.submit_all(drafts)
+        if any(map(attrgetter("shared_body_id"), drafts)):
+            return await self._shared_sends.submit_all(drafts)
+        return await self._sends.of(drafts).submit_all(drafts)
 
     async def _retry_while_in_use(self, work: Callable[[], Awaitable[Result]]) -> Result:
         """Run the work. If another transaction uses the same id or attempt, pause without a connection and retry."""

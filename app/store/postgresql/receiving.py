@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, repeat
+from operator import attrgetter
 from secrets import token_bytes
 
 from app.domain.delivery import Claim, delivery_position
@@ -44,7 +45,7 @@ async def claim(
         await _serve_all(session, bounds, batch)
     except StoreUnavailable:
         # The served messages are locked for their receivers, so return them.
-        if not batch.has_served:
+        if not any(batch.served):
             raise
     return batch.results()
 
@@ -73,15 +74,15 @@ class ClaimBatch:
         self.claims = claims
         self.clock = clock
         self.statement = "claim_recorded" if any_keeps_history(claims) else "claim"
+        self.served: list[list[Message]] = [[] for _ in claims]
         self._requeued: set[int] = set()
-        self._served: list[list[Message]] = [[] for _ in claims]
         self._by_queue: defaultdict[int, list[int]] = defaultdict(list)
         for claim_index, claim in enumerate(claims):
             self._by_queue[claim.queue_id].append(claim_index)
 
     def budget(self) -> int:
         """Return what is left of the budget that the claims share."""
-        return max(claim.max_bytes for claim in self.claims) - sum(map(weight_of, chain.from_iterable(self._served)))
+        return max(map(attrgetter("max_bytes"), self.claims)) - sum(map(weight_of, chain.from_iterable(self.served)))
 
     def queue_ids(self) -> list[int]:
         """Return every queue that has a claim."""
@@ -89,17 +90,12 @@ class ClaimBatch:
 
     def unserved(self) -> list[int]:
         """Return the queues that were scanned to the end and have a claim that got nothing."""
-        answered = [bool(served) or claim_index in self._requeued for claim_index, served in enumerate(self._served)]
-        return [
-            queue_id
-            for queue_id, claim_indexes in self._by_queue.items()
-            if not all(answered[claim_index] for claim_index in claim_indexes)
-        ]
-
-    @property
-    def has_served(self) -> bool:
-        """Whether any claim got a message."""
-        return any(self._served)
+        unserved = {
+            claim.queue_id
+            for claim_index, claim in enumerate(self.claims)
+            if not self.served[claim_index] and claim_index not in self._requeued
+        }
+        return [queue_id for queue_id in self._by_queue if queue_id in unserved]
 
     def claims_on(self, queue_id: int) -> list[int]:
         """Return the indexes of the claims on a queue, in order of arrival."""
@@ -110,11 +106,7 @@ class ClaimBatch:
 
         None after its first statement with a message, because the next one would exceed the budget by its first message.
         """
-        return 0 if self._served[claim_index] else self.claims[claim_index].max_messages
-
-    def serve(self, claim_index: int, message: Message) -> None:
-        """Give a message to a claim."""
-        self._served[claim_index].append(message)
+        return 0 if self.served[claim_index] else self.claims[claim_index].max_messages
 
     def requeue(self, claim_indexes: Iterable[int]) -> None:
         """Record that the budget was spent before these claims were served."""
@@ -122,14 +114,14 @@ class ClaimBatch:
 
     def results(self) -> list[list[Message] | Exception]:
         """Return what each claim got, in order of delivery, or `RequeueEntryError` if the budget left it nothing."""
-        for served in self._served:
+        for served in self.served:
             if len(served) > 1:
                 served.sort(key=_delivery_position)
         if not self._requeued:
-            return [*self._served]
+            return [*self.served]
         return [
             RequeueEntryError() if not served and claim_index in self._requeued else served
-            for claim_index, served in enumerate(self._served)
+            for claim_index, served in enumerate(self.served)
         ]
 
 
@@ -162,7 +154,7 @@ async def _serve(session: SqlSession, bounds: ScanBounds, scan: Scan, batch: Cla
         found_rows = await _fetch(session, scan, batch, slots, slot_counts)
         for row in found_rows:
             slot: int = row[SLOT]
-            batch.serve(slots[slot - 1], message_rows.message(row[:MESSAGE_WIDTH], read_started_at))
+            batch.served[slots[slot - 1]].append(message_rows.message(row[:MESSAGE_WIDTH], read_started_at))
         truncated_at: int | None = found_rows[-1][TRUNCATED_AT] if found_rows else None
         if truncated_at is not None:
             batch.requeue(slots[truncated_at - 1 :])
@@ -266,8 +258,7 @@ async def _serve_dead_letters(session: SqlSession, batch: ClaimBatch) -> None:
         )
         messages = _in_slot_order(found_rows, read_started_at)
         await record_delivered(session, [claim], [messages])
-        for message in messages:
-            batch.serve(claim_index, message)
+        batch.served[claim_index] += messages
 
 
 async def claim_by_number(session: SqlSession, clock: Clock, claim: Claim, numbers: Sequence[int]) -> list[Message]:
