@@ -24,6 +24,7 @@ PARTS = {
     "/prometheus_client/": "counts and metrics",
     "/app/http/metrics": "counts and metrics",
     "/app/http/message_counters": "counts and metrics",
+    "/app/runtime/shared_numbers": "counts and metrics",
     "/app/console/": "counts and metrics",
     "/app/main.py": "dispatch, decode, encode",
     "/app/http/": "dispatch, decode, encode",

@@ -29,7 +29,7 @@ runpy.run_module("app.testing", run_name="__main__")
 """
 """Starts the server with the package `app` of this distribution, also where the search path has another one."""
 
-UNWANTED_VARIABLES = ("PROMETHEUS_MULTIPROC_DIR", "PYTHONWARNINGS")
+UNWANTED_VARIABLES = ("PYTHONWARNINGS",)
 """Variables of the program under test that would change the server."""
 
 STOP_SECONDS = 20.0

@@ -1,31 +1,41 @@
 """The metrics of a server in the text format of Prometheus.
 
-The processes of one server share counters and histograms through the directory in `PROMETHEUS_MULTIPROC_DIR`, which is
-set before this module is imported. Values of the store, such as the depth of a queue, are read for each answer.
+The processes of one server share their counters and histograms. Values of the store, such as the depth of a queue, are
+read for each answer.
 """
 
 import os
-import time
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import add
+from pathlib import Path
+from time import perf_counter
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from app.broker.administration.queues import QueueWithCounts
 from app.broker.ports.notifier import Counters
 from app.domain.instant import to_seconds
-from app.http.message_counters import MessageCounters, with_names
+from app.http.message_counters import MessageCounters, counter_metric, events_by_queue, events_in_total
+from app.runtime.shared_numbers import DIRECTORY_VARIABLE, Labels, SharedNumbers
 
-MULTIPROC_DIR = "PROMETHEUS_MULTIPROC_DIR"
+WAITING = "peeklock_waiting_receivers"
+REQUESTS = "peeklock_request_seconds"
+EVENTS = "peeklock_events"
+BATCHES = "peeklock_batch_entries"
+PASSES = "peeklock_passes"
+
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 BATCH_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+"""The ends of the buckets. A series has the count of each, the count of what is larger, and the sum."""
+
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered", "blocked", "uncommitted")
 MAX_NAMED_QUEUES = 1000
 """Queues with their own series, the first by name. Totals include all queues."""
-
-disable_created_metrics()  # series of when a series began
 
 LOCK_STORE_STATES = ("ok", "degraded", "none")
 
@@ -44,65 +54,26 @@ class MetricsSnapshot:
     per_queue: bool = True
 
 
-class OperationMetrics:
-    """The count and duration of one operation's requests by outcome: `ok`, or the code of the problem."""
-
-    def __init__(self, seconds: Histogram, operation: str) -> None:
-        self._seconds = seconds
-        self._operation = operation
-        self._by_outcome: dict[str, Histogram] = {}
-
-    def observe(self, outcome: str, started_at: float) -> None:
-        """Record an answered request."""
-        seconds = self._by_outcome.get(outcome)
-        if seconds is None:
-            seconds = self._by_outcome[outcome] = self._seconds.labels(self._operation, outcome)
-        seconds.observe(time.perf_counter() - started_at)
-
-
 class Metrics(Counters):
     """The metrics of one process."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._seconds = Histogram(
-            "peeklock_request_seconds", "Time to answer a request, waiting included.",
-            ("operation", "outcome"), buckets=LATENCY_BUCKETS, registry=self._registry,
-        )  # fmt: skip
-        self._events = Counter(
-            "peeklock_events", "Events that no caller sees in an answer, or that are worth adding up.", ("event",),
-            registry=self._registry,
-        )  # fmt: skip
-        self._batches = Histogram(
-            "peeklock_batch_entries", "Callers that shared one statement.", ("statement",),
-            buckets=BATCH_SIZE_BUCKETS, registry=self._registry,
-        )  # fmt: skip
-        self._by_statement: dict[str, Histogram] = {}
-        self._messages = MessageCounters(self._registry)
-        self._passes = Counter(
-            "peeklock_passes",
-            "Background passes that ended, ok or failed.",
-            ("name", "outcome"),
-            registry=self._registry,
-        )
-        self.waiting_receivers = Gauge(
-            "peeklock_waiting_receivers", "Receives that wait for a message.",
-            registry=self._registry, multiprocess_mode="livesum",
-        )  # fmt: skip
+        directory = os.environ.get(DIRECTORY_VARIABLE)
+        self._numbers = SharedNumbers(Path(directory) if directory else None)
+        self._waiting = self._numbers.of(WAITING)  # the first: nothing waits in a process that has ended
+        self._messages = MessageCounters(self._numbers)
 
-    def for_operation(self, operation: str) -> OperationMetrics:
-        """Return the metrics of one operation."""
-        return OperationMetrics(self._seconds, operation)
-
-    @staticmethod
-    def now() -> float:
-        """Return the start time to pass to `OperationMetrics.observe`."""
-        return time.perf_counter()
+    def observe(self, operation: str, outcome: str, started_at: float) -> None:
+        """Record an answered request that started at this time of `perf_counter`. `outcome` is `ok`, or the code of the problem."""
+        seconds = perf_counter() - started_at
+        numbers = self._numbers.of(REQUESTS, (operation, outcome), len(LATENCY_BUCKETS) + 2)
+        numbers[bisect_left(LATENCY_BUCKETS, seconds)] += 1
+        numbers[-1] += seconds
 
     def count(self, event: str, amount: int = 1) -> None:
         """Add `amount` to the count of an event (see `Counters`)."""
         if amount:
-            self._events.labels(event).inc(amount)
+            self._numbers.of(EVENTS, (event,))[0] += amount
 
     def count_messages(self, queue_id: int, event: str, amount: int = 1) -> None:
         """Add `amount` to the number of messages of a queue to which this has happened (see `Counters`)."""
@@ -117,38 +88,70 @@ class Metrics(Counters):
 
     def record_batch(self, statement: str, entries: int) -> None:
         """Record a statement that served `entries` requests."""
-        batches = self._by_statement.get(statement)
-        if batches is None:
-            batches = self._by_statement[statement] = self._batches.labels(statement)
-        batches.observe(entries)
+        numbers = self._numbers.of(BATCHES, (statement,), len(BATCH_SIZE_BUCKETS) + 2)
+        numbers[bisect_left(BATCH_SIZE_BUCKETS, entries)] += 1
+        numbers[-1] += entries
 
     def record_pass(self, name: str, outcome: str) -> None:
         """Record a background pass that ended `ok` or `failed`."""
-        self._passes.labels(name, outcome).inc()
+        self._numbers.of(PASSES, (name, outcome))[0] += 1
+
+    @contextmanager
+    def waiting_receiver(self) -> Generator[None]:
+        """Count a receive that waits for a message until the end of the block."""
+        self._waiting[0] += 1
+        try:
+            yield
+        finally:
+            self._waiting[0] -= 1
 
     def render(self, snapshot: MetricsSnapshot) -> bytes:
         """Return the metrics of all processes of this server in the text format of Prometheus."""
-        shared = CollectorRegistry()
-        if MULTIPROC_DIR in os.environ:
-            MultiProcessCollector(shared)
-        else:
-            shared = self._registry
         answered = CollectorRegistry()
-        answered.register(_NamedQueues(shared, snapshot))
+        answered.register(_CountsCollector(self._numbers, snapshot))
         answered.register(_SnapshotCollector(snapshot))
         return generate_latest(answered)
 
 
-class _NamedQueues:
-    """The metrics of the processes. Queues have names instead of ids, if the snapshot has names."""
+class _CountsCollector:
+    """A collector of what the processes have counted. Queues have names, if the snapshot has names."""
 
-    def __init__(self, counted: CollectorRegistry, snapshot: MetricsSnapshot) -> None:
-        self._counted = counted
+    def __init__(self, numbers: SharedNumbers, snapshot: MetricsSnapshot) -> None:
+        self._series = numbers.read()
         self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        """Yield what was counted, as `prometheus_client` expects."""
-        return with_names(self._counted.collect(), self._names())
+        """Yield the counters, the histograms and the gauge, as `prometheus_client` expects."""
+        yield self._histogram(
+            REQUESTS, "Time to answer a request, waiting included.", ("operation", "outcome"), LATENCY_BUCKETS
+        )
+        yield self._counter(EVENTS, "Events that no caller sees in an answer, or that are worth adding up.", ("event",))
+        yield self._histogram(BATCHES, "Callers that shared one statement.", ("statement",), BATCH_SIZE_BUCKETS)
+        yield events_in_total(self._series)
+        yield self._counter(PASSES, "Background passes that ended, ok or failed.", ("name", "outcome"))
+        yield GaugeMetricFamily(WAITING, "Receives that wait for a message.", self._sums(WAITING)[()][0])
+        if names := self._names():
+            yield events_by_queue(self._series, names)
+
+    def _counter(self, name: str, documentation: str, labels: Labels) -> Metric:
+        counts = {values: numbers[0] for values, numbers in self._sums(name).items()}
+        return counter_metric(name, documentation, labels, counts)
+
+    def _histogram(self, name: str, documentation: str, labels: Labels, ends: Sequence[float]) -> Metric:
+        family = HistogramMetricFamily(name, documentation, labels=labels)
+        for values, (*counts, total) in self._sums(name).items():
+            names = (*(str(float(end)) for end in ends), "+Inf")
+            family.add_metric(values, [*zip(names, accumulate(counts), strict=True)], total)
+        return family
+
+    def _sums(self, name: str) -> Mapping[Labels, Sequence[float]]:
+        """Return the sums of all processes by labels."""
+        sums: dict[Labels, Sequence[float]] = {}
+        for series in self._series:
+            if series.name == name:
+                known = sums.get(series.labels)
+                sums[series.labels] = [*series.numbers] if known is None else [*map(add, known, series.numbers)]
+        return sums
 
     def _names(self) -> dict[int, str]:
         if not self._snapshot.per_queue:

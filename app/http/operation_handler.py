@@ -1,6 +1,7 @@
 """Answer the requests to one operation: authorize, read, decode, run the endpoint, encode."""
 
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 import structlog
@@ -64,11 +65,12 @@ class OperationHandler:
         self._count_entries = entry_counter(operation.body)
         self._decode_query = query_decoder(operation)
         self._finish = finish_of(operation)
-        self._metrics = context.metrics.for_operation(operation.name)
+        self._name = operation.name
+        self._metrics = context.metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request. Every error becomes an answer of the interface."""
-        started_at = self._context.metrics.now()
+        started_at = perf_counter()
         request_id: str = scope["state"]["request_id"]
         outcome = "ok"
         try:
@@ -77,14 +79,14 @@ class OperationHandler:
             response = self._error_response(error, request_id)
             outcome = error.code
         except ClientDisconnected:
-            self._metrics.observe("client-gone", started_at)
+            self._metrics.observe(self._name, "client-gone", started_at)
             return
         except Exception as error:
             log.exception("unexpected error", operation=self.operation.name, request_id=request_id, error=repr(error))
             response = self._error_response(error, request_id)
             outcome = "internal-error"
         await self._respond(receive, send, response)
-        self._metrics.observe(outcome, started_at)
+        self._metrics.observe(self._name, outcome, started_at)
 
     async def _respond(self, receive: Receive, send: Send, response: Response) -> None:
         """Send a response. A large one counts in the response budget until the client has taken all but its last bytes.

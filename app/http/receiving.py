@@ -106,7 +106,7 @@ async def _receive_until_disconnect(
 ) -> AttemptResult[list[Message]]:
     receiving = asyncio.ensure_future(receive(request.broker.receiving, queue, wanted, attempt))
     disconnect = asyncio.ensure_future(wait_for_disconnect(request.receive))
-    with request.context.metrics.waiting_receivers.track_inprogress():
+    with request.context.metrics.waiting_receiver():
         try:
             await asyncio.wait((receiving, disconnect), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:

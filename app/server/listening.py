@@ -7,22 +7,20 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import structlog
 import uvicorn
-from prometheus_client.multiprocess import (
-    mark_process_dead,  # pyright: ignore[reportUnknownVariableType] (its parameters have no types)
-)
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
+from app.runtime.shared_numbers import DIRECTORY_VARIABLE, end_process
 from app.server.connection_limit import SPARE_CONNECTIONS, LimitedConnection
 from app.server.preflight import RefusedToStart
 from app.server.shared_metrics import metrics_directory
 from app.settings import Settings
 
-MULTIPROC_DIR = "PROMETHEUS_MULTIPROC_DIR"
 KEEP_ALIVE_SECONDS = 90
 """How long an idle connection stays open: longer than proxies keep theirs (usually 60 to 75 s), so that no proxy sends a
 request on a connection that the server is closing."""
@@ -131,8 +129,11 @@ class _SignalArrival(threading.Event):
 class _ProcessGroup(Multiprocess):
     """The parent of several server processes; calls `on_listening` once all of them listen."""
 
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, on_listening: OnListening) -> None:
+    def __init__(
+        self, config: uvicorn.Config, listener: socket.socket, on_listening: OnListening, directory: Path
+    ) -> None:
         super().__init__(config, [listener])
+        self._directory = directory
         self._on_listening = on_listening
         self._has_signal = _SignalArrival(self.signal_queue)
 
@@ -149,8 +150,8 @@ class _ProcessGroup(Multiprocess):
         """
         before = {process.pid for process in self.processes}
         super().keep_subprocess_alive()
-        for pid in before - {process.pid for process in self.processes}:
-            mark_process_dead(pid)
+        for pid in filter(None, before - {process.pid for process in self.processes}):
+            end_process(self._directory, pid)
         for process in self.processes:
             if process.pid not in before:
                 process.wait_until_ready(_READY_SECONDS, self._has_signal)
@@ -170,8 +171,8 @@ class _ProcessGroup(Multiprocess):
 
 def _run_process_group(config: uvicorn.Config, listener: socket.socket, on_listening: OnListening) -> int:
     with metrics_directory() as directory:
-        os.environ[MULTIPROC_DIR] = str(directory)
-        group = _ProcessGroup(config, listener, on_listening)
+        os.environ[DIRECTORY_VARIABLE] = str(directory)
+        group = _ProcessGroup(config, listener, on_listening, directory)
         group.run()
     return STARTUP_FAILURE if group.has_failed else 0
 

@@ -1,35 +1,40 @@
 """Metrics of several processes: each process answers for all of them."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from prometheus_client.multiprocess import mark_process_dead
+from app.runtime.shared_numbers import DIRECTORY_VARIABLE, end_process
 
 WORKER_SCRIPT = """
+import os
+import signal
+import time
+
 from app.http.metrics import Metrics, MetricsSnapshot
 
 metrics = Metrics()
-meter = metrics.for_operation("send_message")
 for _ in range(3):
-    meter.observe("ok", metrics.now())
+    metrics.observe("send_message", "ok", time.perf_counter())
 metrics.count("locks_expired", 2)
 metrics.record_batch("send", 5)
 metrics.record_pass("sweep", "ok")
-metrics.waiting_receivers.inc()
 metrics.count_messages(1, "sent", 7)
-print(metrics.render(MetricsSnapshot([], "ok")).decode())
+with metrics.waiting_receiver():
+    print(metrics.render(MetricsSnapshot([], "ok")).decode(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_one_answer_has_the_counts_of_every_process(tmp_path: Path) -> None:
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    environment = {**os.environ, DIRECTORY_VARIABLE: str(tmp_path)}
     run = [sys.executable, "-c", WORKER_SCRIPT]
     with subprocess.Popen(run, env=environment, stdout=subprocess.DEVNULL) as ended:
-        assert ended.wait() == 0
-    mark_process_dead(ended.pid, tmp_path)
-    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=True)
+        assert ended.wait() == -signal.SIGKILL
+    end_process(tmp_path, ended.pid)
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, check=False)
     for line in (
         'peeklock_request_seconds_count{operation="send_message",outcome="ok"} 6.0',
         'peeklock_events_total{event="locks_expired"} 4.0',
@@ -43,7 +48,7 @@ def test_one_answer_has_the_counts_of_every_process(tmp_path: Path) -> None:
 
 
 def test_processes_that_have_counted_nothing_yet_answer(tmp_path: Path) -> None:
-    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    environment = {**os.environ, DIRECTORY_VARIABLE: str(tmp_path)}
     script = """
 from app.http.metrics import Metrics, MetricsSnapshot
 

@@ -119,7 +119,7 @@ def test_the_shared_metrics_directory_is_removed(
     service = serve(workers=2, database_url=postgres_url, redis_url=redis_url, **LONG_REDIS_TIMEOUT)
     assert send_request(service, "GET", "/readyz").json() == {"status": "ready", "store": "ok", "lock_store": "ok"}
     (shared,) = temporary.glob("peeklock-metrics-*")
-    assert list(shared.glob("*.db")) != []
+    assert list(shared.glob("*.numbers")) != []
     service.terminate()
     assert service.wait() == 0
     assert list(temporary.iterdir()) == []

@@ -1,0 +1,57 @@
+"""Numbers that the processes of a server share: each sees those of all, and adds to its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from app.runtime.shared_numbers import Series, SharedNumbers, end_process
+
+
+def listed(series: Iterable[Series]) -> list[tuple[str, tuple[str, ...], list[float]]]:
+    """The series, sorted."""
+    return sorted((one.name, one.labels, [*one.numbers]) for one in series)
+
+
+def test_a_series_begins_with_zeros_and_is_found_again() -> None:
+    numbers = SharedNumbers(None)
+    numbers.of("requests", ("send", "ok"))[0] += 1
+    numbers.of("requests", ("send", "failed"), 2)[1] += 0.5
+    numbers.of("requests", ("send", "ok"))[0] += 1
+    assert listed(numbers.read()) == [("requests", ("send", "failed"), [0, 0.5]), ("requests", ("send", "ok"), [2])]
+
+
+def test_processes_without_a_directory_share_nothing() -> None:
+    SharedNumbers(None).of("requests")[0] += 1
+    assert listed(SharedNumbers(None).read()) == []
+
+
+def test_each_process_reads_the_numbers_of_all(tmp_path: Path) -> None:
+    first, second = SharedNumbers(tmp_path), SharedNumbers(tmp_path)
+    first.of("waiting")[0] = 1
+    first.of("requests", ("send",), 2)[1] = 2
+    second.of("waiting")[0] = 3
+    assert listed(first.read()) == listed(second.read())
+    assert listed(first.read()) == [("requests", ("send",), [0, 2]), ("waiting", (), [1]), ("waiting", (), [3])]
+    first.of("waiting")[0] += 1
+    assert ("waiting", (), [2]) in listed(second.read())
+
+
+def test_a_series_that_a_process_is_about_to_add_is_not_read(tmp_path: Path) -> None:
+    numbers = SharedNumbers(tmp_path)
+    numbers.of("waiting")
+    (names,) = tmp_path.glob("*.series")
+    with names.open("ab") as file:
+        file.write(b'["requ')
+    assert listed(numbers.read()) == [("waiting", (), [0])]
+
+
+def test_the_end_of_a_process_ends_what_it_does_but_not_its_counts(tmp_path: Path) -> None:
+    numbers = SharedNumbers(tmp_path)
+    numbers.of("waiting")[0] = 1
+    numbers.of("requests")[0] = 2
+    end_process(tmp_path, os.getpid() + 1)
+    assert listed(numbers.read()) == [("requests", (), [2]), ("waiting", (), [1])]
+    end_process(tmp_path, os.getpid())
+    assert listed(numbers.read()) == [("requests", (), [2]), ("waiting", (), [0])]
