@@ -27,6 +27,7 @@ from app.http.interface import Interface
 from app.http.local_access import LocalAccessPolicy
 from app.http.operation_handler import OperationHandler
 from app.http.problems import make_problem
+from app.http.request_headers import RequestHeaders
 from app.http.response import PROBLEM, encode, error_response, problem_response, respond
 
 FRAMEWORK_CODES = {404: "not-found", 405: "method-not-allowed"}
@@ -109,8 +110,9 @@ class Application(FastAPI):
         request_id: str = scope["state"]["request_id"]
         if any(route.matches(scope)[0] is not Match.NONE for route in self.routes):
             try:
-                credential = self._read_credential(scope["headers"])
-                principal = await self._default_authorization.accept(credential, scope["headers"])
+                headers = RequestHeaders(scope["headers"])
+                credential = self._read_credential(headers)
+                principal = await self._default_authorization.accept(credential, headers)
                 self._default_authorization.authorize(principal, None)
             except (Refusal, BackendUnavailable) as error:
                 await respond(send, error_response(error, request_id))

@@ -103,7 +103,7 @@ def known_visitor(request: Request) -> Visitor | None:
     known = None if secret is None else context.visitors.find(secret)
     if secret is None or known is None:
         return None
-    if not known.is_signed_in and context.policy.origin_violation(request.headers.raw):
+    if not known.is_signed_in and context.policy.origin_violation(dict(request.headers.raw)):
         return None
     return Visitor(known.principal, secret, known.is_signed_in)
 
@@ -233,6 +233,6 @@ async def _anonymous(context: ConsoleContext, request: Request, secret: str | No
             await context.authenticator.authenticate(None)
         except Unauthenticated:
             raise SignInNeeded from None
-    if violation := context.policy.origin_violation(request.headers.raw):
+    if violation := context.policy.origin_violation(dict(request.headers.raw)):
         raise Forbidden(violation)
     return Visitor(ANONYMOUS, secret or new_secret(), is_signed_in=False)

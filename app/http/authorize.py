@@ -6,8 +6,8 @@ from typing import Any
 
 from app.domain.access import ANONYMOUS, ANY_RIGHT, Principal, RequiredRight, Right
 from app.domain.refusals import Forbidden, Unauthenticated
-from app.http.asgi import Headers
 from app.http.local_access import LocalAccessPolicy
+from app.http.request_headers import RequestHeaders
 
 BEARER_PREFIX = b"bearer "
 DEFAULT_RIGHT = Right.MANAGE
@@ -50,12 +50,12 @@ class Authorization:
         self.authorize(principal, name)
         return principal
 
-    async def accept(self, credential: Any, headers: Headers) -> Principal:
+    async def accept(self, credential: Any, headers: RequestHeaders) -> Principal:
         """Return the principal of a request. Refuses with `Unauthenticated`, or with `Forbidden` where no key is needed."""
         if self.right is None:
             return ANONYMOUS
         principal = ANONYMOUS if self.authenticate is None else await self.authenticate(credential)
-        if principal is ANONYMOUS and (violation := self.local_access_policy.violation(headers)):
+        if principal is ANONYMOUS and (violation := self.local_access_policy.violation(headers.values)):
             raise Forbidden(violation)
         return principal
 
@@ -77,16 +77,16 @@ def authorize(principal: Principal, right: Right, name: str | None, kind: str = 
         raise Forbidden(f"This API key does not hold the right {right} on {where}.")
 
 
-def bearer_token(headers: Headers) -> str | None:
+def bearer_token(headers: RequestHeaders) -> str | None:
     """Return the token of the Authorization header (RFC 6750, 2.1), None without that header.
 
     Refuses with `Unauthenticated` any other scheme, and two headers, because a proxy may have read the other one.
     """
-    credentials = [value for name, value in headers if name == b"authorization"]
-    if not credentials:
+    credentials = headers.values.get(b"authorization")
+    if credentials is None:
         return None
-    if len(credentials) > 1:
+    if b"authorization" in headers.repeated:
         raise Unauthenticated("A request has one Authorization header; this one has more.")
-    if credentials[0][: len(BEARER_PREFIX)].lower() != BEARER_PREFIX:
+    if credentials[: len(BEARER_PREFIX)].lower() != BEARER_PREFIX:
         raise Unauthenticated
-    return credentials[0][len(BEARER_PREFIX) :].strip().decode("latin-1")
+    return credentials[len(BEARER_PREFIX) :].strip().decode("latin-1")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from app.domain.access import Principal, RequiredRight
-from app.http.asgi import Headers
+from app.http.request_headers import RequestHeaders
 from app.http.response import Response
 
 Credential = TypeVar("Credential")
@@ -20,14 +20,14 @@ class Interface(Generic[Credential]):
     `error_response` gets a `Refusal`, a `BackendUnavailable` or an unexpected error, and the id of the request.
     """
 
-    read_credential: Callable[[Headers], Credential]
+    read_credential: Callable[[RequestHeaders], Credential]
     authenticate: Callable[[Credential], Awaitable[Principal]] | None
     error_response: Callable[[Exception, str], Response]
 
-    def credential_reader(self, right: RequiredRight) -> Callable[[Headers], Credential | None]:
+    def credential_reader(self, right: RequiredRight) -> Callable[[RequestHeaders], Credential | None]:
         """Return the function that reads the credential of a request for this right. It returns None if none is needed."""
         return _read_none if right is None or self.authenticate is None else self.read_credential
 
 
-def _read_none(_headers: Headers) -> None:
+def _read_none(_headers: RequestHeaders) -> None:
     """Return no credential."""

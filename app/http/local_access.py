@@ -5,12 +5,12 @@ from any page on the web, as a form or as a `fetch` that needs no permission. It
 page's own site, once the host name of that site resolves to a loopback address (DNS rebinding).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address
 from urllib.parse import urlsplit
 
-from app.http.asgi import Headers
 from app.wire.media_types import is_json_media_type
 
 LOCAL_ADMIN = "Peeklock-Local-Admin"
@@ -58,11 +58,10 @@ class LocalAccessPolicy:
     requires_admin_header: bool
     allowed_origins: frozenset[bytes] = frozenset()
 
-    def violation(self, headers: Headers) -> str | None:
+    def violation(self, header_values: Mapping[bytes, bytes]) -> str | None:
         """Return why a request with these headers is refused and what to do instead, None if it is accepted."""
-        if violation := self.origin_violation(headers):
+        if violation := self.origin_violation(header_values):
             return violation
-        header_values = dict(headers)
         if has_body(header_values):
             content_type = header_values.get(b"content-type", b"").decode("latin-1")
             if violation := self._body_violation(content_type, from_page=b"origin" in header_values):
@@ -73,9 +72,8 @@ class LocalAccessPolicy:
             return NO_ADMIN_HEADER
         return None
 
-    def origin_violation(self, headers: Headers) -> str | None:
+    def origin_violation(self, header_values: Mapping[bytes, bytes]) -> str | None:
         """Return why the host or the origin of a request is refused and what to do instead, None if both are accepted."""
-        header_values = dict(headers)
         if self.requires_local_host and not is_loopback_host(_host(header_values)):
             return HOST_NOT_LOCAL
         if header_values.get(b"origin") not in self.allowed_origins and self._is_cross_site(header_values):
@@ -83,7 +81,7 @@ class LocalAccessPolicy:
         return None
 
     @staticmethod
-    def _is_cross_site(header_values: dict[bytes, bytes]) -> bool:
+    def _is_cross_site(header_values: Mapping[bytes, bytes]) -> bool:
         if header_values.get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
             return True
         origin = header_values.get(b"origin")
@@ -118,12 +116,12 @@ def is_same_origin(origin: str, host: str) -> bool:
         return False
 
 
-def has_body(headers: dict[bytes, bytes]) -> bool:
+def has_body(headers: Mapping[bytes, bytes]) -> bool:
     """Return whether a request has a body (RFC 9112, 6)."""
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").lstrip(b"0") != b""
 
 
-def _host(header_values: dict[bytes, bytes]) -> str:
+def _host(header_values: Mapping[bytes, bytes]) -> str:
     return header_values.get(b"host", b"").decode("latin-1").lower()
 
 

@@ -1,6 +1,5 @@
 """Answer the requests to one operation: authorize, read, decode, run the endpoint, encode."""
 
-from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -10,7 +9,7 @@ from app.domain.queue import is_valid_name
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.http.answer_headers import finish_of
-from app.http.asgi import ClientDisconnected, Headers, Receive, Scope, Send
+from app.http.asgi import ClientDisconnected, Receive, Scope, Send
 from app.http.authorize import IS_AUTHENTICATED, Authorization
 from app.http.context import AppContext
 from app.http.decoding import body_decoder, entry_counter
@@ -18,17 +17,8 @@ from app.http.interface import Interface
 from app.http.operation import EmptyBody, Operation
 from app.http.query import query_decoder
 from app.http.request import Request, invalid_path
-from app.http.request_body import (
-    CONDITIONS,
-    UNCOUNTED_BYTES,
-    BodyReservation,
-    check_json_headers,
-    check_length,
-    check_length_and_encoding,
-    check_no_body,
-    read_body,
-    unread_header,
-)
+from app.http.request_body import UNCOUNTED_BYTES, BodyReservation, read_body
+from app.http.request_headers import CONDITIONS, HeaderCheck, RequestHeaders
 from app.http.response import Response, head_and_content, send_until_taken
 
 INVALID_NAME = "The name of a {} has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
@@ -60,7 +50,7 @@ class OperationHandler:
         )
         self._read_credential = interface.credential_reader(operation.right)
         self._error_response = interface.error_response
-        self._check_headers = _header_check(operation)
+        self._check_headers = _header_check(operation).check
         self._decode = body_decoder(operation.body, is_message=operation.empty_body is EmptyBody.REFUSED)
         self._count_entries = entry_counter(operation.body)
         self._decode_query = query_decoder(operation)
@@ -111,7 +101,7 @@ class OperationHandler:
                 response.on_lost()
 
     async def _handle(self, scope: Scope, receive: Receive) -> Response:
-        headers: Headers = scope["headers"]
+        headers = RequestHeaders(scope["headers"])
         path: dict[str, str] = scope["path_params"]
         name = path[self._name_parameter] if self._name_parameter else None
         credential = self._read_credential(headers)
@@ -141,6 +131,7 @@ class OperationHandler:
                     reservation.grow(len(raw) + MESSAGE_OVERHEAD_BYTES * self._count_entries(body))
             request = Request(
                 self._context,
+                self._context.broker,
                 self._authorization,
                 credential,
                 principal,
@@ -164,24 +155,11 @@ class OperationHandler:
             return await self.operation.endpoint(request)
 
 
-def _header_check(operation: Operation) -> Callable[[Headers, int], int]:
-    """Return the check of the headers of a request; it returns the announced length of the body."""
-    check = _body_header_check(operation)
+def _header_check(operation: Operation) -> HeaderCheck:
     read = {name.lower().encode() for name in operation.headers}
-    unread = {name: why for name, why in CONDITIONS.items() if name not in read}
-    if operation.is_tolerant or not unread:
-        return check
-
-    def checked(headers: Headers, max_bytes: int) -> int:
-        for name, _ in headers:
-            if name in unread:
-                raise unread_header(name, unread[name])
-        return check(headers, max_bytes)
-
-    return checked
-
-
-def _body_header_check(operation: Operation) -> Callable[[Headers, int], int]:
-    if operation.body is None:
-        return check_length if operation.method == "GET" else check_no_body
-    return check_length_and_encoding if operation.body is bytes else check_json_headers
+    return HeaderCheck(
+        unread=frozenset() if operation.is_tolerant else frozenset(CONDITIONS) - read,
+        has_body=operation.body is not None,
+        is_json=operation.body not in (None, bytes),
+        ignores_body=operation.method == "GET",
+    )

@@ -21,6 +21,7 @@ from app.http.asgi import Headers, Receive
 from app.http.authorize import Authorization
 from app.http.context import AppContext
 from app.http.request_body import UNCOUNTED_BYTES
+from app.http.request_headers import RequestHeaders
 from app.wire.field_types import TRACEPARENT_PATTERN, Page
 
 ATTEMPT_RETENTION = DAY
@@ -47,19 +48,20 @@ ANY_TAG = AnyTag()
 class Request(msgspec.Struct, Generic[Body]):
     """One decoded and authorized request.
 
-    `credential` is what the interface has read from the headers; access is checked again with it after a wait. `state` is
-    the ASGI state of the request, in which the application leaves values for the server. `root_path` precedes every path
-    that clients use.
+    `broker` is that of the context. `credential` is what the interface has read from the headers; access is checked again
+    with it after a wait. `state` is the ASGI state of the request, in which the application leaves values for the server.
+    `root_path` precedes every path that clients use.
     """
 
     context: AppContext
+    broker: Broker
     authorization: Authorization
     credential: Any
     principal: Principal
     state: MutableMapping[str, Any]
     path: Mapping[str, str]
     query: Any
-    headers: Headers
+    headers: RequestHeaders
     receive: Receive
     raw_body: bytes
     body: Body
@@ -71,14 +73,9 @@ class Request(msgspec.Struct, Generic[Body]):
         request_id: str = self.state["request_id"]
         return request_id
 
-    @property
-    def broker(self) -> Broker:
-        """The broker that carries out the request."""
-        return self.context.broker
-
     async def queue(self) -> Queue:
         """Return the queue in the path. Refuses with `QueueNotFound`."""
-        return await self.context.broker.queue_cache.by_name(self.path["queue"])
+        return await self.broker.queue_cache.by_name(self.path["queue"])
 
     def reserve_page(self, limit: int, item_bytes: int) -> AbstractAsyncContextManager[None]:
         """Return a reservation of the bytes of a page, to hold while it is read: slow clients may hold those of other answers.
@@ -88,25 +85,18 @@ class Request(msgspec.Struct, Generic[Body]):
         size = limit * item_bytes
         return nullcontext() if size <= UNCOUNTED_BYTES else self.context.response_budget.reserve(size)
 
-    def header(self, name: bytes) -> str | None:
-        """Return the first header with this lower-case name, None without one."""
-        for key, value in self.headers:
-            if key == name:
-                return value.decode("latin-1")
-        return None
-
     def idempotent_attempt(self, verb: str, payload: bytes | None = None) -> Attempt | None:
         """Return the attempt that an Idempotency-Key identifies, None without that header.
 
         A repeat must have the same `payload` as the first request; the default is the body. Refuses with
         `InvalidRequest`.
         """
-        keys = self._header_values(b"idempotency-key")
-        if not keys:
+        header = self.headers.values.get(b"idempotency-key")
+        if header is None:
             return None
-        key, *more = keys
-        if more:
+        if b"idempotency-key" in self.headers.repeated:
             raise given_twice("Idempotency-Key")
+        key = header.decode("latin-1")
         if not 0 < len(key) <= MAX_IDEMPOTENCY_KEY_LENGTH:
             raise invalid_header(
                 "Idempotency-Key", f"An Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_LENGTH} characters."
@@ -133,7 +123,7 @@ class Request(msgspec.Struct, Generic[Body]):
         return ((b"preference-applied", b"wait=%d" % self.wait_seconds(None)),)
 
     def _preferred_wait(self) -> float | None:
-        preference = PREFER_WAIT.search(",".join(self._header_values(b"prefer")))
+        preference = PREFER_WAIT.search(b",".join(self.headers.every(b"prefer")).decode("latin-1"))
         return float(preference.group(2)) if preference else None
 
     def if_match(self) -> Container[str] | None:
@@ -145,19 +135,15 @@ class Request(msgspec.Struct, Generic[Body]):
         return self._tags(b"if-none-match")
 
     def _tags(self, header: bytes) -> Container[str] | None:
-        values = self._header_values(header)
+        values = self.headers.every(header)
         if not values:
             return None
-        tags = ",".join(values)
+        tags = b",".join(values).decode("latin-1")
         return ANY_TAG if tags.strip() == "*" else frozenset(ENTITY_TAG.findall(tags))
-
-    def _header_values(self, name: bytes) -> list[str]:
-        """Return every header with this lower-case name."""
-        return [value.decode("latin-1") for key, value in self.headers if key == name]
 
     def traceparent(self) -> str | None:
         """Return the W3C trace context to store with a message. A malformed one is ignored, as the standard requires."""
-        traceparent = self.header(b"traceparent")
+        traceparent = self.headers.text(b"traceparent")
         return traceparent if traceparent and TRACEPARENT.fullmatch(traceparent) else None
 
 

@@ -143,7 +143,7 @@ def test_these_origins_are_other_sites(origin: str, host: str) -> None:
 def test_which_requests_are_accepted_without_a_key(
     access: LocalAccessPolicy, headers: dict[str, str], objection: str | None
 ) -> None:
-    assert access.violation([(name.encode(), value.encode()) for name, value in headers.items()]) == objection
+    assert access.violation({name.encode(): value.encode() for name, value in headers.items()}) == objection
 
 
 @asynccontextmanager

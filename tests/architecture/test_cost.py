@@ -40,6 +40,7 @@ from app.http.decoding import body_decoder, is_json
 from app.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
 from app.http.query import query_decoder
 from app.http.request import Request
+from app.http.request_headers import RequestHeaders
 from app.store.mysql.templates import literal
 from app.wire.decode_errors import pointer_and_detail
 from app.wire.json_depth import is_too_deep
@@ -532,7 +533,20 @@ def event_request(api: ApiServer, raw: bytes, headers: list[tuple[bytes, bytes]]
         None, None, LocalAccessPolicy(requires_local_host=False, requires_json=False, requires_admin_header=False)
     )
     path = {"queue": "orders"}
-    return Request(api.context, authorization, None, ANONYMOUS, {}, path, None, headers, _receive_nothing, raw, raw)
+    return Request(
+        api.context,
+        api.context.broker,
+        authorization,
+        None,
+        ANONYMOUS,
+        {},
+        path,
+        None,
+        RequestHeaders(headers),
+        _receive_nothing,
+        raw,
+        raw,
+    )
 
 
 def structured(**members: Any) -> bytes:

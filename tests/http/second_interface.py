@@ -16,7 +16,7 @@ from app.domain.message import BodyKind, Envelope
 from app.domain.refusals import Refusal, Unauthenticated
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken, Settled, token_of
-from app.http.asgi import Headers, Receive, Scope, Send
+from app.http.asgi import Receive, Scope, Send
 from app.http.authorize import authorize
 from app.http.context import AppContext
 from app.http.interface import Interface
@@ -25,6 +25,7 @@ from app.http.operation_handler import OperationHandler
 from app.http.problems import status_of
 from app.http.receiving import loss_counter, receive_unless_disconnected
 from app.http.request import Request
+from app.http.request_headers import RequestHeaders
 from app.http.response import Response, respond
 from app.http.settling import settle_batch
 
@@ -98,8 +99,8 @@ class SecondInterface:
         return self._clients[client]
 
 
-def _read_signature(headers: Headers) -> Signature:
-    client, _, signed = dict(headers).get(b"x-signed-by", b"").decode().partition(":")
+def _read_signature(headers: RequestHeaders) -> Signature:
+    client, _, signed = headers.values.get(b"x-signed-by", b"").decode().partition(":")
     return client, signed
 
 

@@ -71,7 +71,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 def is_event(request: Request[bytes]) -> bool:
     """Return whether the headers mark the request as a CloudEvent."""
-    return request.header(b"ce-specversion") is not None or _media_type(request).startswith(MEDIA_TYPE_PREFIX)
+    return b"ce-specversion" in request.headers.values or _media_type(request).startswith(MEDIA_TYPE_PREFIX)
 
 
 def event_message(request: Request[bytes]) -> NewMessage:
@@ -87,7 +87,7 @@ def event_message(request: Request[bytes]) -> NewMessage:
 def _from_binary(request: Request[bytes]) -> NewMessage:
     """Read an event whose attributes are headers and whose data is the body."""
     attributes: dict[str, str] = {}
-    for key, value in request.headers:
+    for key, value in request.headers.lines:
         name = key.decode("latin-1")
         if name.startswith(HEADER_PREFIX):
             if name.removeprefix(HEADER_PREFIX) in attributes:
@@ -96,7 +96,7 @@ def _from_binary(request: Request[bytes]) -> NewMessage:
     _check_attribute_count(list(attributes), _header_pointer)
     _check_attributes(attributes, _header_pointer)
     known = KnownFields(
-        _message_fields(attributes, request.header(b"content-type")), _pointers(attributes, _header_pointer)
+        _message_fields(attributes, request.headers.text(b"content-type")), _pointers(attributes, _header_pointer)
     )
     new_message = message_from_headers(request, known)
     return with_body(new_message, request.raw_body) if request.raw_body else new_message
@@ -243,4 +243,4 @@ def _unquoted(value: str) -> str:
 
 
 def _media_type(request: Request[bytes]) -> str:
-    return (request.header(b"content-type") or "").partition(";")[0].strip().lower()
+    return (request.headers.text(b"content-type") or "").partition(";")[0].strip().lower()

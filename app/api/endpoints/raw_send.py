@@ -15,7 +15,7 @@ from app.domain.suggestions import did_you_mean
 from app.http.asgi import Headers
 from app.http.decoding import convert, is_json
 from app.http.request import Request, given_twice, invalid_header
-from app.http.request_body import TRANSACTION_HEADER
+from app.http.request_headers import RequestHeaders
 from app.wire.field_types import PropertyValue
 from app.wire.media_types import is_json_media_type
 from app.wire.message_fields import MessageToSend
@@ -24,6 +24,8 @@ from app.wire.properties import decode_properties, raw_properties
 HEADER_PREFIX = "peeklock-"
 PROPERTY_HEADER_PREFIX = "peeklock-property-"
 PROPERTIES_HEADER = "Peeklock-Properties"
+TRANSACTION_HEADER = b"peeklock-transaction-id"
+"""The header by which a raw send joins a transaction."""
 EXTENDED_PREFIX = "UTF-8''"
 """What the value of a header whose name ends with `*` begins with (RFC 8187). The rest is percent-encoded."""
 HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
@@ -50,7 +52,7 @@ POINTERS = {
 def raw_message(request: Request[bytes]) -> NewMessage:
     """Return the message of a raw send. A body with a JSON content type must be JSON, and is delivered as JSON."""
     return with_body(
-        message_from_headers(request, KnownFields({"content_type": request.header(b"content-type")}, {})),
+        message_from_headers(request, KnownFields({"content_type": request.headers.text(b"content-type")}, {})),
         request.raw_body,
     )
 
@@ -77,7 +79,7 @@ def message_from_headers(request: Request[bytes], known: KnownFields) -> NewMess
 
     Refuses with `InvalidRequest`.
     """
-    header_values = header_fields(request.headers)
+    header_values = header_fields(request.headers.lines)
     properties = {
         **known.values.get("properties", {}),
         **properties_header(request),
@@ -115,7 +117,7 @@ def header_fields(headers: Headers) -> dict[str, Any]:
 
 def properties_header(request: Request[bytes]) -> dict[str, PropertyValue]:
     """Return the properties in one header, which are JSON. Refuses with `InvalidRequest`."""
-    values = [value for key, value in request.headers if key == PROPERTIES_HEADER.lower().encode()]
+    values = request.headers.every(PROPERTIES_HEADER.lower().encode())
     if not values:
         return {}
     if len(values) > 1 or not is_json(values[0], f"#/header/{PROPERTIES_HEADER}"):
@@ -125,21 +127,21 @@ def properties_header(request: Request[bytes]) -> dict[str, PropertyValue]:
 
 def without_transaction(request: Request[bytes]) -> tuple[Request[bytes], str | None]:
     """Return a raw send without the header that names its transaction, and the id of the transaction."""
-    found = [value for key, value in request.headers if key == TRANSACTION_HEADER]
+    found = request.headers.every(TRANSACTION_HEADER)
     if not found:
         return request, None
     transaction_id = header_text(found[0], "Peeklock-Transaction-Id")
     if len(found) > 1 or not transaction_id.isprintable() or not 0 < len(transaction_id) <= MAX_ID_LENGTH:
         raise invalid_header("Peeklock-Transaction-Id", "This is no id of a transaction, or more than one.")
-    others = [(key, value) for key, value in request.headers if key != TRANSACTION_HEADER]
-    return replace(request, headers=others), transaction_id
+    others = [(key, value) for key, value in request.headers.lines if key != TRANSACTION_HEADER]
+    return replace(request, headers=RequestHeaders(others)), transaction_id
 
 
 def idempotency_payload(request: Request[bytes]) -> bytes:
     """Return what a repeat of a raw send must have in common with the first: the body and the headers of the message."""
     header_lines = sorted(
         b"%s:%s\n" % (key, value)
-        for key, value in request.headers
+        for key, value in request.headers.lines
         if key == b"content-type" or key.startswith((HEADER_PREFIX.encode(), b"ce-"))
     )
     return b"".join((*header_lines, b"\n", request.raw_body))

@@ -125,7 +125,7 @@ def _check_consistency(request: Request[ReceiveMessages]) -> None:
             "`check_more` is only accepted with a peek-lock receive without a filter or sequence numbers.",
         )
     is_plain = body.mode == "peek_lock" and not (body.filter or body.sequence_numbers or body.group_id)
-    if not is_plain and request.header(b"idempotency-key"):
+    if not is_plain and request.headers.text(b"idempotency-key"):
         raise invalid_header(
             "Idempotency-Key",
             "An Idempotency-Key is only accepted with a peek-lock receive that has no filter, numbers or group.",

@@ -135,7 +135,7 @@ async def send_batch(request: Request[SendBatch]) -> Response:
 async def _send_each(request: Request[SendBatch], entries: Sequence[NewMessage | InvalidRequest]) -> Response:
     if request.body.transaction_id is not None:
         raise invalid_at("/atomic", "A batch in a transaction is atomic.")
-    if request.header(b"idempotency-key") is not None:
+    if b"idempotency-key" in request.headers.values:
         raise invalid_header("Idempotency-Key", "An Idempotency-Key is only accepted with an atomic batch.")
     outcomes = await send_each(request.broker.sending, request.path["queue"], entries)
     results = [_result(index, outcome, request.request_id) for index, outcome in enumerate(outcomes)]
