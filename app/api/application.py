@@ -112,8 +112,7 @@ class Application(FastAPI):
             try:
                 headers = RequestHeaders(scope["headers"])
                 credential = self._read_credential(headers)
-                principal = await self._default_authorization.accept(credential, headers)
-                self._default_authorization.authorize(principal, None)
+                await self._default_authorization.accept(credential, None, headers, scope["state"])
             except (Refusal, BackendUnavailable) as error:
                 await respond(send, error_response(error, request_id))
             else:

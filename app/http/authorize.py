@@ -1,6 +1,6 @@
 """Authenticate the client of a request and check its right."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,42 +39,51 @@ class Authorization:
     kind: str = "queue"
     lists_own: bool = False
 
-    async def check(self, name: str | None, credential: Any) -> Principal:
-        """Return the principal of a request that was accepted before, if it still holds the right on the resource `name`.
+    async def accept(
+        self, credential: Any, name: str | None, headers: RequestHeaders, state: MutableMapping[str, Any]
+    ) -> Principal:
+        """Return the principal of a new request, which holds the right on the resource `name` (None: on all queues).
 
-        Refuses with `Unauthenticated` or `Forbidden`.
+        Refuses with `Unauthenticated`, or with `Forbidden`. Sets `IS_AUTHENTICATED` in the state of the request.
         """
-        principal = ANONYMOUS
-        if self.right is not None and self.authenticate is not None:
-            principal = await self.authenticate(credential)
-        self.authorize(principal, name)
-        return principal
-
-    async def accept(self, credential: Any, headers: RequestHeaders) -> Principal:
-        """Return the principal of a request. Refuses with `Unauthenticated`, or with `Forbidden` where no key is needed."""
         if self.right is None:
             return ANONYMOUS
         principal = ANONYMOUS if self.authenticate is None else await self.authenticate(credential)
         if principal is ANONYMOUS and (violation := self.local_access_policy.violation(headers.values)):
             raise Forbidden(violation)
+        state[IS_AUTHENTICATED] = True
+        self._check_right(principal, name)
         return principal
 
-    def authorize(self, principal: Principal, name: str | None) -> None:
-        """Refuse with `Forbidden` a principal that lacks the right on the resource `name` (None: on all queues)."""
-        if self.right is None or self.right == ANY_RIGHT:
+    async def check(self, name: str | None, credential: Any) -> Principal:
+        """Return the principal of a request that was accepted before, if it still holds the right on the resource `name`.
+
+        Refuses with `Unauthenticated` or `Forbidden`.
+        """
+        if self.right is None:
+            return ANONYMOUS
+        principal = ANONYMOUS if self.authenticate is None else await self.authenticate(credential)
+        self._check_right(principal, name)
+        return principal
+
+    def _check_right(self, principal: Principal, name: str | None) -> None:
+        if self.right is None or self.right == ANY_RIGHT or principal.grant.allows(self.right, name):
             return
-        if self.lists_own and self.right in principal.grant.rights:
-            if not principal.grant.ranges(Right(self.right)):
-                raise Forbidden(NOT_LISTABLE)
-            return
-        authorize(principal, self.right, name, self.kind)
+        if not (self.lists_own and self.right in principal.grant.rights):
+            raise _lacks(self.right, name, self.kind)
+        if not principal.grant.ranges(self.right):
+            raise Forbidden(NOT_LISTABLE)
 
 
 def authorize(principal: Principal, right: Right, name: str | None, kind: str = "queue") -> None:
     """Refuse with `Forbidden` a principal that lacks the right on the queue or other resource `name` (None: on all)."""
     if not principal.grant.allows(right, name):
-        where = f"{kind} {name}" if name else "all queues"
-        raise Forbidden(f"This API key does not hold the right {right} on {where}.")
+        raise _lacks(right, name, kind)
+
+
+def _lacks(right: Right, name: str | None, kind: str) -> Forbidden:
+    where = f"{kind} {name}" if name else "all queues"
+    return Forbidden(f"This API key does not hold the right {right} on {where}.")
 
 
 def bearer_token(headers: RequestHeaders) -> str | None:

@@ -10,7 +10,7 @@ from app.domain.refusals import BackendUnavailable, Refusal
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.http.answer_headers import finish_of
 from app.http.asgi import ClientDisconnected, Receive, Scope, Send
-from app.http.authorize import IS_AUTHENTICATED, Authorization
+from app.http.authorize import Authorization
 from app.http.context import AppContext
 from app.http.decoding import body_decoder, entry_counter
 from app.http.interface import Interface
@@ -105,10 +105,7 @@ class OperationHandler:
         path: dict[str, str] = scope["path_params"]
         name = path[self._name_parameter] if self._name_parameter else None
         credential = self._read_credential(headers)
-        principal = await self._authorization.accept(credential, headers)
-        if self.operation.right is not None:
-            scope["state"][IS_AUTHENTICATED] = True
-        self._authorization.authorize(principal, name)
+        principal = await self._authorization.accept(credential, name, headers, scope["state"])
         if self._name_parameter and name is not None and not is_valid_name(name):
             raise invalid_path(self._name_parameter, INVALID_NAME.format(self.operation.kind))
         max_bytes = self._context.max_request_bytes

@@ -57,9 +57,7 @@ async def _may_see_queue_names(request: Request[None]) -> bool:
         return True
     authorization = _queue_names_authorization(request)
     try:
-        principal = await authorization.accept(token, request.headers)
-        request.state[IS_AUTHENTICATED] = True
-        authorization.authorize(principal, None)
+        await authorization.accept(token, None, request.headers, request.state)
     except Unauthenticated:
         if token is not None:
             raise
