@@ -6,10 +6,11 @@ A principal may hold two live keys, so that it can change from one to the other 
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from math import inf
+from typing import Any, TypeAlias
 
-from app.broker.access.live_keys import LiveKeys
 from app.broker.ports.access import ApiKeyStore
 from app.domain.access import (
     ANONYMOUS,
@@ -19,8 +20,9 @@ from app.domain.access import (
     ApiKey,
     Grant,
     Principal,
+    ReadKey,
 )
-from app.domain.instant import Instant
+from app.domain.instant import Instant, to_seconds
 from app.domain.refusals import KeyNotFound, TooManyKeys, Unauthenticated
 from app.runtime.cache import Cache
 from app.runtime.clock import Clock
@@ -29,6 +31,10 @@ CACHE_SECONDS = 5.0
 """How long a revoked key may still work in a process that has just used it."""
 
 MAX_SECRET_LENGTH = 256
+
+_MAX_CACHED_KEYS = 10_000
+
+ReadByHash: TypeAlias = Callable[[bytes], Coroutine[Any, Any, ReadKey | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,45 @@ async def revoke_key(keys: ApiKeyStore, key_id: str) -> None:
     """Revoke a key. Refuses with `KeyNotFound`."""
     if not await keys.revoke(key_id):
         raise KeyNotFound(f"There is no live API key {key_id}.")
+
+
+class LiveKeys:
+    """Finds live keys by the hash that `read` takes: that of a key's secret, or that of a session.
+
+    A key expires by the store's clock. The time that remains is counted on the process's monotonic clock from before the
+    store was read, as that of locks is, so a key never counts as live for too long.
+    """
+
+    def __init__(self, read: ReadByHash, clock: Clock, cache_seconds: float) -> None:
+        self._read = read
+        self._clock = clock
+        self._cache = Cache(self._load, clock, ttl_seconds=cache_seconds, max_size=_MAX_CACHED_KEYS)
+
+    async def find(self, hashed: bytes) -> ApiKey | None:
+        """Return the key with this hash; None if it is unknown, revoked or expired."""
+        found = await self._cache.get(hashed)
+        return found[0] if found is not None and self._clock.monotonic() < found[1] else None
+
+    def forget(self, hashed: bytes) -> None:
+        """Read the key with this hash again at its next use."""
+        self._cache.forget(hashed)
+
+    def clear(self) -> None:
+        """Read every key again at its next use."""
+        self._cache.clear()
+
+    async def close(self) -> None:
+        """Stop the reads in progress."""
+        await self._cache.close()
+
+    async def _load(self, hashed: bytes) -> tuple[ApiKey, float] | None:
+        """Return a key, and when it expires on the monotonic clock."""
+        read_started_at = self._clock.monotonic()
+        found = await self._read(hashed)
+        if found is None or found.key.revoked_at is not None:
+            return None
+        expires_at = found.key.expires_at
+        return found.key, inf if expires_at is None else read_started_at + to_seconds(expires_at - found.read_at)
 
 
 class Authenticator:

@@ -6,8 +6,7 @@ or when its key is no longer live.
 
 import secrets
 
-from app.broker.access.keys import Authenticator, hash_secret
-from app.broker.access.live_keys import LiveKeys
+from app.broker.access.keys import Authenticator, LiveKeys, hash_secret
 from app.broker.ports.access import SessionStore
 from app.domain.access import Principal
 from app.domain.refusals import Unauthenticated
