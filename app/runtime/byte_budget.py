@@ -33,7 +33,8 @@ class ByteBudget:
     def release(self, size: int) -> None:
         """Release these bytes, and serve callers that wait."""
         self.held -= size
-        self._admit_waiting()
+        if self._waiting:
+            self._admit_waiting()
 
     def reserve(self, size: int) -> "Reservation":
         """Return a reservation of these bytes, to use with `async with`. More than `limit` bytes wait until nothing is held.
