@@ -9,7 +9,6 @@ from app.domain.refusals import Forbidden, Unauthenticated
 from app.http.local_access import LocalAccessPolicy
 from app.http.request_headers import RequestHeaders
 
-BEARER_PREFIX = b"bearer "
 DEFAULT_RIGHT = Right.MANAGE
 """The right on all queues that a route needs if it is no operation."""
 
@@ -96,6 +95,7 @@ def bearer_token(headers: RequestHeaders) -> str | None:
         return None
     if b"authorization" in headers.repeated:
         raise Unauthenticated("A request has one Authorization header; this one has more.")
-    if credentials[: len(BEARER_PREFIX)].lower() != BEARER_PREFIX:
+    scheme, space, token = credentials.partition(b" ")
+    if scheme.lower() != b"bearer" or not space:
         raise Unauthenticated
-    return credentials[len(BEARER_PREFIX) :].strip().decode("latin-1")
+    return token.strip().decode("latin-1")

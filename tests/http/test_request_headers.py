@@ -2,7 +2,13 @@
 
 import pytest
 
-from app.domain.refusals import InvalidRequest, MessageTooLarge, Refusal, UnsupportedContentEncoding
+from app.domain.refusals import (
+    InvalidRequest,
+    MessageTooLarge,
+    Refusal,
+    Unauthenticated,
+    UnsupportedContentEncoding,
+)
 from app.http.asgi import Headers
 from app.http.authorize import bearer_token
 from app.http.request_headers import CONDITIONS, HeaderCheck, RequestHeaders
@@ -39,6 +45,17 @@ def test_a_token_is_refused_only_if_its_own_header_is_repeated() -> None:
     assert bearer_token(RequestHeaders([other, token, other])) == "key"
     with pytest.raises(Refusal, match="one Authorization header"):
         bearer_token(RequestHeaders([token, other, token]))
+
+
+@pytest.mark.parametrize("value", [b"Bearer", b"Bearer\tkey", b"Bearerkey", b"Basic key", b" Bearer key", b""])
+def test_a_token_of_another_scheme_is_refused(value: bytes) -> None:
+    with pytest.raises(Unauthenticated):
+        bearer_token(RequestHeaders([(b"authorization", value)]))
+
+
+@pytest.mark.parametrize("value", [b"bearer key", b"BEARER  key "])
+def test_the_scheme_of_a_token_has_any_case(value: bytes) -> None:
+    assert bearer_token(RequestHeaders([(b"authorization", value)])) == "key"
 
 
 @pytest.mark.parametrize(
