@@ -8,6 +8,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from math import inf
 from time import monotonic
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -63,9 +64,10 @@ class WeightLimits(Generic[Entry]):
 class Coalescer(Generic[Entry, Result]):
     """Gathers the entries of many callers into few runs.
 
-    If several callers shared the last run, the next one waits for more of them, for at most `gather_turns` turns of the event
-    loop and `gather_seconds`, or until as many callers wait as it may have entries. Otherwise an entry runs at once, so a
-    lone caller waits at most once, after others. No timer is used, because those of event loops are too coarse.
+    If several callers share the last run, or shared it at most `company_seconds` ago, the next one waits for more of them: for
+    at most `gather_turns` turns of the event loop and `gather_seconds`, or until as many callers wait as it may have
+    entries. Otherwise an entry runs at once, so a lone caller never waits. No timer is used, because those of event loops
+    are too coarse.
 
     At most `in_flight` runs are under way, each with at most `max_batch_size` entries and within `limits`. A caller is
     answered only after `run` has returned. The entry of a caller that is cancelled before its run starts has no effect.
@@ -89,6 +91,9 @@ class Coalescer(Generic[Entry, Result]):
     gather_seconds: ClassVar[float] = 0.002
     """A turn takes microseconds on an idle event loop, and much longer on a busy one."""
 
+    company_seconds: ClassVar[float] = 0.05
+    """How long after a shared run its callers are expected back."""
+
     def __init__(
         self,
         run: RunBatch[Entry, Result],
@@ -108,7 +113,7 @@ class Coalescer(Generic[Entry, Result]):
         self._isolated: deque[_Submission[Entry, Result]] = deque()
         self._running: set[asyncio.Task[Sequence[Result | Exception]]] = set()
         self._run_scheduled = False
-        self._last_run_was_shared = False
+        self._company_until = -inf
         self._closed = False
         self._idle = asyncio.Event()
 
@@ -164,9 +169,10 @@ class Coalescer(Generic[Entry, Result]):
                 self._idle.set()
         elif not self._run_scheduled and len(self._running) < self._in_flight:
             self._run_scheduled = True
-            turns = self.gather_turns if self._last_run_was_shared else 0
+            now = monotonic()
+            turns = self.gather_turns if now < self._company_until else 0
             # Deferred, so that callers of this turn of the event loop join the batch.
-            asyncio.get_running_loop().call_soon(self._gather, turns, monotonic() + self.gather_seconds)
+            asyncio.get_running_loop().call_soon(self._gather, turns, now + self.gather_seconds)
 
     def _gather(self, turns: int, until: float) -> None:
         """Start the run once no turn or time is left, or enough callers wait to fill it."""
@@ -178,7 +184,7 @@ class Coalescer(Generic[Entry, Result]):
     def _start_run(self) -> None:
         self._run_scheduled = False
         if batch := self._next_batch():
-            self._last_run_was_shared = len(batch) > 1
+            self._company_until = inf if len(batch) > 1 else -inf
             entries = [entry for submission in batch for entry in submission.entries]
             # A new context: a batch must not log under the request id of its first caller.
             task = asyncio.get_running_loop().create_task(self._run(entries), context=Context())
@@ -210,6 +216,8 @@ class Coalescer(Generic[Entry, Result]):
         self, batch: list[_Submission[Entry, Result]], task: asyncio.Task[Sequence[Result | Exception]]
     ) -> None:
         self._running.discard(task)
+        if len(batch) > 1:
+            self._company_until = monotonic() + self.company_seconds
         try:
             if task.cancelled():
                 _fail(batch, self.interrupted_error())

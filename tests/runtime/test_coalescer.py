@@ -40,6 +40,13 @@ class PatientCoalescer(Coalescer[str, str]):
     batch_errors = (StoreUnavailableError,)
     entry_errors = (BusyEntryError,)
     gather_seconds = inf
+    company_seconds = inf
+
+
+class ForgetfulCoalescer(PatientCoalescer):
+    """Expects nobody back once a shared run has ended."""
+
+    company_seconds = 0
 
 
 class HurriedCoalescer(PatientCoalescer):
@@ -248,6 +255,28 @@ async def test_a_full_batch_does_not_wait() -> None:
     assert batches.batches == ["xy", "abcd"]
     await batches.finish(1)
     assert await outcomes(callers) == list("ABCD")
+
+
+async def test_long_after_a_shared_run_no_entry_waits() -> None:
+    batches = await after_a_shared_run(ForgetfulCoalescer)
+    caller = asyncio.create_task(batches.coalescer.submit("a"))
+    await turns(FROM_CALL_TO_ENTRY + 2)
+    assert batches.batches == ["xy", "a"]
+    await batches.finish(1)
+    assert await caller == "A"
+
+
+async def test_an_entry_waits_for_others_while_a_shared_run_is_under_way() -> None:
+    batches = BatchRunner(ForgetfulCoalescer)
+    first = await batches.callers("xy")
+    callers = [asyncio.create_task(batches.coalescer.submit("a"))]
+    await turns(Coalescer.gather_turns - 1)
+    callers.append(asyncio.create_task(batches.coalescer.submit("b")))
+    await run_ready_tasks()
+    assert batches.batches == ["xy", "ab"]
+    await batches.finish(0)
+    await batches.finish(1)
+    assert await outcomes([*first, *callers]) == list("XYAB")
 
 
 async def test_after_a_run_of_one_caller_no_entry_waits() -> None:
