@@ -64,17 +64,17 @@ class WeightLimits(Generic[Entry]):
 class Coalescer(Generic[Entry, Result]):
     """Gathers the entries of many callers into few runs.
 
-    If several callers share the last run, or shared it at most `company_seconds` ago, the next one waits for more of them: for
+    If several callers share the last run, or shared it at most `return_seconds` ago, the next one waits for more of them: for
     at most `gather_turns` turns of the event loop and `gather_seconds`, or until as many callers wait as it may have
-    entries. Otherwise an entry runs at once, so a lone caller never waits. No timer is used, because those of event loops
-    are too coarse.
+    entries. Otherwise an entry runs at once, so a lone caller waits at most once, right after others. No timer is used,
+    because those of event loops are too coarse.
 
     At most `in_flight` runs are under way, each with at most `max_batch_size` entries and within `limits`. A caller is
     answered only after `run` has returned. The entry of a caller that is cancelled before its run starts has no effect.
     After that start it takes effect, and its result goes to `on_orphaned`, as does every result that reaches no caller.
 
-    When `run` raises one of `batch_errors`, every caller of the batch gets it. Any other exception, also one of `entry_errors`
-    among them, promises that the batch had no effect: each submission runs again alone, so that only the faulty one fails.
+    When `run` raises one of `batch_errors`, every caller of the batch gets it. Any other exception, and one that is also of
+    `entry_errors`, promises that the batch had no effect: each submission runs again alone, so that only the faulty one fails.
 
     A subclass chooses these errors, and those that the coalescer itself raises.
     """
@@ -91,7 +91,7 @@ class Coalescer(Generic[Entry, Result]):
     gather_seconds: ClassVar[float] = 0.002
     """A turn takes microseconds on an idle event loop, and much longer on a busy one."""
 
-    company_seconds: ClassVar[float] = 0.05
+    return_seconds: ClassVar[float] = 0.05
     """How long after a shared run its callers are expected back."""
 
     def __init__(
@@ -113,7 +113,7 @@ class Coalescer(Generic[Entry, Result]):
         self._isolated: deque[_Submission[Entry, Result]] = deque()
         self._running: set[asyncio.Task[Sequence[Result | Exception]]] = set()
         self._run_scheduled = False
-        self._company_until = -inf
+        self._callers_expected_until = -inf
         self._closed = False
         self._idle = asyncio.Event()
 
@@ -170,7 +170,7 @@ class Coalescer(Generic[Entry, Result]):
         elif not self._run_scheduled and len(self._running) < self._in_flight:
             self._run_scheduled = True
             now = monotonic()
-            turns = self.gather_turns if now < self._company_until else 0
+            turns = self.gather_turns if now < self._callers_expected_until else 0
             # Deferred, so that callers of this turn of the event loop join the batch.
             asyncio.get_running_loop().call_soon(self._gather, turns, now + self.gather_seconds)
 
@@ -184,7 +184,7 @@ class Coalescer(Generic[Entry, Result]):
     def _start_run(self) -> None:
         self._run_scheduled = False
         if batch := self._next_batch():
-            self._company_until = inf if len(batch) > 1 else -inf
+            self._callers_expected_until = inf if len(batch) > 1 else -inf
             entries = [entry for submission in batch for entry in submission.entries]
             # A new context: a batch must not log under the request id of its first caller.
             task = asyncio.get_running_loop().create_task(self._run(entries), context=Context())
@@ -217,7 +217,7 @@ class Coalescer(Generic[Entry, Result]):
     ) -> None:
         self._running.discard(task)
         if len(batch) > 1:
-            self._company_until = monotonic() + self.company_seconds
+            self._callers_expected_until = monotonic() + self.return_seconds
         try:
             if task.cancelled():
                 _fail(batch, self.interrupted_error())

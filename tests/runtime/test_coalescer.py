@@ -40,13 +40,13 @@ class PatientCoalescer(Coalescer[str, str]):
     batch_errors = (StoreUnavailableError,)
     entry_errors = (BusyEntryError,)
     gather_seconds = inf
-    company_seconds = inf
+    return_seconds = inf
 
 
 class ForgetfulCoalescer(PatientCoalescer):
-    """Expects nobody back once a shared run has ended."""
+    """Expects no caller back once a shared run has ended."""
 
-    company_seconds = 0
+    return_seconds = 0
 
 
 class HurriedCoalescer(PatientCoalescer):
