@@ -1,4 +1,4 @@
-"""Commands that change the messages of a queue that match a filter, in batches: `dead-letter redrive` and `restore`."""
+"""Commands for messages that match a filter: `dead-letter list`, and in batches `dead-letter redrive` and `restore`."""
 
 from itertools import islice
 from typing import Annotated, Any, TypeAlias

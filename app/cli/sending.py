@@ -17,7 +17,7 @@ BATCH_SIZE = 500
 """Lines per request."""
 
 NO_OPTIONS = ("body", "body_base64", "delivery")
-"""Fields of a message that no option of their own sets."""
+"""Fields of a message without an option of their own."""
 
 
 @with_options(fields=FieldGroup(SEND_MESSAGE, without=NO_OPTIONS), client=CONNECTION)

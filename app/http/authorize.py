@@ -41,9 +41,10 @@ class Authorization:
     async def accept(
         self, credential: Any, name: str | None, headers: RequestHeaders, state: MutableMapping[str, Any]
     ) -> Principal:
-        """Return the principal of a new request, which holds the right on the resource `name` (None: on all queues).
+        """Return the principal of a new request, who holds the right on the resource `name` (None: on all queues).
 
-        Refuses with `Unauthenticated`, or with `Forbidden`. Sets `IS_AUTHENTICATED` in the state of the request.
+        Refuses with `Unauthenticated` or `Forbidden`. Sets `IS_AUTHENTICATED` in the state of the request, also if the right
+        is missing, but not if the operation needs none.
         """
         if self.right is None:
             return ANONYMOUS

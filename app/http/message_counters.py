@@ -1,6 +1,6 @@
 """The counters of what happened to messages: in total, and for each queue that exists, in a bounded number of series.
 
-Numbers that processes share cannot be removed. So they are kept in slots, and the next queue gets that of a deleted one.
+Numbers that processes share cannot be removed. So those of a queue are in a slot, which another queue gets after its deletion.
 """
 
 from array import array
@@ -81,7 +81,7 @@ def events_by_queue(series: Iterable[Series], names: Mapping[int, str]) -> Metri
 
 
 def counter_metric(name: str, documentation: str, labels: Labels, counts: Mapping[Labels, float]) -> Metric:
-    """Return a counter of what has happened at all."""
+    """Return a counter with a series for each count that is not 0."""
     family = CounterMetricFamily(name, documentation, labels=labels)
     for values, count in counts.items():
         if count:

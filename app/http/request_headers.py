@@ -50,8 +50,8 @@ class RequestHeaders:
 class HeaderCheck:
     """Which headers an operation refuses.
 
-    `unread` are those of `CONDITIONS` that it would ignore. `has_body` means that it reads a body, which `is_json` or has any
-    type. A body that it does not read is refused, unless it `ignores_body`.
+    `unread` are those of `CONDITIONS` that it would ignore. With `has_body` it reads a body: JSON with `is_json`, bytes without.
+    A body that it does not read is refused, unless it `ignores_body`.
     """
 
     unread: frozenset[bytes]
@@ -64,8 +64,9 @@ class HeaderCheck:
 
         Refuses with `MessageTooLarge` a length above `max_bytes`, before the body is read: reading would tell a client
         that waits for `100 Continue` to send the body. A Content-Length that is not digits is ignored, because the server
-        has already refused it. Refuses with `InvalidRequest` headers and a body that may say what the client does not want,
-        and with `UnsupportedContentEncoding` a compressed body, because receivers are not told the encoding.
+        has already refused it. Refuses with `InvalidRequest` a header or a body that the operation would ignore, because it
+        may say what the client wants, and with `UnsupportedContentEncoding` a compressed body, because receivers are not
+        told the encoding.
         """
         values = headers.values
         if not self.unread.isdisjoint(values):

@@ -41,10 +41,9 @@ async def promote_scheduled(ports: AdministrationPorts) -> float | None:
 
 
 async def wake_receivers(wait_queue: WaitQueue[int]) -> float | None:
-    """Wake the longest-waiting receiver of each queue, because a notification of another process may be lost. If it leaves
-    messages, it wakes the next one.
+    """Wake the longest-waiting receiver of each queue, because a notification of another process may be lost.
 
-    So a thousand receivers on an empty queue cost one poll per second, not a thousand. Receivers with filters poll only
+    If it leaves messages, it wakes the next one. So a thousand receivers on an empty queue cost one poll per second, not a thousand. Receivers with filters poll only
     for themselves, so they all poll, one after the other.
     """
     for queue_id in wait_queue.wait_keys():

@@ -16,7 +16,7 @@ DIRECTORY_VARIABLE = "PEEKLOCK_SHARED_METRICS"
 """The environment variable in which the processes of a server get the directory of their numbers from their parent."""
 
 SIZE = 4 << 20
-"""Bytes for the numbers of one process, several times what it can count. Those that it does not use take no room."""
+"""Bytes for the numbers of one process: several times what all its series need. Unused ones take no memory."""
 
 NUMBERS = ".numbers"
 SERIES = ".series"
@@ -37,7 +37,7 @@ class SharedNumbers:
     """The numbers of this process and, with a directory, those of all processes that have the same one.
 
     A process has two files there: one with its numbers, and one with a line of JSON for each series, in the same order.
-    The first number says what the process is doing now, and ends with it (see `end_process`).
+    The first number is what the process does now, such as receives that wait: `end_process` sets it to 0.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -85,7 +85,7 @@ def _read(path: Path) -> Iterable[Series]:
 
 
 def end_process(directory: Path, process_id: int) -> None:
-    """Note that a process has ended: it does nothing now. Its counts stay."""
+    """Set the first number of a process that has ended to 0. Its other numbers stay."""
     for path in directory.glob(f"{process_id}-*{NUMBERS}"):
         with path.open("r+b") as file:
             file.write(bytes(8))

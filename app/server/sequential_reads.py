@@ -25,7 +25,8 @@ as much as 1 KiB of content."""
 class SequentialReads(HttpToolsProtocol):
     """A connection that stops reading, and keeps the rest of its last read, while a request waits for an earlier one.
 
-    Its answers go through a `BufferedTransport`. After `_MAX_CHUNKS_PER_TURN` it does the same until the next iteration of the event loop.
+    After `_MAX_CHUNKS_PER_TURN` it does the same until the next iteration of the event loop. Its answers go through a
+    `BufferedTransport`.
     """
 
     _buffered_transport: BufferedTransport

@@ -1,7 +1,8 @@
-"""The directory in which the processes of one server add up their metrics. It is removed when the server stops.
+"""The directory in which the processes of one server share the numbers of their metrics.
 
-A killed server leaves its directory behind, and the next start removes it. A file lock shows which servers still run: the
-operating system releases it when the process ends, also across containers that share a directory for temporary files.
+It is removed when the server stops. A killed server leaves its directory behind, and the next start removes it. A file
+lock shows which servers still run: the operating system releases it when the process ends, also across containers that
+share a directory for temporary files.
 """
 
 import fcntl

@@ -29,7 +29,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def _lone_row(bench: Bench) -> Row:
-    """The lowest of the rates with nothing but its pauses: one connection, and nothing to share."""
+    """One caller at the lowest rate, and the same caller without pauses. Nothing is shared."""
     units = bench.units(PAUSED_RATE * SECONDS)
     with bench.peeklock() as ours:
         loads = [(ours, PacedCaller(PAUSED_RATE, units), 1), (ours, lifecycle, units)]
