@@ -7,21 +7,19 @@ from array import array
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
 
-from prometheus_client.core import CounterMetricFamily, Metric
-
 from app.domain.settlement import Outcome
 from app.runtime.shared_numbers import Labels, Numbers, Series, SharedNumbers
 
 MAX_COUNTED_QUEUES = 2000
 """Queues with their own counters in a process: the first that it serves. Messages of other queues count in totals only."""
 
-TOTALS = "peeklock_message_events"
-BY_QUEUE = "peeklock_queue_message_events"
+MESSAGE_EVENTS = "peeklock_message_events"
+QUEUE_MESSAGE_EVENTS = "peeklock_queue_message_events"
 
-EVENTS = {event: place for place, event in enumerate(("sent", "delivered", *Outcome))}
+PLACES = {event: place for place, event in enumerate(("sent", "delivered", *Outcome))}
 """The place of the count of each event in a series."""
 
-QUEUE_ID = len(EVENTS)
+QUEUE_ID = len(PLACES)
 """The place of the id of the queue that has the slot, 0 if none has it."""
 
 
@@ -30,13 +28,13 @@ class MessageCounters:
 
     def __init__(self, numbers: SharedNumbers) -> None:
         self._numbers = numbers
-        self._totals = numbers.of(TOTALS, (), len(EVENTS))
+        self._totals = numbers.of(MESSAGE_EVENTS, (), len(PLACES))
         self._by_queue: dict[int, Numbers] = {}
         self._free: list[Numbers] = []
 
     def count(self, queue_id: int, event: str, amount: int) -> None:
         """Add to the number of messages of a queue to which this has happened."""
-        place = EVENTS[event]
+        place = PLACES[event]
         self._totals[place] += amount
         of_queue = self._by_queue.get(queue_id) or self._take_slot(queue_id)
         if of_queue is not None:
@@ -53,37 +51,27 @@ class MessageCounters:
         used = len(self._by_queue)
         if used >= MAX_COUNTED_QUEUES:
             return None
-        slot = self._free.pop() if self._free else self._numbers.of(BY_QUEUE, (str(used),), len(EVENTS) + 1)
+        slot = self._free.pop() if self._free else self._numbers.of(QUEUE_MESSAGE_EVENTS, (str(used),), len(PLACES) + 1)
         slot[QUEUE_ID] = queue_id
         self._by_queue[queue_id] = slot
         return slot
 
 
-def events_in_total(series: Iterable[Series]) -> Metric:
-    """Return what all processes have counted, for all queues together."""
+def events_in_total(series: Iterable[Series]) -> Mapping[Labels, float]:
+    """Return what all processes have counted for all queues together, by event."""
     counts: defaultdict[Labels, float] = defaultdict(float)
     for one in series:
-        if one.name == TOTALS:
-            for event, place in EVENTS.items():
+        if one.name == MESSAGE_EVENTS:
+            for event, place in PLACES.items():
                 counts[event,] += one.numbers[place]
-    return counter_metric(TOTALS, "Events of messages in all queues.", ("event",), counts)
+    return counts
 
 
-def events_by_queue(series: Iterable[Series], names: Mapping[int, str]) -> Metric:
-    """Return what all processes have counted, by the name of the queue. Queues without a name are left out."""
+def events_by_queue(series: Iterable[Series], names: Mapping[int, str]) -> Mapping[Labels, float]:
+    """Return what all processes have counted, by the name of the queue and the event. Queues without a name are left out."""
     counts: defaultdict[Labels, float] = defaultdict(float)
     for one in series:
-        if one.name == BY_QUEUE and (name := names.get(int(one.numbers[QUEUE_ID]))) is not None:
-            for event, place in EVENTS.items():
+        if one.name == QUEUE_MESSAGE_EVENTS and (name := names.get(int(one.numbers[QUEUE_ID]))) is not None:
+            for event, place in PLACES.items():
                 counts[name, event] += one.numbers[place]
-    documentation = "Events of messages in one queue."
-    return counter_metric(BY_QUEUE, documentation, ("queue", "event"), dict(sorted(counts.items())))
-
-
-def counter_metric(name: str, documentation: str, labels: Labels, counts: Mapping[Labels, float]) -> Metric:
-    """Return a counter with a series for each count that is not 0."""
-    family = CounterMetricFamily(name, documentation, labels=labels)
-    for values, count in counts.items():
-        if count:
-            family.add_metric(values, count)
-    return family
+    return dict(sorted(counts.items()))

@@ -15,12 +15,18 @@ from pathlib import Path
 from time import perf_counter
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from app.broker.administration.queues import QueueWithCounts
 from app.broker.ports.notifier import Counters
 from app.domain.instant import to_seconds
-from app.http.message_counters import MessageCounters, counter_metric, events_by_queue, events_in_total
+from app.http.message_counters import (
+    MESSAGE_EVENTS,
+    QUEUE_MESSAGE_EVENTS,
+    MessageCounters,
+    events_by_queue,
+    events_in_total,
+)
 from app.runtime.shared_numbers import DIRECTORY_VARIABLE, Labels, SharedNumbers
 
 WAITING = "peeklock_waiting_receivers"
@@ -125,17 +131,19 @@ class _CountsCollector:
         yield self._histogram(
             REQUESTS, "Time to answer a request, waiting included.", ("operation", "outcome"), LATENCY_BUCKETS
         )
-        yield self._counter(EVENTS, "Events that no caller sees in an answer, or that are worth adding up.", ("event",))
+        events = "Events that no caller sees in an answer, or that are worth adding up."
+        yield _counter(EVENTS, events, ("event",), self._counts(EVENTS))
         yield self._histogram(BATCHES, "Callers that shared one statement.", ("statement",), BATCH_SIZE_BUCKETS)
-        yield events_in_total(self._series)
-        yield self._counter(PASSES, "Background passes that ended, ok or failed.", ("name", "outcome"))
+        yield _counter(MESSAGE_EVENTS, "Events of messages in all queues.", ("event",), events_in_total(self._series))
+        passes = "Background passes that ended, ok or failed."
+        yield _counter(PASSES, passes, ("name", "outcome"), self._counts(PASSES))
         yield GaugeMetricFamily(WAITING, "Receives that wait for a message.", self._sums(WAITING)[()][0])
         if names := self._names():
-            yield events_by_queue(self._series, names)
+            by_queue = events_by_queue(self._series, names)
+            yield _counter(QUEUE_MESSAGE_EVENTS, "Events of messages in one queue.", ("queue", "event"), by_queue)
 
-    def _counter(self, name: str, documentation: str, labels: Labels) -> Metric:
-        counts = {values: numbers[0] for values, numbers in self._sums(name).items()}
-        return counter_metric(name, documentation, labels, counts)
+    def _counts(self, name: str) -> Mapping[Labels, float]:
+        return {values: numbers[0] for values, numbers in self._sums(name).items()}
 
     def _histogram(self, name: str, documentation: str, labels: Labels, ends: Sequence[float]) -> Metric:
         family = HistogramMetricFamily(name, documentation, labels=labels)
@@ -157,6 +165,15 @@ class _CountsCollector:
         if not self._snapshot.per_queue:
             return {}
         return {one.queue.id: one.queue.name for one in (self._snapshot.queues or ())[:MAX_NAMED_QUEUES]}
+
+
+def _counter(name: str, documentation: str, labels: Labels, counts: Mapping[Labels, float]) -> Metric:
+    """Return a counter with a series for each count that is not 0."""
+    family = CounterMetricFamily(name, documentation, labels=labels)
+    for values, count in counts.items():
+        if count:
+            family.add_metric(values, count)
+    return family
 
 
 class _SnapshotCollector:
