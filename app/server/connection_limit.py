@@ -90,7 +90,7 @@ class LimitedConnection(TimedConnection):
 
     @property
     def idle_since(self) -> float:
-        """The time of the event loop since which the connection is idle."""
+        """The time of the event loop since which a connection without a request is idle."""
         return self._waiting_since
 
     @property
