@@ -7,6 +7,7 @@ it outlives a process that is killed.
 import json
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -44,6 +45,7 @@ class SharedNumbers:
         self._directory = directory
         self._by_labels: dict[tuple[str, Labels], Numbers] = {}
         self._lines: int | None = None
+        self._unwritten = b""
         if directory is None:
             memory = mmap(-1, SIZE)
         else:
@@ -70,7 +72,10 @@ class SharedNumbers:
         numbers, self._unused = self._unused[:length], self._unused[length:]
         self._by_labels[name, labels] = numbers
         if self._lines is not None:
-            os.write(self._lines, json.dumps((name, labels, length)).encode() + b"\n")
+            self._unwritten += json.dumps((name, labels, length)).encode() + b"\n"
+            # What a full disk does not take waits for the next series: a count must fail no request.
+            with suppress(OSError):
+                self._unwritten = self._unwritten[os.write(self._lines, self._unwritten) :]
         return numbers
 
 
