@@ -1,5 +1,7 @@
 """Authorization: every operation refuses clients without its right."""
 
+from collections.abc import Mapping
+
 import httpx
 import pytest
 
@@ -152,12 +154,14 @@ async def test_the_body_of_an_unauthorized_request_is_not_read(api_with_keys: Ap
     problem(answer, 401, "unauthenticated")
 
 
-async def is_authenticated(api: ApiServer, path: str, secret: str | None) -> bool:
+async def is_authenticated(
+    api: ApiServer, path: str, secret: str | None, headers: Mapping[str, str] | None = None
+) -> bool:
     """Return whether the server counts the client of a request as authenticated: its connection then keeps its place."""
     state: dict[str, bool] = {}
     transport = httpx.ASGITransport(lambda scope, *rest: api.middleware({**scope, "state": state}, *rest))
     async with httpx.AsyncClient(transport=transport, base_url="http://peeklock.test") as http:
-        await http.get(path, headers={} if secret is None else bearer(secret))
+        await http.get(path, headers={**(headers or {}), **({} if secret is None else bearer(secret))})
     return state.get(IS_AUTHENTICATED, False)
 
 
@@ -181,3 +185,9 @@ async def test_a_server_without_keys_counts_clients_that_it_accepts_as_authentic
         True,
         False,
     ]
+
+
+async def test_a_server_without_keys_counts_no_client_that_it_refuses_as_authenticated(api: ApiServer) -> None:
+    from_another_site = {"Sec-Fetch-Site": "cross-site"}
+    problem(await api.request("GET", "/queues", headers=from_another_site), 403, "forbidden")
+    assert not await is_authenticated(api, "/v1/queues", None, from_another_site)
