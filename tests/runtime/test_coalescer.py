@@ -601,6 +601,16 @@ async def test_a_failure_in_a_call_orphans_its_other_results(batches: BatchRunne
     assert batches.orphans == [("a", "A"), ("c", "C")]
 
 
+async def test_a_call_gets_the_first_of_its_failures(batches: BatchRunner) -> None:
+    group = asyncio.create_task(batches.coalescer.submit_all("abc"))
+    await run_ready_tasks()
+    first = BadEntryError()
+    await batches.finish(0, "A", first, BusyEntryError())
+    with pytest.raises(BadEntryError) as raised:
+        await group
+    assert raised.value is first
+
+
 # ---- closing ---------------------------------------------------------------------------------------------------------
 
 
