@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import cast
 
 import pytest
 
@@ -232,6 +233,17 @@ async def test_a_connection_without_a_key_is_replaced_while_it_takes_no_answer(
     await client_group.arrived.until(lambda: client_group.arrived.lost == LIMIT)
 
 
+async def test_a_connection_is_replaced_only_once(client_group: ClientGroup) -> None:
+    """Another new connection may arrive before it has ended."""
+    client = await client_group.client()
+    client.send(LARGE)
+    await client_group.arrived.until(lambda: client_group.arrived.paused == 1)
+    connection = cast("LimitedConnection", client_group.arrived.transports[0].get_protocol())
+    assert connection.is_evictable
+    connection.reject()
+    assert not connection.is_evictable
+
+
 async def test_a_rejected_connection_is_closed_even_if_its_client_reads_nothing(
     client_group: ClientGroup, clock: VirtualClock
 ) -> None:
@@ -254,8 +266,11 @@ async def test_a_probe_does_not_authenticate_its_connection(client_group: Client
 
 
 async def test_an_authenticated_connection_keeps_its_place(client_group: ClientGroup) -> None:
-    """Also while it sends a request that needs no key."""
+    """Also while it sends a request that needs no key, after others like it."""
     clients = await client_group.authenticated_clients(LIMIT)
+    for _ in range(2):
+        clients[0].send(LIVEZ)
+        assert (await clients[0].read_response())[0] == 200
     await clients[0].send_and_wait(LIVEZ[:9])
     late = await client_group.client()
     late.send(GET)
