@@ -2,13 +2,20 @@
 
 import logging
 import sys
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import structlog
 
+LogFormat: TypeAlias = Literal["text", "json"]
 
-def configure(log_format: Literal["text", "json"], level: str) -> None:
-    """Write all log lines, also those of libraries, to standard error in one format."""
+
+def configure(log_format: LogFormat | None, level: str) -> None:
+    """Write all log lines, also those of libraries, to standard error in one format: None is text on a terminal, else JSON.
+
+    As text, which people read, libraries log nothing below a warning unless the level is `debug`.
+    """
+    if log_format is None:
+        log_format = "text" if sys.stderr.isatty() else "json"
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -31,9 +38,13 @@ def configure(log_format: Literal["text", "json"], level: str) -> None:
     root.setLevel(level.upper())
     # It logs its plugins at every start.
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.ERROR)
+    for library in ("alembic", "uvicorn"):
+        logging.getLogger(library).setLevel(
+            logging.WARNING if log_format == "text" and level != "debug" else logging.NOTSET
+        )
 
 
-def _final_processors(log_format: Literal["text", "json"]) -> list[structlog.typing.Processor]:
+def _final_processors(log_format: LogFormat) -> list[structlog.typing.Processor]:
     without_meta = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     if log_format == "text":
         # The default renderer shows the variables of every frame, including bodies and tokens.

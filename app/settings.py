@@ -158,7 +158,9 @@ class Settings(BaseSettings):
     shutdown_grace_seconds: float = Field(
         default=30, ge=0, le=600, description="Seconds that a stop waits for open requests."
     )
-    log_format: Literal["text", "json"] = Field(default="json", description="Format of log lines: text or json.")
+    log_format: Literal["text", "json"] | None = Field(
+        default=None, description="Format of log lines: text or json. By default text on a terminal, elsewhere json."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Lowest level that is logged: debug, info, warning or error."
     )

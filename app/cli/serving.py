@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -23,20 +24,16 @@ CLIENT_VARIABLES = ("PEEKLOCK_URL", "PEEKLOCK_API_KEY")
 
 log = structlog.get_logger("peeklock")
 
-FIRST_STEPS = """
-Peeklock listens on {url} and keeps its messages in {where}. In another terminal, try:
-
+FIRST_STEPS = """\
+Peeklock listens on {url} and keeps its messages in {where}. Stop it with Ctrl-C.
 {steps}
-
-The receive answers with a lock_token. Replace LOCK_TOKEN in the last command with it to complete the message.
-
-Stop the server with Ctrl-C. All operations: {url}/docs
+Docs: {url}/docs{console}
 """
-CREATE_COMMAND = "  curl -s{key} -X PUT {url}/v1/queues/hello -d '{{}}'"
+CREATE_COMMAND = "Create a queue:  curl -s{key} -X PUT {url}/v1/queues/hello -d '{{}}'"
 MESSAGE_COMMANDS = (
-    """  curl -s{key} {url}/v1/queues/hello/messages -d '{{"body": {{"text": "my first message"}}}}'""",
-    """  curl -s{key} {url}/v1/queues/hello/messages/receive -d '{{"wait_seconds": 5}}'""",
-    "  curl -s{key} -X POST {url}/v1/queues/hello/locks/LOCK_TOKEN/complete",
+    """Send:      curl -s{key} {url}/v1/queues/hello/messages -d '{{"body": "my first message"}}'""",
+    """Receive:   curl -s{key} {url}/v1/queues/hello/messages/receive -d '{{"wait_seconds": 5}}'""",
+    "Complete:  curl -s{key} -X POST {url}/v1/queues/hello/locks/LOCK_TOKEN/complete  (LOCK_TOKEN is the received lock_token)",
 )
 KEY_ARGUMENT = ' -H "Authorization: Bearer $PEEKLOCK_API_KEY"'
 
@@ -64,7 +61,7 @@ def serve(given: Mapping[str, object]) -> None:
     except RefusedToStart as refusal:
         say(str(refusal))
         raise typer.Exit(2) from None
-    raise typer.Exit(run(settings, listener, partial(_print_first_steps, settings, needs_key)))
+    raise typer.Exit(run(settings, listener, partial(_announce, settings, needs_key)))
 
 
 def read_settings() -> Settings:
@@ -92,12 +89,14 @@ def misspelt_settings(names: Iterable[str]) -> Iterator[tuple[str, str]]:
                 yield name, PREFIX + nearest
 
 
-def _print_first_steps(settings: Settings, needs_key: bool, url: str) -> None:
-    """Print first commands for a person at this machine; a server beyond loopback only logs its URL."""
-    if not settings.is_loopback:
+def _announce(settings: Settings, needs_key: bool, url: str) -> None:
+    """Print first commands for a person at this machine. Otherwise log the URL: a program reads it, or it is public."""
+    if not (settings.is_loopback and sys.stdout.isatty()):
+        log.info("listening", url=url, processes=settings.workers)
         return
     where = str(settings.data_dir / "peeklock.db") if settings.is_embedded else "the database of PEEKLOCK_DATABASE_URL"
-    lines = MESSAGE_COMMANDS if settings.creates_queues else (CREATE_COMMAND, *MESSAGE_COMMANDS)
+    commands = MESSAGE_COMMANDS if settings.creates_queues else (CREATE_COMMAND, *MESSAGE_COMMANDS)
     key = KEY_ARGUMENT if needs_key else ""
-    steps = "\n".join(line.format(url=url, key=key) for line in lines)
-    typer.echo(FIRST_STEPS.format(url=url, where=where, steps=steps))
+    steps = "\n".join(command.format(url=url, key=key) for command in commands)
+    console = f"  Console: {url}/console" if settings.console else ""
+    typer.echo(FIRST_STEPS.format(url=url, where=where, steps=steps, console=console), nl=False)

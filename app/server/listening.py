@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -67,12 +68,7 @@ def _cannot_listen(host: str, port: int, reason: str | None) -> RefusedToStart:
 
 def run(settings: Settings, listener: socket.socket, on_ready: Callable[[str], None]) -> int:
     """Serve on a bound port until a stop signal, and return the exit status. `on_ready` gets the URL once it answers."""
-    port = listener.getsockname()[1]
-
-    def report_ready() -> None:
-        url = _url(settings.host, port)
-        on_ready(url)
-        log.info("listening", url=url, processes=settings.workers)
+    report_ready = partial(on_ready, _url(settings.host, listener.getsockname()[1]))
 
     raise_file_limit(settings.max_connections + SPARE_CONNECTIONS + RESERVED_FILES)
     # uvicorn raises the signal that stopped it again. An orderly stop exits with status 0.

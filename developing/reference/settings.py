@@ -39,7 +39,9 @@ def page() -> str:
 def _kind(annotation: Any) -> tuple[str, str]:
     """Return the type of a setting in words, and the values that it may have."""
     chosen = [part for part in get_args(annotation) or (annotation,) if part is not type(None)]
-    if get_origin(annotation) is Literal:
+    if get_origin(chosen[0]) is Literal:
+        chosen = [*get_args(chosen[0])]
+    if isinstance(chosen[0], str):
         return "word", ", ".join(f"`{value}`" for value in chosen)
     names = {bool: "boolean", int: "integer", float: "number", SecretStr: "secret", str: "text", HttpUrl: "URL"}
     kind = names.get(chosen[0], "path")

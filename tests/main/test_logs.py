@@ -54,11 +54,15 @@ def test_every_logger_uses_the_same_format(serve: Serve, tmp_path: Path) -> None
     assert all(line.keys() >= {"level", "logger", "timestamp", "message"} for line in lines)
 
 
-def test_the_text_format_is_not_json(tmp_path: Path) -> None:
+def test_the_text_format_is_not_json_and_shows_lines_of_libraries_only_at_debug(tmp_path: Path) -> None:
     settings = {"log_format": "text", "host": "no.such.host.invalid", "insecure_no_auth": 1}
-    first, *_ = run_peeklock("serve", directory=tmp_path, **settings).stderr.splitlines()
-    assert "[info" in first
-    assert not first.startswith("{")
+    for directory in ("quiet", "verbose"):
+        (tmp_path / directory).mkdir()
+    quiet = run_peeklock("serve", directory=tmp_path / "quiet", **settings).stderr
+    assert quiet.startswith("Cannot listen on no.such.host.invalid")
+    verbose = run_peeklock("serve", directory=tmp_path / "verbose", **settings, log_level="debug").stderr
+    assert "[info" in verbose
+    assert [line for line in verbose.splitlines() if line.startswith("{")] == []
 
 
 NO_PREFLIGHT_SCRIPT = """
