@@ -144,6 +144,10 @@ class Authenticator:
         key = await self._live_keys.find(hashed)
         if key is None or not hmac.compare_digest(key.secret_hash, hashed):
             raise Unauthenticated
+        return self.principal_of(key)
+
+    def principal_of(self, key: ApiKey) -> Principal:
+        """Return the principal of a live key, which it uses now, also through a session."""
         self._used_key_ids.add(key.id)
         return Principal(key.principal, key.grant, key.id)
 
@@ -156,8 +160,14 @@ class Authenticator:
     async def record_use(self) -> None:
         """Store which keys were used since the last call (from a background loop, not for each request)."""
         used, self._used_key_ids = self._used_key_ids, set()
-        if used:
+        if not used:
+            return
+        try:
             await self._keys.record_use(sorted(used))
+        except BaseException:
+            # The next call stores them.
+            self._used_key_ids |= used
+            raise
 
     async def close(self) -> None:
         """Stop the lookups in progress."""

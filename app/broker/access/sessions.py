@@ -45,7 +45,7 @@ class Sessions:
         key = await self._live_keys.find(hash_secret(secret))
         if key is None:
             raise Unauthenticated
-        return Principal(key.principal, key.grant, key.id)
+        return self._authenticator.principal_of(key)
 
     async def sign_out(self, secret: str) -> None:
         """End a session; harmless if it has ended."""

@@ -17,6 +17,7 @@ from app.broker.access.keys import (
     hash_secret,
     revoke_key,
 )
+from app.broker.access.sessions import Sessions
 from app.domain.access import (
     ANONYMOUS,
     KEY_BYTES,
@@ -28,7 +29,7 @@ from app.domain.access import (
     Right,
 )
 from app.domain.instant import HOUR, MINUTE, SECOND
-from app.domain.refusals import KeyNotFound, TooManyKeys, Unauthenticated
+from app.domain.refusals import KeyNotFound, StoreUnavailable, TooManyKeys, Unauthenticated
 from tests.brokers import OpenBroker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
@@ -212,6 +213,45 @@ async def test_the_use_of_a_key_is_recorded_once(
         keys = {key.id: key.last_used_at for key in await broker.store.keys.list_all()}
         assert keys == {used.key.id: noted, unused.key.id: None}
         await clock.advance(1)
+
+
+async def test_a_session_uses_its_key(broker: OpenBroker, authenticator: Authenticator, clock: VirtualClock) -> None:
+    created = await create(broker)
+    sessions = Sessions(broker.store.sessions, authenticator, clock)
+    session = await sessions.sign_in(created.secret)
+    await authenticator.record_use()
+    await clock.advance(60)
+    await sessions.find(session)
+    await authenticator.record_use()
+    assert [key.last_used_at for key in await broker.store.keys.list_all()] == [clock.now()]
+    await sessions.close()
+
+
+async def test_a_use_that_could_not_be_stored_is_stored_later(clock: VirtualClock) -> None:
+    live = ApiKey("1", "reader", hash_secret("secret"), GRANT, clock.now())
+
+    class Unavailable:
+        def __init__(self) -> None:
+            self.stored: list[str] = []
+            self.is_away = True
+
+        async def by_hash(self, _hashed: bytes) -> ReadKey:
+            return ReadKey(live, clock.now())
+
+        async def record_use(self, key_ids: Sequence[str]) -> None:
+            if self.is_away:
+                self.is_away = False
+                raise StoreUnavailable("The database is away.")
+            self.stored += key_ids
+
+    keys: Any = Unavailable()
+    authenticator = Authenticator(keys, clock, anonymous_without_keys=False)
+    await authenticator.authenticate("secret")
+    with pytest.raises(StoreUnavailable):
+        await authenticator.record_use()
+    await authenticator.record_use()
+    assert keys.stored == ["1"]
+    await authenticator.close()
 
 
 async def test_close_cancels_lookups_in_progress(clock: VirtualClock) -> None:
