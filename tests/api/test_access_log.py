@@ -30,12 +30,14 @@ async def test_each_request_writes_one_log_line() -> None:
             await api.request("GET", "/queues/no%0Aqueue", headers={"x-request-id": "third"})
             await api.request("PUT", "/nowhere/7.secret", headers={"x-request-id": "fourth"})
             await api.request("DELETE", "/queues", headers={"x-request-id": "fifth"})
+            await api.request("HEAD", "/queues/orders", headers={"x-request-id": "sixth"})
     assert [tuple(line.values()) for line in logged_fields(lines)] == [
         ("put_queue", "PUT", "orders", 201, "first"),
         ("complete_lock", "POST", "orders", 404, "second"),
         ("get_queue", "GET", None, 422, "third"),
         (None, "PUT", None, 404, "fourth"),
         (None, "DELETE", None, 405, "fifth"),
+        ("get_queue", "HEAD", "orders", 200, "sixth"),
     ]
     assert {(line["event"], line["log_level"]) for line in lines} == {("answered", "debug")}
     assert all(line["milliseconds"] > 0 for line in lines)
