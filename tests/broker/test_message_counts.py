@@ -15,11 +15,13 @@ from app.broker.ports.attempts import Attempt
 from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, receive
 from app.broker.receiving.recover import recover
 from app.broker.sending.send import send
+from app.broker.sending.send_synchronously import send_synchronously
 from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer
 from app.broker.settling.settle import SettlementRequest, settle_one
 from app.domain.instant import DAY, SECOND
 from app.domain.message import Envelope, Message, MessageState
 from app.domain.queue import Queue
+from app.domain.refusals import NoReceiver
 from app.domain.sending import NewMessage
 from app.domain.settlement import token_of
 from app.maintenance.expiry import expire_locks
@@ -79,6 +81,17 @@ async def test_repeats_count_nothing(counted: Counted) -> None:
     for _ in range(2):
         await counted.settle(complete(counted.queue, token_of(once.result[0])))
     assert counted.events == {"sent": 1, "delivered": 1, "completed": 1}
+
+
+async def test_a_repeat_of_a_send_with_its_key_counts_nothing(counted: Counted) -> None:
+    sending, name, message = counted.broker.sending, counted.queue.name, NewMessage(Envelope(""))
+    for _ in range(2):
+        await send(sending, name, [message], Attempt(b"key", b"digest" * 3, DAY))
+    assert counted.events["sent"] == 1
+    for _ in range(2):
+        with pytest.raises(NoReceiver):
+            await send_synchronously(sending, name, message, 0.0, Attempt(b"other", b"digest" * 3, DAY))
+    assert counted.events["sent"] == 2
 
 
 async def test_each_other_settlement(counted: Counted) -> None:
