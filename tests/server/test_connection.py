@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from app.http.asgi import Receive, Scope, Send
 from app.server.connection import MAX_DISCARD_BYTES, Connection
 from app.server.request_errors import MAX_HEAD_BYTES, MAX_URL_BYTES
 from tests.server.connections import CHUNKED, GET, Client, EchoApplication, open_client, open_server
@@ -225,4 +226,23 @@ async def test_an_operation_learns_of_a_disconnect_also_with_a_later_request_beh
             await received.until(lambda: received.lost == 1)
             service.may_read.set()
             await service.gone.wait()
+        writer.close()
+
+
+async def test_an_operation_that_waits_for_a_disconnect_is_woken_also_with_a_later_request_behind_it() -> None:
+    begun, gone = asyncio.Event(), asyncio.Event()
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        begun.set()
+        if (await receive())["type"] == "http.disconnect":
+            gone.set()
+
+    async with open_server(application, Connection, VirtualClock()) as (port, received):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(GET * 2)
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            await begun.wait()
+            received.transports[0].abort()
+            await gone.wait()
         writer.close()
