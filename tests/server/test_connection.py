@@ -229,7 +229,7 @@ async def test_an_operation_learns_of_a_disconnect_also_with_a_later_request_beh
         writer.close()
 
 
-async def test_an_operation_that_waits_for_a_disconnect_is_woken_also_with_a_later_request_behind_it() -> None:
+async def test_a_disconnect_wakes_an_operation_also_with_a_later_request_behind_it() -> None:
     begun, gone = asyncio.Event(), asyncio.Event()
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
