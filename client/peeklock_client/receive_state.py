@@ -180,7 +180,7 @@ class Receive:
 
     def _check_received(self, otherwise: str) -> None:
         if self._state is not ReceiveState.RECEIVED:
-            raise WrongState(f"A receive that is {self._state.value} {otherwise}.")
+            raise WrongState(f"A receive that is {self._state.value} {otherwise}.") from self.error
 
     def _check_not_faulted(self) -> None:
         if self._state is ReceiveState.FAULTED:

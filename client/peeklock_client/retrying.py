@@ -75,7 +75,10 @@ async def repeat(
                 if doubt is not None and doubt is not error and not resolves_doubt(error):
                     raise doubt from error
                 raise
-            log.warning("%s %s is sent again in %.1f s: %s", request.method, request.url, pause, error)
+            retries = limits.attempts - 1
+            log.warning(
+                "retry %d of %d in %.1f s: %s %s: %s", attempt, retries, pause, request.method, request.url, error
+            )
         await asyncio.sleep(pause)
         attempt += 1
 

@@ -143,10 +143,15 @@ class Sender(Generic[Result]):
         finally:
             await self._end(self._loop)
         failed = len(self._failed) + self._more_failed
-        if failed and error is None:
-            raise ExceptionGroup(f"{failed} messages were not sent", [*self._failed.values()])
-        if failed and error is not None:
-            error.add_note(f"{failed} messages were not sent.")
+        if not failed:
+            return
+        causes = [*self._failed.values()]
+        summary = f"{failed} {'message was' if failed == 1 else 'messages were'} not sent"
+        if causes:
+            summary += f"; the first because: {causes[0]}"
+        if error is None:
+            raise ExceptionGroup(summary, causes)
+        error.add_note(summary)
 
     def _check_usable(self) -> None:
         if self._loop is None:

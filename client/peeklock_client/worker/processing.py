@@ -193,7 +193,10 @@ class Processing:
             return
         self._report.failed += 1
         number, name = context.message.sequence_number, self._handler.name
-        log.error("message %d: %s failed", number, name, exc_info=error)
+        if isinstance(error, InvalidBody):
+            log.error("message %d: %s does not accept its body: %s", number, name, error)
+        else:
+            log.error("message %d: %s failed", number, name, exc_info=error)
 
 
 def results_of(messages: Sequence[NewMessage], state: requests.CommitState | None = None) -> requests.CommitLock:
