@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self
@@ -14,6 +15,7 @@ from peeklock_client.loop_thread import run_in_caller, schedule_in_caller
 from peeklock_client.messages import BodyType
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.receive_state import JoinableTransaction, ReceiveState, check_plain
+from peeklock_client.renewal import Renewal
 
 Call = Callable[..., Any]
 """Calls an asynchronous function, and returns its result."""
@@ -141,6 +143,22 @@ class BlockingReceive(Generic[BodyType]):
         """Prolong the lock."""
         self._call(self._context.renew, lock_seconds)
 
+    @contextmanager
+    def auto_renew(self, lock_seconds: float | None = None) -> Generator[None]:
+        """Renew the lock in time while a block runs: `with received, received.auto_renew():`.
+
+        A thread cannot be cancelled. So if the lock is lost, the receive is faulted, and `LockLost` is raised at the end of
+        the block.
+        """
+        renewal = self._context.auto_renew(lock_seconds)
+        self._call(_start, renewal)
+        try:
+            yield
+        finally:
+            self._call(renewal.stop)
+        if renewal.lost is not None:
+            raise renewal.lost
+
     def fault(self, error: BaseException | None = None) -> None:
         """End the receive without a settlement, in any state. It sends nothing to the server."""
         self._call(self._fault, error)
@@ -155,3 +173,7 @@ class BlockingReceive(Generic[BodyType]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._call(self._context.__aexit__, kind, error, trace)
+
+
+async def _start(renewal: Renewal) -> None:
+    renewal.start()

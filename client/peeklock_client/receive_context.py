@@ -14,6 +14,7 @@ from peeklock_client.errors import LockLost, NotSerializable, Refusal, Transacti
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import BodyType, Message
 from peeklock_client.receive_state import JoinableTransaction, Receive, ReceiveState
+from peeklock_client.renewal import Renewal
 from peeklock_client.settling import Settlement, Settler
 
 UNSETTLED = (TransactionRolledBack, WrongEventLoop)
@@ -125,12 +126,24 @@ class ReceiveContext(Receive, Generic[BodyType]):
     async def renew(self, lock_seconds: float | None = None) -> None:
         """Prolong the lock: it lasts `lock_seconds` from now (S3.15). Raises `WrongState` except in Received, and `LockLost`."""
         self._check_received("does not renew its lock")
-        asked_at = asyncio.get_running_loop().time()
         try:
-            renewed = await self._settler.renew(requests.RenewSettlement(self.lock_token, _or_unset(lock_seconds)))
+            await self.prolong(lock_seconds)
         except LockLost as error:
             self.fault(error)
             raise
+
+    def auto_renew(self, lock_seconds: float | None = None) -> Renewal:
+        """Renew the lock in time while a block runs: `async with received, received.auto_renew():`.
+
+        If the lock is lost, the receive is faulted and the block is cancelled, and `LockLost` is raised at its end. Renewals
+        that fail otherwise are logged, and tried again until the lock ends.
+        """
+        return Renewal(self, lock_seconds)
+
+    async def prolong(self, lock_seconds: float | None) -> None:
+        """Prolong the lock as `renew` does, in any state, and leave the state as it is."""
+        asked_at = asyncio.get_running_loop().time()
+        renewed = await self._settler.renew(requests.RenewSettlement(self.lock_token, _or_unset(lock_seconds)))
         self.note_renewal(renewed, asked_at)
 
     def note_renewal(self, renewed: answers.RenewedResult, asked_at: float) -> None:

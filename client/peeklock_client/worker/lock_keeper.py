@@ -14,22 +14,12 @@ from peeklock_client.connection import Connection
 from peeklock_client.errors import LockLost, NotFound, PeeklockError, SettlementRefused, error_of, problem_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.receive_context import ReceiveContext
+from peeklock_client.renewal import ENDED, MIN_RENEWAL_SECONDS, PAUSE_SECONDS, RENEW_SHARE
 
 log = logging.getLogger("peeklock.worker")
 
-RENEW_SHARE = 0.5
-"""A lock is renewed when this share of its time is left."""
-
-MIN_RENEWAL_SECONDS = 0.05
-"""The shortest pause between two requests, even if locks are shorter."""
-
-PAUSE_SECONDS = 0.5
-"""How long to wait after a renewal that failed, or that the server refused for now."""
-
 MAX_RENEWALS = 1000
 """Renewals in one request."""
-
-ENDED = "The lock has ended by the clock of this process. No server answered its renewal."
 
 
 class LockKeeper:
