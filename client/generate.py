@@ -33,6 +33,8 @@ CODEGEN = (
     "--output-datetime-class=datetime", "--disable-timestamp", "--formatters=ruff-format", "--enum-field-as-literal=all",
 )  # fmt: skip
 
+JSON_TYPES = frozenset(("application/json", "application/merge-patch+json"))
+
 Schema = Mapping[str, Any]
 
 
@@ -174,7 +176,7 @@ def _is_json(operation: Schema) -> bool:
         for part in (operation.get("requestBody", {}), *_successes(operation).values())
         for content in part.get("content", {})
     ]
-    return all(content == "application/json" for content in contents)
+    return JSON_TYPES.issuperset(contents)
 
 
 def _successes(operation: Schema) -> dict[str, Any]:
@@ -227,7 +229,7 @@ def _mapping(name: str, parameters: list[Schema]) -> str:
 
 
 def _reference(content: Schema, module: str) -> str:
-    schema = content["application/json"]["schema"]
+    schema = next(content[kind]["schema"] for kind in content if kind in JSON_TYPES)
     return f"{module}.{schema['$ref'].removeprefix(SCHEMAS)}" if "$ref" in schema else "Any"
 
 

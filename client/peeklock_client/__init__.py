@@ -2,7 +2,7 @@
 
 from peeklock_client.blocking import BlockingClient, BlockingQueue, BlockingTopic, BlockingTransaction
 from peeklock_client.blocking_receive import BlockingReceive
-from peeklock_client.client import Client, Queue, Topic
+from peeklock_client.client import Client, Plan, Queue, Topic
 from peeklock_client.connection import RetryLimits
 from peeklock_client.errors import (
     AlreadySettled,
@@ -87,6 +87,7 @@ __all__ = [
     "NotSerializable",
     "PeeklockError",
     "PendingSend",
+    "Plan",
     "PreconditionFailed",
     "Queue",
     "QueueFull",

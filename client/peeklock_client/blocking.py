@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from peeklock_client.blocking_receive import BlockingReceive, Call
-from peeklock_client.client import Client, Queue, Source, Topic
+from peeklock_client.client import Client, Plan, Queue, Source, StateName, Topic
 from peeklock_client.connection import Connection, RetryLimits
 from peeklock_client.generated import answers, requests
 from peeklock_client.loop_thread import LoopThread
@@ -152,9 +152,44 @@ class BlockingQueue:
         """Return the settings of the queue, and the number of its messages in each state."""
         return self._call(self._queue.status)
 
-    def purge(self) -> int:
-        """Remove all messages that are not locked, and return their number."""
-        return self._call(self._queue.purge)
+    def update(self, settings: requests.QueuePatch) -> answers.QueueView:
+        """Change these settings of the queue, and keep the others. Return all of them."""
+        return self._call(self._queue.update, settings)
+
+    def explain(self) -> answers.QueueExplanationView:
+        """Say why the queue is stalled, or that it is not."""
+        return self._call(self._queue.explain)
+
+    def explain_message(self, sequence_number: int) -> answers.MessageExplanationView:
+        """Say why a message is not delivered, or how it ended."""
+        return self._call(self._queue.explain_message, sequence_number)
+
+    def purge(
+        self, *, states: Sequence[StateName] | None = None, filter: str | None = None, limit: int | None = None
+    ) -> int:
+        """Remove the messages in these states that match a filter, by default all that are not locked. Return their number."""
+        return self._call(self._queue.purge, states=states, filter=filter, limit=limit)
+
+    def plan_purge(self, *, states: Sequence[StateName] | None = None, filter: str | None = None) -> Plan:
+        """Say which messages such a `purge` would remove now. Change nothing."""
+        return self._call(self._queue.plan_purge, states=states, filter=filter)
+
+    def redrive(
+        self,
+        *,
+        to_queue: str | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        rate_per_second: float | None = None,
+    ) -> int:
+        """Make the dead-lettered messages that match a filter available again, here or in another queue."""
+        return self._call(
+            self._queue.redrive, to_queue=to_queue, filter=filter, limit=limit, rate_per_second=rate_per_second
+        )
+
+    def plan_redrive(self, *, to_queue: str | None = None, filter: str | None = None) -> Plan:
+        """Say which messages such a `redrive` would move now. Change nothing."""
+        return self._call(self._queue.plan_redrive, to_queue=to_queue, filter=filter)
 
     def delete(self) -> None:
         """Delete the queue and its messages."""

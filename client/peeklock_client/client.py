@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 from uuid import uuid4
 
 import httpx
-from msgspec import UNSET
+from msgspec import UNSET, Struct, UnsetType
 
 from peeklock_client.connection import Connection, RetryLimits
 from peeklock_client.errors import PreconditionFailed
@@ -22,7 +22,23 @@ from peeklock_client.tracing import sending
 from peeklock_client.transaction import Transaction
 
 DEFAULT_URL = "http://localhost:8080"
+BATCH_SIZE = 1000
+"""Messages of one request that changes many, so that no request takes long."""
+
 Source = Literal["queue", "dead_letter"]
+StateName = Literal["available", "scheduled", "locked", "deferred", "dead_lettered", "blocked"]
+
+
+class Plan(Struct, frozen=True):
+    """What a change of many messages would do now: to how many, of how many bytes, and some of them.
+
+    If it is not `complete`, the filter was tried on a part of the messages, and `count` and `bytes` are at least these.
+    """
+
+    count: int
+    bytes: int
+    complete: bool
+    sample: Sequence[answers.SampleMessage]
 
 
 class Client:
@@ -201,16 +217,59 @@ class Queue:
         """Return the settings of the queue, and the number of its messages in each state."""
         return await self._api.get_queue(self.name)
 
-    async def purge(self) -> int:
-        """Remove all messages that are not locked, and return their number."""
-        removed = 0
-        while count := given((await self._api.purge_queue(self.name, requests.PurgeQueue())).removed):
-            removed += count
-        return removed
+    async def update(self, settings: requests.QueuePatch) -> answers.QueueView:
+        """Change these settings of the queue, and keep the others. Return all of them."""
+        return await self._api.patch_queue(self.name, settings)
+
+    async def explain(self) -> answers.QueueExplanationView:
+        """Say why the queue is stalled, or that it is not."""
+        return await self._api.explain_queue(self.name)
+
+    async def explain_message(self, sequence_number: int) -> answers.MessageExplanationView:
+        """Say why a message is not delivered, or how it ended."""
+        return await self._api.explain_message(self.name, sequence_number)
+
+    async def purge(
+        self, *, states: Sequence[StateName] | None = None, filter: str | None = None, limit: int | None = None
+    ) -> int:
+        """Remove the messages in these states that match a filter, by default all that are not locked. Return their number."""
+        return await _in_batches(limit, lambda size: self._purge(states, filter, size))
+
+    async def plan_purge(self, *, states: Sequence[StateName] | None = None, filter: str | None = None) -> Plan:
+        """Say which messages such a `purge` would remove now. Change nothing."""
+        body = requests.PurgeQueue(_list(states), _or_unset(filter), dry_run=True)
+        return _plan(await self._api.purge_queue(self.name, body))
+
+    async def redrive(
+        self,
+        *,
+        to_queue: str | None = None,
+        filter: str | None = None,
+        limit: int | None = None,
+        rate_per_second: float | None = None,
+    ) -> int:
+        """Make the dead-lettered messages that match a filter available again, here or in another queue (S3.26).
+
+        Their counts are reset. Return their number.
+        """
+        return await _in_batches(limit, lambda size: self._redrive(to_queue, filter, size, rate_per_second))
+
+    async def plan_redrive(self, *, to_queue: str | None = None, filter: str | None = None) -> Plan:
+        """Say which messages such a `redrive` would move now. Change nothing."""
+        body = requests.RedriveDeadLetters(_or_unset(to_queue), _or_unset(filter), dry_run=True)
+        return _plan(await self._api.redrive_dead_letters(self.name, body))
 
     async def delete(self) -> None:
         """Delete the queue and its messages."""
         await self._api.delete_queue(self.name)
+
+    async def _purge(self, states: Sequence[StateName] | None, filter: str | None, limit: int) -> int:
+        body = requests.PurgeQueue(_list(states), _or_unset(filter), limit)
+        return (await self._api.purge_queue(self.name, body)).removed
+
+    async def _redrive(self, to_queue: str | None, filter: str | None, limit: int, rate: float | None) -> int:
+        body = requests.RedriveDeadLetters(_or_unset(to_queue), _or_unset(filter), limit, _or_unset(rate))
+        return (await self._api.redrive_dead_letters(self.name, body)).moved
 
 
 class Topic:
@@ -250,6 +309,27 @@ class Topic:
         return Queue(self._api, made.target_queue)
 
 
+async def _in_batches(limit: int | None, change: Callable[[int], Awaitable[int]]) -> int:
+    """Change up to `limit` messages, a batch in each request, until none is left. Return their number."""
+    done = 0
+    while limit is None or done < limit:
+        size = BATCH_SIZE if limit is None else min(BATCH_SIZE, limit - done)
+        if not (changed := await change(size)):
+            break
+        done += changed
+    return done
+
+
+def _plan(planned: answers.Purged | answers.Redriven) -> Plan:
+    sample = planned.sample
+    return Plan(
+        given(planned.count) or 0,
+        given(planned.bytes) or 0,
+        given(planned.complete) is True,
+        [] if isinstance(sample, UnsetType) else sample,
+    )
+
+
 def receive_context(view: answers.MessageView, settler: Settler) -> ReceiveContext[Any]:
     """Return the receive context of a message that a receive has just locked."""
     assert isinstance(view.lock_token, str)
@@ -274,8 +354,12 @@ def _id_of(transaction: JoinableTransaction | None) -> Any:
     return UNSET if transaction is None else transaction.id
 
 
+def _list(values: Sequence[Any] | None) -> Any:
+    return UNSET if values is None else list(values)
+
+
 def _or_unset(value: Any) -> Any:
     return UNSET if value is None else value
 
 
-__all__ = ["Client", "NewMessage", "Queue", "Topic"]
+__all__ = ["Client", "NewMessage", "Plan", "Queue", "Topic"]

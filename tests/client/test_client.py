@@ -208,6 +208,45 @@ async def test_messages_are_browsed_page_by_page(queue: Queue) -> None:
     assert await queue.purge() == 150
 
 
+async def test_a_purge_and_its_plan_choose_messages(queue: Queue) -> None:
+    for number in range(5):
+        await queue.send(number, properties={"number": number})
+    chosen = "message.properties.number >= 2"
+    plan = await queue.plan_purge(filter=chosen)
+    assert (plan.count, plan.complete, len(plan.sample)) == (3, True, 3)
+    assert await queue.purge(filter=chosen, limit=1) == 1
+    assert await queue.purge(states=["deferred"]) == 0
+    assert await queue.purge(filter=chosen) == 2
+    assert (await queue.status()).counts.available == 2
+
+
+async def test_dead_letters_are_redriven_as_planned(client: Client, queue: Queue) -> None:
+    other = await new_queue(client)
+    await queue.send_batch([1, 2, 3])
+    for received in await queue.receive(3):
+        await received.dead_letter("broken")
+    plan = await queue.plan_redrive()
+    assert (plan.count, [message.dead_letter_reason for message in plan.sample]) == (3, ["broken"] * 3)
+    assert await queue.redrive(limit=2) == 2
+    assert await queue.redrive(to_queue=other.name) == 1
+    assert [(await one.status()).counts.available for one in (queue, other)] == [2, 1]
+
+
+async def test_a_queue_says_why_it_is_stalled_and_where_a_message_is(queue: Queue) -> None:
+    assert (await queue.explain()).reason == "empty"
+    sent = await queue.send("one")
+    assert sent.sequence_number is not None
+    assert (await queue.explain_message(sent.sequence_number)).reason == "next"
+
+
+async def test_a_setting_is_changed_and_the_others_are_kept(queue: Queue) -> None:
+    before = await queue.status()
+    after = await queue.update(requests.QueuePatch(max_delivery_count=3))
+    assert (after.max_delivery_count, after.lock_duration_seconds) == (3, before.lock_duration_seconds)
+    restored = await queue.update(requests.QueuePatch(max_delivery_count=None))
+    assert restored.max_delivery_count == before.max_delivery_count
+
+
 async def test_create_keeps_the_settings_of_an_existing_queue(client: Client) -> None:
     queue = await new_queue(client)
     assert not await queue.create(requests.QueueSettingsBody(lock_duration_seconds=5))

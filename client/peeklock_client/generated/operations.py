@@ -246,6 +246,18 @@ class Operations(ABC):
             headers={"If-None-Match": if_none_match},
         )
 
+    async def edit_message(
+        self, queue: str, sequence_number: str | int, body: requests.EditMessage, *, if_match: str | None = None
+    ) -> answers.MessageView:
+        """Change the due time, the priority or properties of a message that is not locked, by a merge patch (RFC 7396)."""
+        return await self.call(
+            "PATCH",
+            f"/v1/queues/{quote(str(queue), safe='')}/messages/{quote(str(sequence_number), safe='')}",
+            {200: answers.MessageView},
+            body=body,
+            headers={"If-Match": if_match},
+        )
+
     async def cancel_message(self, queue: str, sequence_number: str | int, *, if_match: str | None = None) -> None:
         """Move a message that is not locked from its queue to the archive as cancelled."""
         return await self.call(
@@ -306,6 +318,18 @@ class Operations(ABC):
     async def get_queue(self, queue: str) -> answers.QueueStatusView:
         """Get a queue: its settings, its status, and the number of messages in each state."""
         return await self.call("GET", f"/v1/queues/{quote(str(queue), safe='')}", {200: answers.QueueStatusView})
+
+    async def patch_queue(
+        self, queue: str, body: requests.QueuePatch, *, if_match: str | None = None
+    ) -> answers.QueueView:
+        """Change some settings of a queue, by a merge patch (RFC 7396). Null restores a default."""
+        return await self.call(
+            "PATCH",
+            f"/v1/queues/{quote(str(queue), safe='')}",
+            {200: answers.QueueView},
+            body=body,
+            headers={"If-Match": if_match},
+        )
 
     async def delete_queue(
         self, queue: str, *, dry_run: bool | None = None, if_match: str | None = None
@@ -395,6 +419,18 @@ class Operations(ABC):
             headers={"If-None-Match": if_none_match},
         )
 
+    async def patch_topic(
+        self, topic: str, body: requests.TopicPatch, *, if_match: str | None = None
+    ) -> answers.TopicView:
+        """Change some settings of a topic, by a merge patch (RFC 7396). Null restores a default."""
+        return await self.call(
+            "PATCH",
+            f"/v1/topics/{quote(str(topic), safe='')}",
+            {200: answers.TopicView},
+            body=body,
+            headers={"If-Match": if_match},
+        )
+
     async def delete_topic(self, topic: str, *, if_match: str | None = None) -> None:
         """Delete a topic and its subscriptions. Their queues stay, with their messages."""
         return await self.call(
@@ -432,6 +468,18 @@ class Operations(ABC):
             f"/v1/topics/{quote(str(topic), safe='')}/subscriptions/{quote(str(subscription), safe='')}",
             {200: answers.SubscriptionView},
             headers={"If-None-Match": if_none_match},
+        )
+
+    async def patch_subscription(
+        self, topic: str, subscription: str, body: requests.SubscriptionPatch, *, if_match: str | None = None
+    ) -> answers.SubscriptionView:
+        """Change some settings of a subscription, by a merge patch (RFC 7396). Null restores a default."""
+        return await self.call(
+            "PATCH",
+            f"/v1/topics/{quote(str(topic), safe='')}/subscriptions/{quote(str(subscription), safe='')}",
+            {200: answers.SubscriptionView},
+            body=body,
+            headers={"If-Match": if_match},
         )
 
     async def delete_subscription(self, topic: str, subscription: str, *, if_match: str | None = None) -> None:
