@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from tests.servers import POLL_SECONDS, TIMEOUT_SECONDS, ServerFailed, end_tree
@@ -54,21 +55,31 @@ def run_peeklock(
 
 
 class PeeklockProcess:
-    """`peeklock serve` on a free port, with its output and its log in two files."""
+    """`peeklock serve` on a free port, with its output and its log in two files, or both on a terminal.
+
+    What a terminal shows is the output; the log is empty then.
+    """
 
     def __init__(
-        self, directory: Path, *arguments: str, installation: Installation = TESTED, **settings: object
+        self,
+        directory: Path,
+        *arguments: str,
+        installation: Installation = TESTED,
+        on_terminal: bool = False,
+        **settings: object,
     ) -> None:
         self.directory = directory
         self.programs = installation.programs
-        with self._file("out").open("wb") as out, self._file("log").open("wb") as log:
+        self._on_terminal = on_terminal
+        with self._file("out").open("wb") as out, self._file("log").open("wb") as log, ExitStack() as terminal:
+            shown = terminal.enter_context(_terminal(self._file("out"))) if on_terminal else None
             self._process = subprocess.Popen(
                 [*installation.serve, *arguments],
                 cwd=directory,
                 env=environment(**{"port": 0, "data_dir": directory / "data", **settings}),
                 stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
+                stdout=out if shown is None else shown,
+                stderr=log if shown is None else shown,
                 start_new_session=True,
             )
         self.url = self._wait_for_url()
@@ -107,12 +118,14 @@ class PeeklockProcess:
     def _wait_for_url(self) -> str:
         deadline = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < deadline and self._process.poll() is None:
-            for line in self.log().splitlines():
+            for line in self.output().splitlines() if self._on_terminal else self.log().splitlines():
                 if line.endswith('"message": "listening"}'):
                     return json.loads(line)["url"]
+                if line.startswith("Docs: "):  # the last line of the first steps
+                    return line.removeprefix("Docs: ").partition("/docs")[0]
             time.sleep(POLL_SECONDS)
         self.end()
-        raise ServerFailed(f"peeklock serve did not start:\n{self.log()}")
+        raise ServerFailed(f"peeklock serve did not start:\n{self.log()}{self.output()}")
 
     def _file(self, name: str) -> Path:
         return self.directory / f"serve.{name}"
@@ -123,10 +136,28 @@ def services(directory: Path, installation: Installation = TESTED) -> Iterator[C
     """Start servers in a directory: `start("--workers=1", redis_url=...)`. All are killed at the end."""
     started: list[PeeklockProcess] = []
 
-    def start(*arguments: str, **settings: object) -> PeeklockProcess:
-        started.append(PeeklockProcess(directory, *arguments, installation=installation, **settings))
-        return started[-1]
+    def start(*arguments: str, on_terminal: bool = False, **settings: object) -> PeeklockProcess:
+        server = PeeklockProcess(directory, *arguments, installation=installation, on_terminal=on_terminal, **settings)
+        started.append(server)
+        return server
 
     yield start
     for service in started:
         service.end()
+
+
+@contextmanager
+def _terminal(file: Path) -> Iterator[int]:
+    """Open a terminal that writes what it shows to a file until the last process closes it. Yield its inner end."""
+    outer, inner = os.openpty()
+
+    def copy() -> None:
+        with os.fdopen(outer, "rb", buffering=0) as screen, file.open("ab", buffering=0) as shown, suppress(OSError):
+            while piece := screen.read(4096):  # raises `OSError` once the inner end is closed
+                shown.write(piece)
+
+    Thread(target=copy, name="terminal", daemon=True).start()
+    try:
+        yield inner
+    finally:
+        os.close(inner)

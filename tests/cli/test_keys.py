@@ -18,7 +18,7 @@ def test_the_first_key_is_made_in_the_database(serve: Callable[..., PeeklockProc
     assert made["secret"].startswith("pk_")
     assert [item["id"] for item in listed(tmp_path)] == [made["id"]]
 
-    server = serve()
+    server = serve(on_terminal=True)
     assert "Authorization: Bearer" in server.output()
     at = {"url": server.url}
     refused = run_command("queue", "list", directory=tmp_path, **at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ TOUR = "A tour with curl"
 
 
 @pytest.fixture
-def serve(run_resources: RunResources, tmp_path: Path) -> Iterator[Callable[[], PeeklockProcess]]:
+def serve(run_resources: RunResources, tmp_path: Path) -> Iterator[Callable[..., PeeklockProcess]]:
     """Start servers as the README says: by `python3 dev.py run` in a fresh copy of the repository."""
     with services(tmp_path, clone_that_runs(run_resources)) as start:
         yield start
@@ -55,9 +56,9 @@ def test_the_keys_are_made_as_the_readme_says(serve: Callable[[], PeeklockProces
     assert answer["state"] == "available"
 
 
-def test_the_start_prints_commands_that_work(serve: Callable[[], PeeklockProcess]) -> None:
-    service = serve()
-    lines = [line.strip() for line in service.output().splitlines() if line.startswith("  curl")]
+def test_the_start_prints_commands_that_work(serve: Callable[..., PeeklockProcess]) -> None:
+    service = serve(on_terminal=True)
+    lines = re.findall(r"curl .*?(?=  \(|\r?$)", service.output(), re.MULTILINE)
     assert len(lines) == 3
     _, (received,) = run_blocks(service, lines[:2])
     ((completed,),) = run_blocks(service, [lines[2].replace("LOCK_TOKEN", received["messages"][0]["lock_token"])])

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import re
 import socket
 import sqlite3
-import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -19,8 +16,7 @@ import pytest
 import app.main  # noqa: F401 - imported once, not by each fork of `run_command`
 from app.settings import Settings
 from tests.cli.conftest import run_command
-from tests.peeklock_process import PROGRAM, PeeklockProcess, environment, run_peeklock
-from tests.servers import TIMEOUT_SECONDS
+from tests.peeklock_process import PeeklockProcess, run_peeklock
 
 pytestmark = pytest.mark.full
 
@@ -145,13 +141,15 @@ def test_two_brokers_on_one_redis_need_prefixes_of_their_own(
     assert status(f"{first.url}/readyz") == 200
 
 
-def test_tables_of_another_version_are_refused_until_they_are_migrated(empty_postgres_url: str, tmp_path: Path) -> None:
+def test_tables_of_another_version_are_refused_until_they_are_migrated(
+    empty_postgres_url: str, serve: Callable[..., PeeklockProcess], tmp_path: Path
+) -> None:
     done = run_command("serve", "--port", "0", directory=tmp_path, database_url=empty_postgres_url)
     assert (done.returncode, "Run: peeklock migrate" in done.stderr) == (2, True)
     migrated = run_command("migrate", directory=tmp_path, database_url=empty_postgres_url)
     assert (migrated.returncode, migrated.stderr) == (0, "The tables are up to date.\n")
-    lines, _ = on_a_terminal(tmp_path, until="Docs: ", database_url=empty_postgres_url)
-    assert "-X PUT" in lines[1]  # sends create no queue there, so the first steps do
+    server = serve(on_terminal=True, database_url=empty_postgres_url)
+    assert "-X PUT" in server.output()  # sends create no queue there, so the first steps do
 
 
 def test_a_server_serves_tables_of_a_newer_version(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
@@ -173,14 +171,15 @@ def test_a_file_is_served_by_one_process(serve: Callable[..., PeeklockProcess], 
     assert (done.returncode, f"in use by process {first.pid}" in done.stderr) == (2, True)
 
 
-def test_a_terminal_shows_first_steps_in_five_lines(tmp_path: Path) -> None:
-    lines, errors = on_a_terminal(tmp_path, until="Docs: ")
-    assert errors == ""
-    listening, send, receive, complete, docs = lines
-    assert (url := re.search(r"http://127\.0\.0\.1:[0-9]+", listening))
-    assert str(tmp_path / "data/peeklock.db") in listening
-    assert [f"{url[0]}/v1/queues/hello/" in line for line in (send, receive, complete)] == [True] * 3
-    assert docs == f"Docs: {url[0]}/docs  Console: {url[0]}/console"
+def test_a_terminal_shows_first_steps_in_five_lines(serve: Callable[..., PeeklockProcess], tmp_path: Path) -> None:
+    server = serve(on_terminal=True)
+    assert status(f"{server.url}/readyz") == 200
+    server.terminate()
+    assert server.wait() == 0
+    listening, send, receive, complete, docs = server.output().splitlines()
+    assert f"listens on {server.url} and keeps its messages in {tmp_path / 'data/peeklock.db'}" in listening
+    assert [f"{server.url}/v1/queues/hello/" in line for line in (send, receive, complete)] == [True] * 3
+    assert docs == f"Docs: {server.url}/docs  Console: {server.url}/console"
 
 
 def test_a_program_gets_the_url_in_a_line_of_json_and_no_first_steps(serve: Callable[..., PeeklockProcess]) -> None:
@@ -268,26 +267,3 @@ def status(url: str, authorization: str | None = None) -> int:
     except urllib.error.HTTPError as error:
         with error:
             return error.code
-
-
-def on_a_terminal(directory: Path, until: str, **settings: object) -> tuple[list[str], str]:
-    """Serve on a terminal until a line begins with `until`. Return the lines that it showed, and what followed a stop."""
-    terminal, inside = os.openpty()
-    variables = environment(**{"port": 0, "data_dir": directory / "data", **settings})
-    server = subprocess.Popen(
-        [PROGRAM, "serve"], cwd=directory, env=variables, stdin=inside, stdout=inside, stderr=inside
-    )
-    os.close(inside)
-    with os.fdopen(terminal, "rb", buffering=0) as screen:
-        shown = b""
-        try:
-            while not any(line.startswith(until) and line.endswith("\r") for line in shown.decode().split("\n")):
-                shown += screen.read(4096)
-        finally:
-            server.terminate()
-            assert server.wait(TIMEOUT_SECONDS) == 0
-        rest = b""
-        with contextlib.suppress(OSError):  # the terminal has been closed at its other end
-            while piece := screen.read(4096):
-                rest += piece
-    return shown.decode().replace("\r", "").splitlines(), rest.decode()
