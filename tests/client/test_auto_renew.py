@@ -178,7 +178,7 @@ async def test_the_lock_of_a_message_is_prolonged_on_the_server(queue: Queue) ->
     assert received.state is ReceiveState.COMPLETED
 
 
-async def test_a_program_without_an_event_loop_renews_too(server_url: str) -> None:
+async def test_a_blocking_program_renews_too(server_url: str) -> None:
     def program() -> ReceiveState:
         client = BlockingClient(server_url)
         queue = client.queue("blocking-renewals")
@@ -195,7 +195,7 @@ async def test_a_program_without_an_event_loop_renews_too(server_url: str) -> No
         assert await asyncio.to_thread(program) is ReceiveState.COMPLETED
 
 
-async def test_a_program_without_an_event_loop_learns_of_a_lost_lock_at_the_end_of_its_block(server_url: str) -> None:
+async def test_a_blocking_program_learns_of_a_lost_lock_at_the_end_of_its_block(server_url: str) -> None:
     def block(queue: BlockingQueue) -> None:
         [received] = queue.receive(lock_seconds=6)
         with received.auto_renew():
