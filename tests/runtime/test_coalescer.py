@@ -445,7 +445,7 @@ async def test_after_any_other_failure_each_entry_runs_alone(batches: BatchRunne
 
 async def test_after_an_entry_error_each_entry_runs_alone(batches: BatchRunner) -> None:
     callers = await batches.callers("ab")
-    await batches.fail(0, BusyEntryError("somebody"))
+    await batches.fail(0, BusyEntryError("busy"))
     assert batches.batches == ["ab", "a", "b"]
     error = BusyEntryError("b")
     await batches.fail(2, error)
