@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import asyncpg
@@ -20,9 +20,11 @@ from app.domain.delivery import Claim
 from app.domain.instant import SECOND
 from app.domain.message import BodyKind, Draft, Envelope, Message, MessageState
 from app.domain.queue import FEATURE_LEVEL, Queue, QueueSettings
+from app.domain.refusals import RequestInProgress, StoreUnavailable
 from app.domain.settlement import LockToken, Move, Outcome, Removal
 from app.runtime.clock import Clock
 from app.store.open import open_store
+from app.store.pooled.pool import InUse
 from app.store.shared.database import BatchObserver
 from app.store.sqlite.store import SqliteStore
 from app.store.tables import SQLModel
@@ -41,6 +43,8 @@ assert all(
 )
 
 LOCK_DURATION = 30 * SECOND
+
+Answer = TypeVar("Answer")
 
 StoreOpener: TypeAlias = Callable[[str, Clock, BatchObserver], Awaitable[Store]]
 """Opens the store at a URL, with the clock of its process. Reports each batch of callers."""
@@ -350,6 +354,19 @@ def numbers(messages: Sequence[Message]) -> list[int]:
 def bodies(messages: Sequence[Message]) -> list[bytes]:
     """Return their bodies, in order."""
     return [message.body for message in messages]
+
+
+async def retry_until_answered(action: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Retry, as a client does, while another request uses the same id or key. Every other refusal is raised."""
+    for _ in bounded("the action is answered"):
+        try:
+            return await action()
+        except RequestInProgress:
+            pass
+        except StoreUnavailable as refusal:
+            if not isinstance(refusal.__cause__, InUse):
+                raise
+    raise AssertionError
 
 
 def sqlite_in_memory() -> SqliteFixture:

@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,7 @@ from app.domain.instant import DAY, HOUR, MINUTE
 from app.domain.message import Draft, MessageState
 from app.domain.queue import Queue
 from app.domain.settlement import Outcome
-from tests.contract.store_fixture import StoreFixture, abandonment, completion, draft, numbers
+from tests.contract.store_fixture import StoreFixture, abandonment, completion, draft, numbers, retry_until_answered
 from tests.virtual_clock import run_advancing
 
 COUNT_COLUMNS = "SUM(accepted), SUM(moved), SUM(unarchived)"
@@ -187,7 +188,7 @@ async def test_counts_are_exact_during_concurrent_sends_settlements_and_folds(
     async def work(index: int) -> None:
         store = stores[index % len(stores)]
         for turn in range(8):
-            await store.send(drafts(index + turn))
+            await retry_until_answered(partial(store.send, drafts(index + turn)))
             messages = await store_fixture.claim(queue, 1)
             retention = 0 if turn % 2 else queue.settings.archive_retention
             await store.remove([completion(queue, message, retention=retention) for message in messages])

@@ -3,10 +3,8 @@
 import asyncio
 import json
 import secrets
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
-from typing import TypeVar, cast
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -16,11 +14,10 @@ from app.broker.ports.store import Store
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Draft, Envelope, MessageState
 from app.domain.queue import Queue
-from app.domain.refusals import KeyReused, RequestInProgress
+from app.domain.refusals import KeyReused
 from app.domain.settlement import Outcome
 from app.domain.transaction_refusals import TransactionEnded
 from app.domain.work_unit import WorkUnit
-from tests.bounds import bounded
 from tests.contract.store_fixture import (
     LOCK_DURATION,
     StoreFixture,
@@ -29,12 +26,11 @@ from tests.contract.store_fixture import (
     completion,
     draft,
     numbers,
+    retry_until_answered,
     token,
 )
 from tests.contract.test_open_transactions import opened
 from tests.virtual_clock import run_advancing
-
-Answer = TypeVar("Answer")
 
 
 def attempt(keep: int = HOUR) -> Attempt:
@@ -45,14 +41,6 @@ def attempt(keep: int = HOUR) -> Attempt:
 def with_other_fingerprint(first: Attempt) -> Attempt:
     """The same key with another request."""
     return Attempt(first.key, secrets.token_bytes(32), first.retention)
-
-
-async def retry_until_answered(action: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Retry, as a client does, while another try of the attempt is running."""
-    for _ in bounded("the attempt is answered"):
-        with suppress(RequestInProgress):
-            return await action()
-    raise AssertionError
 
 
 # ---- sending ---------------------------------------------------------------------------------------------------------
