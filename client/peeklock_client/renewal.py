@@ -19,7 +19,7 @@ MIN_RENEWAL_SECONDS = 0.05
 """The shortest pause between two requests, even if locks are shorter."""
 
 PAUSE_SECONDS = 0.5
-"""How long to wait after a renewal that failed, or that the server refused for now."""
+"""How long to wait after a renewal that failed, and before looking again at a settlement that has not taken effect."""
 
 ENDED = "The lock has ended by the clock of this process. No server answered its renewal."
 
@@ -37,6 +37,11 @@ class Renewable(Protocol):
     @property
     def is_active(self) -> bool:
         """Whether the receive can still be settled."""
+        ...
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the receive is settled or faulted."""
         ...
 
     async def prolong(self, lock_seconds: float | None) -> None:
@@ -93,21 +98,23 @@ class Renewal:
 
     async def _renew_in_time(self) -> None:
         receive = self._receive
-        while receive.is_active:
+        while not receive.has_ended:
+            if not receive.is_active:  # A settlement has begun, or has joined a transaction that may be rolled back.
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
             await asyncio.sleep(max(receive.lock_seconds - RENEW_SHARE * receive.lock_duration, MIN_RENEWAL_SECONDS))
             if not receive.is_active:
-                return
+                continue
             try:
                 # An answer that comes after the end of the lock is of no use.
                 async with asyncio.timeout(max(receive.lock_seconds, MIN_RENEWAL_SECONDS)):
                     await receive.prolong(self._lock_seconds)
             except (SettlementRefused, NotFound) as error:
                 self._lose(error if isinstance(error, LockLost) else LockLost(error.problem))
-                return
             except (PeeklockError, TimeoutError) as error:
                 if receive.lock_seconds <= 0:
                     self._lose(LockLost(problem_of(410, ENDED, "lock-lost")))
-                    return
+                    continue
                 log.warning("a lock was not renewed and is renewed again: %s", error)
                 await asyncio.sleep(min(PAUSE_SECONDS, receive.lock_seconds))
 

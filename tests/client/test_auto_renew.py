@@ -13,6 +13,7 @@ from peeklock_client import BlockingClient, BlockingQueue, LockLost, Queue, Rece
 from peeklock_client.errors import InDoubt, PeeklockError, problem_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import Message
+from peeklock_client.receive_state import Receive
 from peeklock_client.settling import Settlement
 
 from tests.client.conftest import MAX_POLLS, POLL_SECONDS
@@ -167,6 +168,30 @@ def test_a_renewal_that_is_refused_because_the_block_settles_loses_nothing() -> 
         return received
 
     assert run_virtually(scenario()).state is ReceiveState.COMPLETED
+
+
+class OpenTransaction:
+    """A transaction that a settlement can join."""
+
+    id = "transaction"
+
+    def join(self, receive: Receive) -> None:
+        self.joined = receive
+
+
+def test_a_lock_is_renewed_again_after_its_transaction_is_rolled_back() -> None:
+    broker, transaction = Broker(), OpenTransaction()
+
+    async def scenario() -> None:
+        async with (received := broker.receive()), received.auto_renew():
+            await received.complete(transaction=transaction)
+            await asyncio.sleep(20)
+            assert broker.renewed_at == []
+            transaction.joined.note_rollback()
+            await asyncio.sleep(20)
+
+    run_virtually(scenario())
+    assert len(broker.renewed_at) == 2
 
 
 async def test_the_lock_of_a_message_is_prolonged_on_the_server(queue: Queue) -> None:
