@@ -111,7 +111,7 @@ def _types(document: Schema, names: set[str], title: str, *, lenient: bool) -> s
 
 
 def _bare(schema: Schema, lenient: bool) -> dict[str, Any]:
-    """Return a schema without its constraints, and without the descriptions of its fields, which docs/http.md has."""
+    """Return a schema without its constraints, and without the descriptions of its fields, which docs/http has."""
     bare = _without(schema, CONSTRAINTS | ({"enum"} if lenient else set()))
     for name, field in bare.get("properties", {}).items():
         field.pop("description", None)

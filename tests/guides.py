@@ -58,14 +58,24 @@ def section(guide: str, heading: str) -> str:
 
 def blocks(guide: str, heading: str, kinds: Sequence[str] = KINDS) -> list[tuple[str, str]]:
     """Return the blocks of one section of a guide: commands (sh) and answers (json)."""
-    found = [(match[1], match[2]) for match in BLOCK.finditer(section(guide, heading)) if match[1] in kinds]
-    assert found, heading
+    return blocks_of(section(guide, heading), kinds)
+
+
+def blocks_of(text: str, kinds: Sequence[str] = KINDS) -> list[tuple[str, str]]:
+    """Return the blocks of a text: commands (sh) and answers (json)."""
+    found = [(match[1], match[2]) for match in BLOCK.finditer(text) if match[1] in kinds]
+    assert found, text
     return found
 
 
 def table(guide: str, heading: str, first: str) -> list[list[str]]:
     """Return the rows of a section's table whose first column has this title, without the header row."""
-    lines = section(guide, heading).partition(f"\n| {first} |")[2].splitlines()[2:]
+    return rows_of(section(guide, heading), first)
+
+
+def rows_of(text: str, first: str) -> list[list[str]]:
+    """Return the rows of a text's table whose first column has this title, without the header row."""
+    lines = text.partition(f"\n| {first} |")[2].splitlines()[2:]
     rows = takewhile(lambda line: line.startswith("|"), lines)
     return [[cell.strip() for cell in row.removeprefix("|").removesuffix("|").split(" | ")] for row in rows]
 

@@ -1,7 +1,7 @@
 """The exceptions. After a `Refusal` a request had no effect; after `InDoubt` its effect is unknown.
 
-`error_of` makes the exception of a problem document (RFC 9457). Each code of docs/http.md that a program may want to
-catch has a class; every other code is a `Refusal`.
+`error_of` makes the exception of a problem document (RFC 9457). Each code that a program may want to catch has a class;
+every other code is a `Refusal`. docs/reference/problems.md lists all codes.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ CLASSES: dict[str, type[Refusal]] = {
     "shutting-down": Unavailable,
 }
 DOUBTFUL = frozenset(("store-unavailable", "internal-error"))
-"""The codes of answers after which the effect of the request is unknown (docs/http.md, Errors)."""
+"""The codes of answers after which the effect of the request is unknown (docs/http/errors.md)."""
 
 
 def error_of(problem: Problem, retry_after: float | None = None) -> Refusal | InDoubt:

@@ -1,6 +1,6 @@
 """CloudEvents 1.0.2 as messages: the attributes of an event are properties, its data is the body.
 
-The server converts events that it gets over HTTP to the same messages (docs/http.md, Send CloudEvents).
+The server converts events that it gets over HTTP to the same messages (docs/http/send.md).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class NewMessage:
 
     `body` is any value that msgspec encodes as JSON, also with pydantic models in it, or bytes, which are received as bytes.
     A handler that returns the message sets `queue` or `topic`. `traceparent` is the trace context of the message, by default
-    that of the call that sends it. docs/http.md, Send, describes the other fields.
+    that of the call that sends it. docs/http/send.md describes the other fields.
     """
 
     body: Any = None

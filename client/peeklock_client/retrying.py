@@ -1,7 +1,7 @@
 """Repeats requests where that is safe, until their answers are definite.
 
 A retry is safe if the request had no effect, if the server recognises it by its Idempotency-Key, or if a second request
-changes nothing (docs/http.md, Operations). The server says whether a retry can help (`retryable`), and how long to wait
+changes nothing (docs/http/clients.md). The server says whether a retry can help (`retryable`), and how long to wait
 (`Retry-After`).
 
 The loop uses no library. With tenacity it would be longer, because it must still keep the doubt about an earlier attempt, and

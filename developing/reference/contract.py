@@ -1,4 +1,4 @@
-"""The tables that docs/http.md has to have: operations, errors and limits as the code and the OpenAPI document say."""
+"""What the pages of docs/reference list: operations, errors and limits as the code and the OpenAPI document say."""
 
 from __future__ import annotations
 

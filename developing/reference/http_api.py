@@ -19,7 +19,7 @@ you can try requests. [The HTTP guide](../http.md) explains how they work togeth
 """
 REPEATS = """
 The last column says what a repeat of the same request does where the first one took effect but its answer was lost. See
-[Broken connections](../http.md#broken-connections).
+[Broken connections](../http/broken-connections.md).
 """
 
 

@@ -8,8 +8,8 @@ from developing.reference.contract import errors
 
 INTRODUCTION = """
 Every error is a problem document (RFC 9457) with a `code`. A code does not change between versions, so compare it.
-`retryable` says whether the same request may succeed later. [Errors](../http.md#errors) in the HTTP guide says how to
-repeat. [Problem](http-types.md#problem) lists the members of the document. The headings are the statuses with their `title`.
+`retryable` says whether the same request may succeed later. [Errors](../http/errors.md#errors) says how to repeat.
+[Problem](http-types.md#problem) lists the members of the document. The headings are the statuses with their `title`.
 """
 
 

@@ -1,4 +1,4 @@
-"""What docs/http.md says outside of its examples and tables, sentence by sentence, against a real server."""
+"""What the pages of docs/http say outside of its examples and tables, sentence by sentence, against a real server."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from tests.docs.pages import DOCS, PAGES
 from tests.walks import for_each
 
 CHECKED = (*PAGES, "compare.md", "README.md")
+HTTP_GUIDE = ("http.md", *sorted(str(page.relative_to(DOCS)) for page in (DOCS / "http").glob("*.md")))
 MAX_LINES = 160
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FIGURE = re.compile(r"(?<![\d.])\d[\d,.]*(?: ms\b|×|/s\b| messages/s\b| % of a core)|p50 [\d.]+ ms|\b\d+ MiB\b(?= \|)")
@@ -17,7 +18,7 @@ FIGURE = re.compile(r"(?<![\d.])\d[\d,.]*(?: ms\b|×|/s\b| messages/s\b| % of a 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
-@for_each("page", CHECKED)
+@for_each("page", (*CHECKED, *HTTP_GUIDE))
 def test_each_link_leads_to_a_page_and_a_heading(page: str) -> None:
     text = FENCED.sub("", (DOCS / page).read_text())
     for link in LINK.findall(text):

@@ -151,10 +151,22 @@ async def test_no_page_has_a_fault_of_accessibility(
 ) -> None:
     service = serve(guide_dir=site)
     async with open_browser() as browser, open_screen(browser, service.url, theme=theme) as screen:
-        for path in ("index.html", "http.html", "monitoring.html", "reference/problems.html"):
+        for path in ("index.html", "http.html", "http/queues.html", "monitoring.html", "reference/problems.html"):
             await screen.page.goto(f"{service.url}/docs/guide/{path}")
             found = await faults_of_accessibility(screen.page)
             assert [fault for fault in found if fault[0] not in FAULTS_OF_THE_THEME] == []
+
+
+@pytest.mark.full
+async def test_an_old_link_into_the_http_guide_leads_to_the_new_page(
+    serve: Callable[..., PeeklockProcess], site: Path
+) -> None:
+    old = f"{serve(guide_dir=site).url}/docs/guide/http.html"
+    async with open_browser() as browser, open_screen(browser, old) as screen:
+        for anchor, new in (("#groups", "/http/order.html#groups"), ("#topics", "/http/topics.html")):
+            await screen.page.goto(f"{old}{anchor}")
+            await screen.page.wait_for_url(f"**{new}")
+            await screen.page.goto("about:blank")
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
