@@ -48,7 +48,7 @@ from peeklock_client.transaction import Transaction
 from peeklock_client.worker.options import AckPolicy, SubscriberOptions
 from peeklock_client.worker.replay import HandlerContext
 from peeklock_client.worker.report import WorkerReport
-from peeklock_client.worker.retry import ConstantRetry, ExponentialRetry, LinearRetry, NoRetry
+from peeklock_client.worker.retry import ConstantRetry, ExponentialRetry, LinearRetry, NoRetry, RetryStrategy
 from peeklock_client.worker.worker import Worker
 
 __all__ = [
@@ -97,6 +97,7 @@ __all__ = [
     "Refusal",
     "ResultDiffers",
     "RetryLimits",
+    "RetryStrategy",
     "Sender",
     "SettlementRefused",
     "StateNotFound",

@@ -6,13 +6,20 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
 from peeklock_client.generated import answers
 
-BodyType = TypeVar("BodyType")
+if TYPE_CHECKING:
+    # Python 3.13 is the first with defaults. Type checkers know this module even where it is not installed.
+    import typing_extensions
+
+    BodyType = typing_extensions.TypeVar("BodyType", default=Any)
+else:
+    BodyType = TypeVar("BodyType")
+
 Part = TypeVar("Part")
 
 BYTES_TYPE = "application/octet-stream"
@@ -65,7 +72,10 @@ class MessageFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Message(Generic[BodyType]):
-    """A message of a queue. `body` is bytes if it was sent as bytes, and otherwise the decoded JSON value."""
+    """A message of a queue. `body` is bytes if it was sent as bytes, and otherwise the decoded JSON value.
+
+    To a type checker, `Message` alone has a body of any type, and `Message[Order]` one of the type `Order`.
+    """
 
     body: BodyType
     sequence_number: int

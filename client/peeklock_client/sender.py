@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from peeklock_client.client import Queue, Topic
 from peeklock_client.encoding import encoded
@@ -31,7 +31,14 @@ MAX_REPORTED = 100
 """The largest number of errors in the exception group of a sender."""
 
 
-Result = TypeVar("Result", answers.SentMessage, answers.PublishedMessage)
+if TYPE_CHECKING:
+    import typing_extensions  # as in messages.py
+
+    Result = typing_extensions.TypeVar(
+        "Result", answers.SentMessage, answers.PublishedMessage, default=answers.SentMessage
+    )
+else:
+    Result = TypeVar("Result", answers.SentMessage, answers.PublishedMessage)
 
 
 class PendingSend(Generic[Result]):
@@ -53,6 +60,8 @@ class PendingSend(Generic[Result]):
 
 class Sender(Generic[Result]):
     """Sends messages to a queue, or publishes them to a topic, in the order of the calls. Use it with `async with`.
+
+    To a type checker, `Sender` alone is one that sends to a queue. One for a topic is a `Sender[answers.PublishedMessage]`.
 
     At most `max_in_flight` messages with `max_bytes` of bodies are in flight; further calls wait (S3.7). One request is sent at
     a time, with all messages that were posted during the last one. The end of the block waits for all messages, and raises

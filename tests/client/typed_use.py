@@ -7,9 +7,10 @@ Each use that must not pass has a comment that ignores its error. A comment that
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Any, assert_type
 
 from peeklock_client import (
+    BlockingReceive,
     Client,
     CloudEvent,
     HandlerContext,
@@ -92,6 +93,20 @@ def with_a_state(account: Account, order: Order, context: HandlerContext) -> New
 
 @worker.on_state("deposits", key=lambda order: f"account.{order.number}", state=Account)  # pyright: ignore[reportArgumentType]
 def with_another_state(account: Order, order: Order, context: HandlerContext) -> None: ...
+
+
+def a_type_without_a_body_has_any_body(
+    message: Message, context: ReceiveContext, received: BlockingReceive, event: CloudEvent
+) -> None:
+    assert_type(message, Message[Any])
+    assert_type(context, ReceiveContext[Any])
+    assert_type(received.message.body, Any)
+    assert_type(event.data, Any)
+
+
+async def a_sender_alone_sends_to_a_queue(sender: Sender, pending: PendingSend) -> None:
+    assert_type(await sender.send("text"), answers.SentMessage)
+    assert_type(await pending, answers.SentMessage)
 
 
 async def handlers_keep_their_types(context: HandlerContext) -> None:

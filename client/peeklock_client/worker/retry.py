@@ -17,7 +17,7 @@ class RetryStrategy(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NoRetry:
+class NoRetry(RetryStrategy):
     """Dead-letter the message after its first failure."""
 
     def delay_seconds(self, failures: int) -> float | None:
@@ -26,7 +26,7 @@ class NoRetry:
 
 
 @dataclass(frozen=True, slots=True)
-class ConstantRetry:
+class ConstantRetry(RetryStrategy):
     """Retry after the same delay each time, up to `max_attempts` attempts in all."""
 
     seconds: float
@@ -38,7 +38,7 @@ class ConstantRetry:
 
 
 @dataclass(frozen=True, slots=True)
-class LinearRetry:
+class LinearRetry(RetryStrategy):
     """Retry after `seconds`, then after two times and three times as long, up to `max_seconds`."""
 
     seconds: float
@@ -51,7 +51,7 @@ class LinearRetry:
 
 
 @dataclass(frozen=True, slots=True)
-class ExponentialRetry:
+class ExponentialRetry(RetryStrategy):
     """Retry after `seconds`, then after `factor` times the previous delay, up to `max_seconds`.
 
     Each delay is reduced by a random share of up to `jitter`, so messages that failed together are not retried together.
