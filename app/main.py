@@ -230,6 +230,7 @@ class ServerApplication:
             self._settings.is_loopback,
             frozenset(origin.encode() for origin in self._settings.allowed_origins),
             self._settings.guide_dir,
+            self._settings.console,
         )
 
 

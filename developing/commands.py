@@ -12,6 +12,7 @@ from benchmarks.jdbc_driver import jdbc_driver
 from benchmarks.options import option_parser
 from developing.checks import CHECKS, run_check
 from developing.environment import make_venv, prepare, prepare_azurite, prepare_brokers, prepare_node, prepare_sdk
+from developing.guide_site import build_site
 from developing.machine import (
     apt_install,
     install_browser,
@@ -50,6 +51,7 @@ REQUIREMENT_SETS = (
     "docs",
     "build",
 )  # in this order: the versions of earlier files constrain the later ones
+GUIDE_DIR = "PEEKLOCK_GUIDE_DIR"
 PACKAGES = {"client": CLIENT, "pipeline": PIPELINE}
 """The packages besides the server, each with the file that names its dependencies."""
 
@@ -57,10 +59,14 @@ JDBC_PACKAGE = "libpostgresql-jdbc-java"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve in the foreground with the settings of the environment; by default on 127.0.0.1:8080 with SQLite."""
-    prepare("run", "client")  # the pages of the documentation use the client from this environment
+    """Serve in the foreground with the settings of the environment; by default on 127.0.0.1:8080 with SQLite.
+
+    The server shows the documentation of this checkout, unless PEEKLOCK_GUIDE_DIR says otherwise.
+    """
+    prepare("run", "docs", "client")  # the pages of the documentation use the client from this environment
+    guide = {} if GUIDE_DIR in ENVIRONMENT else {GUIDE_DIR: str(build_site())}
     os.chdir(ROOT)
-    os.execve(BIN / "peeklock", ["peeklock", "serve", *arguments.rest], ENVIRONMENT)
+    os.execve(BIN / "peeklock", ["peeklock", "serve", *arguments.rest], ENVIRONMENT | guide)
 
 
 def test(arguments: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ import hashlib
 import posixpath
 import re
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -34,6 +35,14 @@ IMAGE = re.compile(r'\b(src|srcset)="([^":]+)"')
 """An image in HTML, as pages have it that show another one in the dark."""
 ENTRY = re.compile(r"^(?:- \[(.+?)\]\((\S+?)\)|([A-Z][\w ]*):)$", re.MULTILINE)
 """A page in the list of pages, or the name of the pages that follow."""
+CARDS = re.compile(r"<!-- cards -->\s*<ul>")
+"""The mark of a list whose entries stand side by side."""
+SAMPLE = r"In ([^\n:]+):\n\n(```\w+\n.*?^```)\n"
+"""A sample of code, after a line with its language."""
+SAMPLES = re.compile(rf"^{SAMPLE}(?:\n{SAMPLE})+", re.MULTILINE | re.DOTALL)
+SEARCH_BUTTON = '<label class="md-header__button md-icon" for="__search">'
+LINKS_PLACE = "<!-- links of the server -->"
+"""Where a server that shows the site puts links to its other pages. app/api/openapi/guide.py does."""
 SEARCH_DIALOG = 'data-md-component="search" role="dialog"'
 INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
@@ -52,15 +61,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Let the links of a page lead to pages of the site. A link to a source file becomes its text."""
+    """Let the links of a page lead to pages of the site. A link to a source file becomes its text.
+
+    Samples in several languages become tabs.
+    """
     names = {name: source for source, name in OUTSIDE.items()}
-    return with_links(markdown, names.get(page.file.src_uri, f"docs/{page.file.src_uri}"))
+    return with_tabs(with_links(markdown, names.get(page.file.src_uri, f"docs/{page.file.src_uri}")))
+
+
+def on_page_content(html: str, **_: object) -> str:
+    """Let the entries of a list with the mark be cards."""
+    return CARDS.sub('<ul class="cards">', html)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     """Move scripts from the page into files, so that a policy without inline scripts allows the site.
 
-    The dialog of the search gets a name for screen readers, which the theme leaves out.
+    The dialog of the search gets a name for screen readers, which the theme leaves out. The head of the page gets a place
+    for the links of a server.
     """
     assets = Path(config.site_dir) / "assets/scripts"
     assets.mkdir(parents=True, exist_ok=True)
@@ -72,7 +90,8 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
         return f'<script src="{posixpath.relpath(f"assets/scripts/{name}", folder or ".")}"></script>'
 
     named = output.replace(SEARCH_DIALOG, f'{SEARCH_DIALOG} aria-label="Search"')
-    return INLINE_SCRIPT.sub(moved, named)
+    linked = named.replace(SEARCH_BUTTON, f'<div class="server-links">{LINKS_PLACE}</div>{SEARCH_BUTTON}')
+    return INLINE_SCRIPT.sub(moved, linked)
 
 
 def on_post_template(output_content: str, template_name: str, **_: object) -> str:
@@ -83,13 +102,12 @@ def on_post_template(output_content: str, template_name: str, **_: object) -> st
 def navigation(contents: str) -> list[Any]:
     """Return the navigation that a list of pages describes: a section for each heading, a page for each link.
 
-    A word with a colon, alone in its line, begins a section within the section.
+    A word with a colon, alone in its line, begins a section within the section. A heading without pages is left out.
     """
     sections: list[Any] = [{"Contents": "README.md"}]
     for part in contents.split("\n## ")[1:]:
         title, _, text = part.partition("\n")
         pages: list[Any] = []
-        sections.append({title: pages})
         inner = pages
         for name, target, group in ENTRY.findall(text):
             if group:
@@ -97,6 +115,8 @@ def navigation(contents: str) -> list[Any]:
                 pages.append({group: inner})
             else:
                 inner.append({name: _site_path(target, CONTENTS) or target})
+        if pages:
+            sections.append({title: pages})
     return sections
 
 
@@ -120,6 +140,18 @@ def with_links(markdown: str, source: str) -> str:
         return f'{image[1]}="{posixpath.relpath(found, posixpath.dirname(here) or ".")}"' if found else image[0]
 
     return IMAGE.sub(shown, LINK.sub(resolved, markdown))
+
+
+def with_tabs(markdown: str) -> str:
+    """Return the text of a page with a tab for each of the samples that follow one another, each after "In LANGUAGE:"."""
+
+    def tab(sample: re.Match[str]) -> str:
+        return f'=== "{sample[1].replace("`", "")}"\n\n{indent(sample[2], "    ")}\n'
+
+    def tabs(samples: re.Match[str]) -> str:
+        return re.sub(rf"^{SAMPLE}", tab, samples[0], flags=re.MULTILINE | re.DOTALL)
+
+    return SAMPLES.sub(tabs, markdown)
 
 
 def _site_path(target: str, source: str) -> str | None:

@@ -25,6 +25,7 @@ from app.http.context import AppContext
 from app.http.cors import allow_origins
 from app.http.interface import Interface
 from app.http.local_access import LocalAccessPolicy
+from app.http.operation import Operation
 from app.http.operation_handler import OperationHandler
 from app.http.problems import make_problem
 from app.http.request_headers import RequestHeaders
@@ -62,7 +63,7 @@ class Application(FastAPI):
         ]
         self.router.routes += [
             OperationRoute(OperationHandler(page, context, interface), include_in_schema=False)
-            for page in (*document_pages(self.openapi), *guide_pages(context.guide_dir))
+            for page in self._pages(context)
         ]
         policy = LocalAccessPolicy(
             context.is_loopback,
@@ -91,6 +92,12 @@ class Application(FastAPI):
         """The OpenAPI document of this application."""
         operations = [route.handler.operation for route in self._operation_routes() if route.include_in_schema]
         return openapi_document(operations, [route for route in self.routes if not isinstance(route, OperationRoute)])
+
+    def _pages(self, context: AppContext) -> list[Operation]:
+        """Return the operations for readers. The pages lead to each other, and to the console if the server has one."""
+        console = {"console": "Console"} if context.has_console else {}
+        guide = guide_pages(context.guide_dir, {"docs": "API"} | console)
+        return [*document_pages(self.openapi, ({"docs/guide/": "Guide"} if guide else {}) | console), *guide]
 
     def operation_name(self, scope: Scope) -> str | None:
         """Return the operation that answers a request, None without one. The access log uses it, so it is not optimized."""

@@ -27,7 +27,7 @@ log = structlog.get_logger("peeklock")
 FIRST_STEPS = """\
 Peeklock listens on {url} and keeps its messages in {where}. Stop it with Ctrl-C.
 {steps}
-Docs: {url}/docs{console}
+Docs: {url}/docs{guide}{console}
 """
 CREATE_COMMAND = "Create a queue:  curl -s{key} -X PUT {url}/v1/queues/hello -d '{{}}'"
 MESSAGE_COMMANDS = (
@@ -98,5 +98,6 @@ def _announce(settings: Settings, needs_key: bool, url: str) -> None:
     commands = MESSAGE_COMMANDS if settings.creates_queues else (CREATE_COMMAND, *MESSAGE_COMMANDS)
     key = KEY_ARGUMENT if needs_key else ""
     steps = "\n".join(command.format(url=url, key=key) for command in commands)
+    guide = f"  Guide: {url}/docs/guide/" if settings.guide_dir else ""
     console = f"  Console: {url}/console" if settings.console else ""
-    typer.echo(FIRST_STEPS.format(url=url, where=where, steps=steps, console=console), nl=False)
+    typer.echo(FIRST_STEPS.format(url=url, where=where, steps=steps, guide=guide, console=console), nl=False)

@@ -93,6 +93,7 @@ async def open_console(
         context.max_request_bytes,
         context.request_budget,
         report_url,
+        context.guide_dir is not None,
     )
     try:
         async with reporting.repeat(partial(activity.sample, statistics, reporting.directory), clock):

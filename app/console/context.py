@@ -19,7 +19,8 @@ class ConsoleContext:
 
     `authenticator` and `sessions` are None where every client has every right. `policy` decides which requests without a
     session are accepted. `time_limit_seconds` is how long an action may take, such as a redrive. `request_budget` bounds the
-    bytes of forms. `report_url` is that of a report of the data pipeline.
+    bytes of forms. `report_url` is that of a report of the data pipeline. `has_guide` says whether
+    the server shows the documentation.
     """
 
     broker: Broker
@@ -34,3 +35,4 @@ class ConsoleContext:
     max_request_bytes: int
     request_budget: ByteBudget
     report_url: str | None = None
+    has_guide: bool = False

@@ -50,6 +50,7 @@ def render(
         is_store_up=snapshot.queues is not None or context.activity.number == 0,
         is_store_slow=snapshot.is_slow,
         report_url=context.report_url,
+        has_guide=context.has_guide,
         takes_no_keys=context.authenticator is None,
         scope=scope_note(context.activity),
         **values,

@@ -18,7 +18,8 @@ class AppContext:
     `authenticator` None means that every client has every right. `is_draining` returns whether the server is about to
     stop. `is_loopback` is true if only this machine reaches the server. `request_budget` bounds the bytes of request
     bodies in memory, and `response_budget` those of responses. With `metrics_per_queue`, `/metrics` names queues to the bearer of `metrics_key` and of an API key
-    that may browse every queue. `guide_dir` has the site of the documentation, if the server shows it. `allowed_origins` are the other sites whose pages may use the server.
+    that may browse every queue. `guide_dir` has the site of the documentation, if the server shows it, and `has_console` says
+    whether it has a console. `allowed_origins` are the other sites whose pages may use the server.
     """
 
     broker: Broker
@@ -35,3 +36,4 @@ class AppContext:
     is_loopback: bool = False
     allowed_origins: frozenset[bytes] = frozenset()
     guide_dir: Path | None = None
+    has_console: bool = False

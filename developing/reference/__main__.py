@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable
 
 from developing.paths import ROOT
-from developing.reference import command_line, http_api, http_types, limits, metrics, problems, settings
+from developing.reference import command_line, http_api, http_types, limits, metrics, problems, samples, settings
 
 DIRECTORY = ROOT / "docs/reference"
 PAGES: dict[str, Callable[[], str]] = {
     "http-api": http_api.page,
     "http-types": http_types.page,
+    "samples": samples.page,
     "problems": problems.page,
     "command-line": command_line.page,
     "settings": settings.page,

@@ -75,6 +75,8 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("GET", "/metrics"): PUBLIC,
     ("GET", "/openapi.json"): PUBLIC,
     ("GET", "/docs"): PUBLIC,
+    ("GET", "/docs/code-samples.json"): PUBLIC,
+    ("GET", "/docs/docs.css"): PUBLIC,
     ("GET", "/docs/docs.js"): PUBLIC,
     ("GET", "/docs/swagger-ui-bundle.js"): PUBLIC,
     ("GET", "/docs/swagger-ui.css"): PUBLIC,

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 import app
+from app.api.application import build_application
 from app.api.openapi.pages import FILES, VIEWER_FILES
+from app.http.request_id import RequestIdMiddleware
 from tests.api.api_server import ApiServer, problem
 
 ROOT = Path(app.__file__).parents[1]
-PAGES = ("/openapi.json", *VIEWER_FILES)
-OWN_FILES = [file for file in FILES.iterdir() if file.suffix in (".html", ".js")]
+PAGES = ("/openapi.json", "/docs", "/docs/code-samples.json", *VIEWER_FILES)
+FETCHED = ("/openapi.json", "/docs/code-samples.json")
+"""What the script of the page asks for."""
+OWN_FILES = [file for file in FILES.iterdir() if file.suffix in (".html", ".js", ".css")]
 
 each_page = pytest.mark.parametrize("path", PAGES)
 
@@ -35,7 +41,7 @@ async def test_a_page_is_sent_once_and_then_confirmed(api: ApiServer, path: str)
 async def test_each_file_of_the_viewer_is_served(api: ApiServer, path: str, file: str) -> None:
     answer = await api.http.get(path)
     assert answer.content == (FILES / file).read_bytes()
-    kinds = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".png": "image/png"}
+    kinds = {".js": "text/javascript", ".css": "text/css", ".png": "image/png"}
     assert answer.headers["content-type"].partition(";")[0] == kinds[Path(file).suffix]
     assert answer.headers["x-content-type-options"] == "nosniff"
 
@@ -51,13 +57,33 @@ async def test_the_policy_allows_this_server_alone(api: ApiServer) -> None:
 async def test_the_page_refers_only_to_files_of_this_server(api: ApiServer) -> None:
     page = (await api.http.get("/docs")).text
     references = re.findall(r'(?:href|src)="([^"]*)"', page)
-    assert {f"/{name}" for name in references} == {*PAGES} - {"/docs"}
+    assert {f"/{name}" for name in references} == {*VIEWER_FILES, "/openapi.json"}
+    script = (FILES / "docs.js").read_text()
+    assert [path for path in FETCHED if f'"{path.removeprefix("/")}"' not in script] == []
     assert not re.findall(r"<script>|<style|\son\w+=|style=", page)
 
 
 def test_no_own_file_of_the_viewer_names_another_server() -> None:
-    assert len(OWN_FILES) == 2
+    assert len(OWN_FILES) == 3
     assert [file.name for file in OWN_FILES if re.search(r"(?:https?:)?//\w", file.read_text())] == []
+
+
+@pytest.mark.parametrize("has_console", [False, True])
+@pytest.mark.parametrize("has_guide", [False, True])
+async def test_the_page_leads_to_the_other_pages_that_the_server_has(
+    api: ApiServer, tmp_path: Path, has_console: bool, has_guide: bool
+) -> None:
+    (tmp_path / "index.html").write_text("<!-- links of the server -->")
+    guide_dir = tmp_path if has_guide else None
+    application = build_application(replace(api.context, has_console=has_console, guide_dir=guide_dir))
+    transport = httpx.ASGITransport(RequestIdMiddleware(application))
+    async with httpx.AsyncClient(transport=transport, base_url="http://peeklock.test") as client:
+        page = (await client.get("/docs")).text
+        assert ('<a href="docs/guide/">Guide</a>' in page) == has_guide
+        assert ('<a href="console">Console</a>' in page) == has_console
+        if has_guide:
+            console = '<a href="../../console">Console</a>' if has_console else ""
+            assert (await client.get("/docs/guide/")).text == f'<a href="../../docs">API</a>{console}'
 
 
 async def test_a_directory_of_the_viewer_is_not_found(api: ApiServer) -> None:

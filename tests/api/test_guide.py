@@ -16,6 +16,7 @@ from tests.api.api_server import ApiServer, problem
 SITE = {
     "index.html": b"<a href='http.html'>HTTP</a>",
     "http.html": b"HTTP",
+    "http/send.html": b"Send",
     "assets/site.css": b"body {}",
     "search/search_index.json": b"{}",
 }
@@ -61,6 +62,7 @@ async def test_a_file_has_its_media_type_and_the_policy_of_the_pages(guide: http
     assert kinds == {
         "index.html": "text/html; charset=utf-8",
         "http.html": "text/html; charset=utf-8",
+        "http/send.html": "text/html; charset=utf-8",
         "assets/site.css": "text/css; charset=utf-8",
         "search/search_index.json": "application/json",
     }
@@ -87,6 +89,23 @@ async def test_nothing_is_served_without_a_site(api: ApiServer, directory: Path,
     async with client_of(api, name and directory.parent / name) as client:
         for path in ("/docs/guide", "/docs/guide/", "/docs/guide/index.html", "/docs/guide/site.css"):
             problem(await client.get(path), 404, "not-found")
+
+
+async def test_a_page_has_the_links_of_the_server_where_it_has_a_place_for_them(
+    api: ApiServer, directory: Path
+) -> None:
+    place = "<b><!-- links of the server --></b>"
+    for name in ("index.html", "http/send.html", "assets/site.css"):
+        (directory / name).write_text(place)
+    async with client_of(api, directory) as client:
+        found = {
+            path: (await client.get(f"/docs/guide/{path}")).text for path in ("", "http/send.html", "assets/site.css")
+        }
+    assert found == {
+        "": '<b><a href="../../docs">API</a></b>',
+        "http/send.html": '<b><a href="../../../docs">API</a></b>',
+        "assets/site.css": place,
+    }
 
 
 async def test_the_site_is_no_part_of_the_document(guide: httpx.AsyncClient) -> None:

@@ -182,6 +182,14 @@ def test_a_terminal_shows_first_steps_in_five_lines(serve: Callable[..., Peekloc
     assert docs == f"Docs: {server.url}/docs  Console: {server.url}/console"
 
 
+def test_a_terminal_shows_where_the_guide_is_if_there_is_one(
+    serve: Callable[..., PeeklockProcess], tmp_path: Path
+) -> None:
+    (tmp_path / "index.html").write_text("")
+    server = serve(on_terminal=True, guide_dir=tmp_path, console=0)
+    assert server.output().splitlines()[-1] == f"Docs: {server.url}/docs  Guide: {server.url}/docs/guide/"
+
+
 def test_a_program_gets_the_url_in_a_line_of_json_and_no_first_steps(serve: Callable[..., PeeklockProcess]) -> None:
     server = serve()
     assert server.output() == ""

@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from app.api.openapi.guide import LINKS_PLACE
 from developing.paths import ENVIRONMENT, ROOT
-from developing.site_hooks import LINK, OUTSIDE, navigation, with_links
+from developing.site_hooks import LINK, OUTSIDE, navigation, with_links, with_tabs
 from tests.console.browser import faults_of_accessibility, open_browser, open_screen
 from tests.guides import BLOCK
 from tests.peeklock_process import PeeklockProcess
@@ -113,6 +114,27 @@ def test_a_link_leads_to_the_page_in_the_site() -> None:
         "[a](project/peeklock.md#x), [b](http.md), [c](#d), [e](project/chart.md), [f](https://example.com/)"
     )
     assert with_links("[a](docs/http.md)", "README.md") == "[a](../http.md)"
+
+
+def test_samples_that_follow_one_another_become_tabs() -> None:
+    one, two = "In Go:\n\n```go\na()\n\nb()\n```\n", "In Java, with `x`:\n\n```java\nc();\n```\n"
+    text = f"Before.\n\n{one}\n{two}\nAfter.\n"
+    assert with_tabs(text) == (
+        'Before.\n\n=== "Go"\n\n    ```go\n    a()\n\n    b()\n    ```\n\n'
+        '=== "Java, with x"\n\n    ```java\n    c();\n    ```\n\nAfter.\n'
+    )
+    assert with_tabs(f"{one}\nAnd then\n\n{two}") == f"{one}\nAnd then\n\n{two}"
+
+
+def test_the_home_page_begins_with_four_cards(site: Path) -> None:
+    (cards,) = re.findall(r'<ul class="cards">(.*?)</ul>', (site / "index.html").read_text(), re.DOTALL)
+    names = ["Try it", "Use it", "Run it", "Understand it"]
+    assert re.findall(r"<li><strong><a [^>]*>(.*?)</a></strong>", cards) == names
+
+
+def test_each_page_has_one_place_for_the_links_of_a_server(site: Path) -> None:
+    place = LINKS_PLACE.decode()
+    assert [str(page) for page in pages(site) if page.read_text().count(place) != 1] == []
 
 
 def test_an_image_in_html_is_that_of_the_site() -> None:

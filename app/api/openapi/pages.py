@@ -1,4 +1,4 @@
-"""The pages for readers of the API: the OpenAPI document, and Swagger UI, which shows it at `/docs`.
+"""The pages for readers of the API: the OpenAPI document, and Swagger UI, which shows it at `/docs` with samples of code.
 
 The files of Swagger UI are part of this package, so the page loads nothing from another server.
 """
@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from app.api.openapi.code_samples import SERVER, code_samples
 from app.api.openapi.document import served_below
 from app.http.asgi import Headers
 from app.http.operation import Endpoint, Operation
@@ -17,13 +18,16 @@ from app.http.response import JSON, Response, encode
 
 FILES = Path(__file__).with_name("page_files")
 VIEWER_FILES: Mapping[str, tuple[str, bytes]] = {
-    "/docs": ("docs.html", b"text/html; charset=utf-8"),
+    "/docs/docs.css": ("docs.css", b"text/css; charset=utf-8"),
     "/docs/docs.js": ("docs.js", b"text/javascript; charset=utf-8"),
     "/docs/swagger-ui-bundle.js": ("swagger-ui/swagger-ui-bundle.js", b"text/javascript; charset=utf-8"),
     "/docs/swagger-ui.css": ("swagger-ui/swagger-ui.css", b"text/css; charset=utf-8"),
     "/docs/favicon-32x32.png": ("swagger-ui/favicon-32x32.png", b"image/png"),
 }
-"""The file and the media type of each path."""
+"""The file and the media type of each path that the page at `/docs` loads."""
+
+LINKS_PLACE = b"<!-- links -->"
+"""Where `docs.html` gets the links to other pages of the server."""
 
 _MAX_ROOT_PATHS = 4
 """Root paths for which a process keeps the document. Each keeps a copy of it."""
@@ -42,10 +46,26 @@ HEADERS: Headers = (
 )
 
 
-def document_pages(document: Callable[[], Mapping[str, Any]]) -> list[Operation]:
-    """Return the operations that serve the document and its viewer. None of them needs an API key."""
-    viewer = [page(path, (FILES / name).read_bytes, kind) for path, (name, kind) in VIEWER_FILES.items()]
-    return [_document_page(document), *viewer]
+def document_pages(document: Callable[[], Mapping[str, Any]], links: Mapping[str, str]) -> list[Operation]:
+    """Return the operations that serve the document and its viewer. None of them needs an API key.
+
+    The viewer has these links: texts by their addresses, which are relative to `/docs`.
+    """
+    files = [page(path, (FILES / name).read_bytes, kind) for path, (name, kind) in VIEWER_FILES.items()]
+    anchors = "".join(f'<a href="{address}">{text}</a>' for address, text in links.items()).encode()
+
+    def viewer() -> bytes:
+        return (FILES / "docs.html").read_bytes().replace(LINKS_PLACE, anchors)
+
+    def samples() -> bytes:
+        return encode({"server": SERVER, "samples": code_samples(document())})
+
+    return [
+        _document_page(document),
+        page("/docs", viewer, b"text/html; charset=utf-8"),
+        page("/docs/code-samples.json", samples, JSON),
+        *files,
+    ]
 
 
 def page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operation:
