@@ -33,6 +33,9 @@ CODEGEN = (
     "--output-datetime-class=datetime", "--disable-timestamp", "--formatters=ruff-format", "--enum-field-as-literal=all",
 )  # fmt: skip
 
+NOT_OF_OLDER_SERVERS = {"ReceivedMessage": frozenset(("lock_token", "locked_until", "lock_remaining_ms"))}
+"""Required fields that answers of older servers may leave out."""
+
 JSON_TYPES = frozenset(("application/json", "application/merge-patch+json"))
 
 Schema = Mapping[str, Any]
@@ -100,6 +103,9 @@ def _collect(document: Schema, part: Any, found: set[str]) -> None:
 
 def _types(document: Schema, names: set[str], title: str, *, lenient: bool) -> str:
     schemas = {name: _bare(document["components"]["schemas"][name], lenient) for name in sorted(names)}
+    for name, fields in NOT_OF_OLDER_SERVERS.items():
+        if lenient and name in schemas:
+            schemas[name]["required"] = [field for field in schemas[name]["required"] if field not in fields]
     reduced = {"openapi": "3.1.0", "info": document["info"], "paths": {}, "components": {"schemas": schemas}}
     with tempfile.TemporaryDirectory() as directory:
         source, target = Path(directory, "document.json"), Path(directory, "types.py")
@@ -115,6 +121,8 @@ def _bare(schema: Schema, lenient: bool) -> dict[str, Any]:
     bare = _without(schema, CONSTRAINTS | ({"enum"} if lenient else set()))
     for name, field in bare.get("properties", {}).items():
         field.pop("description", None)
+        if "const" in field:
+            field.pop("default", None)
         if lenient and name not in ("result", "kind"):
             field.pop("const", None)
     return bare

@@ -1,6 +1,6 @@
 """What a server offers, as JSON: its versions, how safe its messages are, and its limits."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from app.domain.message import (
 from app.domain.queue import MAX_LOCK_DURATION, MAX_MESSAGE_BYTES, MAX_NAME_LENGTH, MAX_TTL, MIN_LOCK_DURATION
 from app.domain.retry import MAX_DELAY
 from app.domain.transaction import MAX_MEMBERS
+from app.wire.field_types import LockStoreState
 
 API_VERSION: Final = "v1"
 OPENAPI_VERSION: Final = "3.1.0"
@@ -30,10 +31,13 @@ class Versions(msgspec.Struct):
     openapi: Literal["3.1.0"] = OPENAPI_VERSION
 
 
+StoreEngine: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["sqlite", "postgresql", "mysql"]})]
+
+
 class StoreCapabilities(msgspec.Struct):
     """The database of the server."""
 
-    engine: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["sqlite", "postgresql", "mysql"]})]
+    engine: StoreEngine
     durable: bool
     replicated: bool
     accepts_durable_messages: bool
@@ -44,7 +48,7 @@ class LockStoreCapabilities(msgspec.Struct):
     """How server processes share lock renewals and wake-ups. Without Redis, one process serves the database."""
 
     shared: bool
-    state: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["ok", "degraded", "none"]})]
+    state: LockStoreState
 
 
 class ServerLimits(msgspec.Struct, kw_only=True):

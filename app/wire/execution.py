@@ -71,7 +71,7 @@ class ReleaseEntry(ReleaseSettlement, kw_only=True):
 SettleEntry: TypeAlias = CompleteEntry | AbandonEntry | DeadLetterEntry | DeferEntry | ReleaseEntry
 
 
-class Execute(msgspec.Struct, forbid_unknown_fields=True):
+class ExecuteWorkUnit(msgspec.Struct, forbid_unknown_fields=True):
     """What takes effect together: first the settlements, then the states, the sends in their order, and the publishes."""
 
     settlements: Annotated[list[SettleEntry], msgspec.Meta(max_length=MAX_BATCH_COUNT)] = []
@@ -87,7 +87,7 @@ class AddedState(msgspec.Struct):
     version: int
 
 
-class Executed(msgspec.Struct):
+class ExecutedWorkUnit(msgspec.Struct):
     """The result of each settlement, of each send, of each publish and of each state, in order."""
 
     settlements: list[SettlementDone]

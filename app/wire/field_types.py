@@ -154,6 +154,7 @@ STATE_NAMES: Final[Mapping[MessageState, StateName]] = {
     MessageState.DEFERRED: "deferred",
     MessageState.DEAD_LETTERED: "dead_lettered",
 }
+LockStoreState: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["ok", "degraded", "none"]})]
 AnyJson: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(description="Any JSON value; kept byte for byte.")]
 Base64: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"contentEncoding": "base64"})]
 Timestamp: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]

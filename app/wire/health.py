@@ -1,8 +1,10 @@
 """The health of a server, for probes."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
+
+from app.wire.field_types import LockStoreState
 
 
 class Liveness(msgspec.Struct):
@@ -14,6 +16,6 @@ class Liveness(msgspec.Struct):
 class Readiness(msgspec.Struct):
     """The server accepts requests."""
 
-    lock_store: Annotated[str, msgspec.Meta(extra_json_schema={"enum": ["ok", "degraded", "none"]})]
+    lock_store: LockStoreState
     status: Literal["ready"] = "ready"
     store: Literal["ok"] = "ok"

@@ -15,7 +15,7 @@ class IndexLinks(msgspec.Struct):
     metrics: str
 
 
-class Index(msgspec.Struct, kw_only=True):
+class ServerIndex(msgspec.Struct, kw_only=True):
     """The program and its version, the paths that need no API key, and the paths of the guides in the repository."""
 
     name: Literal["Peeklock"] = "Peeklock"

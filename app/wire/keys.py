@@ -25,7 +25,7 @@ Pattern: TypeAlias = Annotated[str, text_of(r"[A-Za-z0-9._*?-]", min_length=1, m
 
 Lifetime: TypeAlias = Annotated[
     float,
-    msgspec.Meta(ge=1, le=to_seconds(MAX_TTL), description="How long the key is valid; null: until it is revoked."),
+    msgspec.Meta(ge=1, le=to_seconds(MAX_TTL), description="How long the key is valid. Default: until it is revoked."),
 ]
 
 

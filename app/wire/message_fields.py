@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -37,7 +37,7 @@ from app.wire.values import base64_bytes, due_time
 DEFAULT_WAIT_SECONDS = 20.0
 """How long a synchronous send waits that does not say so."""
 
-Delivery: TypeAlias = Literal["asynchronous", "synchronous"]
+DeliveryMode: TypeAlias = Literal["asynchronous", "synchronous"]
 SendWaitSeconds: TypeAlias = Annotated[
     float,
     msgspec.Meta(
@@ -68,7 +68,7 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     available_at: DateTime | None = None
     delay_seconds: DelaySeconds | None = None
     durability: Durability = Durability.DURABLE
-    delivery: Delivery = "asynchronous"
+    delivery: DeliveryMode = "asynchronous"
     wait_seconds: SendWaitSeconds | None = None
     traceparent: Traceparent | None = None
 
@@ -136,8 +136,8 @@ class MessageToSend(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return due_time(available_at, locate("/available_at"))
 
 
-class MessageView(msgspec.Struct, omit_defaults=True):
-    """A message as receive and browse return it; fields without a value are omitted."""
+class MessageInQueue(msgspec.Struct, omit_defaults=True):
+    """The fields that browsed and received messages share; fields without a value are omitted."""
 
     sequence_number: int
     message_id: str
@@ -160,21 +160,47 @@ class MessageView(msgspec.Struct, omit_defaults=True):
     properties: StoredProperties | UnsetType = UNSET
     expires_at: Timestamp | None = None
     last_failure: str | None = None
-    receiver_id: str | None = None
-    lock_token: str | None = None
-    locked_until: Timestamp | None = None
-    lock_remaining_ms: int | None = None
     dead_letter_reason: str | None = None
     dead_letter_description: str | None = None
     dead_lettered_at: Timestamp | None = None
     delivery: Literal["synchronous"] | None = None
 
 
+class MessageView(MessageInQueue, omit_defaults=True):
+    """A message as browsing shows it, without its lock token; fields without a value are omitted."""
+
+    receiver_id: str | None = None
+    locked_until: Timestamp | None = None
+
+
+class ReceivedMessage(MessageInQueue, omit_defaults=True, kw_only=True):
+    """A received message and its lock; fields without a value are omitted.
+
+    A message that was received and deleted has no lock: its token is empty, and no time remains.
+    """
+
+    lock_token: str
+    locked_until: Timestamp
+    lock_remaining_ms: int
+
+
+Shape = TypeVar("Shape", MessageView, ReceivedMessage)
+
+
 def message_view(message: Message) -> MessageView:
     """Build the JSON of a message without anything about its lock."""
+    return _view(MessageView, message)
+
+
+def received_message(message: Message, lock_token: str, locked_until: str) -> ReceivedMessage:
+    """Build the JSON of a received message. The caller sets how long its lock remains, because encoding takes time."""
+    return _view(ReceivedMessage, message, lock_token=lock_token, locked_until=locked_until, lock_remaining_ms=0)
+
+
+def _view(shape: type[Shape], message: Message, **lock: Any) -> Shape:
     envelope = message.envelope
     headers = envelope.headers
-    view = MessageView(
+    view = shape(
         sequence_number=message.sequence_number,
         message_id=envelope.message_id,
         state=STATE_NAMES[message.state],
@@ -197,6 +223,7 @@ def message_view(message: Message) -> MessageView:
         dead_letter_description=message.dead_letter_description,
         dead_lettered_at=maybe_to_wire(message.dead_lettered_at),
         delivery="synchronous" if message.is_offered else None,
+        **lock,
     )
     if envelope.properties:
         view.properties = msgspec.Raw(envelope.properties)

@@ -22,8 +22,8 @@ from app.wire.field_types import (
     StateName,
     WaitSeconds,
 )
-from app.wire.message_fields import MessageView, message_view
-from app.wire.properties import RawProperties
+from app.wire.message_fields import MessageView, ReceivedMessage, message_view, received_message
+from app.wire.properties import PropertyChanges
 from app.wire.settlements import RawSettlement, SettlementResult
 from app.wire.times import maybe_to_wire, to_wire
 
@@ -34,6 +34,13 @@ SequenceNumbers: TypeAlias = Annotated[
     ),
 ]
 
+NO_LOCK = ""
+"""The lock token of a message that was received and deleted."""
+
+
+ReceiveMode: TypeAlias = Literal["peek_lock", "receive_and_delete"]
+ReceiveSource: TypeAlias = Literal["queue", "dead_letter"]
+
 
 class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
     """The parameters of a receive. `settlements` are carried out first, in the same request."""
@@ -41,8 +48,8 @@ class ReceiveMessages(msgspec.Struct, forbid_unknown_fields=True):
     max_messages: ReceiveCount = 1
     wait_seconds: WaitSeconds | None = None
     lock_seconds: LockSeconds | None = None
-    mode: Literal["peek_lock", "receive_and_delete"] = "peek_lock"
-    source: Literal["queue", "dead_letter"] = "queue"
+    mode: ReceiveMode = "peek_lock"
+    source: ReceiveSource = "queue"
     sequence_numbers: SequenceNumbers | None = None
     receiver_id: Id | None = None
     filter: Filter | None = None
@@ -56,8 +63,8 @@ class ReceiveRaw(msgspec.Struct, forbid_unknown_fields=True):
 
     wait_seconds: WaitSeconds | None = None
     lock_seconds: LockSeconds | None = None
-    mode: Literal["peek_lock", "receive_and_delete"] = "peek_lock"
-    source: Literal["queue", "dead_letter"] = "queue"
+    mode: ReceiveMode = "peek_lock"
+    source: ReceiveSource = "queue"
     receiver_id: Id | None = None
     filter: Filter | None = None
     group_id: Annotated[Id, msgspec.Meta(description="Receive a message of this group alone.")] | None = None
@@ -69,7 +76,7 @@ class ReceivedMessages(msgspec.Struct, omit_defaults=True):
     `has_more` answers `check_more`.
     """
 
-    messages: list[MessageView]
+    messages: list[ReceivedMessage]
     settled: list[SettlementResult] | None = None
     has_more: bool | None = None
 
@@ -85,7 +92,7 @@ class RecoverMessages(msgspec.Struct, forbid_unknown_fields=True):
 class RecoveredMessages(msgspec.Struct):
     """The receiver's messages under new lock tokens, in order."""
 
-    messages: list[MessageView]
+    messages: list[ReceivedMessage]
 
 
 class BrowseMessages(Page):
@@ -116,28 +123,29 @@ class EditMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     available_at: DateTime | UnsetType | None = UNSET
     delay_seconds: DelaySeconds | UnsetType | None = UNSET
     priority: Priority | UnsetType | None = UNSET
-    properties: RawProperties | UnsetType = UNSET
+    properties: PropertyChanges | UnsetType = UNSET
 
 
-def message_views(messages: Sequence[Message], monotonic: Callable[[], float]) -> list[MessageView]:
+def received_messages(messages: Sequence[Message], monotonic: Callable[[], float]) -> list[ReceivedMessage]:
     """Build the JSON of received messages, with their lock tokens. One without a lock has ended with its delivery.
 
     The remaining lock times are computed last, because encoding bodies takes time.
     """
-    views: list[MessageView] = []
-    for message in messages:
-        view = message_view(message)
-        if message.lock_token is not None and message.locked_until is not None:
-            view.lock_token = str(LockToken(message.sequence_number, message.lock_token))
-            view.locked_until = to_wire(message.locked_until)
-        else:
-            view.state = "ended"
-        views.append(view)
+    views = [_received(message) for message in messages]
     now = monotonic()
     for message, view in zip(messages, views, strict=True):
         remaining = message.lock_remaining(now)
-        view.lock_remaining_ms = None if remaining is None else to_milliseconds(remaining)
+        view.lock_remaining_ms = 0 if remaining is None else to_milliseconds(remaining)
     return views
+
+
+def _received(message: Message) -> ReceivedMessage:
+    if message.lock_token is not None and message.locked_until is not None:
+        token = LockToken(message.sequence_number, message.lock_token)
+        return received_message(message, str(token), to_wire(message.locked_until))
+    view = received_message(message, NO_LOCK, to_wire(message.last_delivered_at or message.read_at))
+    view.state = "ended"
+    return view
 
 
 def browsed_view(message: Message) -> MessageView:

@@ -17,10 +17,12 @@ MAX_RAW_PROPERTIES_BYTES = 8 * MAX_PROPERTIES_BYTES
 _SCHEMA = msgspec.json.schema(Properties)
 StoredProperties: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema=_SCHEMA)]
 """Properties that were checked when they were sent; responses copy their bytes."""
-RawProperties: TypeAlias = Annotated[
+RawProperties: TypeAlias = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema=_SCHEMA)]
+"""Properties of a request. Null is accepted, and means none."""
+PropertyChanges: TypeAlias = Annotated[
     msgspec.Raw, msgspec.Meta(extra_json_schema={"anyOf": [_SCHEMA, {"type": "null"}]})
 ]
-"""Properties of a request, or null."""
+"""Changes to properties that a request can see: they are merged, and null removes all."""
 NULL = b"null"
 
 

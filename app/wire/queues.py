@@ -184,7 +184,7 @@ class PurgeQueue(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: DryRun = False
 
 
-class Purged(PlanView, omit_defaults=True, kw_only=True):
+class PurgedMessages(PlanView, omit_defaults=True, kw_only=True):
     """The number of messages removed. Without a `limit`, repeat the request until it is 0."""
 
     removed: int
@@ -206,7 +206,7 @@ class RedriveDeadLetters(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: DryRun = False
 
 
-class Redriven(PlanView, omit_defaults=True, kw_only=True):
+class RedrivenMessages(PlanView, omit_defaults=True, kw_only=True):
     """The number of messages moved. Without a `limit`, repeat the request until it is 0."""
 
     moved: int
@@ -223,7 +223,7 @@ class RestoreMessages(msgspec.Struct, forbid_unknown_fields=True):
     dry_run: DryRun = False
 
 
-class Restored(PlanView, omit_defaults=True, kw_only=True):
+class RestoredMessages(PlanView, omit_defaults=True, kw_only=True):
     """The number of messages restored. Without a `limit`, repeat the request until it is 0."""
 
     restored: int

@@ -81,13 +81,18 @@ class AcceptedMessage(msgspec.Struct):
     durability: Literal["volatile"] = "volatile"
 
 
-class SendAnswer(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """The answer to a send. Only that to a synchronous send has `outcome`, and `reply` if the receiver gave one.
+SendOutcome: TypeAlias = Literal["completed", "received"]
 
-    It has every field of `SentMessage` and `AcceptedMessage`, because many clients decode all three answers as one type.
+
+class SendAnswer(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """The answer to a send of one message.
+
+    One that was stored, or that waits for the commit of a transaction, has the fields of `SentMessage`. One that is
+    stored shortly after the answer has `durability`. Only a synchronous send has `outcome`, and `reply` if the receiver gave
+    one.
     """
 
-    outcome: Literal["completed", "received"] | msgspec.UnsetType = msgspec.UNSET
+    outcome: SendOutcome | msgspec.UnsetType = msgspec.UNSET
     sequence_number: int | msgspec.UnsetType | None = msgspec.UNSET
     message_id: str
     reply: AnyJson | msgspec.UnsetType = msgspec.UNSET

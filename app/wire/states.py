@@ -33,7 +33,7 @@ class CommitLock(msgspec.Struct, forbid_unknown_fields=True):
     state: CommitState | None = None
 
 
-class Committed(msgspec.Struct):
+class CommittedMessage(msgspec.Struct):
     """The message is completed, and everything that its processing adds is stored."""
 
     outcome: Literal["completed"]
@@ -98,11 +98,11 @@ class VersionPage(msgspec.Struct):
     next_cursor: str | None
 
 
-def committed(result: WorkUnitResult, *, replayed: bool) -> Committed:
+def committed(result: WorkUnitResult, *, replayed: bool) -> CommittedMessage:
     """Build the JSON of a commit."""
     version = result.versions[0].number if result.versions else None
     sends = [SentMessage.of(receipt) for receipt in result.receipts]
-    return Committed("completed", version, sends, replayed, result.is_duplicate)
+    return CommittedMessage("completed", version, sends, replayed, result.is_duplicate)
 
 
 def state_view(key: str, loaded: LoadedState) -> StateView:

@@ -21,7 +21,7 @@ from app.domain.topic import (
 )
 from app.wire.field_types import Filter, PropertyKey, PropertyValue, QueueName, Timestamp, TransactionId
 from app.wire.message_fields import MessageToSend
-from app.wire.properties import RawProperties, StoredProperties, decode_properties, encode_properties
+from app.wire.properties import PropertyChanges, RawProperties, StoredProperties, decode_properties, encode_properties
 from app.wire.queues import QueueDescription
 from app.wire.sending import RawMessage
 from app.wire.times import to_wire
@@ -104,7 +104,7 @@ class SubscriptionPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
 
     target_queue: QueueName | UnsetType | None = UNSET
     filter: Filter | UnsetType | None = UNSET
-    set_properties: RawProperties | UnsetType = UNSET
+    set_properties: PropertyChanges | UnsetType = UNSET
     remove_properties: RemovedProperties | UnsetType | None = UNSET
 
     def merged(self, topic: str, subscription: Subscription) -> SubscriptionSettings:

@@ -96,7 +96,7 @@ class BlockingReceive(Generic[BodyType]):
         """Complete the message."""
         self._call(self._context.complete, reply, transaction)
 
-    def commit(self, results: requests.CommitLock) -> answers.Committed:
+    def commit(self, results: requests.CommitLock) -> answers.CommittedMessage:
         """Complete the message and store the results of its processing, in one transaction."""
         return self._call(self._context.commit, results)
 

@@ -112,8 +112,7 @@ class Queue:
                 idempotency_key=new_key(),
                 traceparent=traceparent,
             )
-        assert isinstance(sent, answers.SentMessage)
-        return sent
+        return _stored(sent)
 
     async def send_batch(
         self, messages: Sequence[Any], *, transaction: JoinableTransaction | None = None
@@ -141,7 +140,6 @@ class Queue:
             delivered = await self._api.send_message(
                 self.name, message, idempotency_key=new_key(), traceparent=traceparent
             )
-        assert isinstance(delivered, answers.SendAnswer)
         return given(delivered.reply)
 
     # ---- receive -----------------------------------------------------------------------------------------------------
@@ -320,7 +318,7 @@ async def _in_batches(limit: int | None, change: Callable[[int], Awaitable[int]]
     return done
 
 
-def _plan(planned: answers.Purged | answers.Redriven) -> Plan:
+def _plan(planned: answers.PurgedMessages | answers.RedrivenMessages) -> Plan:
     sample = planned.sample
     return Plan(
         given(planned.count) or 0,
@@ -330,7 +328,7 @@ def _plan(planned: answers.Purged | answers.Redriven) -> Plan:
     )
 
 
-def receive_context(view: answers.MessageView, settler: Settler) -> ReceiveContext[Any]:
+def receive_context(view: answers.ReceivedMessage, settler: Settler) -> ReceiveContext[Any]:
     """Return the receive context of a message that a receive has just locked."""
     assert isinstance(view.lock_token, str)
     assert isinstance(view.lock_remaining_ms, int)
@@ -340,6 +338,15 @@ def receive_context(view: answers.MessageView, settler: Settler) -> ReceiveConte
 def new_key() -> str:
     """Return a new Idempotency-Key, for one call and its repeats."""
     return uuid4().hex
+
+
+def _stored(answer: answers.SendAnswer) -> answers.SentMessage:
+    """Return the answer to a send that waits neither for a receiver nor is volatile."""
+    assert isinstance(answer.state, str)
+    assert isinstance(answer.duplicate, bool)
+    return answers.SentMessage(
+        given(answer.sequence_number), answer.message_id, given(answer.enqueued_at), answer.state, answer.duplicate
+    )
 
 
 def _sent(result: answers.SentResult | answers.RefusedSend) -> answers.SentMessage:

@@ -108,10 +108,12 @@ SHARED = [name for name in Message.__dataclass_fields__ if name != "body"]
 SENT = [name for name in NewMessage.__dataclass_fields__ if name not in ("body", "queue", "topic", "content_type")]
 
 
-def message_of(view: answers.MessageView) -> Message[Any]:
+def message_of(view: answers.MessageView | answers.ReceivedMessage) -> Message[Any]:
     """Return a message as its answer describes it."""
     body = base64.b64decode(view.body_base64) if view.body_base64 is not UNSET else given(view.body)
-    values = {name: value for name in SHARED if (value := getattr(view, name)) is not UNSET}
+    values = {name: value for name in SHARED if (value := getattr(view, name, UNSET)) is not UNSET}
+    if isinstance(view, answers.ReceivedMessage) and not given(view.lock_token):
+        values.pop("locked_until", None)  # the message was received and deleted
     return Message(body, **values)
 
 

@@ -64,7 +64,7 @@ class ReceiveContext(Receive, Generic[BodyType]):
         settlement = requests.CompleteSettlement(self.lock_token, reply)
         await self._settle(ReceiveState.COMPLETING, ReceiveState.COMPLETED, settlement, transaction)
 
-    async def commit(self, results: requests.CommitLock) -> answers.Committed:
+    async def commit(self, results: requests.CommitLock) -> answers.CommittedMessage:
         """Complete the message and store the results of its processing, messages and the next version of a state, in one
         transaction.
 

@@ -23,7 +23,7 @@ from peeklock_client.generated import answers
 log = logging.getLogger("peeklock")
 
 Callback = Callable[[], Awaitable[None] | None]
-Ended = TypeVar("Ended", answers.SettledResult, answers.Committed)
+Ended = TypeVar("Ended", answers.SettledResult, answers.CommittedMessage)
 
 
 class ReceiveState(Enum):

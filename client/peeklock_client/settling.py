@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msgspec import UNSET
+
 from peeklock_client.errors import UnexpectedAnswer, error_of
 from peeklock_client.generated import answers, requests
 from peeklock_client.generated.operations import Operations
@@ -30,7 +32,7 @@ class Settler(Protocol):
         """Prolong a lock. Raises as `settle` does."""
         ...
 
-    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
+    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.CommittedMessage:
         """Complete a delivery and store the results of its processing, in one transaction. Raises as `settle` does."""
         ...
 
@@ -56,14 +58,14 @@ class DirectSettler:
             raise UnexpectedAnswer(f"The answer to a renewal was {result}.")
         return result
 
-    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
+    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.CommittedMessage:
         """Complete a delivery and store the results of its processing, in one transaction."""
         return await self._api.commit_lock(self._queue, lock_token, results, traceparent=current_traceparent())
 
     async def _send(
         self, settlement: Settlement, transaction_id: str | None
     ) -> list[answers.SettledResult | answers.RenewedResult | answers.RefusedResult]:
-        body = requests.SettleMessages([settlement], transaction_id)
+        body = requests.SettleMessages([settlement], UNSET if transaction_id is None else transaction_id)
         return (await self._api.settle_messages(self._queue, body)).results
 
 

@@ -68,7 +68,7 @@ def settings() -> dict[str, tuple[str, str]]:
 def fields() -> dict[tuple[str, str], str]:
     """The range of each member and parameter of a request that has one, with the schemas that it is in."""
     where: dict[tuple[str, str], list[str]] = {}
-    for schema in sorted(_asked()):
+    for schema in sorted(name for name in _asked() if not _is_value(SCHEMAS[name])):
         for name, range_ in _ranges_of(SCHEMAS[schema], schema.lower()):
             where.setdefault((name, range_), []).append(schema)
     for name, location, range_ in _parameters():
@@ -164,9 +164,16 @@ def _ranges_of(schema: Mapping[str, Any], name: str) -> Iterator[tuple[str, str]
     for choice in schema.get("anyOf", []):
         yield from _ranges_of(choice, name)
     if "items" in schema:
-        yield from _ranges_of(schema["items"], f"{name}[]")
+        item = schema["items"]
+        named = SCHEMAS[item["$ref"].rpartition("/")[2]] if "$ref" in item else item
+        yield from _ranges_of(named if _is_value(named) else item, f"{name}[]")
     if "propertyNames" in schema:
         yield from _ranges_of(schema["propertyNames"], f"{name} (names)")
+
+
+def _is_value(schema: Mapping[str, Any]) -> bool:
+    """Return whether a named type is a text or a number with a range, which the fields that have it are listed for."""
+    return schema.get("type") in ("string", "number", "integer") and "enum" not in schema
 
 
 def bounds(schema: Mapping[str, Any]) -> str:

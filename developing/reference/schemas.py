@@ -19,6 +19,9 @@ def kind_of(schema: Schema) -> str:
     for choice in ("anyOf", "oneOf"):
         if choice in schema:
             return " or ".join(dict.fromkeys(kind_of(one) for one in schema[choice]))
+    if isinstance(schema.get("type"), list):
+        kind, _ = schema["type"]
+        return f"{kind_of({**schema, 'type': kind})} or null"
     if "const" in schema:
         return markdown.code(f'"{schema["const"]}"' if isinstance(schema["const"], str) else str(schema["const"]))
     if "enum" in schema:

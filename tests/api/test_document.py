@@ -14,16 +14,51 @@ from app.api.application import FRAMEWORK_CODES
 from app.api.endpoints.routes import OPERATIONS
 from app.api.openapi import field_descriptions
 from app.api.openapi.document import NAMED_PROBLEMS, answer_examples, openapi_document
-from app.http.problems import COMMON_CODES, PARSE_ERROR_CODES, STATUS, TITLES, codes_of_status
+from app.http.problems import COMMON_CODES, TITLES, codes_of_status
 from app.wire.message_fields import MessageView
 from tests.api.api_server import ApiServer
 from tests.api.openapi_conformance import check_conformance, resolved, validator
 from tests.walks import for_each
 
-EXPORTED = Path(__file__).parents[2] / "openapi/openapi.json"
+OPENAPI = Path(__file__).parents[2] / "openapi"
+EXPORTED, GO_CONFIGURATION = OPENAPI / "openapi.json", OPENAPI / "sdk/go.yaml"
 DOCUMENT = openapi_document()
 SCHEMAS = DOCUMENT["components"]["schemas"]
 DOCUMENTED_OPERATIONS = [operation for methods in DOCUMENT["paths"].values() for operation in methods.values()]
+
+NULLABLE = {
+    # Answers: what the server knows to be absent.
+    "BatchPage.next_cursor", "BatchView.removal", "BatchView.removed_at", "CommittedMessage.version",
+    "CreatedKey.expires_at", "CreatedKey.last_used_at", "CreatedKey.revoked_at", "HistoryPage.next_cursor",
+    "KeyPage.next_cursor", "KeyView.expires_at", "KeyView.last_used_at", "KeyView.revoked_at", "MessagePage.next_cursor",
+    "QueueExplanationView.next_deliverable_at", "QueueExplanationView.next_due_at",
+    "QueueExplanationView.next_lock_ends_at", "QueueExplanationView.next_waiting_settlement", "QueuePage.next_cursor",
+    "QueueStatusView.oldest_available_seconds", "RefusedResult.lock_token", "SendAnswer.enqueued_at",
+    "SendAnswer.sequence_number", "SentMessage.enqueued_at", "SentMessage.sequence_number", "SentResult.enqueued_at",
+    "SentResult.sequence_number", "ServerLimits.max_queues", "StateView.message_id", "StateView.updated_at",
+    "SubscriptionPage.next_cursor", "TopicPage.next_cursor", "TransactionDetails.cause", "TransactionDetails.member",
+    "TransactionDetails.next_cursor", "VersionPage.next_cursor", "VersionView.message_id", "Versions.schema",
+    # Settings without a value, in answers and in the requests that set them.
+    *(
+        f"{name}.{setting}"
+        for name in ("QueueSettingsBody", "QueueStatusView", "QueueView")
+        for setting in (
+            "default_ttl_seconds", "duplicate_detection_window_seconds", "forward_dead_letters_to", "forward_to",
+            "group_in_flight", "max_messages",
+        )
+    ),
+    "SubscriptionSettingsBody.filter", "SubscriptionView.filter",
+    # Merge patches, where null restores a default.
+    "EditMessage.available_at", "EditMessage.delay_seconds", "EditMessage.priority", "EditMessage.properties",
+    *(f"QueuePatch.{name}" for name in SCHEMAS["QueueSettingsBody"]["properties"]),
+    "RetryPatch.factor", "RetryPatch.jitter", "RetryPatch.max_seconds", "SubscriptionPatch.filter",
+    "SubscriptionPatch.remove_properties", "SubscriptionPatch.set_properties", "SubscriptionPatch.target_queue",
+    "TopicPatch.description",
+}  # fmt: skip
+"""Every field in which null means something."""
+
+FREE_TYPES = ("Properties",)
+"""Objects with names that the application chooses."""
 
 PROBLEM = {
     "type": "urn:peeklock:problem:x", "title": "Not found", "status": 404, "detail": "x", "tracking_id": "1", "retryable": False
@@ -79,6 +114,7 @@ def test_every_operation_is_described(promise: dict[str, Any]) -> None:
     assert promise["summary"]
     assert not promise["summary"].endswith(".")
     assert promise["description"]
+    assert promise["summary"] not in promise["description"]
 
 
 @each_operation
@@ -105,16 +141,72 @@ def test_bodies_and_answers_are_named(promise: dict[str, Any]) -> None:
 
 
 @each_operation
-def test_the_first_success_has_the_fields_of_every_success(promise: dict[str, Any]) -> None:
-    """Clients that openapi-generator makes decode each success as the schema of the one with the least status."""
-    contents = [
-        content["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
-        for status, answer in sorted(promise["responses"].items())
-        if status.startswith("2") and "application/json" in (content := answer.get("content", {}))
+def test_every_success_with_json_has_the_same_schema(promise: dict[str, Any]) -> None:
+    """A client would otherwise have to tell the types apart before it can read any field."""
+    schemas = {
+        answer["content"]["application/json"]["schema"]["$ref"]
+        for status, answer in promise["responses"].items()
+        if status.startswith("2") and "application/json" in answer.get("content", {})
+    }
+    assert len(schemas) <= 1
+
+
+def test_a_received_message_has_a_lock_and_a_browsed_one_has_no_token() -> None:
+    lock = {"lock_token", "locked_until", "lock_remaining_ms"}
+    assert lock <= {*SCHEMAS["ReceivedMessage"]["required"]}
+    assert lock & {*SCHEMAS["MessageView"]["properties"]} == {"locked_until"}
+    for name in ("ReceivedMessages", "RecoveredMessages"):
+        items = SCHEMAS[name]["properties"]["messages"]["items"]
+        assert items == {"$ref": "#/components/schemas/ReceivedMessage"}
+
+
+def test_null_is_allowed_only_where_it_means_something() -> None:
+    nullable = {
+        f"{name}.{field}"
+        for name, schema in SCHEMAS.items()
+        for field, member in schema.get("properties", {}).items()
+        if is_nullable(member)
+    }
+    assert nullable == NULLABLE
+
+
+def is_nullable(schema: dict[str, Any]) -> bool:
+    return {"type": "null"} in schema.get("anyOf", ()) or "null" in schema.get("type", "")
+
+
+def test_only_a_named_type_may_also_be_null_as_a_choice() -> None:
+    """Some generators make an alias for each `anyOf`."""
+    for where, schema in schemas():
+        if {"type": "null"} in schema.get("anyOf", ()):
+            assert list(schema["anyOf"][0]) == ["$ref"], where
+
+
+def test_no_type_is_without_a_name() -> None:
+    """A generator would make up a name for it, and another one after the next change."""
+    for where, schema in schemas():
+        is_component = where.count("/") == 3 and where.startswith("/components/schemas/")
+        assert is_component or not {"enum", "oneOf", "properties"} & schema.keys(), where
+        if schema.get("type") == "array" and not where.startswith("/paths"):
+            assert not {*schema["items"]} - {"$ref", "type", "format"}, where
+
+
+def test_no_two_types_have_names_that_generators_write_alike() -> None:
+    """Nor is one the name that a generator gives to another, such as the `ReceiveMessagesBody` of an operation."""
+    suffixes = ("", "Request", "Response", "Body", "Data", "Error", "Errors", "Enum", "Inner", "Api")
+    made = [f"{schema}{suffix}".lower() for schema in SCHEMAS for suffix in suffixes]
+    made += [
+        f"{promise['operationId'].replace('_', '')}{suffix}".lower()
+        for promise in DOCUMENTED_OPERATIONS
+        for suffix in suffixes[1:]
     ]
-    for first, other in zip(contents[:1] * len(contents), contents, strict=True):
-        assert {*SCHEMAS[first].get("properties", {})} >= {*SCHEMAS[other].get("properties", {})}
-        assert {*SCHEMAS[first].get("required", [])} <= {*SCHEMAS[other].get("required", [])}
+    taken = [name.lower() for name in SCHEMAS]
+    assert sorted({name for name in taken if made.count(name) > 1}) == []
+
+
+def test_objects_of_requests_are_closed() -> None:
+    for name, schema in SCHEMAS.items():
+        if schema.get("type") == "object" and name not in FREE_TYPES:
+            assert schema.get("additionalProperties", False) is False, name
 
 
 def test_every_field_and_parameter_is_described() -> None:
@@ -179,7 +271,7 @@ def test_numbers_have_formats() -> None:
 
 def test_a_field_that_was_received_can_be_sent_in_typed_languages() -> None:
     """A client in Java or Go does not compile if it sends a received priority of 64 bits as one of 32."""
-    sent, received = (SCHEMAS[name]["properties"] for name in ("SendMessage", "MessageView"))
+    sent, received = (SCHEMAS[name]["properties"] for name in ("SendMessage", "ReceivedMessage"))
     for field in sent.keys() & received.keys():
         if "format" in sent[field]:
             assert received[field]["format"] == sent[field]["format"], field
@@ -187,8 +279,8 @@ def test_a_field_that_was_received_can_be_sent_in_typed_languages() -> None:
 
 
 def test_a_cause_is_that_of_a_lost_lock_or_of_a_rollback() -> None:
+    assert {"expired", "timeout"} <= {*SCHEMAS["ProblemCause"]["enum"]}
     cause = SCHEMAS["Problem"]["properties"]["cause"]
-    assert {"expired", "timeout"} <= {*cause["enum"]}
     assert cause["description"] == "Why the lock was lost, or the transaction was rolled back."
 
 
@@ -204,21 +296,30 @@ def test_the_body_of_every_request_is_named_body_in_clients(promise: dict[str, A
 
 
 def test_a_default_is_said_in_words() -> None:
-    assert not [name for name, schema in SCHEMAS.items() if '"default":' in json.dumps(schema)]
+    components = [(where, schema) for where, schema in schemas() if where.startswith("/components")]
+    assert not [where for where, schema in components if "default" in schema and "const" not in schema]
     described = SCHEMAS["ReceiveMessages"]["properties"]["max_messages"]["description"]
     assert described == "The largest number of messages to receive. Default: `1`."
 
 
 def test_an_enumeration_of_one_value_is_a_constant() -> None:
     assert not [where for where, schema in schemas() if len(schema.get("enum", "ab")) == 1]
-    assert SCHEMAS["Committed"]["properties"]["outcome"]["const"] == "completed"
+    assert SCHEMAS["CommittedMessage"]["properties"]["outcome"]["const"] == "completed"
 
 
-def test_the_values_of_all_named_enumerations_have_different_names() -> None:
-    enumerations = [schema for schema in SCHEMAS.values() if "enum" in schema]
-    names = [name for schema in enumerations for name in schema["x-enum-varnames"]]
-    assert len(names) == len({*names}) == sum(len(schema["enum"]) for schema in enumerations)
-    assert "MESSAGE_STATE_DEAD_LETTERED" in names
+def test_a_discriminator_of_a_request_has_its_value_as_default() -> None:
+    """So a constructor of a client sets it."""
+    for union in ("RetrySettings", "Settlement", "TransactionSettlement"):
+        discriminator = SCHEMAS[union]["discriminator"]
+        for value, reference in discriminator["mapping"].items():
+            member = SCHEMAS[reference.rsplit("/", 1)[1]]["properties"][discriminator["propertyName"]]
+            assert member["default"] == member["const"] == value
+
+
+def test_no_name_of_a_value_is_prescribed() -> None:
+    """Only Go needs a prefix, because its constants share one namespace. Its configuration adds one."""
+    assert "x-enum-varnames" not in json.dumps(DOCUMENT)
+    assert 'enumClassPrefix: "true"' in GO_CONFIGURATION.read_text()
 
 
 def test_a_body_is_optional_where_clients_mostly_send_none() -> None:
@@ -254,7 +355,7 @@ def test_unions_are_named_and_have_discriminators() -> None:
         members = [member["$ref"] for member in schema["oneOf"]]
         assert sorted(schema["discriminator"]["mapping"].values()) == sorted(members)
     for where, schema in schemas():
-        if "anyOf" in schema and "additionalProperties" not in where:
+        if "anyOf" in schema:
             assert len(schema["anyOf"]) == 2, where
             assert schema["anyOf"][1] == {"type": "null"}, where
 
@@ -297,11 +398,31 @@ def test_few_answers_are_named_and_the_others_have_a_default(promise: dict[str, 
     assert {*problems} <= {"404", "409", "410", "412", "504", "default"}
 
 
-def test_the_default_answer_lists_every_code() -> None:
-    description = DOCUMENT["components"]["responses"]["Problem"]["description"]
+@each_operation
+def test_the_default_answer_lists_the_codes_of_its_operation(promise: dict[str, Any]) -> None:
+    description = promise["responses"]["default"]["description"]
     listed = {int(status): codes for status, codes in re.findall(r"^- (\d+): (.*)$", description, re.MULTILINE)}
-    for status in {*STATUS.values(), *PARSE_ERROR_CODES}:
-        assert listed[status] == ", ".join(f"`{code}`" for code in codes_of_status(status))
+    own = {code: status for status in TITLES for code in codes_of_status(status)}
+    expected: dict[int, list[str]] = {}
+    for code in promise.get("x-peeklock-problems", ()):
+        expected.setdefault(own[code], []).append(f"`{code}`")
+    assert listed == {status: ", ".join(codes) for status, codes in expected.items()}
+
+
+def test_the_code_of_a_problem_is_one_of_a_list_with_a_name() -> None:
+    assert SCHEMAS["Problem"]["properties"]["code"]["$ref"] == "#/components/schemas/ProblemCode"
+    assert {*SCHEMAS["ProblemCode"]["enum"]} == {code for status in TITLES for code in codes_of_status(status)} | {
+        *COMMON_CODES
+    }
+
+
+def test_a_server_without_keys_needs_none() -> None:
+    assert DOCUMENT["security"] == [{"ApiKey": []}, {}]
+
+
+def test_an_sdk_is_not_named_like_the_client() -> None:
+    """openapi-python-client adds `-client` to the title."""
+    assert DOCUMENT["info"]["title"] == "Peeklock HTTP API"
 
 
 def test_every_code_belongs_to_an_operation_or_to_all() -> None:

@@ -60,7 +60,7 @@ def integers_of_bodies() -> Iterator[tuple[str, str, str]]:
 
 
 def is_integer(schema: dict[str, Any]) -> bool:
-    return any(option.get("type") == "integer" for option in (schema, *schema.get("anyOf", ())))
+    return schema.get("type") in ("integer", ["integer", "null"])
 
 
 IN_QUERIES, IN_HEADERS, IN_BODIES = [*integers("query")], [*integers("header")], [*integers_of_bodies()]

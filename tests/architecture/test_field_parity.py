@@ -35,7 +35,7 @@ from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDe
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
 from app.store import tables
 from app.store.shared import digest_columns, json_columns, message_rows, rows
-from app.wire.message_fields import MessageToSend, MessageView
+from app.wire.message_fields import MessageInQueue, MessageToSend
 from app.wire.queue_patch import QueuePatch
 from app.wire.queues import JSON_NAMES, QueueSettingsBody
 
@@ -178,7 +178,7 @@ def test_every_part_of_an_envelope_has_a_column() -> None:
 
 def test_clients_and_the_pipeline_send_and_receive_every_text_of_a_message() -> None:
     texts = set(SENDER_TEXTS)
-    for shape in (MessageToSend, MessageView, NewMessage, MessageFields, ClientMessage):
+    for shape in (MessageToSend, MessageInQueue, NewMessage, MessageFields, ClientMessage):
         assert not texts - shape.__annotations__.keys(), shape
     # A message that is sent again has a trace of its own.
     assert {*SENT_AGAIN, "traceparent"} == set(HEADER_TEXTS)

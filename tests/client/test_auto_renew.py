@@ -45,7 +45,7 @@ class Broker:
         await asyncio.sleep(0)
         return answers.SettledResult("completed", 1, False, settlement.lock_token)
 
-    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
+    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.CommittedMessage:
         raise NotImplementedError
 
     def receive(self) -> ReceiveContext[str]:

@@ -281,7 +281,7 @@ async def test_what_is_safe_to_repeat_is_repeated(call: Callable[[Any], Any]) ->
         lambda api: api.purge_queue("orders", requests.PurgeQueue()),
         lambda api: api.start_transaction(requests.OpenTransaction()),
         lambda api: api.create_key(requests.CreateKey("a", [])),
-        lambda api: api.execute_unit(requests.Execute()),
+        lambda api: api.execute_unit(requests.ExecuteWorkUnit()),
     ],
 )
 async def test_what_is_not_safe_to_repeat_is_not(call: Callable[[Any], Any]) -> None:

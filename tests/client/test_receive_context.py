@@ -73,12 +73,12 @@ class Broker:
             raise self.error
         return answers.RenewedResult(NOW, 60_000, settlement.lock_token)
 
-    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
+    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.CommittedMessage:
         self.sent.append(requests.CompleteSettlement(lock_token))
         await asyncio.sleep(self.delay)
         if self.error:
             raise self.error
-        return answers.Committed("completed", None, [], False, False)
+        return answers.CommittedMessage("completed", None, [], False, False)
 
 
 @dataclass

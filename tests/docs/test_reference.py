@@ -81,7 +81,11 @@ def test_a_bar_in_a_cell_is_escaped() -> None:
 @pytest.mark.parametrize(
     ("schema", "kind"),
     [
-        ({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}]}, "integer (from 1) or null"),
+        ({"type": ["integer", "null"], "minimum": 1}, "integer (from 1) or null"),
+        (
+            {"anyOf": [{"$ref": "#/components/schemas/Problem"}, {"type": "null"}]},
+            "[Problem](http-types.md#problem) or null",
+        ),
         ({"type": "array", "items": {"type": "string"}, "maxItems": 3}, "array of string (at most 3 entries)"),
         ({"enum": ["a", "b"], "type": "string"}, "`a` or `b`"),
         ({"$ref": "#/components/schemas/Problem"}, "[Problem](http-types.md#problem)"),

@@ -18,7 +18,7 @@ from app.http.authorize import authorize
 from app.http.operation import operation
 from app.http.request import Request
 from app.http.response import REPLAYED_HEADERS, Response
-from app.wire.execution import AddedState, Execute, Executed, PublishEntry, SendEntry, SettleEntry
+from app.wire.execution import AddedState, ExecutedWorkUnit, ExecuteWorkUnit, PublishEntry, SendEntry, SettleEntry
 from app.wire.message_fields import MessageToSend
 from app.wire.sending import SentMessage
 from app.wire.settlements import settlement_done
@@ -28,7 +28,7 @@ from app.wire.topics import published_message
 
 @operation(
     "POST", "/v1/transactions/execute", right=ANY_RIGHT, tag="transactions",
-    body=Execute, responses={200: Executed}, refusals=(*UNIT_REFUSALS, TopicNotFound, VersionConflict),
+    body=ExecuteWorkUnit, responses={200: ExecutedWorkUnit}, refusals=(*UNIT_REFUSALS, TopicNotFound, VersionConflict),
     headers=("Idempotency-Key", "traceparent"),
     example={
         "settlements": [
@@ -39,7 +39,7 @@ from app.wire.topics import published_message
         "states": [{"key": "order.17", "if_version": 3, "value": {"paid": True}}],
     },
 )  # fmt: skip
-async def execute_unit(request: Request[Execute]) -> Response:
+async def execute_unit(request: Request[ExecuteWorkUnit]) -> Response:
     """Settle deliveries, add versions to states, send and publish messages in one transaction: all of it, or nothing.
 
     The settlements come first, then the states, the sends in their order, and the publishes, to any number of queues and
@@ -62,7 +62,7 @@ async def execute_unit(request: Request[Execute]) -> Response:
     return Response(_executed(done.result, unit), headers=REPLAYED_HEADERS if done.replayed else ())
 
 
-def _authorize(request: Request[Execute]) -> None:
+def _authorize(request: Request[ExecuteWorkUnit]) -> None:
     """Refuse with `Forbidden` a client that lacks a right on one of the queues, topics or states: the first in the request."""
     body = request.body
     # A dictionary keeps the order of its keys, and a set does not.
@@ -74,7 +74,7 @@ def _authorize(request: Request[Execute]) -> None:
         authorize(request.principal, Right.SEND, name)
 
 
-async def _settlements(request: Request[Execute], entries: Sequence[SettleEntry]) -> list[UnitSettlement]:
+async def _settlements(request: Request[ExecuteWorkUnit], entries: Sequence[SettleEntry]) -> list[UnitSettlement]:
     """Return the settlements. Refuses with a pointer to one that is invalid or repeats a token."""
     indexes: dict[LockToken, int] = {}
     settlements: list[UnitSettlement] = []
@@ -118,10 +118,10 @@ def _new_message(entry: MessageToSend, pointer: str, traceparent: str | None) ->
     return entry.new_message(traceparent, lambda name: pointer + name)
 
 
-def _executed(result: WorkUnitResult, unit: UnitRequest) -> Executed:
+def _executed(result: WorkUnitResult, unit: UnitRequest) -> ExecutedWorkUnit:
     sent, copied = result.receipts[: len(unit.sends)], result.receipts[len(unit.sends) :]
     published = published_results([entry.new_message for entry in unit.publishes], copied)
-    return Executed(
+    return ExecutedWorkUnit(
         [settlement_done(settled) for settled in result.settled],
         [SentMessage.of(receipt) for receipt in sent],
         [published_message(one) for one in published],

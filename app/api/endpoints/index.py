@@ -4,7 +4,7 @@ import app
 from app.http.operation import operation
 from app.http.request import Request
 from app.http.response import Response
-from app.wire.index import Index, IndexLinks
+from app.wire.index import IndexLinks, ServerIndex
 
 GUIDES = (
     "docs/README.md",
@@ -24,7 +24,7 @@ GUIDES = (
 )
 
 
-@operation("GET", "/", right=None, tag="index", responses={200: Index})
+@operation("GET", "/", right=None, tag="index", responses={200: ServerIndex})
 async def read_index(request: Request[None]) -> Response:
     """Get the name and version of the server, its paths that need no API key, and the names of the guides."""
     root = request.root_path
@@ -35,4 +35,4 @@ async def read_index(request: Request[None]) -> Response:
         readiness=f"{root}/readyz",
         metrics=f"{root}/metrics",
     )
-    return Response(Index(version=app.__version__, links=links, guides=list(GUIDES)))
+    return Response(ServerIndex(version=app.__version__, links=links, guides=list(GUIDES)))

@@ -41,7 +41,7 @@ from app.wire.message_fields import MessageView, message_view
 from app.wire.messages import BrowseMessages, EditMessage, MessagePage, browsed_view
 from app.wire.plans import plan_fields
 from app.wire.properties import decode_properties, encode_properties, properties_of
-from app.wire.queues import RedriveDeadLetters, Redriven, Restored, RestoreMessages, parse_states
+from app.wire.queues import RedriveDeadLetters, RedrivenMessages, RestoredMessages, RestoreMessages, parse_states
 from app.wire.times import from_wire
 from app.wire.values import due_time
 
@@ -114,7 +114,7 @@ async def cancel_message(request: Request[None]) -> Response:
 
 @operation(
     "POST", "/v1/queues/{queue}/dead-letter/redrive", right=Right.MANAGE, tag="messages",
-    body=RedriveDeadLetters, empty_body=EmptyBody.USUAL, responses={200: Redriven}, refusals=(QueueNotFound, SendDisabled, QueueFull),
+    body=RedriveDeadLetters, empty_body=EmptyBody.USUAL, responses={200: RedrivenMessages}, refusals=(QueueNotFound, SendDisabled, QueueFull),
     example={"filter": "message.dead_letter_reason == 'bad_address'", "rate_per_second": 50},
 )  # fmt: skip
 async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response:
@@ -136,13 +136,15 @@ async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response
     time_limit_seconds = request.context.long_poll_cap_seconds
     how = (queue, to_queue, selection, body.rate_per_second, time_limit_seconds)
     if body.dry_run:
-        return Response(Redriven(moved=0, **plan_fields(await plan_redrive(request.broker.administration, *how))))
-    return Response(Redriven(moved=await redrive(request.broker.administration, *how)))
+        return Response(
+            RedrivenMessages(moved=0, **plan_fields(await plan_redrive(request.broker.administration, *how)))
+        )
+    return Response(RedrivenMessages(moved=await redrive(request.broker.administration, *how)))
 
 
 @operation(
     "POST", "/v1/queues/{queue}/restore", right=Right.MANAGE, tag="messages",
-    body=RestoreMessages, empty_body=EmptyBody.USUAL, responses={200: Restored}, refusals=(QueueNotFound, SendDisabled, QueueFull),
+    body=RestoreMessages, empty_body=EmptyBody.USUAL, responses={200: RestoredMessages}, refusals=(QueueNotFound, SendDisabled, QueueFull),
     example={"since": "2026-11-22T12:00:00Z", "filter": "message.subject == 'invoice'"},
 )  # fmt: skip
 async def restore_messages(request: Request[RestoreMessages]) -> Response:
@@ -166,8 +168,10 @@ async def restore_messages(request: Request[RestoreMessages]) -> Response:
     )
     how = (queue, selection, from_wire(body.since) if body.since else 0, request.context.long_poll_cap_seconds)
     if body.dry_run:
-        return Response(Restored(restored=0, **plan_fields(await plan_restore(request.broker.administration, *how))))
-    return Response(Restored(restored=await restore(request.broker.administration, *how)))
+        return Response(
+            RestoredMessages(restored=0, **plan_fields(await plan_restore(request.broker.administration, *how)))
+        )
+    return Response(RestoredMessages(restored=await restore(request.broker.administration, *how)))
 
 
 def body_response(message: Message, headers: Headers) -> Response:

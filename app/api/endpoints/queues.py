@@ -26,7 +26,7 @@ from app.wire.plans import PlanView, plan_fields
 from app.wire.queue_patch import QueuePatch, apply_patch
 from app.wire.queues import (
     DeleteQueue,
-    Purged,
+    PurgedMessages,
     PurgeQueue,
     QueuePage,
     QueueSettingsBody,
@@ -126,7 +126,7 @@ async def delete_queue(request: Request[None]) -> Response:
 
 @operation(
     "POST", QUEUE + "/purge", right=Right.MANAGE, tag="queues",
-    body=PurgeQueue, empty_body=EmptyBody.USUAL, responses={200: Purged}, refusals=(QueueNotFound,),
+    body=PurgeQueue, empty_body=EmptyBody.USUAL, responses={200: PurgedMessages}, refusals=(QueueNotFound,),
     example={"states": ["dead_lettered"], "filter": "message.failure_count > 3"},
 )  # fmt: skip
 async def purge_queue(request: Request[PurgeQueue]) -> Response:
@@ -141,9 +141,9 @@ async def purge_queue(request: Request[PurgeQueue]) -> Response:
     chosen = parse_states(request.body.states) if request.body.states else UNLOCKED
     selection = MessageSelection(chosen, parse_filter(request.body.filter), request.body.limit)
     if request.body.dry_run:
-        return Response(Purged(removed=0, **await _plan(request, queue, selection)))
+        return Response(PurgedMessages(removed=0, **await _plan(request, queue, selection)))
     removed = await purge(request.broker.administration, queue, selection, request.context.long_poll_cap_seconds)
-    return Response(Purged(removed=removed))
+    return Response(PurgedMessages(removed=removed))
 
 
 async def _plan(

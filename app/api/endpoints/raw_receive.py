@@ -21,8 +21,8 @@ from app.http.operation import operation
 from app.http.receiving import loss_counter, receive_unless_disconnected
 from app.http.request import Request
 from app.http.response import OCTET_STREAM, Response, encode
-from app.wire.message_fields import MessageView
-from app.wire.messages import ReceiveMessages, ReceiveRaw, message_views
+from app.wire.message_fields import ReceivedMessage
+from app.wire.messages import NO_LOCK, ReceiveMessages, ReceiveRaw, received_messages
 
 MAX_MESSAGE_HEADERS_BYTES = 3 << 10
 """Largest headers of one message, with its content type. Proxies refuse an answer with a large head; nginx reads 4 KiB unless it is set."""
@@ -44,9 +44,12 @@ CHOSEN_BY_CLIENTS = (*_LONG_TEXTS, *(name for name in HEADER_TEXTS if name not i
 """Texts that can be long. They follow the fields of the broker, so that they never displace a lock token."""
 
 FIELDS = (
-    *(name for name in MessageView.__struct_fields__ if name not in (*NOT_IN_HEADERS, *CHOSEN_BY_CLIENTS)),
+    *(name for name in ReceivedMessage.__struct_fields__ if name not in (*NOT_IN_HEADERS, *CHOSEN_BY_CLIENTS)),
     *CHOSEN_BY_CLIENTS,
 )
+OF_LOCKS = ("lock_token", "locked_until", "lock_remaining_ms")
+"""The fields that a message without a lock does not have as headers."""
+
 HEADER_NAMES = {
     field: b"traceparent" if field == "traceparent" else f"peeklock-{field.replace('_', '-')}".encode()
     for field in FIELDS
@@ -82,7 +85,7 @@ async def receive_raw(request: Request[Any]) -> Response:
 def message_headers(message: Message, request: Request[Any]) -> Headers:
     """Return the fields of a received message as headers, within `MAX_MESSAGE_HEADERS_BYTES`."""
     # The body is answered as it is, so nothing encodes it.
-    (view,) = message_views([replace(message, body=b"", body_kind=BodyKind.NONE)], request.broker.clock.monotonic)
+    (view,) = received_messages([replace(message, body=b"", body_kind=BodyKind.NONE)], request.broker.clock.monotonic)
     left = MAX_MESSAGE_HEADERS_BYTES - len(f"content-type: {message.envelope.headers.content_type or ''}\r\n")
     headers: list[tuple[bytes, bytes]] = []
     omitted: list[str] = []
@@ -98,9 +101,11 @@ def message_headers(message: Message, request: Request[Any]) -> Headers:
     return headers
 
 
-def _fields(view: MessageView) -> Iterator[tuple[str, bytes, bytes]]:
+def _fields(view: ReceivedMessage) -> Iterator[tuple[str, bytes, bytes]]:
     """Yield each field that has a value, with its header. Properties come last, because they can be the largest."""
     for field in FIELDS:
+        if field in OF_LOCKS and view.lock_token == NO_LOCK:
+            continue
         value = getattr(view, field)
         if isinstance(value, str):
             yield (field, *_text_header(HEADER_NAMES[field], value))

@@ -17,7 +17,7 @@ from app.http.receiving import Received, look_for_more, loss_counter, receive_un
 from app.http.request import Request, invalid_header
 from app.http.response import REPLAYED_HEADERS, Response
 from app.http.settling import BatchResult, settle_batch
-from app.wire.messages import ReceivedMessages, ReceiveMessages, RecoveredMessages, RecoverMessages, message_views
+from app.wire.messages import ReceivedMessages, ReceiveMessages, RecoveredMessages, RecoverMessages, received_messages
 
 MODES = {"peek_lock": ReceiveMode.PEEK_LOCK, "receive_and_delete": ReceiveMode.RECEIVE_AND_DELETE}
 SOURCES = {"queue": MessageState.AVAILABLE, "dead_letter": MessageState.DEAD_LETTERED}
@@ -55,7 +55,7 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     received = await receive_unless_disconnected(request, queue, wanted, attempt)
     messages = received.messages
     more = await look_for_more(request, queue, wanted, attempt, messages) if request.body.check_more else None
-    views = message_views(messages, request.broker.clock.monotonic)
+    views = received_messages(messages, request.broker.clock.monotonic)
     settled = results_of(request, entries, results) if entries else None
     headers, on_lost = received_headers(request, received), loss_counter(request, wanted, messages)
     return Response(ReceivedMessages(views, settled, more), headers=headers, on_lost=on_lost)
@@ -77,7 +77,7 @@ async def recover_messages(request: Request[RecoverMessages]) -> Response:
     queue = await request.queue()
     body = request.body
     messages = await recover(request.broker.receiving, queue, body.receiver_id, body.max_messages, counted=body.count)
-    return Response(RecoveredMessages(message_views(messages, request.broker.clock.monotonic)))
+    return Response(RecoveredMessages(received_messages(messages, request.broker.clock.monotonic)))
 
 
 def received_headers(request: Request[ReceiveMessages], received: Received) -> Headers:

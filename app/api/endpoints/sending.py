@@ -45,7 +45,7 @@ SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
 
 @operation(
     "POST", "/v1/queues/{queue}/messages", right=Right.SEND, tag="messages",
-    body=SendMessage, empty_body=EmptyBody.REFUSED, responses={200: SendAnswer, 201: SentMessage, 202: AcceptedMessage}, has_location=True,
+    body=SendMessage, empty_body=EmptyBody.REFUSED, responses={200: SendAnswer, 201: SendAnswer, 202: SendAnswer}, has_location=True,
     refusals=(*SEND_REFUSALS, *JOIN_REFUSALS, RateLimited, NoReceiver, NotAccepted, NoAnswer), headers=SEND_HEADER_NAMES,
     example={"body": {"order": 17}, "subject": "order.placed", "properties": {"region": "eu"}, "delay_seconds": 5},
 )  # fmt: skip
@@ -84,7 +84,7 @@ async def _send_synchronously(request: Request[SendMessage]) -> Response:
 
 @operation(
     "POST", "/v1/queues/{queue}/messages/raw", right=Right.SEND, tag="messages",
-    body=bytes, responses={201: SendAnswer, 202: AcceptedMessage}, has_location=True, refusals=(*SEND_REFUSALS, *JOIN_REFUSALS, RateLimited),
+    body=bytes, responses={201: SendAnswer, 202: SendAnswer}, has_location=True, refusals=(*SEND_REFUSALS, *JOIN_REFUSALS, RateLimited),
     headers=(*SEND_HEADER_NAMES, "Peeklock-Transaction-Id", PROPERTIES_HEADER, *FIELD_HEADERS),
 )  # fmt: skip
 async def send_raw(request: Request[bytes]) -> Response:

@@ -17,7 +17,7 @@ from app.wire.states import (
     MAX_PAGE_SIZE,
     BrowseHistory,
     CommitLock,
-    Committed,
+    CommittedMessage,
     ReadState,
     StateView,
     VersionPage,
@@ -33,7 +33,7 @@ _MAX_STATE_BYTES = MAX_VALUE_BYTES + 2 * MAX_METADATA_BYTES
 
 @operation(
     "POST", "/v1/queues/{queue}/locks/{lock_token}/commit", right=Right.LISTEN, tag="locks",
-    body=CommitLock, responses={200: Committed}, refusals=(*UNIT_REFUSALS, TopicNotFound, VersionConflict, ResultDiffers), headers=("traceparent",),
+    body=CommitLock, responses={200: CommittedMessage}, refusals=(*UNIT_REFUSALS, TopicNotFound, VersionConflict, ResultDiffers), headers=("traceparent",),
     example={
         "sends": [{"queue": "invoices", "body": {"order": 17}}],
         "publishes": [{"topic": "events", "body": {"paid": 17}}],

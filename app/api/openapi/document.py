@@ -29,10 +29,13 @@ from app.wire.capabilities import OPENAPI_VERSION
 from app.wire.message_fields import MessageToSend
 from app.wire.problems import Problem
 
+TITLE = "Peeklock HTTP API"
+"""Some generators name the package of an SDK after it. `Peeklock` alone would give it the name of the Python client."""
+
 THIS_SERVER = "The server that serves this document"
 LOCAL_SERVER = {"url": "http://127.0.0.1:8080", "description": "A server on this machine"}
 INFO: Mapping[str, Any] = {
-    "title": "Peeklock",
+    "title": TITLE,
     "version": app.__version__,
     "description": cleandoc("""
         A message broker over HTTP. A receiver takes a message under a lock, and settles it by its lock token.
@@ -46,7 +49,11 @@ INFO: Mapping[str, Any] = {
 
         An integer is written without a fraction and without an exponent: `6`, not `6.0` or `6e0`.
 
-        `x-peeklock-problems` of an operation lists the codes of its problems. Any operation may also answer
+        A field of a request that has no value is left out. The server takes null for left out, unless the field says
+        what null means.
+
+        `x-peeklock-problems` of an operation lists the codes of its problems, and so does its answer `default`. A later
+        version of the server may add codes. Any operation may also answer
     """)
     + f" {', '.join(f'`{code}`' for code in sorted(COMMON_CODES))}.",
     "license_info": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
@@ -138,10 +145,13 @@ RESPONSE_HEADERS: Mapping[str, tuple[str, Schema]] = {
         {"type": "string"},
     ),
     "Idempotency-Replayed": ("`true` if this answer repeats that of an earlier request.", {"type": "string"}),
-    "Retry-After": ("Seconds after which to try again.", {"type": "string"}),
+    "Retry-After": ("Seconds after which to try again.", {"type": "integer", "format": "int64", "minimum": 0}),
     "WWW-Authenticate": ("How to authenticate.", {"type": "string"}),
     "Accept-Encoding": ("The content encodings that a body may have.", {"type": "string"}),
 }
+EVERY_CODE = COMMON_CODES.union(*map(codes_of_status, TITLES))
+"""The code of every problem."""
+
 NAMED_PROBLEMS = frozenset({404, 409, 410, 412, 504})
 """The statuses by which a client decides what to do next. Every other problem is the default answer of its operation."""
 
@@ -182,19 +192,17 @@ def openapi_document(
     document["components"] = {
         "schemas": {**components.get("schemas", {}), **schemas.components()},
         "headers": headers,
-        "responses": {
-            **{_response_name(status): _problem_response(f"{TITLES[status]}.") for status in named},
-            "Problem": _problem_response(_every_code(), OTHER_PROBLEM_HEADERS),
-        },
+        "responses": {_response_name(status): _problem_response(f"{TITLES[status]}.") for status in named},
         "securitySchemes": SECURITY,
     }
-    document["security"] = [{name: []} for name in SECURITY]
+    # A server without keys needs none.
+    document["security"] = [*({name: []} for name in SECURITY), {}]
     return document
 
 
 def _described(operation: Operation, schemas: Schemas) -> APIRoute:
     """Return an operation as a route that FastAPI can document."""
-    summary, _, rest = cleandoc(operation.endpoint.__doc__ or "").partition("\n\n")
+    summary, description = _summary_and_description(operation.endpoint.__doc__ or "")
     return APIRoute(
         operation.path,
         _never_called,
@@ -202,13 +210,20 @@ def _described(operation: Operation, schemas: Schemas) -> APIRoute:
         name=operation.name,
         operation_id=operation.name,
         tags=[operation.tag],
-        summary=" ".join(summary.split()).removesuffix("."),
-        description=f"{rest or summary}\n\n{_required_right(operation)}",
+        summary=summary,
+        description="\n\n".join(filter(None, (description, _required_right(operation)))),
         status_code=min(operation.responses),
         response_class=Response,
         response_model=None,
         openapi_extra=_operation_object(operation, schemas),
     )
+
+
+def _summary_and_description(text: str) -> tuple[str, str]:
+    """Return the first sentence of a docstring, and all that follows it."""
+    first, _, rest = cleandoc(text).partition("\n\n")
+    summary, _, more = " ".join(first.split()).partition(". ")
+    return summary.removesuffix("."), "\n\n".join(filter(None, (more, rest)))
 
 
 async def _never_called() -> None:
@@ -249,7 +264,7 @@ def _schemas(operations: Sequence[Operation]) -> Schemas:
     response_types = [
         shape for operation in operations for shape in operation.responses.values() if shape not in (None, bytes)
     ]
-    return Schemas(request_types, [*response_types, Problem])
+    return Schemas(request_types, [*response_types, Problem], EVERY_CODE)
 
 
 def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
@@ -266,7 +281,7 @@ def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
                 str(status): {"$ref": f"#/components/responses/{_response_name(status)}"}
                 for status in _named_statuses(operation)
             },
-            "default": {"$ref": "#/components/responses/Problem"},
+            "default": _problem_response(_own_codes(operation), OTHER_PROBLEM_HEADERS),
         },
     }
     if operation.problems:
@@ -376,11 +391,15 @@ def _problem_response(description: str, headers: Sequence[str] = ()) -> dict[str
     }
 
 
-def _every_code() -> str:
-    """Return the description of the answer that stands for every problem, with the codes by status."""
-    codes = {status: [f"`{code}`" for code in codes_of_status(status)] for status in sorted(TITLES)}
-    lines = [f"- {status}: {', '.join(names)}" for status, names in codes.items() if names]
-    return "\n".join(["A problem. `code` says which, and is stable:", "", *lines])
+def _own_codes(operation: Operation) -> str:
+    """Return the description of the answer that stands for every problem, with the codes of the operation by status."""
+    kinds = operation.problems
+    lines = [
+        f"- {status}: {', '.join(sorted({f'`{kind.code}`' for kind in kinds if status_of(kind) == status}))}"
+        for status in sorted({status_of(kind) for kind in kinds})
+    ]
+    listed = ["A problem. Its `code` is one that every operation may answer, or one of these:", "", *lines]
+    return "\n".join(listed) if lines else "A problem. Its `code` is one that every operation may answer."
 
 
 def _header_references(names: list[str]) -> dict[str, Any]:

@@ -9,7 +9,22 @@ import msgspec
 from msgspec import inspect
 
 from app.api.openapi.field_descriptions import FieldDescriptions
-from app.wire import execution, field_types, message_fields, retry, sending, settlements, transactions
+from app.wire import (
+    capabilities,
+    execution,
+    field_types,
+    keys,
+    message_fields,
+    messages,
+    problems,
+    queue_patch,
+    queues,
+    retry,
+    sending,
+    settlements,
+    topics,
+    transactions,
+)
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -27,9 +42,49 @@ NAMED_TYPES: Mapping[str, Any] = {
     "SentState": field_types.SentState,
     "ViewedState": field_types.ViewedState,
     "TransactionState": transactions.TransactionStateName,
-    "Delivery": message_fields.Delivery,
+    "DeliveryMode": message_fields.DeliveryMode,
+    "LockStoreState": field_types.LockStoreState,
+    "ProblemCause": problems.ProblemCause,
+    "ReceiveMode": messages.ReceiveMode,
+    "ReceiveSource": messages.ReceiveSource,
+    "RetryKind": queue_patch.RetryKind,
+    "SendOutcome": sending.SendOutcome,
+    "StoreEngine": capabilities.StoreEngine,
 }
 """Types that are aliases in Python. Without a name, a generator would invent one at every use."""
+
+ITEM_TYPES: Mapping[str, Any] = {
+    "DelaySeconds": field_types.DelaySeconds,
+    "NamePattern": keys.Pattern,
+    "PropertyName": field_types.PropertyKey,
+    "SequenceNumber": field_types.SequenceNumber,
+}
+"""Types of the items of lists. Without a name, a generator would name one after its list, such as `DelaysSecond`."""
+
+PROBLEM_CODE = "ProblemCode"
+
+RENAMED: Mapping[str, str] = {"Event": "MessageEventType", "Outcome": "MessageOutcome", "Right": "AccessRight"}
+"""Names of the domain that do not say enough in the types of a client."""
+
+NO_VALUE: Mapping[type[msgspec.Struct], frozenset[str]] = {
+    queues.QueueSettingsBody: frozenset(
+        (
+            "default_ttl_seconds",
+            "duplicate_detection_window_seconds",
+            "forward_dead_letters_to",
+            "forward_to",
+            "group_in_flight",
+            "max_messages",
+        )
+    ),
+    topics.SubscriptionSettingsBody: frozenset(("filter",)),
+}
+"""Settings that are null in answers. A request can have them as null too, so that a client can send what it has read."""
+
+ALWAYS_SET: Mapping[type[msgspec.Struct], frozenset[str]] = {
+    queue_patch.RetryPatch: frozenset(("delay_seconds", "delays_seconds", "first_seconds", "step_seconds"))
+}
+"""Fields of a merge patch without a default that null could restore."""
 
 REFERENCED = (message_fields.MessageToSend,)
 """Structs that a request names in a reference alone, because their entries are decoded one at a time."""
@@ -48,25 +103,28 @@ def reference(shape: type[msgspec.Struct]) -> Schema:
 class Schemas:
     """The schemas of all requests and answers."""
 
-    def __init__(self, request_types: Iterable[Any], response_types: Iterable[Any]) -> None:
+    def __init__(self, request_types: Iterable[Any], response_types: Iterable[Any], codes: Iterable[str]) -> None:
         self._descriptions = FieldDescriptions()
         self._aliases = {name: _schema(shape) for name, shape in NAMED_TYPES.items()}
+        self._aliases[PROBLEM_CODE] = {"enum": sorted(codes)}
+        self._items = {name: _schema(shape) for name, shape in ITEM_TYPES.items()}
         received, answered = _structs(request_types), _structs(response_types)
         shapes = received | answered | _structs([*REFERENCED, *NAMED_TYPES.values()])
         self._structs = {shape.__name__: shape for shape in shapes}
         _, self._type_schemas = msgspec.json.schema_components(shapes, ref_template=REF_TEMPLATE)
-        for shape in answered - received:
-            self._type_schemas[shape.__name__] = _as_response(shape, self._type_schemas[shape.__name__])
+        for shape in shapes:
+            convert = _as_response if shape in answered - received else _as_request
+            self._type_schemas[shape.__name__] = convert(shape, self._type_schemas[shape.__name__])
+        self._type_schemas[problems.Problem.__name__]["properties"]["code"] = self._aliases[PROBLEM_CODE]
 
     def components(self) -> dict[str, Schema]:
         """Return every schema by its name."""
         named = {name: self._cleaned(schema, own_name=name) for name, schema in self._aliases.items()}
-        types = {name: self._cleaned(schema) for name, schema in self._type_schemas.items()}
+        items = {name: _without_description(self._cleaned(schema)) for name, schema in self._items.items()}
+        types = {_renamed(name): self._cleaned(schema) for name, schema in self._type_schemas.items()}
         return {
-            name: self._struct(self._structs[name], schema)
-            if name in self._structs
-            else _with_variable_names(name, schema)
-            for name, schema in sorted({**named, **types}.items())
+            name: self._struct(self._structs[name], schema) if name in self._structs else schema
+            for name, schema in sorted({**named, **items, **types}.items())
         }
 
     def _struct(self, shape: type[msgspec.Struct], schema: Schema) -> Schema:
@@ -102,14 +160,23 @@ class Schemas:
             cleaned = _as_constant(cleaned) if len(cleaned["enum"]) == 1 else {"type": "string", **cleaned}
         if number_format := _number_format(cleaned):
             cleaned["format"] = number_format
-        return cleaned
+        return _with_null_as_type(cleaned)
+
+    def _item(self, schema: Schema) -> Schema:
+        """Return the schema of the items of a list: a reference, if the type has a name."""
+        name = next((name for name, item in self._items.items() if item == schema), None)
+        return {"$ref": REF_TEMPLATE.format(name=name)} if name else self._cleaned(schema)
 
     def _cleaned_value(self, key: str, value: Any) -> Any:
         match key:
             case "properties":
                 return {name: self._cleaned(member) for name, member in value.items()}
-            case "items" | "propertyNames":
+            case "items":
+                return self._item(value)
+            case "propertyNames":
                 return self._cleaned(value)
+            case "$ref":
+                return REF_TEMPLATE.format(name=_renamed(value.rpartition("/")[2]))
             case "additionalProperties":
                 # Generators make no type, or a wrong one, of a union of scalars: one for Java turned 17 into true.
                 # Of a schema without any member, one for Go makes pointers; of `true`, one for Python makes an empty class.
@@ -140,12 +207,18 @@ def _as_constant(schema: Schema) -> Schema:
     return {"type": "string", "const": value, **schema}
 
 
-def _with_variable_names(name: str, schema: Schema) -> Schema:
-    """Return the schema of an enumeration with a name for each value, because Go's constants share one namespace."""
-    if "enum" not in schema:
-        return schema
-    prefix = "".join(f"_{letter}" if letter.isupper() else letter.upper() for letter in name).lstrip("_")
-    return {**schema, "x-enum-varnames": [f"{prefix}_{value.upper()}" for value in schema["enum"]]}
+def _with_null_as_type(schema: Schema) -> Schema:
+    """Return the schema of a value that may be null with two types. Generators make a type of each `anyOf`."""
+    match schema.get("anyOf"):
+        case [{"type": str(kind), **rest}, {"type": "null"}]:
+            others = {key: value for key, value in schema.items() if key != "anyOf"}
+            return {"type": [kind, "null"], **rest, **others}
+        case _:
+            return schema
+
+
+def _renamed(name: str) -> str:
+    return RENAMED.get(name, name)
 
 
 def _description_of_type(member: Schema) -> tuple[str | None, Schema]:
@@ -163,8 +236,11 @@ def _without_description(schema: Schema) -> Schema:
 
 
 def _without_default(member: Schema) -> Schema:
-    """Return the schema of a field with its default in words: generated types demand members that have a default."""
-    if "default" not in member:
+    """Return the schema of a field with its default in words: generated types demand members that have a default.
+
+    A constant keeps it, because it is demanded anyway.
+    """
+    if "default" not in member or "const" in member:
         return member
     description = f"{member['description']} Default: `{json.dumps(member['default'])}`."
     return {**{key: part for key, part in member.items() if key != "default"}, "description": description}
@@ -182,6 +258,19 @@ def _is_significant(key: str, value: Any) -> bool:
     return key != "title" and (key, value) not in (("default", None), ("required", []))
 
 
+def _as_request(shape: type[msgspec.Struct], schema: Schema) -> Schema:
+    """Return the schema of a struct in requests. A field is null only where that differs from leaving it out."""
+    members: dict[str, Schema] = schema.get("properties", {})
+    kept, always = NO_VALUE.get(shape, frozenset()), ALWAYS_SET.get(shape, frozenset())
+    tag = shape.__struct_config__.tag_field
+    if tag is not None:
+        # A client sets a constant that has a default in its constructor.
+        members = {**members, tag: {**members[tag], "default": shape.__struct_config__.tag}}
+    members = {name: member if name in kept else _not_null(member) for name, member in members.items()}
+    members = {name: _without_null(member) if name in always else member for name, member in members.items()}
+    return {**schema, "properties": members}
+
+
 def _as_response(shape: type[msgspec.Struct], schema: Schema) -> Schema:
     """Return the schema of a struct in answers, which either omit a default or always contain it, and never as null."""
     members: dict[str, Schema] = schema["properties"]
@@ -195,8 +284,10 @@ def _as_response(shape: type[msgspec.Struct], schema: Schema) -> Schema:
 
 def _not_null(schema: Schema) -> Schema:
     """Return the schema without null if null is the default."""
-    if schema.get("default", ...) is not None:
-        return schema
+    return schema if schema.get("default", ...) is not None else _without_null(schema)
+
+
+def _without_null(schema: Schema) -> Schema:
     kept = [member for member in schema["anyOf"] if member != {"type": "null"}]
     return kept[0] if len(kept) == 1 else {**schema, "anyOf": kept}
 

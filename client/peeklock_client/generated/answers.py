@@ -8,15 +8,6 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 
-class AcceptedMessage(Struct):
-    """
-    An accepted volatile message, which is stored shortly after the response.
-    """
-
-    message_id: str
-    durability: str
-
-
 class AddedState(Struct):
     """
     A state, and the version that was added to it.
@@ -24,6 +15,22 @@ class AddedState(Struct):
 
     key: str
     version: int
+
+
+class CreatedKey(Struct):
+    """
+    A new key; `secret` is shown only here.
+    """
+
+    id: str
+    principal: str
+    rights: list[str]
+    patterns: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    secret: str
 
 
 class ExponentialRetryDelay(Struct, tag_field="kind", tag="exponential"):
@@ -59,6 +66,21 @@ class IndexLinks(Struct):
     metrics: str
 
 
+class KeyView(Struct):
+    """
+    An API key, without its secret.
+    """
+
+    id: str
+    principal: str
+    rights: list[str]
+    patterns: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
 class LinearRetryDelay(Struct, tag_field="kind", tag="linear"):
     """
     `first_seconds`, then `step_seconds` more after each failure, up to `max_seconds`.
@@ -92,15 +114,6 @@ class LockRenewed(Struct):
 
     locked_until: datetime
     lock_remaining_ms: int
-
-
-class LockStoreCapabilities(Struct):
-    """
-    How server processes share lock renewals and wake-ups. Without Redis, one process serves the database.
-    """
-
-    shared: bool
-    state: str
 
 
 class MessageCounts(Struct):
@@ -177,6 +190,17 @@ class SampleMessage(Struct):
     dead_letter_reason: str | UnsetType = UNSET
 
 
+class ServerIndex(Struct):
+    """
+    The program and its version, the paths that need no API key, and the paths of the guides in the repository.
+    """
+
+    name: str
+    version: str
+    links: IndexLinks
+    guides: list[str]
+
+
 class ServerLimits(Struct):
     """
     The limits of requests. The first five are settings of the server.
@@ -216,18 +240,6 @@ class StateView(Struct):
     updated_at: datetime | None
     duplicate: bool
     captured: Any
-
-
-class StoreCapabilities(Struct):
-    """
-    The database of the server.
-    """
-
-    engine: str
-    durable: bool
-    replicated: bool
-    accepts_durable_messages: bool
-    risks: list[str]
 
 
 class SubscriptionTestResults(Struct):
@@ -355,59 +367,22 @@ class BatchView(Struct):
     digest_version: int
 
 
-class Capabilities(Struct):
+class KeyPage(Struct):
     """
-    What a server offers.
-    """
-
-    versions: Versions
-    store: StoreCapabilities
-    lock_store: LockStoreCapabilities
-    transactions: bool
-    synchronous_delivery: bool
-    limits: ServerLimits
-
-
-class CreatedKey(Struct):
-    """
-    A new key; `secret` is shown only here.
+    Keys, oldest first; `next_cursor` is null on the last page.
     """
 
-    id: str
-    principal: str
-    rights: list[str]
-    patterns: list[str]
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
-    revoked_at: datetime | None
-    secret: str
+    items: list[KeyView]
+    next_cursor: str | None
 
 
-class Index(Struct):
+class LockStoreCapabilities(Struct):
     """
-    The program and its version, the paths that need no API key, and the paths of the guides in the repository.
+    How server processes share lock renewals and wake-ups. Without Redis, one process serves the database.
     """
 
-    name: str
-    version: str
-    links: IndexLinks
-    guides: list[str]
-
-
-class KeyView(Struct):
-    """
-    An API key, without its secret.
-    """
-
-    id: str
-    principal: str
-    rights: list[str]
-    patterns: list[str]
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
-    revoked_at: datetime | None
+    shared: bool
+    state: str
 
 
 class MemberView(Struct):
@@ -486,7 +461,7 @@ class MessageExplanationView(Struct):
 
 class MessageView(Struct):
     """
-    A message as receive and browse return it; fields without a value are omitted.
+    A message as browsing shows it, without its lock token; fields without a value are omitted.
     """
 
     sequence_number: int
@@ -510,14 +485,12 @@ class MessageView(Struct):
     properties: dict[str, Any] | UnsetType = UNSET
     expires_at: datetime | UnsetType = UNSET
     last_failure: str | UnsetType = UNSET
-    receiver_id: str | UnsetType = UNSET
-    lock_token: str | UnsetType = UNSET
-    locked_until: datetime | UnsetType = UNSET
-    lock_remaining_ms: int | UnsetType = UNSET
     dead_letter_reason: str | UnsetType = UNSET
     dead_letter_description: str | UnsetType = UNSET
     dead_lettered_at: datetime | UnsetType = UNSET
     delivery: str | UnsetType = UNSET
+    receiver_id: str | UnsetType = UNSET
+    locked_until: datetime | UnsetType = UNSET
 
 
 class PlanView(Struct):
@@ -560,7 +533,7 @@ class PublishResults(Struct):
     results: list[PublishedMessage]
 
 
-class Purged(Struct):
+class PurgedMessages(Struct):
     """
     The number of messages removed. Without a `limit`, repeat the request until it is 0.
     """
@@ -667,15 +640,52 @@ class QueueView(Struct):
     undeliverable: str
 
 
+class ReceivedMessage(Struct):
+    """
+    A received message and its lock; fields without a value are omitted.
+
+    A message that was received and deleted has no lock: its token is empty, and no time remains.
+    """
+
+    sequence_number: int
+    message_id: str
+    state: str
+    priority: int
+    enqueued_at: datetime
+    available_at: datetime
+    delivery_count: int
+    failure_count: int
+    redelivered: bool
+    body: Any | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    correlation_id: str | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    reply_to: str | UnsetType = UNSET
+    to: str | UnsetType = UNSET
+    group_id: str | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
+    expires_at: datetime | UnsetType = UNSET
+    last_failure: str | UnsetType = UNSET
+    dead_letter_reason: str | UnsetType = UNSET
+    dead_letter_description: str | UnsetType = UNSET
+    dead_lettered_at: datetime | UnsetType = UNSET
+    delivery: str | UnsetType = UNSET
+    lock_token: str | UnsetType = UNSET
+    locked_until: datetime | UnsetType = UNSET
+    lock_remaining_ms: int | UnsetType = UNSET
+
+
 class RecoveredMessages(Struct):
     """
     The receiver's messages under new lock tokens, in order.
     """
 
-    messages: list[MessageView]
+    messages: list[ReceivedMessage]
 
 
-class Redriven(Struct):
+class RedrivenMessages(Struct):
     """
     The number of messages moved. Without a `limit`, repeat the request until it is 0.
     """
@@ -704,7 +714,7 @@ class RefusedSend(Struct, tag_field="result", tag="refused"):
     problem: Problem
 
 
-class Restored(Struct):
+class RestoredMessages(Struct):
     """
     The number of messages restored. Without a `limit`, repeat the request until it is 0.
     """
@@ -718,9 +728,11 @@ class Restored(Struct):
 
 class SendAnswer(Struct):
     """
-    The answer to a send. Only that to a synchronous send has `outcome`, and `reply` if the receiver gave one.
+    The answer to a send of one message.
 
-    It has every field of `SentMessage` and `AcceptedMessage`, because many clients decode all three answers as one type.
+    One that was stored, or that waits for the commit of a transaction, has the fields of `SentMessage`. One that is
+    stored shortly after the answer has `durability`. Only a synchronous send has `outcome`, and `reply` if the receiver gave
+    one.
     """
 
     message_id: str
@@ -790,6 +802,18 @@ class SettlementResults(Struct):
     results: list[SettledResult | RenewedResult | RefusedResult]
 
 
+class StoreCapabilities(Struct):
+    """
+    The database of the server.
+    """
+
+    engine: str
+    durable: bool
+    replicated: bool
+    accepts_durable_messages: bool
+    risks: list[str]
+
+
 class SubscriptionPage(Struct):
     """
     Subscriptions by name; `next_cursor` is null on the last page.
@@ -842,7 +866,20 @@ class BatchPage(Struct):
     next_cursor: str | None
 
 
-class Committed(Struct):
+class Capabilities(Struct):
+    """
+    What a server offers.
+    """
+
+    versions: Versions
+    store: StoreCapabilities
+    lock_store: LockStoreCapabilities
+    transactions: bool
+    synchronous_delivery: bool
+    limits: ServerLimits
+
+
+class CommittedMessage(Struct):
     """
     The message is completed, and everything that its processing adds is stored.
     """
@@ -866,7 +903,7 @@ class CommittedTransaction(Struct):
     sends: list[SentMessage]
 
 
-class Executed(Struct):
+class ExecutedWorkUnit(Struct):
     """
     The result of each settlement, of each send, of each publish and of each state, in order.
     """
@@ -883,15 +920,6 @@ class HistoryPage(Struct):
     """
 
     items: list[MessageEventView]
-    next_cursor: str | None
-
-
-class KeyPage(Struct):
-    """
-    Keys, oldest first; `next_cursor` is null on the last page.
-    """
-
-    items: list[KeyView]
     next_cursor: str | None
 
 
@@ -923,7 +951,7 @@ class ReceivedMessages(Struct):
     `has_more` answers `check_more`.
     """
 
-    messages: list[MessageView]
+    messages: list[ReceivedMessage]
     settled: list[SettledResult | RenewedResult | RefusedResult] | UnsetType = UNSET
     has_more: bool | UnsetType = UNSET
 

@@ -32,12 +32,12 @@ class Operations(ABC):
         *,
         idempotency_key: str | None = None,
         traceparent: str | None = None,
-    ) -> answers.SendAnswer | answers.SentMessage | answers.AcceptedMessage:
+    ) -> answers.SendAnswer:
         """Send a message."""
         return await self.call(
             "POST",
             f"/v1/queues/{quote(str(queue), safe='')}/messages",
-            {200: answers.SendAnswer, 201: answers.SentMessage, 202: answers.AcceptedMessage},
+            {200: answers.SendAnswer, 201: answers.SendAnswer, 202: answers.SendAnswer},
             body=body,
             headers={"Idempotency-Key": idempotency_key, "traceparent": traceparent},
         )
@@ -51,7 +51,7 @@ class Operations(ABC):
         state: list[str] | None = None,
         filter: str | None = None,
     ) -> answers.MessagePage:
-        """List messages in any state by sequence number. They are not locked, counted as delivered or changed."""
+        """List messages in any state by sequence number."""
         return await self.call(
             "GET",
             f"/v1/queues/{quote(str(queue), safe='')}/messages",
@@ -139,19 +139,19 @@ class Operations(ABC):
         )
 
     async def settle_messages(self, queue: str, body: requests.SettleMessages) -> answers.SettlementResults:
-        """Settle many deliveries in one request. Each has its own result, in order."""
+        """Settle many deliveries in one request."""
         return await self.call(
             "POST", f"/v1/queues/{quote(str(queue), safe='')}/settle", {200: answers.SettlementResults}, body=body
         )
 
     async def execute_unit(
-        self, body: requests.Execute, *, idempotency_key: str | None = None, traceparent: str | None = None
-    ) -> answers.Executed:
+        self, body: requests.ExecuteWorkUnit, *, idempotency_key: str | None = None, traceparent: str | None = None
+    ) -> answers.ExecutedWorkUnit:
         """Settle deliveries, add versions to states, send and publish messages in one transaction: all of it, or nothing."""
         return await self.call(
             "POST",
             "/v1/transactions/execute",
-            {200: answers.Executed},
+            {200: answers.ExecutedWorkUnit},
             body=body,
             headers={"Idempotency-Key": idempotency_key, "traceparent": traceparent},
         )
@@ -163,7 +163,7 @@ class Operations(ABC):
     async def get_transaction(
         self, transaction_id: str, *, limit: int | None = None, cursor: str | None = None
     ) -> answers.TransactionDetails:
-        """Get a transaction and its members. The outcome of one that has ended is kept for an hour."""
+        """Get a transaction and its members."""
         return await self.call(
             "GET",
             f"/v1/transactions/{quote(str(transaction_id), safe='')}",
@@ -183,7 +183,7 @@ class Operations(ABC):
         )
 
     async def rollback_transaction(self, transaction_id: str, body: requests.EndTransaction) -> answers.TransactionView:
-        """Roll back: no member takes effect. Messages stay locked by their receivers."""
+        """Roll back: no member takes effect."""
         return await self.call(
             "POST",
             f"/v1/transactions/{quote(str(transaction_id), safe='')}/rollback",
@@ -193,12 +193,12 @@ class Operations(ABC):
 
     async def commit_lock(
         self, queue: str, lock_token: str, body: requests.CommitLock, *, traceparent: str | None = None
-    ) -> answers.Committed:
+    ) -> answers.CommittedMessage:
         """Commit: complete the message, send and publish its results and add a version to a state, all or nothing."""
         return await self.call(
             "POST",
             f"/v1/queues/{quote(str(queue), safe='')}/locks/{quote(str(lock_token), safe='')}/commit",
-            {200: answers.Committed},
+            {200: answers.CommittedMessage},
             body=body,
             headers={"traceparent": traceparent},
         )
@@ -215,7 +215,7 @@ class Operations(ABC):
         )
 
     async def delete_state(self, key: str) -> None:
-        """Delete a state with all its versions. Messages that were processed before then count as new."""
+        """Delete a state with all its versions."""
         return await self.call("DELETE", f"/v1/states/{quote(str(key), safe='')}", {204: None})
 
     async def send_batch(
@@ -238,7 +238,7 @@ class Operations(ABC):
     async def get_message(
         self, queue: str, sequence_number: str | int, *, if_none_match: str | None = None
     ) -> answers.MessageView:
-        """Get one message in any state. A locked one has the name of its receiver, if that gave one, and the end of its lock."""
+        """Get one message in any state."""
         return await self.call(
             "GET",
             f"/v1/queues/{quote(str(queue), safe='')}/messages/{quote(str(sequence_number), safe='')}",
@@ -278,7 +278,7 @@ class Operations(ABC):
     async def read_message_history(
         self, queue: str, sequence_number: str | int, *, limit: int | None = None, cursor: str | None = None
     ) -> answers.HistoryPage:
-        """List what happened to a message, in order, also after it has ended. Nothing is locked, counted or changed."""
+        """List what happened to a message, in order, also after it has ended."""
         return await self.call(
             "GET",
             f"/v1/queues/{quote(str(queue), safe='')}/messages/{quote(str(sequence_number), safe='')}/history",
@@ -286,16 +286,19 @@ class Operations(ABC):
             query={"limit": limit, "cursor": cursor},
         )
 
-    async def redrive_dead_letters(self, queue: str, body: requests.RedriveDeadLetters) -> answers.Redriven:
+    async def redrive_dead_letters(self, queue: str, body: requests.RedriveDeadLetters) -> answers.RedrivenMessages:
         """Move dead-lettered messages back to their queue, or to another one, and reset their counts."""
         return await self.call(
-            "POST", f"/v1/queues/{quote(str(queue), safe='')}/dead-letter/redrive", {200: answers.Redriven}, body=body
+            "POST",
+            f"/v1/queues/{quote(str(queue), safe='')}/dead-letter/redrive",
+            {200: answers.RedrivenMessages},
+            body=body,
         )
 
-    async def restore_messages(self, queue: str, body: requests.RestoreMessages) -> answers.Restored:
+    async def restore_messages(self, queue: str, body: requests.RestoreMessages) -> answers.RestoredMessages:
         """Bring purged and cancelled messages of this queue's name back from the archive, each once."""
         return await self.call(
-            "POST", f"/v1/queues/{quote(str(queue), safe='')}/restore", {200: answers.Restored}, body=body
+            "POST", f"/v1/queues/{quote(str(queue), safe='')}/restore", {200: answers.RestoredMessages}, body=body
         )
 
     async def put_queue(
@@ -322,7 +325,7 @@ class Operations(ABC):
     async def patch_queue(
         self, queue: str, body: requests.QueuePatch, *, if_match: str | None = None
     ) -> answers.QueueView:
-        """Change some settings of a queue, by a merge patch (RFC 7396). Null restores a default."""
+        """Change some settings of a queue, by a merge patch (RFC 7396)."""
         return await self.call(
             "PATCH",
             f"/v1/queues/{quote(str(queue), safe='')}",
@@ -344,7 +347,7 @@ class Operations(ABC):
         )
 
     async def explain_queue(self, queue: str) -> answers.QueueExplanationView:
-        """Explain why a queue is stalled, or that it is not. Nothing is locked, counted or changed."""
+        """Explain why a queue is stalled, or that it is not."""
         return await self.call(
             "GET", f"/v1/queues/{quote(str(queue), safe='')}/explain", {200: answers.QueueExplanationView}
         )
@@ -353,10 +356,10 @@ class Operations(ABC):
         """List the queues by name, each with its settings and counts."""
         return await self.call("GET", "/v1/queues", {200: answers.QueuePage}, query={"limit": limit, "cursor": cursor})
 
-    async def purge_queue(self, queue: str, body: requests.PurgeQueue) -> answers.Purged:
+    async def purge_queue(self, queue: str, body: requests.PurgeQueue) -> answers.PurgedMessages:
         """Move messages of a queue to its archive."""
         return await self.call(
-            "POST", f"/v1/queues/{quote(str(queue), safe='')}/purge", {200: answers.Purged}, body=body
+            "POST", f"/v1/queues/{quote(str(queue), safe='')}/purge", {200: answers.PurgedMessages}, body=body
         )
 
     async def publish_message(
@@ -401,7 +404,7 @@ class Operations(ABC):
         if_match: str | None = None,
         if_none_match: str | None = None,
     ) -> answers.TopicView:
-        """Create a topic, or replace its settings with these. Equal settings change nothing."""
+        """Create a topic, or replace its settings with these."""
         return await self.call(
             "PUT",
             f"/v1/topics/{quote(str(topic), safe='')}",
@@ -422,7 +425,7 @@ class Operations(ABC):
     async def patch_topic(
         self, topic: str, body: requests.TopicPatch, *, if_match: str | None = None
     ) -> answers.TopicView:
-        """Change some settings of a topic, by a merge patch (RFC 7396). Null restores a default."""
+        """Change some settings of a topic, by a merge patch (RFC 7396)."""
         return await self.call(
             "PATCH",
             f"/v1/topics/{quote(str(topic), safe='')}",
@@ -432,7 +435,7 @@ class Operations(ABC):
         )
 
     async def delete_topic(self, topic: str, *, if_match: str | None = None) -> None:
-        """Delete a topic and its subscriptions. Their queues stay, with their messages."""
+        """Delete a topic and its subscriptions."""
         return await self.call(
             "DELETE", f"/v1/topics/{quote(str(topic), safe='')}", {204: None}, headers={"If-Match": if_match}
         )
@@ -473,7 +476,7 @@ class Operations(ABC):
     async def patch_subscription(
         self, topic: str, subscription: str, body: requests.SubscriptionPatch, *, if_match: str | None = None
     ) -> answers.SubscriptionView:
-        """Change some settings of a subscription, by a merge patch (RFC 7396). Null restores a default."""
+        """Change some settings of a subscription, by a merge patch (RFC 7396)."""
         return await self.call(
             "PATCH",
             f"/v1/topics/{quote(str(topic), safe='')}/subscriptions/{quote(str(subscription), safe='')}",
@@ -483,7 +486,7 @@ class Operations(ABC):
         )
 
     async def delete_subscription(self, topic: str, subscription: str, *, if_match: str | None = None) -> None:
-        """Delete a subscription of a topic. Its queue stays, with its messages."""
+        """Delete a subscription of a topic."""
         return await self.call(
             "DELETE",
             f"/v1/topics/{quote(str(topic), safe='')}/subscriptions/{quote(str(subscription), safe='')}",
@@ -505,7 +508,7 @@ class Operations(ABC):
     async def check_subscription(
         self, topic: str, subscription: str, body: requests.SubscriptionTest
     ) -> answers.SubscriptionTestResults:
-        """Test which messages the subscription would copy: these messages, or the newest of a queue. Nothing is stored."""
+        """Test which messages the subscription would copy: these messages, or the newest of a queue."""
         return await self.call(
             "POST",
             f"/v1/topics/{quote(str(topic), safe='')}/subscriptions/{quote(str(subscription), safe='')}/test",
@@ -542,7 +545,7 @@ class Operations(ABC):
     async def create_key(
         self, body: requests.CreateKey, *, peeklock_local_admin: str | None = None
     ) -> answers.CreatedKey:
-        """Create an API key. Only this answer contains its secret."""
+        """Create an API key."""
         return await self.call(
             "POST",
             "/v1/keys",
@@ -556,7 +559,7 @@ class Operations(ABC):
         return await self.call("GET", "/v1/keys", {200: answers.KeyPage}, query={"limit": limit, "cursor": cursor})
 
     async def revoke_key(self, key_id: str, *, peeklock_local_admin: str | None = None) -> None:
-        """Revoke an API key. Every server refuses it within seconds."""
+        """Revoke an API key."""
         return await self.call(
             "DELETE",
             f"/v1/keys/{quote(str(key_id), safe='')}",
@@ -564,9 +567,9 @@ class Operations(ABC):
             headers={"Peeklock-Local-Admin": peeklock_local_admin},
         )
 
-    async def read_index(self) -> answers.Index:
+    async def read_index(self) -> answers.ServerIndex:
         """Get the name and version of the server, its paths that need no API key, and the names of the guides."""
-        return await self.call("GET", "/", {200: answers.Index})
+        return await self.call("GET", "/", {200: answers.ServerIndex})
 
     async def read_capabilities(self) -> answers.Capabilities:
         """Get what this server offers."""

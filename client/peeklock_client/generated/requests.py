@@ -46,7 +46,7 @@ class CompleteLock(Struct):
     """
 
     reply: Any | UnsetType = UNSET
-    transaction_id: str | None | UnsetType = UNSET
+    transaction_id: str | UnsetType = UNSET
 
 
 class CompleteSettlement(Struct, tag_field="action", tag="complete"):
@@ -124,19 +124,19 @@ class PublishEntry(Struct):
 
     topic: str
     body: Any | UnsetType = UNSET
-    body_base64: str | None | UnsetType = UNSET
-    content_type: str | None | UnsetType = UNSET
-    message_id: str | None | UnsetType = UNSET
-    correlation_id: str | None | UnsetType = UNSET
-    subject: str | None | UnsetType = UNSET
-    reply_to: str | None | UnsetType = UNSET
-    to: str | None | UnsetType = UNSET
-    group_id: str | None | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
+    correlation_id: str | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    reply_to: str | UnsetType = UNSET
+    to: str | UnsetType = UNSET
+    group_id: str | UnsetType = UNSET
     priority: int | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
-    ttl_seconds: float | None | UnsetType = UNSET
-    available_at: datetime | None | UnsetType = UNSET
-    delay_seconds: float | None | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
+    ttl_seconds: float | UnsetType = UNSET
+    available_at: datetime | UnsetType = UNSET
+    delay_seconds: float | UnsetType = UNSET
     durability: (
         Annotated[
             Literal["durable", "volatile"],
@@ -147,8 +147,8 @@ class PublishEntry(Struct):
         | UnsetType
     ) = UNSET
     delivery: Literal["asynchronous", "synchronous"] | UnsetType = UNSET
-    wait_seconds: float | None | UnsetType = UNSET
-    traceparent: str | None | UnsetType = UNSET
+    wait_seconds: float | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
 
 
 class PublishMessage(Struct):
@@ -157,19 +157,19 @@ class PublishMessage(Struct):
     """
 
     body: Any | UnsetType = UNSET
-    body_base64: str | None | UnsetType = UNSET
-    content_type: str | None | UnsetType = UNSET
-    message_id: str | None | UnsetType = UNSET
-    correlation_id: str | None | UnsetType = UNSET
-    subject: str | None | UnsetType = UNSET
-    reply_to: str | None | UnsetType = UNSET
-    to: str | None | UnsetType = UNSET
-    group_id: str | None | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
+    correlation_id: str | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    reply_to: str | UnsetType = UNSET
+    to: str | UnsetType = UNSET
+    group_id: str | UnsetType = UNSET
     priority: int | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
-    ttl_seconds: float | None | UnsetType = UNSET
-    available_at: datetime | None | UnsetType = UNSET
-    delay_seconds: float | None | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
+    ttl_seconds: float | UnsetType = UNSET
+    available_at: datetime | UnsetType = UNSET
+    delay_seconds: float | UnsetType = UNSET
     durability: (
         Annotated[
             Literal["durable", "volatile"],
@@ -180,9 +180,9 @@ class PublishMessage(Struct):
         | UnsetType
     ) = UNSET
     delivery: Literal["asynchronous", "synchronous"] | UnsetType = UNSET
-    wait_seconds: float | None | UnsetType = UNSET
-    traceparent: str | None | UnsetType = UNSET
-    transaction_id: str | None | UnsetType = UNSET
+    wait_seconds: float | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
+    transaction_id: str | UnsetType = UNSET
 
 
 class PurgeQueue(Struct):
@@ -201,11 +201,10 @@ class PurgeQueue(Struct):
                 "scheduled",
             ]
         ]
-        | None
         | UnsetType
     ) = UNSET
-    filter: str | None | UnsetType = UNSET
-    limit: int | None | UnsetType = UNSET
+    filter: str | UnsetType = UNSET
+    limit: int | UnsetType = UNSET
     dry_run: bool | UnsetType = UNSET
 
 
@@ -224,10 +223,10 @@ class RedriveDeadLetters(Struct):
     Which dead-lettered messages to redrive, to which queue (default: their own), and how fast.
     """
 
-    to_queue: str | None | UnsetType = UNSET
-    filter: str | None | UnsetType = UNSET
-    limit: int | None | UnsetType = UNSET
-    rate_per_second: float | None | UnsetType = UNSET
+    to_queue: str | UnsetType = UNSET
+    filter: str | UnsetType = UNSET
+    limit: int | UnsetType = UNSET
+    rate_per_second: float | UnsetType = UNSET
     dry_run: bool | UnsetType = UNSET
 
 
@@ -245,7 +244,7 @@ class ReleaseLock(Struct):
     Release, at once or with a transaction.
     """
 
-    transaction_id: str | None | UnsetType = UNSET
+    transaction_id: str | UnsetType = UNSET
 
 
 class ReleaseSettlement(Struct, tag_field="action", tag="release"):
@@ -261,7 +260,7 @@ class RenewLock(Struct):
     Extend the lock to `lock_seconds` from now (default: the queue's lock duration).
     """
 
-    lock_seconds: float | None | UnsetType = UNSET
+    lock_seconds: float | UnsetType = UNSET
 
 
 class RenewSettlement(Struct, tag_field="action", tag="renew"):
@@ -270,7 +269,7 @@ class RenewSettlement(Struct, tag_field="action", tag="renew"):
     """
 
     lock_token: str
-    lock_seconds: float | None | UnsetType = UNSET
+    lock_seconds: float | UnsetType = UNSET
 
 
 class RestoreMessages(Struct):
@@ -278,9 +277,9 @@ class RestoreMessages(Struct):
     Which purged and cancelled messages to restore; without `since`, all that the archive has.
     """
 
-    since: datetime | None | UnsetType = UNSET
-    filter: str | None | UnsetType = UNSET
-    limit: int | None | UnsetType = UNSET
+    since: datetime | UnsetType = UNSET
+    filter: str | UnsetType = UNSET
+    limit: int | UnsetType = UNSET
     dry_run: bool | UnsetType = UNSET
 
 
@@ -290,13 +289,13 @@ class RetryPatch(Struct):
     """
 
     kind: Literal["exponential", "fixed", "linear", "list", "none"] | UnsetType = UNSET
-    delay_seconds: float | None | UnsetType = UNSET
-    first_seconds: float | None | UnsetType = UNSET
-    step_seconds: float | None | UnsetType = UNSET
+    delay_seconds: float | UnsetType = UNSET
+    first_seconds: float | UnsetType = UNSET
+    step_seconds: float | UnsetType = UNSET
     max_seconds: float | None | UnsetType = UNSET
     factor: float | None | UnsetType = UNSET
     jitter: float | None | UnsetType = UNSET
-    delays_seconds: list[float] | None | UnsetType = UNSET
+    delays_seconds: list[float] | UnsetType = UNSET
 
 
 class SendEntry(Struct):
@@ -306,19 +305,19 @@ class SendEntry(Struct):
 
     queue: str
     body: Any | UnsetType = UNSET
-    body_base64: str | None | UnsetType = UNSET
-    content_type: str | None | UnsetType = UNSET
-    message_id: str | None | UnsetType = UNSET
-    correlation_id: str | None | UnsetType = UNSET
-    subject: str | None | UnsetType = UNSET
-    reply_to: str | None | UnsetType = UNSET
-    to: str | None | UnsetType = UNSET
-    group_id: str | None | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
+    correlation_id: str | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    reply_to: str | UnsetType = UNSET
+    to: str | UnsetType = UNSET
+    group_id: str | UnsetType = UNSET
     priority: int | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
-    ttl_seconds: float | None | UnsetType = UNSET
-    available_at: datetime | None | UnsetType = UNSET
-    delay_seconds: float | None | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
+    ttl_seconds: float | UnsetType = UNSET
+    available_at: datetime | UnsetType = UNSET
+    delay_seconds: float | UnsetType = UNSET
     durability: (
         Annotated[
             Literal["durable", "volatile"],
@@ -329,8 +328,8 @@ class SendEntry(Struct):
         | UnsetType
     ) = UNSET
     delivery: Literal["asynchronous", "synchronous"] | UnsetType = UNSET
-    wait_seconds: float | None | UnsetType = UNSET
-    traceparent: str | None | UnsetType = UNSET
+    wait_seconds: float | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
 
 
 class SendMessage(Struct):
@@ -339,19 +338,19 @@ class SendMessage(Struct):
     """
 
     body: Any | UnsetType = UNSET
-    body_base64: str | None | UnsetType = UNSET
-    content_type: str | None | UnsetType = UNSET
-    message_id: str | None | UnsetType = UNSET
-    correlation_id: str | None | UnsetType = UNSET
-    subject: str | None | UnsetType = UNSET
-    reply_to: str | None | UnsetType = UNSET
-    to: str | None | UnsetType = UNSET
-    group_id: str | None | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
+    correlation_id: str | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    reply_to: str | UnsetType = UNSET
+    to: str | UnsetType = UNSET
+    group_id: str | UnsetType = UNSET
     priority: int | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
-    ttl_seconds: float | None | UnsetType = UNSET
-    available_at: datetime | None | UnsetType = UNSET
-    delay_seconds: float | None | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
+    ttl_seconds: float | UnsetType = UNSET
+    available_at: datetime | UnsetType = UNSET
+    delay_seconds: float | UnsetType = UNSET
     durability: (
         Annotated[
             Literal["durable", "volatile"],
@@ -362,9 +361,9 @@ class SendMessage(Struct):
         | UnsetType
     ) = UNSET
     delivery: Literal["asynchronous", "synchronous"] | UnsetType = UNSET
-    wait_seconds: float | None | UnsetType = UNSET
-    traceparent: str | None | UnsetType = UNSET
-    transaction_id: str | None | UnsetType = UNSET
+    wait_seconds: float | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
+    transaction_id: str | UnsetType = UNSET
 
 
 class StateBody(Struct):
@@ -399,9 +398,9 @@ class SubscriptionSettingsBody(Struct):
     created if it does not exist. Properties are removed before others are set.
     """
 
-    target_queue: str | None | UnsetType = UNSET
+    target_queue: str | UnsetType = UNSET
     filter: str | None | UnsetType = UNSET
-    set_properties: dict[str, Any] | None | UnsetType = UNSET
+    set_properties: dict[str, Any] | UnsetType = UNSET
     remove_properties: list[str] | UnsetType = UNSET
 
 
@@ -436,10 +435,10 @@ class AbandonEntry(Struct, tag_field="action", tag="abandon"):
 
     lock_token: str
     queue: str
-    delay_seconds: float | None | UnsetType = UNSET
+    delay_seconds: float | UnsetType = UNSET
     count: bool | UnsetType = UNSET
-    reason: str | None | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
 
 
 class AbandonLock(Struct):
@@ -447,11 +446,11 @@ class AbandonLock(Struct):
     Abandon, at once or with a transaction.
     """
 
-    delay_seconds: float | None | UnsetType = UNSET
+    delay_seconds: float | UnsetType = UNSET
     count: bool | UnsetType = UNSET
-    reason: str | None | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
-    transaction_id: str | None | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
+    transaction_id: str | UnsetType = UNSET
 
 
 class AbandonSettlement(Struct, tag_field="action", tag="abandon"):
@@ -460,10 +459,10 @@ class AbandonSettlement(Struct, tag_field="action", tag="abandon"):
     """
 
     lock_token: str
-    delay_seconds: float | None | UnsetType = UNSET
+    delay_seconds: float | UnsetType = UNSET
     count: bool | UnsetType = UNSET
-    reason: str | None | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
 
 
 class CommitLock(Struct):
@@ -473,7 +472,7 @@ class CommitLock(Struct):
 
     sends: list[SendEntry] | UnsetType = UNSET
     publishes: list[PublishEntry] | UnsetType = UNSET
-    state: CommitState | None | UnsetType = UNSET
+    state: CommitState | UnsetType = UNSET
 
 
 class CreateKey(Struct):
@@ -484,7 +483,7 @@ class CreateKey(Struct):
     principal: str
     rights: list[Literal["browse", "listen", "manage", "send"]]
     patterns: list[str] | UnsetType = UNSET
-    expires_in_seconds: float | None | UnsetType = UNSET
+    expires_in_seconds: float | UnsetType = UNSET
 
 
 class DeadLetterEntry(Struct, tag_field="action", tag="dead_letter"):
@@ -494,9 +493,9 @@ class DeadLetterEntry(Struct, tag_field="action", tag="dead_letter"):
 
     lock_token: str
     queue: str
-    reason: str | None | UnsetType = UNSET
-    description: str | None | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
 
 
 class DeadLetterLock(Struct):
@@ -504,10 +503,10 @@ class DeadLetterLock(Struct):
     Dead-letter, at once or with a transaction.
     """
 
-    reason: str | None | UnsetType = UNSET
-    description: str | None | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
-    transaction_id: str | None | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
+    transaction_id: str | UnsetType = UNSET
 
 
 class DeadLetterSettlement(Struct, tag_field="action", tag="dead_letter"):
@@ -516,9 +515,9 @@ class DeadLetterSettlement(Struct, tag_field="action", tag="dead_letter"):
     """
 
     lock_token: str
-    reason: str | None | UnsetType = UNSET
-    description: str | None | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
 
 
 class DeferEntry(Struct, tag_field="action", tag="defer"):
@@ -528,7 +527,7 @@ class DeferEntry(Struct, tag_field="action", tag="defer"):
 
     lock_token: str
     queue: str
-    properties: dict[str, Any] | None | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
 
 
 class DeferLock(Struct):
@@ -536,8 +535,8 @@ class DeferLock(Struct):
     Defer, at once or with a transaction.
     """
 
-    properties: dict[str, Any] | None | UnsetType = UNSET
-    transaction_id: str | None | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
+    transaction_id: str | UnsetType = UNSET
 
 
 class DeferSettlement(Struct, tag_field="action", tag="defer"):
@@ -546,7 +545,7 @@ class DeferSettlement(Struct, tag_field="action", tag="defer"):
     """
 
     lock_token: str
-    properties: dict[str, Any] | None | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
 
 
 class EditMessage(Struct):
@@ -572,19 +571,19 @@ class MessageToSend(Struct):
     """
 
     body: Any | UnsetType = UNSET
-    body_base64: str | None | UnsetType = UNSET
-    content_type: str | None | UnsetType = UNSET
-    message_id: str | None | UnsetType = UNSET
-    correlation_id: str | None | UnsetType = UNSET
-    subject: str | None | UnsetType = UNSET
-    reply_to: str | None | UnsetType = UNSET
-    to: str | None | UnsetType = UNSET
-    group_id: str | None | UnsetType = UNSET
+    body_base64: str | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
+    correlation_id: str | UnsetType = UNSET
+    subject: str | UnsetType = UNSET
+    reply_to: str | UnsetType = UNSET
+    to: str | UnsetType = UNSET
+    group_id: str | UnsetType = UNSET
     priority: int | UnsetType = UNSET
-    properties: dict[str, Any] | None | UnsetType = UNSET
-    ttl_seconds: float | None | UnsetType = UNSET
-    available_at: datetime | None | UnsetType = UNSET
-    delay_seconds: float | None | UnsetType = UNSET
+    properties: dict[str, Any] | UnsetType = UNSET
+    ttl_seconds: float | UnsetType = UNSET
+    available_at: datetime | UnsetType = UNSET
+    delay_seconds: float | UnsetType = UNSET
     durability: (
         Annotated[
             Literal["durable", "volatile"],
@@ -595,8 +594,8 @@ class MessageToSend(Struct):
         | UnsetType
     ) = UNSET
     delivery: Literal["asynchronous", "synchronous"] | UnsetType = UNSET
-    wait_seconds: float | None | UnsetType = UNSET
-    traceparent: str | None | UnsetType = UNSET
+    wait_seconds: float | UnsetType = UNSET
+    traceparent: str | UnsetType = UNSET
 
 
 class PublishBatch(Struct):
@@ -605,7 +604,7 @@ class PublishBatch(Struct):
     """
 
     messages: list[MessageToSend]
-    transaction_id: str | None | UnsetType = UNSET
+    transaction_id: str | UnsetType = UNSET
 
 
 class QueuePatch(Struct):
@@ -677,7 +676,7 @@ class SendBatch(Struct):
 
     messages: list[MessageToSend]
     atomic: bool | UnsetType = UNSET
-    transaction_id: str | None | UnsetType = UNSET
+    transaction_id: str | UnsetType = UNSET
 
 
 class SubscriptionTest(Struct):
@@ -687,11 +686,11 @@ class SubscriptionTest(Struct):
     Without both, the newest messages of the subscription's target queue are tested.
     """
 
-    messages: list[MessageToSend] | None | UnsetType = UNSET
-    queue: str | None | UnsetType = UNSET
+    messages: list[MessageToSend] | UnsetType = UNSET
+    queue: str | UnsetType = UNSET
 
 
-class Execute(Struct):
+class ExecuteWorkUnit(Struct):
     """
     What takes effect together: first the settlements, then the states, the sends in their order, and the publishes.
     """
@@ -708,14 +707,14 @@ class ReceiveMessages(Struct):
     """
 
     max_messages: int | UnsetType = UNSET
-    wait_seconds: float | None | UnsetType = UNSET
-    lock_seconds: float | None | UnsetType = UNSET
+    wait_seconds: float | UnsetType = UNSET
+    lock_seconds: float | UnsetType = UNSET
     mode: Literal["peek_lock", "receive_and_delete"] | UnsetType = UNSET
     source: Literal["dead_letter", "queue"] | UnsetType = UNSET
-    sequence_numbers: list[int] | None | UnsetType = UNSET
-    receiver_id: str | None | UnsetType = UNSET
-    filter: str | None | UnsetType = UNSET
-    group_id: str | None | UnsetType = UNSET
+    sequence_numbers: list[int] | UnsetType = UNSET
+    receiver_id: str | UnsetType = UNSET
+    filter: str | UnsetType = UNSET
+    group_id: str | UnsetType = UNSET
     settlements: (
         list[
             CompleteSettlement
@@ -725,7 +724,6 @@ class ReceiveMessages(Struct):
             | ReleaseSettlement
             | RenewSettlement
         ]
-        | None
         | UnsetType
     ) = UNSET
     check_more: bool | UnsetType = UNSET
@@ -746,4 +744,4 @@ class SettleMessages(Struct):
         | ReleaseSettlement
         | RenewSettlement
     ]
-    transaction_id: str | None | UnsetType = UNSET
+    transaction_id: str | UnsetType = UNSET

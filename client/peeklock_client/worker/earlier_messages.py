@@ -21,7 +21,7 @@ class EarlierMessages:
         self._seen = set[int]()
         self.may_be_left = receiver_id is not None
 
-    async def next(self) -> list[answers.MessageView]:
+    async def next(self) -> list[answers.ReceivedMessage]:
         """Return the next messages, or an empty list if no earlier run holds any."""
         if self._receiver_id is None:
             return []

@@ -61,7 +61,7 @@ class SettlementBuffer:
             raise UnexpectedAnswer(f"The answer to a renewal was {result}.")
         return result
 
-    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.Committed:
+    async def commit(self, lock_token: str, results: requests.CommitLock) -> answers.CommittedMessage:
         """Commit at once. The server itself batches the commits of many receivers."""
         return await self._direct.commit(lock_token, results)
 

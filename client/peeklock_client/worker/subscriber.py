@@ -284,7 +284,7 @@ class Subscriber:
         self._settlements.finish(taken, answer.results)
         return True
 
-    def _accept(self, views: list[answers.MessageView]) -> None:
+    def _accept(self, views: list[answers.ReceivedMessage]) -> None:
         self.report.received += len(views)
         received = [receive_context(view, self._settlements) for view in views]
         self._room.note_received(received)

@@ -25,7 +25,7 @@ const path = { queue };
 const common = { client, path, throwOnError: true } as const;
 await sdk.putQueue({ ...common, body: { lock_duration_seconds: 600 } });
 
-async function receive(wanted: sdk.ReceiveMessages): Promise<sdk.MessageView[]> {
+async function receive(wanted: sdk.ReceiveMessages): Promise<sdk.ReceivedMessage[]> {
   return (await sdk.receiveMessages({ ...common, body: wanted })).data.messages;
 }
 
@@ -42,14 +42,14 @@ function summary(result: sdk.SettlementResult): string[] {
 
 const { data: sent } = await sdk.sendMessage({ ...common, body: { body, properties } });
 const [received] = await receive({ wait_seconds: 20 });
-const lock_token = received.lock_token!;
+const lock_token = received.lock_token;
 const lock = { client, path: { queue, lock_token } };
 const { data: renewed } = await sdk.renewLock({ ...lock, body: { lock_seconds: 3600 } });
 const { data: completed } = await sdk.completeLock(lock);
 const { error: problem } = await sdk.abandonLock(lock);
 
 await sdk.sendBatch({ ...common, body: { messages: [0, 1, 2, 3].map((number) => ({ body: number })) } });
-const tokens = (await receive({ max_messages: 4, wait_seconds: 20 })).map((message) => message.lock_token!);
+const tokens = (await receive({ max_messages: 4, wait_seconds: 20 })).map((message) => message.lock_token);
 const settlements: sdk.Settlement[] = [
   { action: "complete", lock_token: tokens[0] },
   { action: "abandon", lock_token: tokens[1], delay_seconds: 600, properties: { tried: true } },
@@ -66,7 +66,7 @@ const [woken] = await waiting;
 
 console.log(
   JSON.stringify({
-    same_message: "sequence_number" in sent && sent.sequence_number === received.sequence_number,
+    same_message: sent.sequence_number === received.sequence_number,
     properties: received.properties,
     body: received.body,
     renewed: renewed!.lock_remaining_ms > 600_000,

@@ -60,7 +60,7 @@ public class Program {
         return body;
     }
 
-    List<MessageView> receive(ReceiveMessages wanted) throws ApiException {
+    List<ReceivedMessage> receive(ReceiveMessages wanted) throws ApiException {
         return messages.receiveMessages(queue, wanted, null, null).getMessages();
     }
 
@@ -80,27 +80,24 @@ public class Program {
             return List.of("settled", ((SettledResult) one).getOutcome().getValue());
         }
         return one instanceof RefusedResult
-            ? List.of("refused", ((RefusedResult) one).getProblem().getCode())
+            ? List.of("refused", ((RefusedResult) one).getProblem().getCode().getValue())
             : List.of("renewed");
     }
 
     static List<Settlement> settlements(List<String> tokens, String ended) {
         return List.of(
-            new Settlement(
-                new CompleteSettlement().action(CompleteSettlement.ActionEnum.COMPLETE).lockToken(tokens.get(0))),
+            new Settlement(new CompleteSettlement().lockToken(tokens.get(0))),
             new Settlement(
                 new AbandonSettlement()
-                    .action(AbandonSettlement.ActionEnum.ABANDON)
                     .lockToken(tokens.get(1))
                     .delaySeconds(600.0)
                     .putPropertiesItem("tried", true)),
             new Settlement(
                 new DeadLetterSettlement()
-                    .action(DeadLetterSettlement.ActionEnum.DEAD_LETTER)
                     .lockToken(tokens.get(2))
                     .reason("no-such-article")),
-            new Settlement(new RenewSettlement().action(RenewSettlement.ActionEnum.RENEW).lockToken(tokens.get(3))),
-            new Settlement(new DeferSettlement().action(DeferSettlement.ActionEnum.DEFER).lockToken(ended)));
+            new Settlement(new RenewSettlement().lockToken(tokens.get(3))),
+            new Settlement(new DeferSettlement().lockToken(ended)));
     }
 
     void run() throws Exception {
@@ -109,7 +106,7 @@ public class Program {
 
         SendMessage message = new SendMessage().body(body()).properties(properties());
         SendAnswer sent = messages.sendMessage(queue, message, null, null);
-        MessageView received = receive(new ReceiveMessages().waitSeconds(20.0)).get(0);
+        ReceivedMessage received = receive(new ReceiveMessages().waitSeconds(20.0)).get(0);
         String token = received.getLockToken();
         found.put("same_message", sent.getSequenceNumber().equals(received.getSequenceNumber()));
         found.put("properties", received.getProperties());
@@ -118,21 +115,21 @@ public class Program {
         found.put("renewed", renewed.getLockRemainingMs() > 600_000);
         found.put("completed", locks.completeLock(queue, token, null).getOutcome().getValue());
         Problem problem = refusal(token);
-        found.put("problem", Arrays.asList(problem.getStatus(), problem.getCode(), problem.getRetryable()));
+        found.put("problem", Arrays.asList(problem.getStatus(), problem.getCode().getValue(), problem.getRetryable()));
 
         List<MessageToSend> numbers =
             IntStream.range(0, 4).mapToObj(number -> new MessageToSend().body(number)).collect(Collectors.toList());
         messages.sendBatch(queue, new SendBatch().messages(numbers), null, null);
         List<String> tokens =
             receive(new ReceiveMessages().maxMessages(4).waitSeconds(20.0)).stream()
-                .map(MessageView::getLockToken)
+                .map(ReceivedMessage::getLockToken)
                 .collect(Collectors.toList());
         SettleMessages batch = new SettleMessages().settlements(settlements(tokens, token));
         List<SettlementResult> results = locks.settleMessages(queue, batch).getResults();
         found.put("results", results.stream().map(Program::summary).collect(Collectors.toList()));
 
         found.put("none", receive(new ReceiveMessages().waitSeconds(0.1)).size());
-        CompletableFuture<MessageView> waiting =
+        CompletableFuture<ReceivedMessage> waiting =
             CompletableFuture.supplyAsync(
                 () -> {
                     try {

@@ -28,7 +28,7 @@ PROPERTIES = {
 BODY = {"order": 17, "lines": [{"article": "007", "count": 9007199254740993}], "note": None}
 
 
-def receive(connection: Client, **wanted: float) -> list[models.MessageView]:
+def receive(connection: Client, **wanted: float) -> list[models.ReceivedMessage]:
     body = models.ReceiveMessages.from_dict(wanted)
     received = receive_messages.sync(queue, client=connection, body=body)
     assert isinstance(received, models.ReceivedMessages)
@@ -42,10 +42,9 @@ with Client(base_url=url, timeout=httpx.Timeout(60.0)) as connection, ThreadPool
     properties = models.Properties.from_dict(PROPERTIES)
     message = models.SendMessage(body=BODY, properties=properties)
     sent = send_message.sync(queue, client=connection, body=message)
-    assert isinstance(sent, models.SentMessage)
+    assert isinstance(sent, models.SendAnswer)
     (received,) = receive(connection, wait_seconds=20)
     token = received.lock_token
-    assert isinstance(token, str)
     renewed = renew_lock.sync(queue, token, client=connection, body=models.RenewLock(lock_seconds=3600))
     assert isinstance(renewed, models.LockRenewed)
     completed = complete_lock.sync(queue, token, client=connection)
@@ -55,15 +54,15 @@ with Client(base_url=url, timeout=httpx.Timeout(60.0)) as connection, ThreadPool
 
     numbers = [models.MessageToSend(body=number) for number in range(4)]
     send_batch.sync(queue, client=connection, body=models.SendBatch(messages=numbers))
-    tokens = [str(message.lock_token) for message in receive(connection, max_messages=4, wait_seconds=20)]
+    tokens = [message.lock_token for message in receive(connection, max_messages=4, wait_seconds=20)]
     tried = models.Properties.from_dict({"tried": True})
     batch = models.SettleMessages(
         settlements=[
-            models.CompleteSettlement(action="complete", lock_token=tokens[0]),
-            models.AbandonSettlement(action="abandon", lock_token=tokens[1], delay_seconds=600, properties=tried),
-            models.DeadLetterSettlement(action="dead_letter", lock_token=tokens[2], reason="no-such-article"),
-            models.RenewSettlement(action="renew", lock_token=tokens[3], lock_seconds=60),
-            models.DeferSettlement(action="defer", lock_token=token),
+            models.CompleteSettlement(lock_token=tokens[0]),
+            models.AbandonSettlement(lock_token=tokens[1], delay_seconds=600, properties=tried),
+            models.DeadLetterSettlement(lock_token=tokens[2], reason="no-such-article"),
+            models.RenewSettlement(lock_token=tokens[3], lock_seconds=60),
+            models.DeferSettlement(lock_token=token),
         ]
     )
     settled = settle_messages.sync(queue, client=connection, body=batch)

@@ -26,7 +26,7 @@ const client = createClient<paths>({ baseUrl: url });
 const params = { path: { queue } };
 await client.PUT("/v1/queues/{queue}", { params, body: { lock_duration_seconds: 600 } });
 
-async function receive(wanted: Schemas["ReceiveMessages"]): Promise<Schemas["MessageView"][]> {
+async function receive(wanted: Schemas["ReceiveMessages"]): Promise<Schemas["ReceivedMessage"][]> {
   return (await client.POST("/v1/queues/{queue}/messages/receive", { params, body: wanted })).data!.messages;
 }
 
@@ -43,7 +43,7 @@ function summary(result: Schemas["SettlementResult"]): string[] {
 
 const { data: sent } = await client.POST("/v1/queues/{queue}/messages", { params, body: { body, properties } });
 const [received] = await receive({ wait_seconds: 20 });
-const lock_token = received.lock_token!;
+const lock_token = received.lock_token;
 const lock = { params: { path: { queue, lock_token } } };
 const { data: renewed } = await client.POST("/v1/queues/{queue}/locks/{lock_token}/renew", {
   ...lock,
@@ -54,7 +54,7 @@ const { error: problem } = await client.POST("/v1/queues/{queue}/locks/{lock_tok
 
 const numbers = [0, 1, 2, 3].map((number) => ({ body: number }));
 await client.POST("/v1/queues/{queue}/messages/batch", { params, body: { messages: numbers } });
-const tokens = (await receive({ max_messages: 4, wait_seconds: 20 })).map((message) => message.lock_token!);
+const tokens = (await receive({ max_messages: 4, wait_seconds: 20 })).map((message) => message.lock_token);
 const settlements: Schemas["Settlement"][] = [
   { action: "complete", lock_token: tokens[0] },
   { action: "abandon", lock_token: tokens[1], delay_seconds: 600, properties: { tried: true } },
@@ -71,7 +71,7 @@ const [woken] = await waiting;
 
 console.log(
   JSON.stringify({
-    same_message: "sequence_number" in sent! && sent.sequence_number === received.sequence_number,
+    same_message: sent!.sequence_number === received.sequence_number,
     properties: received.properties,
     body: received.body,
     renewed: renewed!.lock_remaining_ms > 600_000,

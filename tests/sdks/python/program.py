@@ -32,7 +32,6 @@ with sdk.ApiClient(sdk.Configuration(host=url)) as connection, ThreadPoolExecuto
     sent = messages.send_message(queue, sdk.SendMessage(body=BODY, properties=PROPERTIES))
     (received,) = messages.receive_messages(queue, sdk.ReceiveMessages(wait_seconds=20)).messages
     token = received.lock_token
-    assert token
     renewed = locks.renew_lock(queue, token, sdk.RenewLock(lock_seconds=3600))
     completed = locks.complete_lock(queue, token)
     try:
@@ -44,7 +43,7 @@ with sdk.ApiClient(sdk.Configuration(host=url)) as connection, ThreadPoolExecuto
 
     messages.send_batch(queue, sdk.SendBatch(messages=[sdk.MessageToSend(body=number) for number in range(4)]))
     locked = messages.receive_messages(queue, sdk.ReceiveMessages(max_messages=4, wait_seconds=20)).messages
-    tokens = [message.lock_token or "" for message in locked]
+    tokens = [message.lock_token for message in locked]
     entries = [
         sdk.CompleteSettlement(action="complete", lock_token=tokens[0]),
         sdk.AbandonSettlement(action="abandon", lock_token=tokens[1], delay_seconds=600, properties={"tried": True}),

@@ -24,7 +24,7 @@ const messages = new sdk.MessagesApi(configuration);
 const locks = new sdk.LocksApi(configuration);
 await new sdk.QueuesApi(configuration).putQueue({ queue, body: { lockDurationSeconds: 600 } });
 
-async function receive(wanted: sdk.ReceiveMessages): Promise<sdk.MessageView[]> {
+async function receive(wanted: sdk.ReceiveMessages): Promise<sdk.ReceivedMessage[]> {
   return (await messages.receiveMessages({ queue, body: wanted })).messages;
 }
 
@@ -41,7 +41,7 @@ function summary(result: sdk.SettlementResult): string[] {
 
 const sent = await messages.sendMessage({ queue, body: { body, properties } });
 const [received] = await receive({ waitSeconds: 20 });
-const lockToken = received.lockToken!;
+const lockToken = received.lockToken;
 const renewed = await locks.renewLock({ queue, lockToken, body: { lockSeconds: 3600 } });
 const completed = await locks.completeLock({ queue, lockToken });
 const problem = await locks.abandonLock({ queue, lockToken }).then(
@@ -51,7 +51,7 @@ const problem = await locks.abandonLock({ queue, lockToken }).then(
 );
 
 await messages.sendBatch({ queue, body: { messages: [0, 1, 2, 3].map((number) => ({ body: number })) } });
-const tokens = (await receive({ maxMessages: 4, waitSeconds: 20 })).map((message) => message.lockToken!);
+const tokens = (await receive({ maxMessages: 4, waitSeconds: 20 })).map((message) => message.lockToken);
 const settlements: sdk.Settlement[] = [
   { action: "complete", lockToken: tokens[0] },
   { action: "abandon", lockToken: tokens[1], delaySeconds: 600, properties: { tried: true } },

@@ -25,7 +25,7 @@ func check(err error) {
 	}
 }
 
-func receive(wanted *peeklock.ReceiveMessages) []peeklock.MessageView {
+func receive(wanted *peeklock.ReceiveMessages) []peeklock.ReceivedMessage {
 	received, _, err := client.MessagesAPI.ReceiveMessages(ctx, queue).Body(*wanted).Execute()
 	check(err)
 	return received.Messages
@@ -48,7 +48,7 @@ func summary(result peeklock.SettlementResult) []string {
 	case *peeklock.SettledResult:
 		return []string{one.Result, string(one.Outcome)}
 	case *peeklock.RefusedResult:
-		return []string{one.Result, one.Problem.Code}
+		return []string{one.Result, string(one.Problem.Code)}
 	default:
 		return []string{"renewed"}
 	}
@@ -101,7 +101,7 @@ func main() {
 	})
 	sent := send(message)
 	received := receive(waitSeconds(20))[0]
-	token := received.GetLockToken()
+	token := received.LockToken
 	longer := peeklock.NewRenewLock()
 	longer.SetLockSeconds(3600)
 	renewed, _, err := client.LocksAPI.RenewLock(ctx, queue, token).Body(*longer).Execute()
@@ -125,7 +125,7 @@ func main() {
 	four.SetMaxMessages(4)
 	tokens := []string{}
 	for _, one := range receive(four) {
-		tokens = append(tokens, one.GetLockToken())
+		tokens = append(tokens, one.LockToken)
 	}
 	batch := peeklock.NewSettleMessages(settlements(tokens, token))
 	settled, _, err := client.LocksAPI.SettleMessages(ctx, queue).Body(*batch).Execute()
@@ -136,7 +136,7 @@ func main() {
 	}
 
 	none := receive(waitSeconds(0.1))
-	waiting := make(chan []peeklock.MessageView)
+	waiting := make(chan []peeklock.ReceivedMessage)
 	go func() { waiting <- receive(waitSeconds(20)) }()
 	wake := peeklock.NewSendMessage()
 	wake.SetBody("wake")
