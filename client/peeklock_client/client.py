@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack
+from typing import Any, ClassVar, Literal, Self, Unpack
 from uuid import uuid4
 
 import httpx
@@ -48,6 +48,8 @@ class Client:
     for every operation of the server.
     """
 
+    connection_type: ClassVar[type[Connection]] = Connection
+
     def __init__(
         self,
         url: str | None = None,
@@ -58,7 +60,7 @@ class Client:
     ) -> None:
         address = url or os.environ.get("PEEKLOCK_URL") or DEFAULT_URL
         key = api_key or os.environ.get("PEEKLOCK_API_KEY")
-        self.api = Connection(address, key, retries or RetryLimits(), http)
+        self.api = self.connection_type(address, key, retries or RetryLimits(), http)
 
     def queue(self, name: str) -> Queue:
         """Return the queue of this name. Sends no request, so the queue need not exist."""

@@ -1,4 +1,4 @@
-"""Sends requests to a server and decodes the answers. The only module that sends HTTP."""
+"""Sends requests to a server and decodes the answers. The only module that sends HTTP to a server."""
 
 from __future__ import annotations
 
@@ -73,9 +73,20 @@ class Connection(Operations):
         if kind is None or not response.content:
             return None
         try:
-            return _decode(response.content, kind)
+            return self.decode(response.content, kind)
         except (msgspec.DecodeError, ValueError) as error:
             raise UnexpectedAnswer(f"The answer to {method} {path} cannot be decoded: {error}") from error
+
+    def decode(self, content: bytes, kind: Any) -> Any:
+        """Return the JSON of an answer as this type. A number that Python cannot hold is infinite, as in its own decoder.
+
+        Every sender can send such a number. msgspec refuses it, and with it the other messages of the answer, which would
+        stay locked. Raises `msgspec.DecodeError` or `ValueError`.
+        """
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except msgspec.DecodeError:
+            return msgspec.convert(json.loads(content, parse_int=_integer), kind)
 
     def _request(
         self,
@@ -142,18 +153,6 @@ def _authorization(api_key: str | None) -> dict[str, str]:
     if not (api_key.isascii() and api_key.isprintable()):
         raise ValueError("The API key contains characters that no key has, such as a line break.")
     return {"Authorization": f"Bearer {api_key}"}
-
-
-def _decode(content: bytes, kind: Any) -> Any:
-    """Return the JSON of an answer as this type. A number that Python cannot hold is infinite, as in its own decoder.
-
-    Every sender can send such a number. msgspec refuses it, and with it the other messages of the answer, which would
-    stay locked. Raises `msgspec.DecodeError` or `ValueError`.
-    """
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except msgspec.DecodeError:
-        return msgspec.convert(json.loads(content, parse_int=_integer), kind)
 
 
 def _integer(digits: str) -> int | float:

@@ -378,7 +378,7 @@ def test_a_callback_that_nothing_would_await_is_refused(queue: BlockingQueue) ->
     ids=lambda kind: kind.__name__,
 )
 def test_each_method_has_a_blocking_form_with_the_same_parameters(kind: type[Any], blocking: type[Any]) -> None:
-    internal = {"prolong", "note_renewal", "note_commit", "note_rollback", "decide_retries_by"}
+    internal = {"prolong", "note_renewal", "note_commit", "note_rollback", "decide_retries_by", "connection_type"}
     for name, member in inspect.getmembers(kind):
         if name.startswith("_") or name in internal:
             continue

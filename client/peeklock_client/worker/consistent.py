@@ -30,6 +30,7 @@ from peeklock_client.worker.handlers import (
     parameter_types,
     returned,
 )
+from peeklock_client.worker.pace import FullPace
 from peeklock_client.worker.processing import results_of
 from peeklock_client.worker.replay import Captured, HandlerContext
 
@@ -67,6 +68,7 @@ class ConsistentHandler:
         verify: bool,
     ) -> None:
         self.name = name_of(function)
+        self.pace = FullPace()
         self._function = function
         self._is_async = is_async(function)
         self._api = api

@@ -80,8 +80,17 @@ class Dispatcher:
         """Return the receives in hand. Some may have ended a moment ago."""
         return chain(self._waiting, *self._lanes.values(), self._running)
 
+    @property
+    def in_hand(self) -> int:
+        """The number of messages that wait, are processed or are settled."""
+        return self.waiting + len(self._running)
+
+    def wake(self) -> None:
+        """Let `changed` return, because something else than what is in hand has changed."""
+        self._changed.set()
+
     async def changed(self) -> None:
-        """Return at the next change of what is in hand."""
+        """Return at the next change of what is in hand, or after `wake`."""
         self._changed.clear()
         await self._changed.wait()
 

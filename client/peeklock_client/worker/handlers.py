@@ -20,6 +20,7 @@ from peeklock_client.errors import PeeklockError
 from peeklock_client.events import CloudEvent, InvalidCloudEvent
 from peeklock_client.messages import Message, NewMessage
 from peeklock_client.receive_context import ReceiveContext
+from peeklock_client.worker.pace import FullPace, Pace
 
 Returned = NewMessage | list[NewMessage] | tuple[NewMessage, ...] | None
 """What a handler returns: messages to send in the commit that completes its message, each with a queue or a topic.
@@ -35,10 +36,22 @@ class InvalidBody(PeeklockError):
     """The body of a message does not have the type that its handler declares."""
 
 
-class CallsHandler(Protocol):
-    """A handler that can be called with a receive."""
+class ServiceFailed(PeeklockError):
+    """What a handler calls has failed, not the handler. It is logged without a traceback."""
 
-    name: str
+
+class CallsHandler(Protocol):
+    """A handler that can be called with a receive. Its `pace` limits what the worker receives for it."""
+
+    @property
+    def name(self) -> str:
+        """Its name for logs."""
+        ...
+
+    @property
+    def pace(self) -> Pace:
+        """What limits the receives."""
+        ...
 
     async def call(self, context: ReceiveContext[Any], threads: Executor) -> list[NewMessage]:
         """Call the handler, and return the messages to send with the completion."""
@@ -57,6 +70,7 @@ class Handler:
     def __init__(self, function: Callable[..., Any]) -> None:
         check_signature(function)
         self.name = name_of(function)
+        self.pace = FullPace()
         self._function = function
         self._is_async = is_async(function)
         self._readers = [reader(kind) for kind in parameter_types(function)]

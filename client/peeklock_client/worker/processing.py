@@ -18,7 +18,7 @@ from peeklock_client.messages import NewMessage, entry
 from peeklock_client.receive_context import ReceiveContext, reason_of
 from peeklock_client.settling import Settlement
 from peeklock_client.tracing import processing
-from peeklock_client.worker.handlers import CallsHandler, InvalidBody
+from peeklock_client.worker.handlers import CallsHandler, InvalidBody, ServiceFailed
 from peeklock_client.worker.options import AckPolicy, SubscriberOptions
 from peeklock_client.worker.report import WorkerReport
 from peeklock_client.worker.retry import strategy_for
@@ -195,6 +195,8 @@ class Processing:
         number, name = context.message.sequence_number, self._handler.name
         if isinstance(error, InvalidBody):
             log.error("message %d: %s does not accept its body: %s", number, name, error)
+        elif isinstance(error, ServiceFailed):
+            log.error("message %d: %s failed: %s", number, name, error)
         else:
             log.error("message %d: %s failed", number, name, exc_info=error)
 

@@ -70,6 +70,8 @@ class Subscriber:
         self._missed = MissedMessages(api, queue, self.report, receiver_id)
         self._earlier = EarlierMessages(api, queue, receiver_id, options.fetch_batch_size)
         self._room = Room(options)
+        self._pace = handler.pace
+        self._pace.on_change(self._dispatcher.wake)
         self._queue_exists = True
         self._fetch_pause = 0.0
         self._loops: list[asyncio.Task[None]] = []
@@ -215,10 +217,14 @@ class Subscriber:
             log.warning("queue %s does not exist: the worker waits until it is created", self.queue)
 
     async def _wait_for_room(self) -> int:
-        """Return how many messages to fetch, once there is room."""
-        while not (limit := self._room.limit(self._dispatcher.waiting, self._dispatcher.held())):
+        """Return how many messages to fetch, once there is room and the handler allows it."""
+        while not (limit := self._limit()):
             await self._dispatcher.changed()
         return limit
+
+    def _limit(self) -> int:
+        room = self._room.limit(self._dispatcher.waiting, self._dispatcher.held())
+        return self._pace.limit(room, self._dispatcher.in_hand)
 
     async def _fetch(self, limit: int, wait_seconds: float) -> None:
         """Receive messages, send the waiting settlements, and note the pause until the next receive (S2.16).

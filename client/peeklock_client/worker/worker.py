@@ -57,7 +57,7 @@ class Worker:
 
         def declare(function: Function) -> Function:
             handler = Handler(function)
-            self._add(queues, lambda _api, _queue: handler, chosen)
+            self.add_handler(queues, lambda _api, _queue: handler, chosen)
             return function
 
         return declare
@@ -85,13 +85,16 @@ class Worker:
             def make(api: Connection, queue: str) -> CallsHandler:
                 return ConsistentHandler(function, api, queue, key=key, state=state, logic=logic, verify=verify)
 
-            self._add(queues, make, chosen)
+            self.add_handler(queues, make, chosen)
             return function
 
         return declare
 
-    def _add(self, queues: tuple[str, ...], make: MakeHandler, options: SubscriberOptions) -> None:
-        """Add a declaration. Raises `ValueError` if another one has its `receiver_id` on the same queue."""
+    def add_handler(self, queues: tuple[str, ...], make: MakeHandler, options: SubscriberOptions) -> None:
+        """Declare what handles the messages of queues: `make` returns it for each queue, when the worker starts.
+
+        Raises `ValueError` if another declaration has its `receiver_id` on the same queue.
+        """
         for other_queues, _, other in self._handlers:
             shared = sorted({*queues} & {*other_queues})
             if shared and options.receiver_id is not None and options.receiver_id == other.receiver_id:
