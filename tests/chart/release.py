@@ -107,13 +107,15 @@ class Release:
         return [document for document in self.documents if document["kind"] == kind]
 
     def one(self, kind: str, component: str | None = None) -> dict[str, Any]:
-        """Return the only document of a kind: of a component, or of any but the pipeline."""
+        """Return the only document of a kind: of a component, or of any but the pipeline and pushes."""
         found = [(document["metadata"]["labels"][COMPONENT], document) for document in self.all(kind)]
-        (document,) = [each for name, each in found if (name == component if component else name != "pipeline")]
+        (document,) = [
+            each for name, each in found if (name == component if component else name not in ("pipeline", "push"))
+        ]
         return document
 
     def pods(self) -> list[dict[str, Any]]:
-        """Return every pod: of the Deployment, of the migration Job, of CronJobs, and the one that `helm test` runs."""
+        """Return every pod: of the Deployments, of the migration Job, of CronJobs, and the one that `helm test` runs."""
         templates = [document["spec"]["template"] for kind in ("Deployment", "Job") for document in self.all(kind)]
         return [
             *templates,

@@ -17,9 +17,13 @@ from tests.chart.release import REQUIRED, chart, environment, render
 TREE = Path(__file__).parents[2]
 DOCKERFILE = (TREE / "Dockerfile").read_text()
 PIPELINE_DOCKERFILE = (TREE / "pipeline/Dockerfile").read_text()
+CLIENT_DOCKERFILE = (TREE / "client/Dockerfile").read_text()
 BUILD_STAGE, GUIDE_STAGE, LAST_STAGE = DOCKERFILE.split("\nFROM ")[1:]
 PIPELINE_BUILD_STAGE, PIPELINE_LAST_STAGE = PIPELINE_DOCKERFILE.split("\nFROM ")[1:]
+CLIENT_BUILD_STAGE, CLIENT_LAST_STAGE = CLIENT_DOCKERFILE.split("\nFROM ")[1:]
+STAGES = (BUILD_STAGE, GUIDE_STAGE, PIPELINE_BUILD_STAGE, CLIENT_BUILD_STAGE)
 PROJECT = tomllib.loads((TREE / "pyproject.toml").read_text())
+CLIENT_PROJECT = tomllib.loads((TREE / "client/pyproject.toml").read_text())["project"]
 PIPELINE_PROJECT = tomllib.loads((TREE / "pipeline/pyproject.toml").read_text())["project"]
 
 
@@ -42,7 +46,9 @@ def sources(stage: str) -> list[str]:
     return [name for line in re.findall(r"^COPY (?!--)(.+) \S+$", stage, re.MULTILINE) for name in line.split()]
 
 
-@pytest.mark.parametrize("dockerfile", [DOCKERFILE, PIPELINE_DOCKERFILE], ids=["server", "pipeline"])
+@pytest.mark.parametrize(
+    "dockerfile", [DOCKERFILE, PIPELINE_DOCKERFILE, CLIENT_DOCKERFILE], ids=["server", "pipeline", "client"]
+)
 def test_hadolint_finds_nothing(dockerfile: str) -> None:
     assert found_by_hadolint(dockerfile) == ""
 
@@ -70,7 +76,7 @@ def test_everything_copied_exists_and_everything_else_stays_out() -> None:
     ignored, *rules = [rule for rule in (TREE / ".dockerignore").read_text().split("\n") if rule[:1] not in ("", "#")]
     assert ignored == "*"
     let_in = {rule[1:] for rule in rules if rule.startswith("!")}
-    copied = [source for stage in (BUILD_STAGE, GUIDE_STAGE, PIPELINE_BUILD_STAGE) for source in sources(stage)]
+    copied = [source for stage in STAGES for source in sources(stage)]
     assert let_in == {source for source in copied if let_in.isdisjoint(map(str, Path(source).parents))}
     assert [source for source in let_in if not (TREE / source).exists()] == []
 
@@ -131,3 +137,25 @@ def test_the_image_of_the_pipeline_and_the_chart_agree_on_user_and_version() -> 
     assert 'ENTRYPOINT ["peeklock-pipeline"]\n' in PIPELINE_LAST_STAGE
     assert f"ARG VERSION={PIPELINE_PROJECT['version']}\n" in PIPELINE_LAST_STAGE
     assert {"peeklock-pipeline"} == PIPELINE_PROJECT["scripts"].keys()
+
+
+# ---- the image of the client -----------------------------------------------------------------------------------------
+
+
+def test_the_client_installs_only_what_is_pinned_by_hash() -> None:
+    steps = CLIENT_BUILD_STAGE.replace("\\\n", " ").replace("\n", " && ").split(" && ")
+    pinned, own = [" ".join(step.split("pip install")[1].split()) for step in steps if "pip install" in step]
+    assert pinned == "--require-hashes --requirement requirements/build.txt --requirement requirements/client.txt"
+    assert own == "--no-deps --no-build-isolation ."
+    assert "PIP_ONLY_BINARY=:all:" in CLIENT_BUILD_STAGE
+
+
+def test_the_image_of_the_client_runs_its_command_as_the_user_of_the_chart() -> None:
+    assert re.findall(r"^FROM (\S+)", CLIENT_DOCKERFILE, re.MULTILINE) == ["${BASE}"] * 2
+    [base] = re.findall(r"^ARG BASE=\S+$", CLIENT_DOCKERFILE, re.MULTILINE)
+    assert base in DOCKERFILE
+    security = render(REQUIRED).one("Deployment")["spec"]["template"]["spec"]["securityContext"]
+    assert f"\nUSER {security['runAsUser']}:{security['runAsGroup']}\n" in CLIENT_LAST_STAGE
+    assert 'ENTRYPOINT ["peeklock-worker"]\n' in CLIENT_LAST_STAGE
+    assert f"ARG VERSION={CLIENT_PROJECT['version']}\n" in CLIENT_LAST_STAGE
+    assert {"peeklock-worker"} == CLIENT_PROJECT["scripts"].keys()

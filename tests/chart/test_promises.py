@@ -29,6 +29,7 @@ CREDENTIALS = {
     "PEEKLOCK_REDIS_URL": "redis-url",
     "PEEKLOCK_BOOTSTRAP_KEY": "bootstrap-key",
 }
+PUSH_CREDENTIALS = {"PEEKLOCK_API_KEY": "api-key", "PEEKLOCK_PUSH_SECRET": "push-secret"}
 
 
 @pytest.fixture(params=VALUE_SETS)
@@ -74,14 +75,19 @@ def test_everything_is_in_the_namespace_of_the_release(release: Release) -> None
 
 def test_credentials_come_only_from_the_given_secret(values: dict[str, Any], release: Release) -> None:
     assert release.all("Secret") == []
+    known = CREDENTIALS | PUSH_CREDENTIALS
     for pod in release.pods():
         for container in pod["spec"]["containers"]:
             for name, entry in environment({"env": [], **container}).items():
-                if name in CREDENTIALS:
+                if name in known:
                     reference = entry["valueFrom"]["secretKeyRef"]
                     secrets = {values["existingSecret"], values.get("pipeline", {}).get("databaseSecret")}
-                    assert reference["key"] == CREDENTIALS[name]
+                    targets = values.get("push", {}).get("targets", {})
+                    secrets |= {target["existingSecret"] for target in targets.values()}
+                    assert reference["key"] == known[name]
                     assert reference["name"] in secrets
+                elif name == "PEEKLOCK_URL":
+                    assert entry["value"] == "http://demo-peeklock.queues:8080"
                 else:
                     assert not {"key", "password", "url", "token"} & set(name.lower().split("_"))
                     assert "://" not in entry["value"]
