@@ -11,7 +11,15 @@ from pathlib import Path
 from benchmarks.jdbc_driver import jdbc_driver
 from benchmarks.options import option_parser
 from developing.checks import CHECKS, run_check
-from developing.environment import make_venv, prepare, prepare_azurite, prepare_brokers, prepare_node, prepare_sdk
+from developing.environment import (
+    make_venv,
+    prepare,
+    prepare_azurite,
+    prepare_brokers,
+    prepare_node,
+    prepare_receivers,
+    prepare_sdk,
+)
 from developing.guide_site import build_site
 from developing.machine import (
     apt_install,
@@ -92,6 +100,7 @@ def test(arguments: argparse.Namespace) -> int:
     if arguments.tier == "nightly":
         install_rabbitmq()
         prepare_azurite()
+        prepare_receivers()
     if arguments.rest:  # in any tier, because a selection names what it wants
         tier = "nightly" if arguments.tier == "nightly" else "full"
         return run_selection([f"--tier={tier}", *without], arguments.rest)
@@ -187,7 +196,7 @@ def openapi(_: argparse.Namespace) -> int:
 
 def docs(arguments: argparse.Namespace) -> int:
     """Build the site of the documentation into build/site; `--serve` shows it, `--generate` writes docs/reference."""
-    prepare("run", "test", "docs")
+    prepare("run", "test", "docs", "client")
     if arguments.generate:
         return status(PYTHON, "-m", REFERENCE)
     if arguments.serve:

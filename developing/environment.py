@@ -19,6 +19,9 @@ from developing.processes import call, say
 
 INSTALLED_FILE = "installed.json"
 NODE, SDK_NODE, BROKERS_NODE = VENV / "node", SDK_VENV / "node", BROKERS_VENV / "node"
+RECEIVERS_NODE = BROKERS_VENV / "receivers"
+"""What the receivers of pushes in docs/guides need."""
+
 AZURITE = BROKERS_NODE / "node_modules/azurite/dist/src/blob/main.js"
 """The program of Azurite that serves blobs."""
 NPM_QUIETLY = ("--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error")
@@ -71,6 +74,12 @@ def prepare_azurite() -> None:
         install_from_npm(BROKERS_VENV, ROOT / "tests/pipeline/package.json", BROKERS_NODE, node())
 
 
+def prepare_receivers() -> None:
+    """Install what the receivers of pushes in docs/guides need from npm. They run with the Node.js that pyright includes."""
+    with environment_lock():
+        install_from_npm(BROKERS_VENV, ROOT / "tests/docs/package.json", RECEIVERS_NODE, node())
+
+
 def install_separately(venv: Path, group: str) -> None:
     """Make an environment with what requirements/ pins for this group alone, unless it is installed."""
     wanted = {group: digest(REQUIREMENTS / f"{group}.txt")}
@@ -87,7 +96,7 @@ def install_separately(venv: Path, group: str) -> None:
 
 def install_from_npm(venv: Path, package: Path, directory: Path, program: Path | None = None) -> None:
     """Install what a package.json names into this directory, with the Node.js of this environment or another one."""
-    wanted = {"node": digest(package)}
+    wanted = {directory.name: digest(package)}
     if read_installed(venv) >= wanted.items():
         return
     say(f"installing what {package.relative_to(ROOT)} pins")

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from peeklock_client.command.main import parser
 from typer.main import get_command
 
 from app.cli import app
 from developing.reference import markdown
 
 INTRODUCTION = """
-Every command of `peeklock`, as `--help` prints it. [The command line](../command-line.md) is the guide. Each command
-also has `--help`.
+Every command of `peeklock`, as `--help` prints it, and `peeklock-worker`. [The command line](../command-line.md) is the guide.
+Each command also has `--help`.
 """
 
 
@@ -23,7 +25,8 @@ def page() -> str:
         ("command", "purpose"),
         [(f"[`{path}`](#{_anchor(path)})", _first_sentence(command)) for path, command in commands],
     )
-    return markdown.page("Command line", INTRODUCTION, overview, *(_section(*entry) for entry in commands))
+    sections = [*(_section(*entry) for entry in commands), _worker_section()]
+    return markdown.page("Command line", INTRODUCTION, overview, *sections)
 
 
 def _commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -52,6 +55,34 @@ def _section(path: str, command: Any) -> str:
     if path == "peeklock serve":
         parts.append("Its settings come from the environment: see [Settings](settings.md).")
     return "\n\n".join(part.strip() for part in parts if part)
+
+
+def _worker_section() -> str:
+    """Return the section of the command of the Python client, which is a parser of the standard library."""
+    worker = parser()
+    actions = [one for one in worker._actions if one.dest != "help" and one.help != argparse.SUPPRESS]  # noqa: SLF001
+    rows = [_worker_row(one) for one in actions]
+    parts = [
+        "## peeklock-worker",
+        f"{worker.description} It is a command of the package peeklock-client. The guides are [Workers](../guides/workers.md) "
+        "and [Push](../guides/push.md).",
+        markdown.block(
+            "text", "peeklock-worker [OPTIONS] MODULE:WORKER\npeeklock-worker --push URL --queue NAME [OPTIONS]"
+        ),
+        markdown.table(("argument or option", "meaning"), rows),
+    ]
+    return "\n\n".join(parts)
+
+
+def _worker_row(action: argparse.Action) -> tuple[str, str]:
+    """Return the form of an option and its meaning, with its default where that is not in the text."""
+    name = ", ".join(action.option_strings)
+    values = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
+    shown = name if action.nargs == 0 else f"{name} {values}".strip()
+    default = (
+        "" if action.default in (None, False) or "default" in str(action.help) else f" (default: {action.default})"
+    )
+    return f"`{shown}`", f"{action.help}{default}"
 
 
 def _row(parameter: Any, context: Any) -> tuple[str, str]:

@@ -3,7 +3,7 @@
 The language of a fenced block says what happens to it:
 
 - `sh` is typed into one bash, from the first block of the page to the last.
-- A program (`python`, `ts`, `java`, ...) is saved under the name that ends the paragraph above it: "Save this as `x.py`:".
+- A program (`python`, `ts`, `java`, `bash`, ...) is saved under the name that ends the paragraph above it: "Save this as `x.py`:".
 - `json`, `http` and `text` show what the commands above have printed; `...` stands for what varies.
 - A block below `<!-- executed by nightly runs -->` uses another broker. `test_other_brokers.py` runs it.
 - A block below `<!-- not executed: REASON -->` is left alone. `REASONS` lists what may stand there.
@@ -48,7 +48,7 @@ FILE_ABOVE = re.compile(r"`([\w.-]+)`:\s*\Z")
 SECOND_PORT = "8081"
 COMMANDS = "sh"
 ANSWERS = ("json", "http", "text")
-PROGRAMS = ("python", "ts", "java", "sql")
+PROGRAMS = ("python", "ts", "java", "sql", "bash")
 REASONS = (
     "the test has started the server",
     "needs an account of Azure",

@@ -44,9 +44,12 @@ def test_each_measured_figure_is_one_of_the_last_run(page: str) -> None:
     assert [figure[0] for figure in FIGURE.finditer((DOCS / page).read_text()) if figure[0] not in measured] == []
 
 
+OF_CLIENTS = {"PEEKLOCK_URL", "PEEKLOCK_API_KEY", "PEEKLOCK_PUSH_SECRET"}
+
+
 @for_each("page", CHECKED)
 def test_each_setting_that_a_page_names_exists(page: str) -> None:
-    known = {f"PEEKLOCK_{name.upper()}" for name in Settings.model_fields} | {"PEEKLOCK_URL", "PEEKLOCK_API_KEY"}
+    known = {f"PEEKLOCK_{name.upper()}" for name in Settings.model_fields} | OF_CLIENTS
     assert set(re.findall(r"PEEKLOCK_[A-Z_]+", (DOCS / page).read_text())) - known == set()
 
 

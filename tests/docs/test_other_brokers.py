@@ -23,6 +23,7 @@ from tests.docs.other_brokers import (
     shown_output,
 )
 from tests.docs.pages import PAGES, read
+from tests.docs.test_push_receivers import RECEIVERS
 
 SQS, CELERY, RABBITMQ = (f"guides/migrate-{name}.md" for name in ("sqs", "celery", "rabbitmq"))
 PGMQ = "guides/migrate-pgmq.md"
@@ -68,7 +69,7 @@ CREATE TABLE orders (id BIGINT);
 
 
 def test_each_block_for_nightly_runs_is_executed_here() -> None:
-    assert {page for page in PAGES if nightly_blocks(page)} == {SQS, CELERY, RABBITMQ}
+    assert {page for page in PAGES if nightly_blocks(page)} == {SQS, CELERY, RABBITMQ, RECEIVERS}
 
 
 @pytest.mark.nightly

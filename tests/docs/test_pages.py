@@ -27,6 +27,7 @@ IN_EVERY_RUN = (
     "understand/message.md",
     "guides/databases.md",
     "guides/exactly-once.md",
+    "guides/push.md",
     "guides/request-reply.md",
     "guides/workers.md",
 )

@@ -14,13 +14,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 
-from peeklock_client.command.health import serve_health
+from peeklock_client.command.health import Extra, serve_health
 from peeklock_client.command.processes import WORKER_NOT_FOUND, Supervisor
+from peeklock_client.command.push import Push, add_options, check_options, command_line, push_of
 from peeklock_client.errors import PeeklockError
+from peeklock_client.push.errors import InvalidPush
 from peeklock_client.worker.subscriber import THREADS
 from peeklock_client.worker.worker import Worker
 
 log = logging.getLogger("peeklock.worker")
+
+DESCRIPTION = "Run the worker of a module, or push messages to a URL, until SIGTERM."
 
 IDLE_THREAD_SECONDS = 1.0
 """How long threads without a handler may take to end."""
@@ -34,8 +38,12 @@ class WorkerNotFound(PeeklockError):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command, and return its exit code: 0 after a stop, 1 if the worker cannot start, 2 if it is not found."""
-    chosen = parser().parse_args(arguments)
+    """Run the command, and return its exit code: 0 after a stop, 1 if the worker cannot start, 2 if it is not found, or the
+    options of a push are invalid.
+    """
+    options = parser()
+    chosen = options.parse_args(arguments)
+    check_options(options, chosen)
     logging.basicConfig(level=chosen.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
@@ -46,20 +54,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"--log-level={chosen.log_level}",
             ]
             return Supervisor(
-                [chosen.target, *passed_on],
+                [*([chosen.target] if chosen.target else command_line(chosen)), *passed_on],
                 chosen.processes,
                 chosen.port,
                 reload=chosen.reload,
                 grace_seconds=chosen.grace_seconds,
             ).run()
-        worker = load(chosen.target)
-        worker.process = chosen.process
-        asyncio.run(run(worker, chosen.grace_seconds, chosen.host, chosen.port, supervisor=chosen.supervisor))
+        if chosen.target:
+            worker = load(chosen.target)
+            worker.process = chosen.process
+            asyncio.run(run(worker, chosen.grace_seconds, chosen.host, chosen.port, supervisor=chosen.supervisor))
+        else:
+            asyncio.run(_run_push(push_of(chosen), chosen))
     except PeeklockError as error:
         print(f"peeklock-worker: {error}", file=sys.stderr)
-        return WORKER_NOT_FOUND if isinstance(error, WorkerNotFound) else 1
+        return WORKER_NOT_FOUND if isinstance(error, WorkerNotFound | InvalidPush) else 1
     _leave_threads()
     return 0
+
+
+async def _run_push(push: Push, chosen: argparse.Namespace) -> None:
+    """Run a worker that pushes, and close its connections."""
+    push.worker.process = chosen.process
+    extra = Extra(push.state, push.metrics)
+    async with push.connections():
+        await run(
+            push.worker, chosen.grace_seconds, chosen.host, chosen.port, supervisor=chosen.supervisor, extra=extra
+        )
 
 
 def _leave_threads() -> None:
@@ -77,8 +98,10 @@ def _leave_threads() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the options of the command."""
-    options = argparse.ArgumentParser(prog="peeklock-worker", description="Run the worker of a module until SIGTERM.")
-    options.add_argument("target", metavar="MODULE:WORKER", help="the worker to run, such as shop.orders:worker")
+    options = argparse.ArgumentParser(prog="peeklock-worker", description=DESCRIPTION)
+    options.add_argument(
+        "target", nargs="?", metavar="MODULE:WORKER", help="the worker to run, such as shop.orders:worker"
+    )
     options.add_argument(
         "--processes", type=int, default=1, help="number of processes; a process that dies is restarted"
     )
@@ -101,7 +124,10 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--supervisor", type=int, help=argparse.SUPPRESS)
     options.add_argument("--process", type=int, default=1, help=argparse.SUPPRESS)
-    options.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
+    options.add_argument(
+        "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="log from this level on"
+    )
+    add_options(options)
     return options
 
 
@@ -119,13 +145,19 @@ def load(target: str) -> Worker:
 
 
 async def run(
-    worker: Worker, grace_seconds: float, host: str, port: int | None, *, supervisor: int | None = None
+    worker: Worker,
+    grace_seconds: float,
+    host: str,
+    port: int | None,
+    *,
+    supervisor: int | None = None,
+    extra: Extra | None = None,
 ) -> None:
     """Work until SIGTERM or SIGINT, or until the supervisor has ended, and then stop gracefully."""
     stopping = asyncio.Event()
     for kind in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(kind, stopping.set)
-    async with serve_health(worker, host, port):
+    async with serve_health(worker, host, port, extra):
         log.info("starting")
         starting = asyncio.create_task(worker.start())
         ending = asyncio.create_task(_end_of_work(stopping, supervisor))

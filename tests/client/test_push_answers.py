@@ -1,0 +1,182 @@
+"""What a push does with each answer of its target, and with none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from email.utils import format_datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from peeklock_client.push.answers import DEFAULT_DELAY_SECONDS, MAX_DELAY_SECONDS, delay_of
+from peeklock_client.push.target import TimeLimits
+
+from tests.client.push_network import (
+    START,
+    PushedRequest,
+    ScriptedNetwork,
+    always,
+    answered,
+    push,
+    settlements,
+)
+from tests.client.virtual_broker import Broker
+
+PROBLEM = "application/problem+json"
+GONE = {"title": "Order cancelled", "detail": "Nobody waits for order 17."}
+
+
+def settled(network: ScriptedNetwork, until: float = 1.0, **fields: Any) -> list[dict[str, Any]]:
+    """Push one message, and return its settlements."""
+    broker = Broker(1)
+    push(broker, network, until, **fields)
+    return settlements(broker)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_a_success_completes_the_message(status: int) -> None:
+    assert settled(ScriptedNetwork(always(status))) == [{"action": "complete"}]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "120"}, 120),
+        ({"Retry-After": "0"}, 0),
+        ({"Retry-After": format_datetime(START + timedelta(minutes=5), usegmt=True)}, 300),
+        ({"Retry-After": "soon"}, DEFAULT_DELAY_SECONDS),
+        ({}, DEFAULT_DELAY_SECONDS),
+    ],
+)
+def test_a_target_that_asks_for_a_pause_gets_the_message_later(
+    status: int, headers: dict[str, str], seconds: float
+) -> None:
+    [settlement] = settled(ScriptedNetwork(always(status, headers)))
+    assert settlement.pop("delay_seconds") == pytest.approx(seconds, abs=0.1)
+    assert settlement == {"action": "abandon", "count": False}
+
+
+@pytest.mark.parametrize("text", ["9" * 30, "9" * 5000, "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_no_delay_is_longer_than_the_server_accepts(text: str) -> None:
+    assert delay_of(text, START) == MAX_DELAY_SECONDS
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "²", "Fri, 31 Feb 2026 10:00:00 GMT", "\x00", "1, 2"])
+def test_a_pause_that_cannot_be_read_is_the_default_one(text: str) -> None:
+    assert delay_of(text, START) == DEFAULT_DELAY_SECONDS
+
+
+def test_a_date_in_the_past_is_no_pause() -> None:
+    assert delay_of(format_datetime(START - timedelta(days=1), usegmt=True), START) == 0
+
+
+@pytest.mark.parametrize("status", [409, 410, 422])
+@pytest.mark.parametrize(
+    ("content_type", "body", "reason", "description"),
+    [
+        (PROBLEM, json.dumps(GONE), GONE["title"], GONE["detail"]),
+        (f"{PROBLEM}; charset=utf-8", json.dumps(GONE), GONE["title"], GONE["detail"]),
+        (PROBLEM, json.dumps({"title": None, "detail": "x\0y"}), None, "xy"),
+        (PROBLEM, json.dumps({"title": "t" * 9999, "detail": "d" * 9999}), "t" * 128, "d" * 4096),
+        (PROBLEM, json.dumps(GONE | {"more": "x" * (1 << 17)}), None, None),
+        (PROBLEM, "{", None, None),
+        (PROBLEM, "[]", None, None),
+        ("application/json", json.dumps(GONE), None, None),
+        ("text/html", "<p>", None, None),
+    ],
+)
+def test_a_target_that_rejects_the_message_dead_letters_it(
+    status: int, content_type: str, body: str, reason: str | None, description: str | None
+) -> None:
+    network = ScriptedNetwork(always(status, {"Content-Type": content_type}, body.encode()))
+    assert settled(network) == [
+        {
+            "action": "dead_letter",
+            "reason": reason or f"http_{status}",
+            "description": description or f"The target answered {status}.",
+        }
+    ]
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 307, 308, 400, 401, 403, 404, 408, 413, 418, 500, 502, 504])
+def test_any_other_answer_is_a_failure_and_the_queue_decides(status: int) -> None:
+    network = ScriptedNetwork(always(status, {"Location": "https://shop.example/other"}))
+    [settlement] = settled(network)
+    assert settlement.pop("count", True)
+    assert settlement == {"action": "abandon", "reason": f"http_{status}"}
+    assert [request.line for request in network.requests] == ["POST /hook?key=1 HTTP/1.1"]  # no redirect is followed
+
+
+LIMITS = TimeLimits(connect=1, send=2, answer=3, total=6)
+
+
+async def never(_: PushedRequest) -> bytes:
+    await asyncio.sleep(3600)
+    return b""
+
+
+async def cut(_: PushedRequest) -> bytes:
+    return b""
+
+
+async def not_http(_: PushedRequest) -> bytes:
+    return b"SSH-2.0-OpenSSH_9.9\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("network", "reason"),
+    [
+        (ScriptedNetwork(never), "timeout"),
+        (ScriptedNetwork(cut), "no_answer"),
+        (ScriptedNetwork(not_http), "no_answer"),
+        (ScriptedNetwork(always(200), unread=True), "timeout"),
+        (ScriptedNetwork(always(200), silent={"93.184.215.14"}), "timeout"),
+        (ScriptedNetwork(always(200), refusing={"93.184.215.14"}), "unreachable"),
+    ],
+    ids=["silent", "cut", "another protocol", "unread", "no connection", "refused"],
+)
+def test_a_target_without_an_answer_has_failed(network: ScriptedNetwork, reason: str) -> None:
+    [settlement] = settled(network, until=20, limits=LIMITS)
+    assert (settlement["action"], settlement["reason"]) == ("abandon", reason)
+    assert settlement.get("count") is not False
+
+
+def test_a_body_that_breaks_off_after_a_success_changes_nothing() -> None:
+    async def short(_: PushedRequest) -> bytes:
+        return answered(200).replace(b"Content-Length: 0", b"Content-Length: 99")
+
+    assert settled(ScriptedNetwork(short)) == [{"action": "complete"}]
+
+
+def test_a_long_answer_is_not_read_to_its_end() -> None:
+    network = ScriptedNetwork(always(200, body=b"x" * (1 << 20)))
+    assert settled(network) == [{"action": "complete"}]
+
+
+def test_a_lock_is_renewed_while_the_target_works() -> None:
+    broker, network = Broker(1), ScriptedNetwork(always(200, seconds=100))
+    push(broker, network, until=120, limits=TimeLimits(answer=200, total=300))
+    assert [action for _, action in broker.settled].count("renew") >= 5
+    assert (settlements(broker), broker.too_late) == ([{"action": "complete"}], [])
+
+
+def test_a_target_that_sends_its_head_slowly_is_cut_off_by_the_whole_limit() -> None:
+    async def slow(_: PushedRequest) -> bytes:
+        await asyncio.sleep(2.5)
+        return b"HTTP/1.1 100 Continue\r\n\r\n" + answered(200)
+
+    assert settled(ScriptedNetwork(slow), until=20, limits=TimeLimits(answer=3, total=2))[0]["reason"] == "timeout"
+
+
+def test_requests_at_a_time_and_per_second_are_limited() -> None:
+    broker, network = Broker(100), ScriptedNetwork(always(200, seconds=1))
+    push(broker, network, until=30, concurrency=3)
+    assert network.most == 3
+    broker, network = Broker(100), ScriptedNetwork(always(200))
+    push(broker, network, until=9.9, rate=2, grace=0)
+    times = [request.at for request in network.requests]
+    assert len(times) == 20
+    assert all(later - earlier >= 0.499 for earlier, later in pairwise(times))

@@ -1,0 +1,118 @@
+"""Pushes of several messages in one request, as a batch of CloudEvents."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from peeklock_client import CloudEvent
+from peeklock_client.push.batches import MAX_BATCH_BYTES
+
+from tests.client.push_network import PushedRequest, ScriptedNetwork, always, answered, push, settlements
+from tests.client.virtual_broker import Broker
+
+
+def events_of(network: ScriptedNetwork) -> list[list[dict[str, Any]]]:
+    """Return the events of each request."""
+    return [json.loads(request.body) for request in network.requests]
+
+
+def test_a_request_carries_up_to_the_number_of_messages_and_its_answer_settles_all() -> None:
+    broker, network = Broker(25), ScriptedNetwork(always(200, seconds=0.5))
+    pushed = push(broker, network, until=10, batch=10, concurrency=1)
+    assert sorted(map(len, events_of(network)), reverse=True)[:2] == [10, 10]
+    assert sum(map(len, events_of(network))) == 25
+    assert settlements(broker) == [{"action": "complete"}] * 25
+    assert (pushed.report.completed, pushed.delivery.counts.completed) == (25, len(network.requests))
+    for request in network.requests:
+        assert request.headers["content-type"] == "application/cloudevents-batch+json; charset=utf-8"
+        assert request.headers["webhook-id"].startswith("batch_")
+
+
+@pytest.mark.parametrize(
+    ("status", "action"), [(500, "abandon"), (503, "abandon"), (410, "dead_letter"), (204, "complete")]
+)
+def test_one_answer_decides_about_all_messages_of_its_batch(status: int, action: str) -> None:
+    broker = Broker(8)
+    push(broker, ScriptedNetwork(always(status)), until=1, batch=8, concurrency=1)
+    assert [one["action"] for one in settlements(broker)] == [action] * 8
+
+
+def test_batches_under_way_are_as_many_as_requests_may_be() -> None:
+    network = ScriptedNetwork(always(200, seconds=1))
+    push(Broker(100), network, until=60, batch=5, concurrency=2)
+    assert network.most == 2
+
+
+def test_messages_do_not_wait_long_for_others() -> None:
+    network = ScriptedNetwork(always(200))
+    push(Broker(3), network, until=1, batch=100)
+    [request] = network.requests
+    assert request.at < 0.1
+
+
+def test_a_message_becomes_an_event_with_the_fields_that_it_has() -> None:
+    network = ScriptedNetwork(always(200))
+    fields = {"body": {"order": 17}, "subject": "order.placed", "correlation_id": "basket-3", "group_id": "g"}
+    push(Broker(1, fields=fields), network, until=1, batch=1)
+    [[event]] = events_of(network)
+    assert event == {
+        "specversion": "1.0", "id": "1", "source": "/queues/orders", "type": "order.placed",
+        "time": "2026-01-01T00:00:00Z", "datacontenttype": "application/json", "data": {"order": 17},
+        "peeklockqueue": "orders", "peeklocksequence": "1", "peeklockdelivery": 1, "peeklockcorrelation": "basket-3",
+        "peeklockgroup": "g",
+    }  # fmt: skip
+
+
+def test_an_event_that_was_sent_keeps_its_attributes() -> None:
+    sent = CloudEvent(
+        "order.paid", "/shop", {"order": 17}, id="e-1", subject="17", extensions={"region": "eu"}
+    ).to_message()
+    network = ScriptedNetwork(always(200))
+    push(Broker(1, fields={"body": sent.body, "properties": dict(sent.properties)}), network, until=1, batch=1)
+    [[event]] = events_of(network)
+    assert {name: event[name] for name in ("type", "source", "id", "subject", "region", "data")} == {
+        "type": "order.paid", "source": "/shop", "id": "e-1", "subject": "17", "region": "eu", "data": {"order": 17},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "member"),
+    [
+        ({"body_base64": "AP8=", "content_type": "image/png"}, {"data_base64": "AP8=", "datacontenttype": "image/png"}),
+        ({"body": "text", "content_type": "text/plain"}, {"data": "text", "datacontenttype": "text/plain"}),
+        ({"body": None}, {"data": None, "datacontenttype": "application/json"}),
+        ({"properties": {"n": 1}}, {"type": "peeklock.message"}),
+    ],
+)
+def test_a_body_is_data_in_the_form_of_its_type(fields: dict[str, Any], member: dict[str, Any]) -> None:
+    network = ScriptedNetwork(always(200))
+    push(Broker(1, fields=fields), network, until=1, batch=1)
+    [[event]] = events_of(network)
+    assert member.items() <= event.items()
+
+
+def test_large_events_are_sent_in_batches_of_limited_size() -> None:
+    network = ScriptedNetwork(always(200))
+    push(Broker(10, fields={"body": "x" * (MAX_BATCH_BYTES // 3)}), network, until=5, batch=10)
+    assert [len(batch) for batch in events_of(network)] == [2, 2, 2, 2, 2]
+
+
+def test_a_stop_before_the_answer_gives_all_messages_back() -> None:
+    broker, network = Broker(4), ScriptedNetwork(always(200, seconds=3600))
+    pushed = push(broker, network, until=1, grace=1, batch=4)
+    assert settlements(broker) == [{"action": "abandon", "count": False}] * 4
+    assert (pushed.report.completed, network.now) == (0, 0)
+
+
+def test_the_circuit_opens_by_batches_and_tries_one_message() -> None:
+    async def answer(request: PushedRequest) -> bytes:
+        return answered(500 if request.at < 3 else 200)
+
+    broker, network = Broker(1000), ScriptedNetwork(answer)
+    pushed = push(broker, network, until=30, batch=10, concurrency=1, open_after=2)
+    sizes = [len(batch) for batch in events_of(network)]
+    assert sizes[:4] == [10, 10, 1, 1]
+    assert max(sizes[4:]) == 10
+    assert (pushed.delivery.circuit.opened, pushed.delivery.circuit.is_open) == (1, False)

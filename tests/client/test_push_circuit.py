@@ -1,0 +1,92 @@
+"""A target that fails gets no further messages but one at a time, until it works."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from peeklock_client.push.circuit import MAX_PAUSE_SECONDS
+
+from tests.client.push_network import Answer, PushedRequest, ScriptedNetwork, always, answered, push, settlements
+from tests.client.virtual_broker import Broker
+
+MANY = 10_000
+
+
+def down_until(seconds: float, status: int = 500) -> Answer:
+    """Return a target that fails until a time."""
+
+    async def answer(request: PushedRequest) -> bytes:
+        return answered(status if request.at < seconds else 200)
+
+    return answer
+
+
+@pytest.mark.parametrize("status", [500, 404, 429, 503])
+def test_a_circuit_opens_and_tries_one_message_after_pauses_that_double(status: int) -> None:
+    broker, network = Broker(MANY), ScriptedNetwork(always(status))
+    pushed = push(broker, network, until=40, concurrency=1, open_after=3)
+    times = [request.at for request in network.requests]
+    pauses = [later - earlier for earlier, later in pairwise(times[2:])]
+    assert len(times) == 3 + 5  # after 1, 2, 4, 8 and 16 s
+    assert pauses == pytest.approx([1, 2, 4, 8, 16], abs=0.2)
+    assert (pushed.delivery.circuit.is_open, pushed.delivery.circuit.opened) == (True, 1)
+
+
+def test_messages_in_hand_are_returned_uncounted_when_the_circuit_opens() -> None:
+    broker, network = Broker(MANY), ScriptedNetwork(always(500, seconds=0.1))
+    pushed = push(broker, network, until=0.9, concurrency=20, open_after=5)
+    actions = [one["action"] for one in settlements(broker)]
+    assert (len(network.requests), actions.count("abandon")) == (20, 20)
+    assert actions.count("release") == len(actions) - 20
+    report = pushed.report
+    assert report.received == report.abandoned + report.handed_back
+
+
+def test_a_success_closes_the_circuit_and_messages_flow_again(caplog: pytest.LogCaptureFixture) -> None:
+    broker, network = Broker(200), ScriptedNetwork(down_until(10))
+    pushed = push(broker, network, until=60, concurrency=4)
+    assert (pushed.delivery.circuit.is_open, pushed.delivery.circuit.opened) == (False, 1)
+    counts = pushed.delivery.counts
+    assert counts.completed + counts.failed == len(network.requests) == 200 - pushed.report.handed_back
+    assert counts.completed > 150
+    logged = [record.getMessage() for record in caplog.records if "circuit" in record.getMessage()]
+    assert "is open after 5 failures in a row: in 1 s" in logged[0]
+    assert "is closed again" in logged[-1]
+    assert not any("key=1" in text for text in logged)  # the query of a URL may be a secret
+
+
+def test_no_pause_is_longer_than_a_minute() -> None:
+    network = ScriptedNetwork(always(500))
+    push(Broker(MANY), network, until=600, concurrency=1)
+    times = [request.at for request in network.requests]
+    assert times[-1] - times[-2] == pytest.approx(MAX_PAUSE_SECONDS, abs=0.2)
+
+
+@pytest.mark.parametrize("status", [200, 409, 410, 422])
+def test_a_message_that_the_target_decides_about_is_no_failure_of_the_target(status: int) -> None:
+    async def answer(request: PushedRequest) -> bytes:
+        last = int(request.headers["peeklock-sequence-number"]) % 3 == 0
+        return answered(status if last else 500)
+
+    pushed = push(Broker(60), ScriptedNetwork(answer), until=5, concurrency=1, open_after=3)
+    assert (pushed.delivery.circuit.opened, pushed.delivery.counts.failed) == (0, 40)
+
+
+def test_a_stop_during_a_try_gives_its_message_back() -> None:
+    async def answer(request: PushedRequest) -> bytes:
+        if request.at < 0.5:
+            return answered(500)
+        return await always(200, seconds=3600)(request)
+
+    broker = Broker(MANY)
+    pushed = push(broker, ScriptedNetwork(answer), until=5, grace=1, concurrency=1)
+    assert settlements(broker)[-1] == {"action": "abandon", "count": False}
+    assert pushed.report.completed == 0
+
+
+def test_queues_of_one_target_share_its_circuit() -> None:
+    network = ScriptedNetwork(always(500))
+    pushed = push(Broker(MANY), network, until=3.5, concurrency=1, queues=("orders", "letters"))
+    assert pushed.delivery.circuit.opened == 1
+    assert len([request for request in network.requests if request.at > 0.9]) == 2  # after 1 and 2 s more
