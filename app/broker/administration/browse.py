@@ -10,7 +10,7 @@ from app.broker.filtering.filtered_read import read_filtered
 from app.broker.filtering.filters import Filter, MatchAll
 from app.domain.explanation import RecordedPromise, promised_end
 from app.domain.instant import Instant
-from app.domain.message import Message, MessageState, SelectedMessage
+from app.domain.message import Message, MessageMetadata, MessageState, SelectedMessage
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
 from app.domain.settlement import LockToken
@@ -88,6 +88,15 @@ async def try_filter(ports: AdministrationPorts, queue: Queue, message_filter: F
 async def first_deliveries(ports: AdministrationPorts, numbers: Sequence[int]) -> Mapping[int, Instant]:
     """Return when those of these messages that are in a queue and were delivered were delivered first, by number."""
     return await ports.store.first_deliveries(numbers)
+
+
+async def read_named(ports: AdministrationPorts, queue: Queue, numbers: Sequence[int]) -> list[MessageMetadata]:
+    """Return those of these messages that are in the queue, in any state and ascending, without their bodies.
+
+    `numbers` are at most as many as one read has (`MAX_BATCH_SIZE`).
+    """
+    async with ports.searches.turn(MatchAll()):
+        return await ports.store.read_metadata(queue.id, numbers)
 
 
 async def read_message(ports: AdministrationPorts, queue: Queue, sequence_number: int) -> Message:

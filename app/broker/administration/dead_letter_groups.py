@@ -1,12 +1,13 @@
-"""Dead letters by their reason: how many there are of each, and since when. Nothing is locked, counted or changed."""
+"""Dead letters by their reason, and by the minute in which they came. Nothing is locked, counted or changed."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.broker.administration.ports import AdministrationPorts
 from app.broker.filtering.filters import Filter, MatchAll
-from app.domain.instant import Instant
-from app.domain.message import MessageMetadata, MessageState
+from app.domain.instant import MINUTE, Instant
+from app.domain.message import Message, MessageMetadata, MessageState
 from app.domain.queue import Queue
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 
@@ -24,9 +25,13 @@ class DeadLetterGroup:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroups:
-    """The groups, the largest first. If `is_complete` is False, they count only the first dead letters by number."""
+    """The groups, the largest first, and how many dead letters came in each minute, by its beginning.
+
+    All are counts of the same read. If `is_complete` is False, it covers only the first dead letters by number.
+    """
 
     groups: Sequence[DeadLetterGroup]
+    minutes: Mapping[Instant, int]
     count: int
     is_complete: bool
 
@@ -43,12 +48,12 @@ class EarlierDeadLetters:
 
     async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
         """Return the messages that match, in the order given."""
-        return await self.inner.select([message for message in messages if _since(message) <= self.until])
+        return await self.inner.select([message for message in messages if dead_since(message) <= self.until])
 
 
 async def group_dead_letters(ports: AdministrationPorts, queue: Queue) -> DeadLetterGroups:
-    """Count the dead letters of a queue by their reason, as many as a page of browsed messages may read."""
-    groups = dict[str | None, DeadLetterGroup]()
+    """Count the dead letters of a queue by reason and by minute, as many as a page of browsed messages may read."""
+    groups, minutes = dict[str | None, DeadLetterGroup](), Counter[Instant]()
     limits, after, count = ports.page_limits, 0, 0
     deadline, bytes_left = ports.clock.monotonic() + limits.max_seconds, limits.max_bytes
     is_complete = False
@@ -57,6 +62,7 @@ async def group_dead_letters(ports: AdministrationPorts, queue: Queue) -> DeadLe
             batch = await ports.store.browse_metadata(queue.id, [MessageState.DEAD_LETTERED], after, limits.batch_size)
             for message in batch:
                 _count(groups, message)
+                minutes[dead_since(message) // MINUTE * MINUTE] += 1
                 bytes_left -= MESSAGE_OVERHEAD_BYTES + len(message.envelope.properties)
         count += len(batch)
         if len(batch) < limits.batch_size:
@@ -65,15 +71,15 @@ async def group_dead_letters(ports: AdministrationPorts, queue: Queue) -> DeadLe
         after = batch[-1].sequence_number
         if bytes_left <= 0 or ports.clock.monotonic() >= deadline:
             break
-    return DeadLetterGroups(sorted(groups.values(), key=lambda group: -group.count), count, is_complete)
+    return DeadLetterGroups(sorted(groups.values(), key=lambda group: -group.count), minutes, count, is_complete)
 
 
 def _count(groups: dict[str | None, DeadLetterGroup], message: MessageMetadata) -> None:
-    reason, at = message.dead_letter_reason, _since(message)
+    reason, at = message.dead_letter_reason, dead_since(message)
     group = groups.get(reason) or DeadLetterGroup(reason, 0, at, at, message.sequence_number)
     groups[reason] = replace(group, count=group.count + 1, first=min(group.first, at), last=max(group.last, at))
 
 
-def _since(message: MessageMetadata) -> Instant:
+def dead_since(message: Message | MessageMetadata) -> Instant:
     """Return when a message was dead-lettered."""
     return message.enqueued_at if message.dead_lettered_at is None else message.dead_lettered_at

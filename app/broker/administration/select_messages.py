@@ -9,7 +9,7 @@ from app.broker.administration.ports import AdministrationPorts
 from app.broker.filtering.filtered_read import read_filtered
 from app.broker.filtering.filters import Filter
 from app.broker.filtering.search_state import MAX_BATCH_SIZE, SearchRegistry
-from app.broker.ports.browsing import BrowsingStore
+from app.broker.ports.store import Store
 from app.domain.instant import Instant
 from app.domain.message import MessageMetadata, MessageState, SelectedMessage
 from app.domain.queue import Queue
@@ -21,7 +21,8 @@ class MessageSelection:
     """Which messages: in these states, matched by the filter, at most `limit` of them (None: all).
 
     Messages with more than `max_message_bytes` of body and properties are left out. A statement reads `batch_size`
-    messages: a purge of millions never holds more than this many rows.
+    messages: a purge of millions never holds more than this many rows. With `numbers`, at most `batch_size` of them, only
+    these messages are read.
     """
 
     states: Sequence[MessageState]
@@ -29,6 +30,7 @@ class MessageSelection:
     limit: int | None = None
     max_message_bytes: int = sys.maxsize
     batch_size: int = MAX_BATCH_SIZE
+    numbers: Sequence[int] | None = None
 
 
 async def select_batches(
@@ -77,7 +79,10 @@ async def _select(
 
 
 async def _read(
-    messages: BrowsingStore, queue: Queue, selection: MessageSelection, newest: int, after: int
+    store: Store, queue: Queue, selection: MessageSelection, newest: int, after: int
 ) -> list[MessageMetadata]:
-    page = await messages.browse_metadata(queue.id, selection.states, after, selection.batch_size)
+    if selection.numbers is not None:
+        named = await store.read_metadata(queue.id, [number for number in selection.numbers if number > after])
+        return [message for message in named if message.state in selection.states]
+    page = await store.browse_metadata(queue.id, selection.states, after, selection.batch_size)
     return [message for message in page if message.sequence_number <= newest]

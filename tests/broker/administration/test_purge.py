@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, cast
 
+from app.broker.administration.browse import read_named
 from app.broker.administration.purge import purge
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll
@@ -50,3 +51,14 @@ async def test_a_purge_of_locked_messages_clears_queue_caches_and_lock_records(
     assert (await broker.queue_cache.by_name(queue.name)).lock_version > cached.lock_version
     assert await purge(broker.administration, queue, locked) == 0
     assert processes.changes_of_queues == 1, "no lock was removed"
+
+
+async def test_a_purge_of_numbers_removes_those_that_are_selected(broker: OpenBroker, queue: Queue) -> None:
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))] * 5)
+    numbers = [message.sequence_number for message in await read_named(broker.administration, queue, range(1, 9))]
+    assert len(numbers) == 5
+    (locked,) = (await receive(broker.receiving, queue, ReceiveRequest())).result
+    selection = replace(ALL, numbers=[locked.sequence_number, *numbers[3:], 99])
+    assert await purge(broker.administration, queue, selection) == 2
+    left = await read_named(broker.administration, queue, numbers)
+    assert [message.sequence_number for message in left] == numbers[:3]
