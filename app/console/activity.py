@@ -1,4 +1,4 @@
-"""What has happened in queues within the last 15 minutes, kept in memory.
+"""What has happened in queues within the last 15 minutes, and in longer points within 24 hours, kept in memory.
 
 Each process counts the events of the requests that it served itself, and gets the sums of all servers from the server
 directory. The numbers of messages are those of the store.
@@ -13,8 +13,9 @@ from app.broker.administration.queues import QueueWithCounts
 from app.broker.ports.notifier import Counters
 from app.broker.ports.server_directory import MAX_WINDOWS, WINDOW_SECONDS, Counts, ListedServer, Server, ServerDirectory
 from app.console.latency import KINDS, NOT_KNOWN, Kind, Latencies, averages
+from app.console.spans import LARGEST, LONGER, SHORTEST, Span, SpanPoints, SpanTimes
 from app.domain.attention import Trend
-from app.domain.instant import Duration, Instant, from_seconds
+from app.domain.instant import Duration, Instant, from_seconds, to_seconds
 from app.domain.message import Message
 from app.domain.settlement import Settlement
 from app.http.metrics import MetricsSnapshot
@@ -22,17 +23,15 @@ from app.http.queue_statistics import QueueStatistics
 from app.runtime.clock import Clock, Signal
 
 SAMPLE_SECONDS = WINDOW_SECONDS
-SAMPLES = 180
+SAMPLES = SHORTEST.points
 """A sample each 5 seconds for 15 minutes."""
 
 RATE_SAMPLES = 12
 """Rates are those of the last minute."""
 
 MAX_QUEUES = 1000
-"""Queues whose samples are kept, the first by name: 180 samples of 10 numbers, 7 kB for each queue."""
-
-LARGEST = 2**32 - 1
-"""The largest number of a sample; it has four bytes."""
+"""Queues whose samples are kept, the first by name: 180 samples of 10 numbers, and 3 spans of 120 points of 4 numbers. That
+is 13 kB for each queue."""
 
 SERIES_OF_EVENT = {
     "sent": "sent",
@@ -56,15 +55,29 @@ SERIES = (*EVENT_SERIES, "waiting", "dead")
 class QueueActivity:
     """The samples of one queue, the newest last."""
 
-    __slots__ = ("_seconds", "_series")
+    __slots__ = ("_points", "_seconds", "_series")
 
     def __init__(self) -> None:
         self._series = {name: array("I") for name in SERIES}
+        self._points = {span: SpanPoints(span) for span in LONGER}
         self._seconds: dict[Kind, array[float]] = {kind: array("f") for kind in KINDS}
 
-    def add(self, events: Mapping[str, int], waiting: int, dead: int, seconds: Mapping[Kind, float]) -> None:
-        """Add a sample, and drop what is older than 15 minutes. `seconds` has the average times that are known."""
+    def add(
+        self,
+        events: Mapping[str, int],
+        waiting: int,
+        dead: int,
+        seconds: Mapping[Kind, float],
+        span_times: SpanTimes | None = None,
+    ) -> None:
+        """Add a sample, and drop what is older than 15 minutes. `seconds` has the average times that are known.
+
+        `span_times` says in which longer spans the sample begins a point; without it, they get none.
+        """
         sample = {**events, "waiting": waiting, "dead": dead}
+        if span_times is not None:
+            for span, points in self._points.items():
+                points.add(sample, span_times.begins_point(span))
         for name, series in self._series.items():
             series.append(min(sample.get(name, 0), LARGEST))
         for kind, times in self._seconds.items():
@@ -76,6 +89,10 @@ class QueueActivity:
     def series(self, name: str) -> Sequence[int]:
         """Return a series, the newest sample last."""
         return self._series[name]
+
+    def points(self, span: Span, name: str) -> Sequence[int]:
+        """Return the points of a series within a span, the newest last."""
+        return self._series[name] if span is SHORTEST else self._points[span].series(name)
 
     def seconds(self, kind: Kind) -> list[float | None]:
         """Return the average seconds of each sample, None where no time is known."""
@@ -111,7 +128,9 @@ class Activity(Counters):
         self._windows: deque[tuple[Counts, bool]] = deque(maxlen=MAX_WINDOWS)
         """The counts of windows that no sample has yet, and whether they are those of this server alone."""
         self._by_queue: dict[int, QueueActivity] = {}
-        self._samples_of_all: int = SAMPLES
+        self.times = SpanTimes()
+        """When the points of each span end."""
+        self._samples_of_all: int = max(span.samples * span.points for span in LONGER)
         """The newest samples that have the sums of all servers, up to the first that has not."""
         self._viewers: dict[Signal, str | None] = {}
         """The signals of open views, and who looks at each, if a principal is known."""
@@ -185,8 +204,11 @@ class Activity(Counters):
         seconds = await self.report(directory)
         await self.refresh(statistics)
         if self.snapshot.queues is not None and not self.snapshot.is_slow:
+            now = to_seconds(self._clock.now())
             while self._windows:
-                self._add_samples(self.snapshot.queues[:MAX_QUEUES], *self._windows.popleft())
+                counts, is_alone = self._windows.popleft()
+                self._add_samples(self.snapshot.queues[:MAX_QUEUES], counts, is_alone)
+                self.times.add(now - len(self._windows) * SAMPLE_SECONDS)
         self.number += 1
         self._wake_viewers()
         return seconds
@@ -237,7 +259,7 @@ class Activity(Counters):
         activity = self._by_queue.get(listed.queue.id) or QueueActivity()
         waiting = listed.counts.available + listed.counts.blocked
         of_queue = counts.get(listed.queue.id, {})
-        activity.add(of_queue, waiting, listed.counts.dead_lettered, averages(of_queue))
+        activity.add(of_queue, waiting, listed.counts.dead_lettered, averages(of_queue), self.times)
         return activity
 
     def _wake_viewers(self) -> None:

@@ -39,6 +39,7 @@ from app.console.pages import render
 from app.console.reporting import Reporting
 from app.console.signing_in import SIGN_IN
 from app.console.summaries import Summaries
+from app.console.total_plots import PlotsOfAll
 from app.domain.refusals import BackendUnavailable, Refusal, StoreUnavailable
 from app.http.asgi import ASGI, Receive, Scope, Send
 from app.http.context import AppContext
@@ -87,6 +88,7 @@ async def open_console(
         policy,
         activity,
         Summaries(activity),
+        PlotsOfAll(activity),
         statistics,
         KnownVisitors(clock),
         context.long_poll_cap_seconds,

@@ -8,6 +8,7 @@ from app.broker.broker import Broker
 from app.console.activity import Activity
 from app.console.known_visitors import KnownVisitors
 from app.console.summaries import Summaries
+from app.console.total_plots import PlotsOfAll
 from app.http.local_access import LocalAccessPolicy
 from app.http.queue_statistics import QueueStatistics
 from app.runtime.byte_budget import ByteBudget
@@ -29,6 +30,7 @@ class ConsoleContext:
     policy: LocalAccessPolicy
     activity: Activity
     summaries: Summaries
+    plots: PlotsOfAll
     statistics: QueueStatistics
     visitors: KnownVisitors
     time_limit_seconds: float

@@ -11,8 +11,8 @@ from fastapi.responses import Response, StreamingResponse
 from app.console.access import Context, CurrentOrKnownVisitor, SignInNeeded, Visitor, current_or_known_visitor
 from app.console.activity import SAMPLE_SECONDS
 from app.console.context import ConsoleContext
-from app.console.formats import format_duration, format_number, format_rate
-from app.console.overview import MAX_ROWS, browsable_rows, format_attention_count, format_found, found_rows, totals
+from app.console.formats import format_duration
+from app.console.overview import MAX_ROWS, Wanted, WantedFigures, figures
 from app.console.servers import scope_note, server_list
 from app.domain.instant import SECOND
 from app.domain.refusals import BackendUnavailable, Forbidden, RateLimited
@@ -40,10 +40,9 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(slots=True)
 class View:
-    """What one page shows: which rows in which order, and the texts that it was sent."""
+    """What one page shows: what its address asks for, and the texts that it was sent."""
 
-    sort: str
-    find: str
+    wanted: Wanted
     order: list[str] = field(default_factory=list[str])
     sent: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
 
@@ -79,15 +78,14 @@ async def stream_rows(
     context: Context,
     visitor: CurrentOrKnownVisitor,
     signal: Annotated[Signal, Depends(open_view)],
-    sort: str = "attention",
-    find: str = "",
+    wanted: WantedFigures,
 ) -> Response:
     """Stream the rows of the overview until the browser goes away, its session ends or the server stops.
 
-    `sort` and `find` are those of the page, which shows the rows in the order of the stream.
+    `wanted` is that of the page, which shows the rows in the order of the stream.
     """
     headers = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
-    events = _events(request, context, visitor, signal, View(sort, find))
+    events = _events(request, context, visitor, signal, View(wanted))
     return StreamingResponse(events, headers=headers, media_type="text/event-stream")
 
 
@@ -140,14 +138,11 @@ def _event(context: ConsoleContext, visitor: Visitor, view: View) -> bytes:
     if snapshot.queues is None and context.activity.read_at is not None:
         data["age"] = format_duration(context.broker.clock.now() - context.activity.read_at)
     if snapshot.queues is not None:
-        rows = browsable_rows(context, visitor)
-        data["rows"], data["gone"] = view.update_rows({row.name: context.summaries.cells(row.name) for row in rows})
-        found = found_rows(rows, view.find, view.sort)
-        data["found"], data["attention_count"] = format_found(len(found)), format_attention_count(rows)
-        if view.update_order([row.name for row in found[:MAX_ROWS]]):
+        shown = figures(context, visitor, view.wanted)
+        cells = {row.name: context.summaries.cells(row.name) for row in shown.rows}
+        data["rows"], data["gone"] = view.update_rows(cells)
+        data["found"], data["attention_count"] = shown.found_text, shown.attention_count
+        if view.update_order([row.name for row in shown.found[:MAX_ROWS]]):
             data["order"] = view.order
-        data["totals"] = {
-            name: format_rate(value) if name.startswith("rate") else format_number(value)
-            for name, value in totals(rows).items()
-        }
+        data["totals"], data["plots"] = shown.totals, shown.plots
     return b"event: rows\ndata: " + _encode(data) + b"\n\n"

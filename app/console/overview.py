@@ -1,19 +1,22 @@
 """The overview: every queue with what it holds and what happens in it, first those that need attention."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse
 from jinja2.environment import TemplateModule
 
 from app.console.access import Context, CurrentOrKnownVisitor, Visitor
 from app.console.context import ConsoleContext
-from app.console.formats import format_number
+from app.console.formats import format_number, format_rate
 from app.console.pages import render, templates
 from app.console.servers import server_list
+from app.console.spans import span_of
 from app.console.summaries import QueueSummary
+from app.console.total_plots import SPAN_LABELS, TotalPlots
 from app.domain.access import Right
 from app.domain.attention import AttentionCause
 from app.domain.refusals import StoreUnavailable
@@ -49,32 +52,75 @@ SORT_KEYS: dict[str, Callable[[QueueSummary], Any]] = {
 """How rows are sorted by each column. A `-` before its name reverses the order."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the address of the overview asks for: an order, a text in the names of queues, and the span of the plots."""
+
+    sort: str = "attention"
+    find: str = ""
+    span: str = ""
+
+
+WantedFigures: TypeAlias = Annotated[Wanted, Depends()]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the overview says at one moment. Its rows, sums, sentences and plots come from one snapshot.
+
+    `found` are the rows that the page asks for, in its order.
+    """
+
+    rows: Sequence[QueueSummary]
+    found: Sequence[QueueSummary]
+    found_text: str
+    attention_count: str
+    totals: Mapping[str, str]
+    plots: TotalPlots
+
+
 @router.get("/console")
 async def show_overview(
-    request: Request, context: Context, visitor: CurrentOrKnownVisitor, sort: str = "attention", find: str = ""
+    request: Request, context: Context, visitor: CurrentOrKnownVisitor, wanted: WantedFigures
 ) -> HTMLResponse:
     """Show the queues that the visitor may browse, while the database is away as they were last known."""
     await context.activity.refresh(context.statistics)
     if context.activity.read_at is None:
         raise StoreUnavailable(NOT_READ)
-    rows = browsable_rows(context, visitor)
-    found = found_rows(rows, find, sort)
+    # All figures are taken before the rows are rendered: other requests, and samples, come between the parts.
+    shown = figures(context, visitor, wanted)
+    servers, age = server_list(context.activity), context.broker.clock.now() - context.activity.read_at
     return render(
         request,
         context,
         visitor,
         "overview.html",
-        parts=await rendered_parts(found[:MAX_ROWS], root_path(request.scope)),
-        shown=min(len(found), MAX_ROWS),
-        found=len(found),
-        found_text=format_found(len(found)),
-        all_rows=rows,
-        attention_count=format_attention_count(rows),
-        sort=sort,
-        find=find,
-        totals=totals(rows),
-        servers=server_list(context.activity),
-        age=context.broker.clock.now() - context.activity.read_at,
+        parts=await rendered_parts(shown.found[:MAX_ROWS], root_path(request.scope)),
+        shown=min(len(shown.found), MAX_ROWS),
+        figures=shown,
+        sort=wanted.sort,
+        find=wanted.find,
+        span=shown.plots.span,
+        spans=SPAN_LABELS,
+        servers=servers,
+        age=age,
+    )
+
+
+def figures(context: ConsoleContext, visitor: Visitor, wanted: Wanted) -> Figures:
+    """Return the figures of the newest snapshot for a page or an open view."""
+    rows = browsable_rows(context, visitor)
+    found = found_rows(rows, wanted.find, wanted.sort)
+    return Figures(
+        rows,
+        found,
+        format_found(len(found)),
+        format_attention_count(rows),
+        {
+            name: format_rate(value) if name.startswith("rate") else format_number(value)
+            for name, value in totals(rows).items()
+        },
+        context.plots.plots(visitor.principal.grant, span_of(wanted.span)),
     )
 
 

@@ -1,7 +1,7 @@
 """The page of one queue: what it holds, what happens in it, why it stands still, and who holds its messages."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request
@@ -10,11 +10,12 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from app.broker.administration.browse import browse
 from app.broker.administration.explain import explain_whole_queue
 from app.broker.administration.history import count_by_minute
-from app.broker.administration.queues import change_queue, get_queue, reload_queue
+from app.broker.administration.queues import QueueWithCounts, change_queue, get_queue, reload_queue
 from app.broker.filtering.filters import MatchAll
-from app.console.access import Context, CurrentVisitor, needs
+from app.console.access import Context, CurrentVisitor, Visitor, needs
 from app.console.activity import SAMPLE_SECONDS, QueueActivity
 from app.console.context import ConsoleContext
+from app.console.formats import format_duration, format_number
 from app.console.forms import typed
 from app.console.groups import blocked_groups
 from app.console.latency import Kind
@@ -27,6 +28,7 @@ from app.domain.delivery import wait_key_of
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.queue import Queue, QueueSettings, QueueStatus
+from app.domain.queue_explanation import QueueFacts
 from app.domain.refusals import Conflict, invalid_at
 from app.wire.explanations import queue_explanation_view
 from app.wire.queues import queue_status
@@ -38,8 +40,29 @@ EVENT_PLOT = (("sent", "Sent"), ("delivered", "Delivered"), ("completed", "Compl
 LATENCY_PLOT: Sequence[tuple[Kind, str]] = (("waiting", "Waiting for a receiver"), ("processing", "With a receiver"))
 DEPTH_PLOT = (("waiting", "Waiting"), ("dead", "Dead-lettered"))
 
+COUNT_LABELS = (
+    ("available", "Available"),
+    ("locked", "Locked"),
+    ("scheduled", "Scheduled"),
+    ("deferred", "Deferred"),
+    ("blocked", "Blocked"),
+    ("dead_lettered", "Dead-lettered"),
+    ("uncommitted", "Uncommitted"),
+    ("oldest", "Oldest"),
+)
+"""The figures at the top of the page."""
+
 router = APIRouter(prefix="/console/queues/{queue}")
 may_browse, may_manage = Depends(needs(Right.BROWSE, "queue")), Depends(needs(Right.MANAGE, "queue"))
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """The figures and sentences of the page, all from one read of the counts. Empty texts are not shown."""
+
+    counts: Mapping[str, str]
+    attention: str
+    explanation: str
 
 
 @router.get("", dependencies=[may_browse])
@@ -48,10 +71,10 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
     listed = await get_queue(context.broker.administration, queue)
     past = await _past(context, listed.queue) if listed.queue.settings.history else None
     waiting = context.broker.receiving.wait_queue
-    explanation = await explain_whole_queue(context.broker.administration, listed.queue, visitor.principal.name)
     locked, more = await browse(
         context.broker.administration, listed.queue, [MessageState.LOCKED], MatchAll(), 0, MAX_LOCKED
     )
+    shown, explained = await _figures(context, listed.queue, visitor)
     return render(
         request,
         context,
@@ -59,13 +82,13 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
         "queue.html",
         name=queue,
         tab="overview",
-        row=summary(context.activity, listed),
-        view=queue_status(listed.queue, listed.counts),
-        explanation=queue_explanation_view(explanation),
+        figures=shown,
+        count_labels=COUNT_LABELS,
+        view=queue_status(listed.queue, explained.counts),
         locked=locked,
         has_more_locked=more is not None,
         receivers_waiting=waiting.waiter_count(wait_key_of(listed.queue.id, MessageState.AVAILABLE)),
-        groups=await blocked_groups(context, listed.queue, visitor.principal.name) if listed.counts.blocked else (),
+        groups=await blocked_groups(context, listed.queue, visitor.principal.name) if explained.counts.blocked else (),
         now=await context.broker.store.now(),
         plots=_plots(context, listed.queue.id) | (past or {}),
         has_past=past is not None,
@@ -73,10 +96,11 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
 
 
 @router.get("/plots", dependencies=[may_browse])
-async def read_plots(context: Context, queue: str) -> dict[str, Any]:
-    """Answer the points of the plots, for a page that is open."""
-    listed = await get_queue(context.broker.administration, queue)
-    return _plots(context, listed.queue.id) | {"scope": scope_note(context.activity)}
+async def read_plots(context: Context, visitor: CurrentVisitor, queue: str) -> dict[str, Any]:
+    """Answer the points of the plots, and the figures and sentences above them, for a page that is open."""
+    found = await reload_queue(context.broker.administration, queue)
+    shown, _ = await _figures(context, found, visitor)
+    return _plots(context, found.id) | {"scope": scope_note(context.activity), "figures": asdict(shown)}
 
 
 @router.post("/status", dependencies=[may_manage])
@@ -92,6 +116,20 @@ async def change_status(request: Request, context: Context, queue: str) -> Redir
 
     await change_queue(context.broker.administration, await reload_queue(context.broker.administration, queue), change)
     return RedirectResponse(f"/console/queues/{queue}", 303)
+
+
+async def _figures(context: ConsoleContext, queue: Queue, visitor: Visitor) -> tuple[QueueFigures, QueueFacts]:
+    """Return what the page says about a queue, and the facts from which all of it follows."""
+    explained = await explain_whole_queue(context.broker.administration, queue, visitor.principal.name)
+    counts = explained.facts.counts
+    row = summary(context.activity, QueueWithCounts(queue, counts))
+    numbers = {name: format_number(getattr(counts, name)) for name, _ in COUNT_LABELS if name != "oldest"}
+    shown = QueueFigures(
+        {**numbers, "oldest": format_duration(row.oldest)},
+        row.attention.reason if row.attention else "",
+        queue_explanation_view(explained).text,
+    )
+    return shown, explained.facts
 
 
 def _status(fields: Mapping[str, str], name: str) -> QueueStatus:

@@ -19,6 +19,7 @@ from app.console.application import build_console
 from app.console.context import ConsoleContext
 from app.console.known_visitors import KnownVisitors
 from app.console.summaries import Summaries
+from app.console.total_plots import PlotsOfAll
 from app.http.local_access import LocalAccessPolicy
 from app.http.queue_statistics import QueueStatistics
 from app.http.request_id import RequestIdMiddleware
@@ -46,6 +47,7 @@ class ConsoleServer:
             LocalAccessPolicy(requires_local_host=False, requires_json=False, requires_admin_header=False),
             self.activity,
             Summaries(self.activity),
+            PlotsOfAll(self.activity),
             QueueStatistics(api.broker.store.queues, api.broker.lock_store, self.activity, api.clock),
             KnownVisitors(api.clock),
             MAX_WAIT,

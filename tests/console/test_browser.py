@@ -23,7 +23,7 @@ IS_DRAWN = "(canvas) => canvas.getContext('2d').getImageData(0, 0, 120, 24).data
 
 
 PATHS = (
-    "", "/queues/orders", "/queues/orders/settings", "/topics", "/topics/events", "/states", "/states/customer.17",
+    "", "?span=24h", "/queues/orders", "/queues/orders/settings", "/topics", "/topics/events", "/states", "/states/customer.17",
     "/transactions", "/keys", "/trail?id=order-1",
 )  # fmt: skip
 """The main pages, once a queue, a topic and a state exist."""
@@ -63,6 +63,38 @@ async def test_figures_change_while_the_page_is_open(server: PeeklockProcess, ca
         async with httpx.AsyncClient(timeout=60) as client:
             assert (await client.delete(f"{server.url}/v1/queues/payments")).is_success
         await expect(page.locator("tr[data-row=payments]")).to_have_class(re.compile("gone"), timeout=TIMEOUT_MS)
+
+
+async def test_the_plots_and_their_sentence_follow_what_happens(
+    server: PeeklockProcess, call: Callable[..., Any]
+) -> None:
+    call("POST", "/queues/orders/messages", body=1)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open("?span=1h")
+        sentence = page.locator("[data-sentence]")
+        await expect(sentence).to_contain_text("1 wait")
+        for body in range(3):
+            call("POST", "/queues/orders/messages", body=body)
+        await expect(sentence).to_contain_text("4 wait now.", timeout=TIMEOUT_MS)
+        await expect(page.locator("[data-amount=waiting]")).to_have_text("4")
+        await expect(page.locator("[data-total=available]")).to_have_text("4")
+        assert await page.locator("[data-line=waiting]").get_attribute("d")
+        await page.get_by_role("link", name="24 hours").click()
+        await page.wait_for_url("**span=24h**")
+        await expect(sentence).to_contain_text("4 wait now.")
+
+
+async def test_the_figures_of_a_queue_and_its_sentence_change_together(
+    server: PeeklockProcess, call: Callable[..., Any]
+) -> None:
+    call("POST", "/queues/orders/messages", body=1)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open("/queues/orders")
+        await expect(page.locator("[data-explanation]")).to_contain_text("1 message is available")
+        call("POST", "/queues/orders/messages", body=2)
+        await expect(page.locator("[data-count=available]")).to_have_text("2", timeout=TIMEOUT_MS)
+        await expect(page.locator("[data-explanation]")).to_contain_text("2 messages are available")
+        await expect(page.locator("figure .legend").first).to_contain_text("Sent")
 
 
 async def test_the_order_and_the_number_of_queues_with_attention_follow_the_figures(

@@ -1,5 +1,6 @@
 // Keeps the rows of the overview up to date by server-sent events. Only cells whose text has changed are written.
 import { root } from "./root.js";
+import { showOverall } from "./overall.js";
 import { LiveRows } from "./rows.js";
 import { showScope, showServers } from "./servers.js";
 import { write } from "./texts.js";
@@ -67,6 +68,7 @@ function show(data, rows) {
   if (data.age) write(document.querySelector("[data-age]"), data.age);
   if (!data.rows) return;
   for (const [name, value] of Object.entries(data.totals)) write(document.querySelector(`[data-total="${name}"]`), value);
+  showOverall(data.plots);
   const attentionCount = document.querySelector("[data-attention-count]");
   write(attentionCount, data.attention_count);
   attentionCount.hidden = !data.attention_count;

@@ -1,6 +1,8 @@
 // Plots of one queue. They ask for new points while the page is open.
 
 import { showScope } from "./servers.js";
+import { write } from "./texts.js";
+import { writeWithTimes } from "./times.js";
 
 const SECONDS_BETWEEN = 5;
 const COLOURS = ["--series-1", "--series-2", "--series-3", "--series-4"];
@@ -18,10 +20,46 @@ function draw(box, times, series) {
     height: 200,
     scales: { y: { range: (plot, low, high) => [0, Math.max(high * 1.05, 1)] } },
     axes: [{ ...axis }, { ...axis, size: 56 }],
+    legend: { show: false },
     series: [{}, ...names.map((name, index) => ({ label: name, stroke: colour(COLOURS[index]), width: 2, dash: DASHES[index], points: { show: false } }))],
   };
   box.replaceChildren();
-  return new uPlot(options, [times, ...names.map((name) => series[name])], box);
+  const plot = new uPlot(options, [times, ...names.map((name) => series[name])], box);
+  addLegend(box, plot, names);
+  return plot;
+}
+
+// The legend of a plot: the stroke of each line, its name, and its value at the pointer, else the newest one.
+function addLegend(box, plot, names) {
+  const list = document.createElement("ul");
+  list.className = "legend";
+  const values = names.map((name, index) => {
+    const [entry, value] = [document.createElement("li"), document.createElement("b")];
+    entry.innerHTML = `<svg class="swatch" viewBox="0 0 24 4" aria-hidden="true"><path class="series-${index + 1}" d="M0 2L24 2"/></svg>`;
+    entry.append(` ${name} `, value);
+    list.append(entry);
+    return value;
+  });
+  const update = () => {
+    const at = plot.cursor.idx ?? plot.data[0].length - 1;
+    values.forEach((value, index) => write(value, textOf(plot.data[index + 1][at])));
+  };
+  for (const hook of ["setCursor", "setData"]) (plot.hooks[hook] ??= []).push(update);
+  box.parentElement.querySelector(".legend")?.remove();
+  box.after(list);
+  update();
+}
+
+function textOf(value) {
+  return value === null || value === undefined ? "–" : value.toLocaleString("en", { maximumFractionDigits: 2 });
+}
+
+function showFigures({ counts, attention, explanation }) {
+  for (const [name, text] of Object.entries(counts)) write(document.querySelector(`[data-count="${name}"]`), text);
+  const banner = document.querySelector("[data-attention-reason]");
+  write(banner, attention);
+  banner.hidden = !attention;
+  writeWithTimes(document.querySelector("[data-explanation]"), explanation);
 }
 
 function start(root) {
@@ -37,8 +75,9 @@ function start(root) {
     const answer = await fetch(root.dataset.plots).catch(() => null);
     document.querySelector("[data-connection]").hidden = answer !== null;
     if (!answer?.ok) return;
-    const { scope, ...newer } = await answer.json();
+    const { scope, figures, ...newer } = await answer.json();
     showScope(scope);
+    showFigures(figures);
     points = { ...points, ...newer };
     plots.forEach((plot, index) => {
       const series = newer[boxes[index].dataset.plot];
