@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from app.broker.access.sessions import Sessions
 from app.console import (
     assets,
+    checked,
     dead_letters,
     keys,
     live,
@@ -58,6 +59,7 @@ ROUTERS = (
     message_forms.router,
     messages.router,
     dead_letters.router,
+    checked.router,
     resubmission.router,
     trail.router,
     topics.router,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
+from app.console.formats import format_bytes
 from app.domain.message import BodyKind
 
 MAX_SHOWN_BYTES = 64 << 10
@@ -92,15 +93,35 @@ def preview(body: bytes, kind: BodyKind) -> str:
     """Return the beginning of a body in one line."""
     if kind is BodyKind.NONE:
         return ""
+    text = _start_of_text(body)
+    if text is None:
+        return body[:16].hex(" ") + (" …" if len(body) > 16 else "")
+    line = SPACES.sub(" ", text).strip()
+    return line if len(body) <= PREVIEW_BYTES else line[:PREVIEW_BYTES] + "…"
+
+
+def first_line(body: bytes, kind: BodyKind) -> str:
+    """Return the first line of a body that is not blank, cut at `PREVIEW_BYTES`. A body that is not text is named as such."""
+    if kind is BodyKind.NONE:
+        return ""
+    text = _start_of_text(body)
+    if text is None:
+        return f"binary, {format_bytes(len(body))}"
+    lines = [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    line = SPACES.sub(" ", lines[0]).strip()
+    return line if len(lines) == 1 and len(body) <= PREVIEW_BYTES else line[:PREVIEW_BYTES] + " …"
+
+
+def _start_of_text(body: bytes) -> str | None:
+    """Return the beginning of a body that is text, None for other bytes."""
     start = body[: PREVIEW_BYTES + 4]
     try:
         text = start.decode("utf-8") if len(start) == len(body) else _decoded_start(start)
     except UnicodeDecodeError:
-        text = "\x00"
-    if CONTROLS.search(text):
-        return body[:16].hex(" ") + (" …" if len(body) > 16 else "")
-    line = SPACES.sub(" ", text).strip()
-    return line if len(body) <= PREVIEW_BYTES else line[:PREVIEW_BYTES] + "…"
+        return None
+    return None if CONTROLS.search(text) else text
 
 
 def hex_dump(content: bytes) -> str:

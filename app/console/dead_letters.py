@@ -1,4 +1,6 @@
-"""The dead letters of a queue by their reason, and what can be done with many of them: redrive, purge, and undo a purge.
+"""The dead letters of a queue: by their reason, by the time they came, and each in a list that a filter narrows.
+
+Many of them can be redriven and purged, and a purge can be undone. `checked.py` acts on those that are checked in the list.
 
 An action shows its plan first. It is then carried out in steps of a few seconds, each a request, so that a page shows its
 progress and can stop it. A browser without scripts sends one step at a time.
@@ -13,7 +15,12 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from app.broker.administration.dead_letter_groups import EarlierDeadLetters, group_dead_letters
+from app.broker.administration.dead_letter_groups import (
+    DeadLetterGroup,
+    EarlierDeadLetters,
+    dead_since,
+    group_dead_letters,
+)
 from app.broker.administration.plan import plan_redrive, plan_restore, plan_selection
 from app.broker.administration.purge import purge
 from app.broker.administration.queues import get_queue, reload_queue
@@ -22,11 +29,15 @@ from app.broker.administration.restore import restore
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import CelFilter, Filter, MatchAll
 from app.console.access import needs
+from app.console.bodies import first_line
 from app.console.forms import decoded, fault_answer, faults_of, typed, wants_json
+from app.console.messages import list_page
 from app.console.pages import CurrentPage, PageRequest
+from app.console.results import result_of
+from app.console.trend import trend_of
 from app.domain.access import Right
 from app.domain.instant import SECOND, Instant
-from app.domain.message import MessageState
+from app.domain.message import Message, MessageState
 from app.domain.plan import Plan
 from app.domain.queue import Queue
 from app.domain.refusals import FieldError, InvalidRequest, QueueNotFound, Refusal, invalid_at
@@ -43,6 +54,15 @@ STEP_SECONDS = 2.0
 PLAN_SECONDS = 2.0
 RESTORE_SPAN = 3600 * SECOND
 """How far back an undo looks at first."""
+
+EXAMPLES = (
+    ("message.dead_letter_reason == 'bad_address'", "a reason"),
+    ("message.dead_letter_reason.startsWith('http-5')", "the beginning of a reason"),
+    ("message.dead_lettered_at > timestamp('2030-01-01T00:00:00Z')", "dead-lettered after a time"),
+    ("message.subject == 'order.placed'", "a subject"),
+    ("message.properties.region == 'eu'", "a property"),
+)
+"""Filters that people start from."""
 
 DEAD = [MessageState.DEAD_LETTERED]
 WRONG_NAME = "This is not the name of the queue. Nothing was removed."
@@ -61,26 +81,69 @@ class Redriving:
     rate: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """The dead letters of one reason, the query that lists them, and whether the list shows them now."""
+
+    group: DeadLetterGroup
+    query: str
+    is_shown: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter in the list: the message, when it came, and the first line of its body."""
+
+    message: Message
+    since: Instant
+    line: str
+
+
 @router.get("", dependencies=[may_browse])
-async def show_groups(page: CurrentPage, queue: str) -> HTMLResponse:
-    """Show the dead letters by their reason."""
-    listed = await get_queue(page.context.broker.administration, queue)
-    found = await group_dead_letters(page.context.broker.administration, listed.queue)
-    rows = [(group, "?" + urlencode({"filter": reason_filter(group.reason)})) for group in found.groups[:MAX_GROUPS]]
+async def show_dead_letters(page: CurrentPage, queue: str) -> HTMLResponse:
+    """Show the dead letters by their reason and by time, and those that match a filter one by one."""
+    ports = page.context.broker.administration
+    listed = await get_queue(ports, queue)
+    expression, cursor = page.query("filter"), page.query("cursor")
+    asked: dict[str, object] = {"state": ["dead_lettered"], "filter": expression, "cursor": cursor}
+    letters = await list_page(page.context, listed.queue, asked)
+    found = await group_dead_letters(ports, listed.queue)
+    groups = [_group(group, expression) for group in found.groups[:MAX_GROUPS]]
+    query = [("filter", expression)] if expression else []
     return page.render(
         "dead_letters.html",
+        422 if letters.faults else 200,
         name=queue,
         tab="dead_letters",
         found=found,
-        rows=rows,
-        total=max(listed.counts.dead_lettered, found.count),
+        rows=groups,
+        # The count, the groups and the trend come from one read. It does not cover a part of more.
+        total=found.count if found.is_complete else max(listed.counts.dead_lettered, found.count),
+        trend=trend_of(found, await page.context.broker.store.now()),
+        letters=[_letter(message) for message in letters.messages],
+        faults=letters.faults,
+        expression=expression,
+        examples=EXAMPLES,
+        is_first=not cursor,
+        first_page="?" + urlencode(query),
+        next_page=letters.next_cursor and "?" + urlencode([*query, ("cursor", letters.next_cursor)]),
+        result=result_of(page),
         keeps_archive=listed.queue.settings.archive_retention > 0,
     )
 
 
+def _group(group: DeadLetterGroup, expression: str) -> GroupRow:
+    chosen = reason_filter(group.reason)
+    return GroupRow(group, "?" + urlencode({"filter": chosen}), chosen == expression)
+
+
+def _letter(message: Message) -> Letter:
+    return Letter(message, dead_since(message), first_line(message.body, message.body_kind))
+
+
 def reason_filter(reason: str | None) -> str:
     """Return the filter for the dead letters of this reason."""
-    return "message.dead_letter_reason == " + json.dumps(reason or "", ensure_ascii=False)
+    return f"message.dead_letter_reason == {json.dumps(reason, ensure_ascii=False)}"
 
 
 # ---- redrive ---------------------------------------------------------------------------------------------------------

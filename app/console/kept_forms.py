@@ -12,7 +12,9 @@ from app.console.access import CSRF_FIELD, SAFE_METHODS, check_token, console_co
 from app.console.forms import MAX_FORM_BYTES, read_form
 from app.domain.refusals import BackendUnavailable, Refusal
 
-HIDDEN_FIELDS = (CSRF_FIELD, "etag", "idempotency_key", "until", "left", "seen", "confirmed", "done")
+HIDDEN_FIELDS = (
+    CSRF_FIELD, "etag", "idempotency_key", "until", "left", "seen", "confirmed", "done", "plan", "act", "list", "number",
+)  # fmt: skip
 """Fields that no person types. They are sent again, and are not shown."""
 
 SECRET_FIELDS = ("api_key",)

@@ -18,9 +18,12 @@ from app.console.bodies import body_view, preview
 from app.console.context import ConsoleContext
 from app.console.forms import decoded, faults_of
 from app.console.pages import CurrentPage, PageRequest
+from app.console.plan_digest import plan_digest
+from app.console.results import result_of
 from app.console.sender_texts import shown_texts
 from app.console.snippets import curl_browse, curl_send, python_send, server_url
 from app.console.timeline import MAX_EVENTS, timeline
+from app.console.typed_properties import typed_properties
 from app.domain.access import Right
 from app.domain.message import BodyKind, Message, MessageState
 from app.domain.queue import Queue
@@ -30,7 +33,6 @@ from app.http.response import UNTRUSTED_BODY_HEADERS
 from app.wire.explanations import message_explanation_view
 from app.wire.field_types import MAX_INT64
 from app.wire.messages import BrowseMessages
-from app.wire.properties import properties_of
 from app.wire.queues import parse_states
 
 PAGE_SIZE = 50
@@ -64,7 +66,7 @@ async def list_messages(page: CurrentPage, queue: str) -> HTMLResponse:
     """Show messages in some states that match a filter, by sequence number."""
     found = await reload_queue(page.context.broker.administration, queue)
     states, expression, cursor = page.request.query_params.getlist("state"), page.query("filter"), page.query("cursor")
-    listed = await _list(page.context, found, {"state": states, "filter": expression, "cursor": cursor})
+    listed = await list_page(page.context, found, {"state": states, "filter": expression, "cursor": cursor})
     query = [("state", state) for state in states] + ([("filter", expression)] if expression else [])
     return page.render(
         "messages.html",
@@ -81,6 +83,7 @@ async def list_messages(page: CurrentPage, queue: str) -> HTMLResponse:
         first_page="?" + urlencode(query),
         next_page=listed.next_cursor and "?" + urlencode([*query, ("cursor", listed.next_cursor)]),
         curl=curl_browse(page_url(page), queue, states, expression, page.visitor.is_signed_in),
+        result=result_of(page),
     )
 
 
@@ -104,7 +107,8 @@ async def show_one_message(page: CurrentPage, queue: str, sequence_number: str) 
         explanation=message_explanation_view(explained),
         body=message and body_view(message.body, message.body_kind, page.query("body")),
         shown_texts=shown_texts,
-        properties=message and properties_of(message.envelope.properties),
+        properties=message and typed_properties(message.envelope.properties),
+        redrive_plan=message and plan_digest("redrive", found, [message]),
         timeline=timeline(events),
         next_events=more,
         keeps_history=found.settings.history,
@@ -131,8 +135,8 @@ def number_of(text: str) -> int:
     return int(text)
 
 
-async def _list(context: ConsoleContext, queue: Queue, fields: dict[str, object]) -> MessageList:
-    """Return a page of the messages that the fields of the query ask for."""
+async def list_page(context: ConsoleContext, queue: Queue, fields: dict[str, object]) -> MessageList:
+    """Return a page of the messages that the fields of the query ask for: `state`, `filter` and `cursor`."""
     try:
         query = decoded(BrowseMessages, fields)
         states = parse_states(query.state) or list(MessageState)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,62 @@ async def test_a_purge_asks_for_the_name_and_leads_to_its_undo(server: PeeklockP
         assert (count(call, "dead_lettered"), count(call, "available")) == (0, 3)
 
 
+async def test_checked_dead_letters_are_redriven_after_their_plan(server: PeeklockProcess, call: Call) -> None:
+    dead_letter(call, 3)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open(f"{QUEUE}/dead-letters")
+        await page.get_by_role("link", name="bad_address", exact=True).click()
+        redrive = page.get_by_role("button", name="Redrive", exact=True)
+        await expect(redrive).to_be_disabled()
+        await page.get_by_label("Check message 1").check()
+        await page.get_by_label("Check message 3").check()
+        await expect(page.locator("[data-checked]")).to_have_text("2 of 3 checked:")
+        await redrive.click()
+        await expect(page.locator(".explanation")).to_contain_text("2 messages with")
+        await page.get_by_role("button", name="Redrive 2").click()
+        await expect(page.get_by_text("2 messages were redriven.")).to_be_visible()
+        assert "filter=" in page.url
+        assert (count(call, "dead_lettered"), count(call, "available")) == (1, 2)
+        await expect(page.get_by_label("Check message 2")).to_be_visible()
+
+
+async def test_a_new_plan_replaces_one_that_is_outdated(server: PeeklockProcess, call: Call) -> None:
+    dead_letter(call, 2)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open(f"{QUEUE}/dead-letters")
+        await page.get_by_label("Check all rows of this page").check()
+        await page.get_by_role("button", name="Purge", exact=True).click()
+        call("POST", f"{QUEUE}/dead-letter/redrive", filter="message.sequence_number == 1")
+        await page.get_by_role("button", name="Purge 2").click()
+        await expect(page.get_by_role("alert").filter(has_text="Messages have changed")).to_be_visible()
+        await page.get_by_role("button", name="Purge 1").click()
+        await expect(page.get_by_text("1 message was purged.")).to_be_visible()
+        assert (count(call, "dead_lettered"), count(call, "available")) == (0, 1)
+        screen.faults.clear()  # the browser reports the refusal
+
+
+async def test_messages_are_checked_by_the_keyboard(server: PeeklockProcess, call: Call) -> None:
+    for body in range(2):
+        call("POST", f"{QUEUE}/messages", body=body)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open(f"{QUEUE}/messages")
+        for key in "jjx":
+            await page.keyboard.press(key)
+        await expect(page.get_by_label("Check message 2")).to_be_checked()
+        await expect(page.get_by_label("Check message 1")).not_to_be_checked()
+
+
+async def test_a_dead_letter_is_redriven_from_its_page(server: PeeklockProcess, call: Call) -> None:
+    dead_letter(call, 1)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open(f"{QUEUE}/messages/1")
+        await expect(page.locator("time[data-ago] + .ago").first).to_have_text(re.compile("^(now|.* ago)$"))
+        page.once("dialog", lambda dialog: dialog.accept())
+        await page.get_by_role("button", name="Redrive").click()
+        await expect(page.locator(".title .tag")).to_have_text("available")
+        assert count(call, "available") == 1
+
+
 async def test_a_dead_letter_is_repaired_by_the_keyboard(server: PeeklockProcess, call: Call) -> None:
     dead_letter(call, 1)
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
@@ -115,7 +172,10 @@ async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
     dead_letter(call, 2, reason="a-reason-of-many-letters" * 5, body={"a": [1, {"b": HOSTILE}], "long": "x" * 300})
     call("POST", f"{QUEUE}/messages", body=HOSTILE, message_id="y" * 128)
     paths = ("messages", "messages?filter=x", "messages/1", "messages/1?body=hex", "messages/3", "messages/3/edit")
-    forms = ("messages/1/resubmit", "send", "dead-letters", *(f"dead-letters/{name}" for name in ACTIONS))
+    checked = "number=1&number=3&number=99"
+    lists = ("dead-letters", "dead-letters?filter=message.priority > 8", f"checked?act=redrive&{checked}")
+    lists = (*lists, f"checked?act=purge&list=messages&{checked}", "dead-letters?act=purge&done=1&since=x")
+    forms = ("messages/1/resubmit", "send", *lists, *(f"dead-letters/{name}" for name in ACTIONS))
     async with open_browser() as browser, open_screen(browser, server.url, width=width, theme=theme) as screen:
         for path in (*paths, *forms):
             page = await screen.open(f"{QUEUE}/{path}")

@@ -1,5 +1,6 @@
-"""Dead letters are grouped by reason. Many of them are redriven, purged and restored by a plan, in steps that can stop."""
+"""Dead letters are grouped by reason, drawn by time and listed. Many are redriven, purged and restored by a plan, in steps."""
 
+import base64
 import html
 import re
 from dataclasses import replace
@@ -9,12 +10,19 @@ from urllib.parse import parse_qsl, urlencode
 import httpx
 import pytest
 
-from app.broker.administration.dead_letter_groups import group_dead_letters
+from app.broker.administration.dead_letter_groups import DeadLetterGroups, group_dead_letters
 from app.broker.administration.page_limits import PageLimits
+from app.console.activity import SAMPLE_SECONDS
 from app.console.dead_letters import reason_filter
+from app.console.messages import PAGE_SIZE
+from app.console.trend import trend_of
 from app.domain.access import Right
+from app.domain.instant import DAY, HOUR, from_seconds
+from app.wire.times import to_wire
+from tests.brokers import ChangedStore
 from tests.console.console_server import ConsoleServer, token_of
 from tests.virtual_clock import run_advancing
+from tests.walks import for_each
 
 QUEUE, DEAD = "/queues/orders", "/queues/orders/dead-letters"
 HOSTILE = "\"'\\ <script>alert(1)</script>\n\u0001é😀"
@@ -23,7 +31,7 @@ HOSTILE = "\"'\\ <script>alert(1)</script>\n\u0001é😀"
 async def dead_letter(console: ConsoleServer, *reasons: str, **message: Any) -> None:
     """Dead-letter a message for each reason."""
     for reason in reasons:
-        await console.api.send(**{"body": reason, **message})
+        await console.api.send(**({"body": reason} | message if "body_base64" not in message else message))
         (received,) = await console.api.receive()
         assert (await console.api.settle(received, "dead-letter", reason=reason)).is_success
 
@@ -45,6 +53,11 @@ def rows(page: str) -> list[tuple[str, str]]:
     """The reasons and counts of the groups."""
     found = re.findall(r'<th scope="row"><a [^>]*>([^<]*)</a></th>\s*<td class="number">([^<]*)</td>', page)
     return [(html.unescape(reason), count) for reason, count in found]
+
+
+def letters(page: str) -> list[int]:
+    """The numbers of the dead letters in the list."""
+    return [int(number) for number in re.findall(r'<th scope="row" class="number"><a [^>]*>(\d+)</a>', page)]
 
 
 async def test_dead_letters_are_grouped_by_reason(console: ConsoleServer) -> None:
@@ -83,6 +96,98 @@ async def test_a_reason_leads_to_its_messages(console: ConsoleServer, reason: st
     assert "<script>alert" not in page
     listed = await console.get("/queues/orders/messages", params={"filter": reason_filter(reason)})
     assert re.findall(r"/messages/(\d+)\"", listed.text) == ["2"]
+
+
+async def test_a_reason_leads_into_the_list(console: ConsoleServer) -> None:
+    await dead_letter(console, "other", HOSTILE, "other")
+    groups = (await console.page(DEAD)).partition("By reason")[2]
+    links = re.findall(r'<th scope="row"><a href="/console([^"]*)#list-title"', groups)
+    assert [letters(await console.page(html.unescape(link))) for link in links] == [[1, 3], [2]]
+    assert 'aria-current="true">other</a>' in await console.page(html.unescape(links[0]))
+
+
+async def test_the_list_has_the_time_reason_subject_and_first_line(console: ConsoleServer) -> None:
+    await console.api.request("PUT", QUEUE, {})
+    text = base64.b64encode(f"\n  first line of {'x' * 400}\nsecond".encode()).decode()
+    binary = base64.b64encode(b"\x00\x01" + bytes(1022)).decode()
+    await dead_letter(console, "a", body_base64=text, subject="order", content_type="text/plain")
+    await dead_letter(console, "b", body_base64=binary)
+    await dead_letter(console, "c", body_base64="")
+    page = await console.page(DEAD)
+    found = re.findall(r'<td class="(?:mid )?cut(?: code)?">([^<]*)</td>', page)
+    assert [found[0:2], found[3:6], found[6:9]] == [["a", "order"], ["b", "–", "binary, 1.0 KiB"], ["c", "–", "–"]]
+    assert found[2].startswith("first line of xxx")
+    assert (len(found[2]) < 200, found[2].endswith("…"), "second" in page) == (True, True, False)
+    since = to_wire(console.api.clock.now() - from_seconds(SAMPLE_SECONDS))
+    assert f'<td class="mid"><time datetime="{since}" data-ago>' in page
+
+
+@pytest.mark.parametrize(
+    ("query", "fault"),
+    [
+        ("filter=message.subjekt == 'a'", "Did you mean `subject`?"),
+        (f"filter={'x' * 1025}", "fault-filter"),
+        ("cursor=x", "This page does not exist."),
+    ],
+)
+async def test_a_fault_of_the_filter_is_shown_where_it_is(console: ConsoleServer, query: str, fault: str) -> None:
+    await dead_letter(console, "a")
+    response = await console.get(f"{DEAD}?{query}")
+    assert (response.status_code, fault in response.text) == (422, True)
+
+
+async def test_pages_of_the_list_follow_each_other(console: ConsoleServer) -> None:
+    await dead_letter(console, *["a"] * (PAGE_SIZE + 1))
+    (following,) = re.findall(r'rel="next" href="([^"]*)"', await console.page(DEAD))
+    assert letters(await console.page(DEAD + html.unescape(following))) == [PAGE_SIZE + 1]
+
+
+async def test_the_trend_counts_all_dead_letters_by_when_they_came(console: ConsoleServer) -> None:
+    await dead_letter(console, "a", "b")
+    await console.api.clock.advance(30 * 60)
+    await dead_letter(console, "a", "a", "a")
+    page = await console.page(DEAD)
+    assert "Dead-lettered per minute" in page
+    assert "5 came in the last 48 minutes, at most 3 per minute." in page
+    assert re.findall(r"<title>[^<]*UTC: (\d+)</title>", page) == ["2", "3"]
+
+
+@for_each(
+    ("age", "interval", "sentence"),
+    [
+        (0, "minute", "2 came in the last 48 minutes, at most 2 per minute."),
+        (HOUR, "5 minutes", "2 came in the last 4 hours, at most 1 per 5 minutes."),
+        (10 * HOUR, "15 minutes", "2 came in the last 12 hours, at most 1 per 15 minutes."),
+        (40 * DAY, "day", "2 came in the last 48 days, at most 1 per day."),
+        (400 * DAY, "week", "1 came in the last 48 weeks, at most 1 per week. 1 came before."),
+    ],
+)
+def test_the_intervals_reach_back_to_the_oldest_dead_letter(age: int, interval: str, sentence: str) -> None:
+    now = 20_000 * DAY
+    minutes = {now - age: 1, now: 1} if age else {now: 2}
+    trend = trend_of(DeadLetterGroups((), minutes, 2, is_complete=True), now)
+    assert trend is not None
+    assert (trend.interval, trend.sentence) == (interval, sentence)
+    assert sum(bar.count for bar in trend.bars) == (1 if "before" in sentence else 2)
+
+
+async def test_the_number_the_groups_and_the_trend_are_those_of_one_read(console: ConsoleServer) -> None:
+    """A dead letter is redriven after the counts of the queue were read, and before the dead letters are."""
+    await dead_letter(console, "a", "a", "b")
+    broker, store = console.context.broker, console.context.broker.store
+
+    async def redriven_before(*arguments: Any) -> Any:
+        await console.api.request(
+            "POST", f"{QUEUE}/dead-letter/redrive", {"filter": "message.dead_letter_reason == 'b'"}
+        )
+        return await store.browse_metadata(*arguments)
+
+    changed: Any = ChangedStore(store, browse_metadata=redriven_before)
+    administration = replace(broker.administration, store=changed)
+    console.application.state.context = replace(console.context, broker=replace(broker, administration=administration))
+    page = await console.page(DEAD)
+    assert ("2 dead letters" in page, rows(page)) == (True, [("a", "2")])
+    assert "2 came in the last" in page
 
 
 async def test_a_redrive_shows_its_plan_and_moves_what_it_shows(console: ConsoleServer) -> None:

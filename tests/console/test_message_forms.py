@@ -199,7 +199,7 @@ async def test_a_message_is_cancelled_as_it_was_shown(console: ConsoleServer) ->
     (etag,) = re.findall(r'name="etag" value="(\w+)"', await console.page(MESSAGE))
     assert (await console.post(f"{MESSAGE}/cancel", MESSAGE, etag=etag)).status_code == 303
     assert await console.api.counts() == {}
-    assert '<span class="tag">ended</span>' in await console.page(MESSAGE)
+    assert '<span class="tag" data-state="ended">ended</span>' in await console.page(MESSAGE)
 
 
 async def test_what_a_key_may_not_do_is_not_offered_and_refused(console_with_keys: ConsoleServer) -> None:

@@ -32,7 +32,11 @@ async def test_messages_of_every_state_are_listed(console: ConsoleServer) -> Non
     await console.api.receive()
     page = await console.page(MESSAGES)
     assert numbers(page) == [1, 2, 3]
-    assert re.findall(r'<span class="tag">(\w+)</span></td>', page) == ["locked", "available", "scheduled"]
+    assert re.findall(r'<span class="tag" data-state="\w+">(\w+)</span></td>', page) == [
+        "locked",
+        "available",
+        "scheduled",
+    ]
     assert numbers(await console.page(f"{MESSAGES}?state=scheduled&state=locked")) == [1, 3]
 
 
@@ -106,6 +110,20 @@ async def test_a_body_of_text_is_text_and_other_bytes_are_hexadecimal(console: C
     assert "It has no body." in await message_page(console)
 
 
+async def test_properties_are_shown_with_their_types(console: ConsoleServer) -> None:
+    values = {"paid": True, "text": "1", "count": 1, "price": 1.5, "none": None, "word": "true"}
+    page = html.unescape(await message_page(console, properties=values))
+    found = re.findall(r'class="wrap">(\w+)</th><td class="wrap code">([^<]*)</td><td class="muted">([^<]*)<', page)
+    assert found == [
+        ("paid", "true", "true or false"),
+        ("text", '"1"', "text"),
+        ("count", "1", "number"),
+        ("price", "1.5", "number"),
+        ("none", "null", "null"),
+        ("word", '"true"', "text"),
+    ]
+
+
 async def test_the_reader_chooses_another_form_of_a_body(console: ConsoleServer) -> None:
     page = await message_page(console, "?body=hex", body={"a": 1})
     assert "7b 22 61 22 3a 31 7d" in page.replace(" 20", "")
@@ -173,7 +191,7 @@ async def test_a_message_that_has_ended_is_still_explained(console: ConsoleServe
     (message,) = await console.api.receive()
     await console.api.settle(message, "complete")
     page = await console.page(f"{MESSAGES}/1")
-    assert '<span class="tag">ended</span>' in page
+    assert '<span class="tag" data-state="ended">ended</span>' in page
     assert "completed" in page
 
 

@@ -1,4 +1,5 @@
 // What every page does: times in the zone of the reader, theme, keyboard, dialogs, copies.
+import { countChecks } from "./checks.js";
 import { sendForms } from "./forms.js";
 import { awaitAnswer, awaitFirstQueue, followRows } from "./live.js";
 import { root } from "./root.js";
@@ -52,6 +53,7 @@ const shortcuts = {
   "/": () => document.querySelector("[data-find], input[type=search]")?.focus(),
   "?": () => open("shortcuts"),
   t: switchTheme,
+  x: () => document.activeElement.closest("tr")?.querySelector("input[name=number]")?.click(),
   j: () => moveRow(1),
   k: () => moveRow(-1),
 };
@@ -102,6 +104,7 @@ if (find && !find.value && document.querySelector("tr[data-row]")) find.addEvent
 function refresh(part) {
   showLocalTimes(part);
   drawSparks(part);
+  countChecks(part);
 }
 
 refresh(document);
