@@ -147,7 +147,7 @@ def test_fields_that_do_not_fit_are_named() -> None:
 def test_each_field_of_a_message_is_a_header_but_those_of_the_lock() -> None:
     apart = {"state", "content_type", "traceparent", "properties", "receiver_id", "locked_until"}
     from_answers = {"body", "body_base64", "lock_token", "lock_remaining_ms", "delivery"}
-    assert {*FIELDS} == {*answers.MessageView.__struct_fields__} - apart - from_answers
+    assert {*FIELDS} == {*answers.ReceivedMessage.__struct_fields__} - apart - from_answers
 
 
 def test_the_trace_of_the_message_is_that_of_the_request() -> None:
@@ -158,4 +158,4 @@ def test_the_trace_of_the_message_is_that_of_the_request() -> None:
 def test_raw_answers_have_the_fields_of_the_others() -> None:
     for raw, plain in ((RawReceived, answers.ReceivedMessages), (RawRecovered, answers.RecoveredMessages)):
         assert {*raw.__struct_fields__} == {*plain.__struct_fields__}
-    assert {*RawView.__struct_fields__} == {*answers.MessageView.__struct_fields__}
+    assert {*RawView.__struct_fields__} == {*answers.ReceivedMessage.__struct_fields__}

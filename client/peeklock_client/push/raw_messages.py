@@ -21,7 +21,7 @@ LONG_IN_JSON = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 JSON_TYPE = "application/json"
 
 
-class RawView(answers.MessageView):
+class RawView(answers.ReceivedMessage):
     """A message with a body and properties that are not decoded."""
 
     body: msgspec.Raw | UnsetType = UNSET
@@ -63,7 +63,7 @@ def _raw_form(answer: answers.ReceivedMessages | answers.RecoveredMessages, raw:
     return raw(**msgspec.structs.asdict(answer) | {"messages": views})
 
 
-def _encoded_parts(view: answers.MessageView) -> dict[str, Any]:
+def _encoded_parts(view: answers.ReceivedMessage) -> dict[str, Any]:
     parts = {"body": view.body, "properties": view.properties}
     return {name: msgspec.Raw(json.dumps(value).encode()) for name, value in parts.items() if value is not UNSET}
 
