@@ -1,4 +1,4 @@
-"""The page `/docs` in a browser: it shows the samples of an operation, reads Markdown, and fits on a narrow screen."""
+"""The page `/docs` in a browser: it has samples of each operation, reads Markdown, and leads to the other pages."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ async def test_descriptions_are_read_as_markdown(serve: Callable[..., PeeklockPr
         assert "`" not in await page.locator(".swagger-ui").inner_text()
 
 
-async def test_the_pages_of_a_server_lead_to_each_other(serve: Callable[..., PeeklockProcess]) -> None:
-    service = serve()
+async def test_the_pages_of_a_fresh_copy_lead_to_each_other(serve_as_reader: Callable[..., PeeklockProcess]) -> None:
+    """`python3 dev.py run` has built the guide there."""
+    service = serve_as_reader()
     async with open_browser() as browser, open_screen(browser, service.url) as screen:
         page = screen.page
         await page.goto(f"{service.url}/docs")
@@ -55,3 +56,10 @@ async def test_the_pages_of_a_server_lead_to_each_other(serve: Callable[..., Pee
         await page.wait_for_url(f"{service.url}/console")
         await page.get_by_role("link", name="API").click()
         await page.wait_for_url(f"{service.url}/docs")
+        await page.get_by_role("link", name="Guide").click()
+        await page.wait_for_url(f"{service.url}/docs/guide/")
+        await page.get_by_role("link", name="API", exact=True).click()
+        await page.wait_for_url(f"{service.url}/docs")
+        await page.goto(f"{service.url}/docs/guide/http/send.html")
+        await page.get_by_role("link", name="Console", exact=True).click()
+        await page.wait_for_url(f"{service.url}/console")
