@@ -210,9 +210,9 @@ def sdk(arguments: argparse.Namespace) -> int:
     if arguments.language in BY_OPENAPI_GENERATOR:
         install_java()
     directory = arguments.directory or ROOT / "build/sdk" / arguments.language
-    warnings = make_sdk(arguments.language, directory)
-    print("\n".join([*warnings, str(directory)]), flush=True)
-    return 1 if warnings else 0
+    made = make_sdk(arguments.language, directory)
+    print("\n".join([*made.warnings, str(directory)]), flush=True)
+    return 1 if made.warnings else 0
 
 
 def lock(arguments: argparse.Namespace) -> int:

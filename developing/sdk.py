@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from developing.environment import SDK_NODE, node
-from developing.paths import ENVIRONMENT, OPENAPI, ROOT, SDK_VENV
+from developing.paths import ENVIRONMENT, OPENAPI, REQUIREMENTS, ROOT, SDK_VENV
 from developing.processes import Refusal
 
 CONFIGURATIONS = ROOT / "openapi/sdk"
@@ -19,26 +23,55 @@ ONLY_SOURCES = "apiTests=false,modelTests=false,apiDocs=false,modelDocs=false"
 GENERATOR_ARCHIVE = "lib/python*/site-packages/openapi_generator_cli/openapi-generator.jar"
 """It also has Jackson, which the SDK for Java needs."""
 
-HARMLESS_WARNINGS = (
-    "OpenAPI 3.1 support is still in beta",  # about every document of this version
-    "Failed to get the schema name: null",  # about the properties of messages: a map of values of any type, as wanted
-    "Codegen property is null (e.g. map/dict of undefined type)",  # the same
-    "Ignoring complex example on request body",  # an example in the documentation of the SDK
-    "(reserved word) cannot be used as model name. Renamed to",  # no other type has the new name
-    "with suffix (reserved word) cannot be used as filename. Renamed to",
-)
+TOLERATED = {
+    "OpenAPI 3.1 support is still in beta": "said of every document of this version",
+    "Failed to get the schema name: null": "properties of messages are a map of values of any type",
+    "Codegen property is null (e.g. map/dict of undefined type)": "properties of messages are a map of values of any type",
+    "Ignoring complex example on request body": "the documentation of the SDK shows no example there",
+    "(reserved word) cannot be used as model name. Renamed to": "no other type has the new name",
+    "with suffix (reserved word) cannot be used as filename. Renamed to": "no other file has the new name",
+}
+"""Parts of warnings that do no harm, each with the reason."""
 
 
-def make_sdk(language: str, directory: Path) -> list[str]:
-    """Generate the SDK of a language in a directory. Return the warnings of the generator, without harmless ones.
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An SDK that was made: the generator with its version, its warnings that matter, and the number of others by reason."""
+
+    generator: str
+    version: str
+    warnings: list[str]
+    tolerated: dict[str, int]
+
+
+def make_sdk(language: str, directory: Path) -> Made:
+    """Generate the SDK of a language in a directory.
 
     Raises `Refusal` if the directory has files, or if the generator fails.
     """
     if directory.exists() and any(directory.iterdir()):
         raise Refusal(f"{directory} is not empty: remove it, or name another directory")
     directory.mkdir(parents=True, exist_ok=True)
-    written = GENERATORS[language](language, directory.resolve())
-    return [line.strip() for line in written.splitlines() if _matters(line)]
+    generator = GENERATORS[language]
+    written = generator.run(language, directory.resolve())
+    warnings = [line.strip() for line in written.splitlines() if _is_warning(line)]
+    reasons = [_reason_to_tolerate(line) for line in warnings]
+    return Made(
+        generator.package,
+        version_of(generator.package),
+        [line for line, reason in zip(warnings, reasons, strict=True) if reason is None],
+        dict(Counter(reason for reason in reasons if reason is not None)),
+    )
+
+
+def version_of(package: str) -> str:
+    """Return the version of a generator, as openapi/sdk/package.json or requirements/sdk.txt pins it."""
+    from_npm = json.loads((CONFIGURATIONS / "package.json").read_text())["dependencies"]
+    if package in from_npm:
+        return from_npm[package]
+    pinned = re.search(rf"^{re.escape(package)}==(\S+)", (REQUIREMENTS / "sdk.txt").read_text(), re.MULTILINE)
+    assert pinned is not None, package
+    return pinned[1]
 
 
 def _openapi_generator(language: str, directory: Path) -> str:
@@ -71,13 +104,39 @@ def _openapi_typescript(_: str, directory: Path) -> str:
     return _generate(node(SDK_VENV), program, OPENAPI, "--output", directory / "peeklock.d.ts")
 
 
-GENERATORS: dict[str, Callable[[str, Path], str]] = {
-    **dict.fromkeys(BY_OPENAPI_GENERATOR, _openapi_generator),
-    "hey-api": _hey_api,
-    "openapi-typescript": _openapi_typescript,
-    "openapi-python-client": _openapi_python_client,
+def _orval(_: str, directory: Path) -> str:
+    program = SDK_NODE / "node_modules/orval/dist/bin/orval.mjs"
+    configuration, variables = CONFIGURATIONS / "orval.mjs", {"SDK_DIRECTORY": str(directory)}
+    return _generate(node(SDK_VENV), program, "--config", configuration, **variables)
+
+
+def _datamodel_codegen(_: str, directory: Path) -> str:
+    program, models = SDK_VENV / "bin/datamodel-codegen", directory / "peeklock_models.py"
+    # It reads its configuration, pyproject.toml, in the directory in which it runs.
+    return _generate(program, "--input", OPENAPI, "--output", models, directory=CONFIGURATIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """The package of a generator, and the function that generates the SDK of a language in a directory.
+
+    The function returns the output of the generator.
+    """
+
+    package: str
+    run: Callable[[str, Path], str]
+
+
+GENERATORS: dict[str, Generator] = {
+    "typescript": Generator("@hey-api/openapi-ts", _hey_api),
+    **dict.fromkeys(BY_OPENAPI_GENERATOR, Generator("openapi-generator-cli", _openapi_generator)),
+    "hey-api": Generator("@hey-api/openapi-ts", _hey_api),
+    "openapi-typescript": Generator("openapi-typescript", _openapi_typescript),
+    "orval": Generator("orval", _orval),
+    "openapi-python-client": Generator("openapi-python-client", _openapi_python_client),
+    "datamodel-codegen": Generator("datamodel-code-generator", _datamodel_codegen),
 }
-"""The function for each language. It generates the SDK in a directory, and returns the output of the generator."""
+"""The generator for each language. `typescript` is the one that docs/sdks.md recommends."""
 
 
 def _decode_exact_numbers(directory: Path) -> None:
@@ -90,11 +149,11 @@ def _decode_exact_numbers(directory: Path) -> None:
         file.write_text(file.read_text().replace(decoder, f"{decoder}\tdecoder.UseNumber()\n"))
 
 
-def _generate(*command: str | Path, **variables: str) -> str:
+def _generate(*command: str | Path, directory: Path = ROOT, **variables: str) -> str:
     path = f"{SDK_VENV / 'bin'}{os.pathsep}{ENVIRONMENT.get('PATH', '')}"
     done = subprocess.run(
         [str(part) for part in command],
-        cwd=ROOT,
+        cwd=directory,
         env={**ENVIRONMENT, "PATH": path, "NO_COLOR": "1", "RUFF_NO_CACHE": "true", **variables},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -106,7 +165,11 @@ def _generate(*command: str | Path, **variables: str) -> str:
     return done.stdout
 
 
-def _matters(line: str) -> bool:
-    """Return whether a line of output is a warning or an error, other than a harmless one."""
-    is_warning = any(word in line.upper() for word in ("WARN", "ERROR")) and " INFO " not in line
-    return is_warning and not any(known in line for known in HARMLESS_WARNINGS)
+def _is_warning(line: str) -> bool:
+    """Return whether a line of output is a warning or an error."""
+    return any(word in line.upper() for word in ("WARN", "ERROR")) and " INFO " not in line
+
+
+def _reason_to_tolerate(line: str) -> str | None:
+    """Return why a warning does no harm, None if it matters."""
+    return next((reason for known, reason in TOLERATED.items() if known in line), None)

@@ -21,6 +21,9 @@ LONG_TIMEOUT_SECONDS = 900  # for a test that waits for several servers, each up
 SHARED_RUN_VARIABLE = "PEEKLOCK_TEST_RUN"  # names the shared directory to the other processes of this run
 
 
+GENERATOR_WARNINGS = "warnings of generators"
+"""The section and the property of a test with a line for each generator of SDKs."""
+
 PATIENT = "patient"
 """The profile of Hypothesis for a busy machine, which makes no example too slow."""
 settings.register_profile(PATIENT, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -77,13 +80,18 @@ def _is_left_out(item: pytest.Item, config: pytest.Config) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the servers that the tests used."""
+    """Print the servers that the tests used, and what the generators of SDKs warned of."""
     used = {found.kind: str(found) for found in config.stash[RUN_KEY].found()}
     terminalreporter.section("servers")
     for kind, server in KINDS.items():
         left_out = f"left out by --without={kind}" if kind in _left_out(config) else "not needed"
         terminalreporter.write_line(f"{server.title}: {used.get(kind, left_out)}")
     terminalreporter.write_line(f"tier: {config.getoption('--tier')}")
+    reports = (report for outcome in ("passed", "failed") for report in terminalreporter.getreports(outcome))
+    if rows := {text for report in reports for name, text in report.user_properties if name == GENERATOR_WARNINGS}:
+        terminalreporter.section(GENERATOR_WARNINGS)
+        for row in sorted(rows):
+            terminalreporter.write_line(row)
 
 
 def _left_out(config: pytest.Config) -> list[str]:

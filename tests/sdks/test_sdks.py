@@ -6,28 +6,47 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from developing.environment import SDK_NODE, digest, environment_lock, node
+from developing.environment import SDK_NODE, node
 from developing.machine import JAVA_ANNOTATIONS
-from developing.paths import OPENAPI, REQUIREMENTS, ROOT, SDK_VENV
-from developing.sdk import CONFIGURATIONS, GENERATOR_ARCHIVE, GENERATORS, make_sdk
+from developing.paths import OPENAPI, PYTHON, ROOT, SDK_VENV
+from developing.sdk import GENERATOR_ARCHIVE, GENERATORS
 from tests.peeklock_process import services
+from tests.sdks.made import finished, printed, report, sdk
 
 PROGRAMS = Path(__file__).parent
-PYTHONS, TYPESCRIPTS = ("python", "openapi-python-client"), ("typescript-fetch", "hey-api", "openapi-typescript")
+PYTHONS = ("python", "openapi-python-client", "datamodel-codegen")
+TYPESCRIPTS = ("typescript-fetch", "hey-api", "openapi-typescript", "orval")
 WITH_TOOLCHAINS = ("java", "go", "csharp")
 """Languages whose compilers are not among the packages of Python and npm. C# has none in Debian, so it is only made."""
 
-MADE = SDK_VENV / "made"
-TIMEOUT_SECONDS = 240
+UNCHECKED = {
+    "hey-api": ("exactOptionalPropertyTypes",),
+    "typescript-fetch": (
+        "exactOptionalPropertyTypes",
+        "noImplicitOverride",
+        "noUncheckedIndexedAccess",
+        "noUnusedLocals",
+        "noUnusedParameters",
+    ),
+}
+"""Checks of the compiler that the sources of an SDK do not pass. Programs pass all of them."""
+
+GUIDE = ROOT / "docs/sdks.md"
+SHOWN = re.DOTALL | re.MULTILINE
+CASTS = {
+    ".ts": re.compile(r"(?<!\* )\bas (?!const\b)|\w!(?!=)|\)!|@ts-|\bany\b|<\w+>\w"),
+    ".java": re.compile(r"\((?:final )?[A-Z][\w.]*(?:<[^()]*>)?(?:\[\])*\) ?[\w(]|@SuppressWarnings"),
+    ".py": re.compile(r"# ?type: ?ignore|# ?pyright|\bcast\(|\bAny\b"),
+}
+"""What a program may not contain: assertions that a type checker has to believe."""
 
 PROPERTIES = {
     "text": "007",
@@ -59,6 +78,10 @@ EXPECTED = {
     ],
     "none": 0,
     "woken": "wake",
+    "dead_lettered": "dead_lettered",
+    "browsed": [[2, "no-such-article"], ["wake", "unreadable"]],
+    "deferred": ["deferred", "later"],
+    "transaction": [True, "uncommitted", "committed", "paid"],
 }
 SAFE = {**PROPERTIES, "greatest": 2**53 - 1, "least": -(2**53) + 1}
 EXPECTED_OF_JAVASCRIPT = {
@@ -90,39 +113,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield start().url
 
 
-def sdk(language: str) -> Path:
-    """Return the directory of an SDK, which is made again only if something changed of which it is made."""
-    assert SDK_VENV.exists(), "the generators are missing: run `python3 dev.py test tests/sdks`"
-    sources = [OPENAPI, ROOT / "developing/sdk.py", REQUIREMENTS / "sdk.txt", *sorted(CONFIGURATIONS.iterdir())]
-    made = MADE / f"{language}-{digest(*sources)[:16]}"
-    with environment_lock():  # or two workers would make it at the same time
-        if not made.exists():
-            MADE.mkdir(exist_ok=True)
-            directory = Path(tempfile.mkdtemp(dir=MADE))
-            assert make_sdk(language, directory) == []
-            for older in MADE.glob(f"{language}-????????????????"):
-                shutil.rmtree(older)
-            directory.rename(made)
-    return made
-
-
-def printed(*command: str | Path, directory: Path, **variables: str) -> str:
-    """Run a program, and return what it has printed. The test fails with all its output if the program fails."""
-    done = subprocess.run(
-        command,
-        cwd=directory,
-        env={**os.environ, **variables},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        encoding="utf-8",
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
 def same(output: str, expected: Any) -> None:
     """Compare as JSON texts, in which 1, 1.0 and true differ."""
     assert json.dumps(json.loads(output), sort_keys=True, indent=1) == json.dumps(expected, sort_keys=True, indent=1)
@@ -132,17 +122,47 @@ def same(output: str, expected: Any) -> None:
     "language",
     [pytest.param(name, marks=[pytest.mark.sdks] * (name in WITH_TOOLCHAINS)) for name in GENERATORS],
 )
-def test_an_sdk_is_made_without_a_warning_that_matters(language: str) -> None:
+def test_an_sdk_is_made_without_a_warning_that_matters(
+    language: str, record_property: Callable[[str, object], None]
+) -> None:
+    made = report(language)
+    tolerated = "; ".join(f"{count} × {reason}" for reason, count in made.tolerated.items()) or "none"
+    row = f"{language:<22}{made.generator} {made.version}: {len(made.warnings)} that matter; tolerated: {tolerated}"
+    record_property("warnings of generators", row)
     assert any(sdk(language).iterdir())
+    assert made.warnings == []
+
+
+def test_no_program_helps_the_type_checker() -> None:
+    helped = [
+        f"{file.relative_to(PROGRAMS)}: {line.strip()}"
+        for file in PROGRAMS.glob("*/**/*")
+        if (forbidden := CASTS.get(file.suffix))
+        for line in file.read_text().splitlines()
+        if forbidden.search(line)
+    ]
+    assert helped == []
 
 
 @pytest.mark.parametrize("language", PYTHONS)
-def test_a_program_with_an_sdk_for_python_has_correct_types(language: str) -> None:
-    interpreter, program = SDK_VENV / "bin/python", PROGRAMS / language / "program.py"
-    printed(interpreter, "-m", "compileall", "-q", "peeklock_sdk", directory=sdk(language))
-    pyright = (SDK_VENV / "bin/pyright", f"--pythonpath={interpreter}", program)
+def test_a_program_passes_the_strict_mode_of_pyright(language: str, tmp_path: Path) -> None:
+    shutil.copy(PROGRAMS / language / "program.py", tmp_path)
+    interpreter = SDK_VENV / "bin/python"
+    printed(interpreter, "-m", "compileall", "-q", ".", directory=sdk(language))
+    settings = {"include": ["program.py"], "typeCheckingMode": "strict", "extraPaths": [str(sdk(language))]}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
     path = f"{SDK_VENV / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    assert printed(*pyright, directory=sdk(language), PATH=path).startswith("0 errors")
+    pyright = (SDK_VENV / "bin/pyright", f"--pythonpath={interpreter}")
+    assert printed(*pyright, directory=tmp_path, PATH=path).startswith("0 errors")
+
+
+@pytest.mark.parametrize("language", PYTHONS)
+def test_a_program_passes_the_strict_mode_of_mypy(language: str, tmp_path: Path) -> None:
+    # The SDK is as if installed: mypy reads its types, and reports errors of the program alone.
+    options = ("--strict", "--config-file=", f"--cache-dir={tmp_path}", "--follow-imports=silent")
+    mypy = (PYTHON, "-m", "mypy", *options, f"--python-executable={SDK_VENV / 'bin/python'}")
+    program = PROGRAMS / language / "program.py"
+    assert printed(*mypy, program, directory=tmp_path, MYPYPATH=str(sdk(language))).startswith("Success")
 
 
 @pytest.mark.parametrize("language", PYTHONS)
@@ -159,14 +179,30 @@ def test_an_sdk_for_typescript_keeps_every_value(language: str, url: str, tmp_pa
 
 def compiled_typescript(language: str, program: str, directory: Path) -> Path:
     """Compile a program with the SDK of a language in a directory. The test fails if the compiler finds an error."""
-    shutil.copy(PROGRAMS / "tsconfig.json", directory)
+    for name in ("tsconfig.json", "values.ts"):
+        shutil.copy(PROGRAMS / name, directory)
     (directory / "program.ts").write_text(program)
     (directory / "package.json").write_text('{"type": "module"}')
     (directory / "node_modules").symlink_to(SDK_NODE / "node_modules")
     shutil.copytree(sdk(language), directory / "sdk")
-    compiler = directory / "node_modules/typescript/bin/tsc"
-    printed(node(SDK_VENV), compiler, "--project", directory, directory=directory)
+    compiler = (node(SDK_VENV), directory / "node_modules/typescript/bin/tsc", "--project", directory)
+    unchecked = [part for option in UNCHECKED.get(language, ()) for part in (f"--{option}", "false")]
+    printed(*compiler, *unchecked, directory=directory)
+    if unchecked:
+        errors = finished(*compiler, "--noEmit", directory=directory).stdout.splitlines()
+        assert [error for error in errors if not error.startswith(("sdk/", " "))] == []
     return directory / "out/program.js"
+
+
+def test_the_guide_makes_an_sdk_and_runs_a_program(url: str, tmp_path: Path) -> None:
+    guide = GUIDE.read_text()
+    [directory] = re.findall(r"^python3 dev\.py sdk typescript (\S+)$", guide, re.MULTILINE)
+    [(program, shown)] = re.findall(
+        r"`shop\.ts`:\n\n```ts\n(.*?)```.*?^node shop\.ts\n```\n```text\n(.*?)```", guide, SHOWN
+    )
+    printed(sys.executable, "dev.py", "sdk", "typescript", tmp_path / directory, directory=ROOT)
+    (tmp_path / "shop.ts").write_text(program.replace("http://localhost:8080", url))
+    assert printed(node(SDK_VENV), "shop.ts", directory=tmp_path) == shown
 
 
 @pytest.fixture(scope="module")
@@ -177,10 +213,14 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     """
     directory = tmp_path_factory.mktemp("java")
     libraries = os.pathsep.join(str(file) for file in (*SDK_VENV.glob(GENERATOR_ARCHIVE), JAVA_ANNOTATIONS))
-    sources = [*sdk("java").glob("src/main/**/*.java"), *(PROGRAMS / "java").iterdir()]
-    options = ("-nowarn", "-encoding", "UTF-8", "-d", directory, "-cp", libraries)
-    printed("javac", *options, *sources, directory=directory)
-    return ("java", "-Dfile.encoding=UTF-8", "-cp", f"{directory}{os.pathsep}{libraries}")
+    options = ("-encoding", "UTF-8", "-d", directory)
+    printed(
+        "javac", "-nowarn", *options, "-cp", libraries, *sdk("java").glob("src/main/**/*.java"), directory=directory
+    )
+    strict = ("-Xlint:all", "-Werror", "-proc:none")
+    classes = f"{directory}{os.pathsep}{libraries}"
+    printed("javac", *strict, *options, "-cp", classes, *(PROGRAMS / "java").iterdir(), directory=directory)
+    return ("java", "-Dfile.encoding=UTF-8", "-cp", classes)
 
 
 @pytest.fixture(scope="module")
@@ -199,6 +239,8 @@ def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (directory / "examples/types.go").write_text(f"package main\n\n{types}")
     offline = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
     printed("go", "vet", "./...", directory=directory / "sdk", **offline)
+    printed("go", "vet", "./...", directory=directory, **offline)
+    assert printed("gofmt", "-l", "program", "examples", directory=directory).strip() in ("", "examples/types.go")
     for name in ("program", "examples"):
         printed("go", "build", "-o", f"bin/{name}", f"./{name}", directory=directory, **offline)
     return directory / "bin"

@@ -11,6 +11,7 @@ import peeklock.ApiException;
 import peeklock.api.LocksApi;
 import peeklock.api.MessagesApi;
 import peeklock.api.QueuesApi;
+import peeklock.api.TransactionsApi;
 import peeklock.model.*;
 
 /** Send, receive, renew and settle with the SDK that openapi-generator makes for Java. */
@@ -19,6 +20,7 @@ public class Program {
     private final MessagesApi messages;
     private final LocksApi locks;
     private final QueuesApi queues;
+    private final TransactionsApi transactions;
     private final ObjectMapper json;
 
     Program(String url, String queue) {
@@ -28,6 +30,7 @@ public class Program {
         this.messages = new MessagesApi(client);
         this.locks = new LocksApi(client);
         this.queues = new QueuesApi(client);
+        this.transactions = new TransactionsApi(client);
         this.json = client.getObjectMapper();
     }
 
@@ -76,11 +79,11 @@ public class Program {
 
     static List<String> summary(SettlementResult result) {
         Object one = result.getActualInstance();
-        if (one instanceof SettledResult) {
-            return List.of("settled", ((SettledResult) one).getOutcome().getValue());
+        if (one instanceof SettledResult settled) {
+            return List.of("settled", settled.getOutcome().getValue());
         }
-        return one instanceof RefusedResult
-            ? List.of("refused", ((RefusedResult) one).getProblem().getCode().getValue())
+        return one instanceof RefusedResult refused
+            ? List.of("refused", refused.getProblem().getCode().getValue())
             : List.of("renewed");
     }
 
@@ -92,12 +95,18 @@ public class Program {
                     .lockToken(tokens.get(1))
                     .delaySeconds(600.0)
                     .putPropertiesItem("tried", true)),
-            new Settlement(
-                new DeadLetterSettlement()
-                    .lockToken(tokens.get(2))
-                    .reason("no-such-article")),
+            new Settlement(new DeadLetterSettlement().lockToken(tokens.get(2)).reason("no-such-article")),
             new Settlement(new RenewSettlement().lockToken(tokens.get(3))),
             new Settlement(new DeferSettlement().lockToken(ended)));
+    }
+
+    SendAnswer send(SendMessage message) throws ApiException {
+        return messages.sendMessage(queue, message, null, null);
+    }
+
+    /** Receives one message, waiting for it. */
+    ReceivedMessage receiveOne() throws ApiException {
+        return receive(new ReceiveMessages().waitSeconds(20.0)).get(0);
     }
 
     void run() throws Exception {
@@ -133,13 +142,44 @@ public class Program {
             CompletableFuture.supplyAsync(
                 () -> {
                     try {
-                        return receive(new ReceiveMessages().waitSeconds(20.0)).get(0);
+                        return receiveOne();
                     } catch (ApiException refused) {
                         throw new IllegalStateException(refused);
                     }
                 });
-        messages.sendMessage(queue, new SendMessage().body("wake"), null, null);
-        found.put("woken", waiting.get().getBody());
+        send(new SendMessage().body("wake"));
+        ReceivedMessage woken = waiting.get();
+        found.put("woken", woken.getBody());
+        DeadLetterLock unreadable = new DeadLetterLock().reason("unreadable");
+        SettlementDone deadLettered = locks.deadLetterLock(queue, woken.getLockToken(), unreadable);
+        found.put("dead_lettered", deadLettered.getOutcome().getValue());
+        List<MessageState> states = List.of(MessageState.DEAD_LETTERED);
+        MessagePage browsed = messages.browseMessages(queue, null, null, states, null);
+        found.put(
+            "browsed",
+            browsed.getItems().stream()
+                .map(one -> Arrays.asList(one.getBody(), one.getDeadLetterReason()))
+                .collect(Collectors.toList()));
+
+        send(new SendMessage().body("later"));
+        ReceivedMessage early = receiveOne();
+        SettlementDone deferred = locks.deferLock(queue, early.getLockToken(), null);
+        ReceiveMessages byNumber = new ReceiveMessages().addSequenceNumbersItem(early.getSequenceNumber());
+        ReceivedMessage late = receive(byNumber).get(0);
+        found.put("deferred", Arrays.asList(deferred.getOutcome().getValue(), late.getBody()));
+
+        String transaction = transactions.startTransaction(null).getId();
+        CompleteLock completion = new CompleteLock().transactionId(transaction);
+        SettlementDone pending = locks.completeLock(queue, late.getLockToken(), completion);
+        SendAnswer uncommitted = send(new SendMessage().body("paid").transactionId(transaction));
+        CommittedTransaction committed = transactions.commitTransaction(transaction, null);
+        found.put(
+            "transaction",
+            Arrays.asList(
+                pending.getPending(),
+                uncommitted.getState().getValue(),
+                committed.getState().getValue(),
+                receiveOne().getBody()));
         System.out.println(new ObjectMapper().writeValueAsString(found));
     }
 }

@@ -25,39 +25,24 @@ PROPERTIES = {
 }
 BODY = {"order": 17, "lines": [{"article": "007", "count": 9007199254740993}], "note": None}
 
-with sdk.ApiClient(sdk.Configuration(host=url)) as connection, ThreadPoolExecutor() as threads:
-    messages, locks, queues = sdk.MessagesApi(connection), sdk.LocksApi(connection), sdk.QueuesApi(connection)
-    queues.put_queue(queue, sdk.QueueSettingsBody(lock_duration_seconds=600))
+connection = sdk.ApiClient(sdk.Configuration(host=url))
+messages, locks = sdk.MessagesApi(connection), sdk.LocksApi(connection)
+queues, transactions = sdk.QueuesApi(connection), sdk.TransactionsApi(connection)
 
-    sent = messages.send_message(queue, sdk.SendMessage(body=BODY, properties=PROPERTIES))
-    (received,) = messages.receive_messages(queue, sdk.ReceiveMessages(wait_seconds=20)).messages
-    token = received.lock_token
-    renewed = locks.renew_lock(queue, token, sdk.RenewLock(lock_seconds=3600))
-    completed = locks.complete_lock(queue, token)
+
+def receive(wanted: sdk.ReceiveMessages) -> list[sdk.ReceivedMessage]:
+    return messages.receive_messages(queue, wanted).messages
+
+
+def refusal(token: str) -> sdk.Problem:
+    """Return the problem with which the server refuses to abandon a delivery that has ended."""
     try:
         locks.abandon_lock(queue, token)
-        raise SystemExit("a delivery that has ended was abandoned")
     except ConflictException as refused:
-        problem = refused.data
-    assert isinstance(problem, sdk.Problem)
-
-    messages.send_batch(queue, sdk.SendBatch(messages=[sdk.MessageToSend(body=number) for number in range(4)]))
-    locked = messages.receive_messages(queue, sdk.ReceiveMessages(max_messages=4, wait_seconds=20)).messages
-    tokens = [message.lock_token for message in locked]
-    entries = [
-        sdk.CompleteSettlement(action="complete", lock_token=tokens[0]),
-        sdk.AbandonSettlement(action="abandon", lock_token=tokens[1], delay_seconds=600, properties={"tried": True}),
-        sdk.DeadLetterSettlement(action="dead_letter", lock_token=tokens[2], reason="no-such-article"),
-        sdk.RenewSettlement(action="renew", lock_token=tokens[3], lock_seconds=60),
-        sdk.DeferSettlement(action="defer", lock_token=token),
-    ]
-    batch = sdk.SettleMessages(settlements=[settlement.Settlement(entry) for entry in entries])
-    results = [result.actual_instance for result in locks.settle_messages(queue, batch).results]
-
-    none = messages.receive_messages(queue, sdk.ReceiveMessages(wait_seconds=0.1)).messages
-    waiting = threads.submit(messages.receive_messages, queue, sdk.ReceiveMessages(wait_seconds=20))
-    messages.send_message(queue, sdk.SendMessage(body="wake"))
-    (woken,) = waiting.result().messages
+        if isinstance(refused.data, sdk.Problem):
+            return refused.data
+        raise
+    raise SystemExit("a delivery that has ended was abandoned")
 
 
 def summary(result: object) -> list[str]:
@@ -65,6 +50,45 @@ def summary(result: object) -> list[str]:
         return [result.result, result.problem.code]
     return [result.result, result.outcome] if isinstance(result, sdk.SettledResult) else ["renewed"]
 
+
+queues.put_queue(queue, sdk.QueueSettingsBody(lock_duration_seconds=600))
+sent = messages.send_message(queue, sdk.SendMessage(body=BODY, properties=PROPERTIES))
+(received,) = receive(sdk.ReceiveMessages(wait_seconds=20))
+token = received.lock_token
+renewed = locks.renew_lock(queue, token, sdk.RenewLock(lock_seconds=3600))
+completed = locks.complete_lock(queue, token)
+problem = refusal(token)
+
+messages.send_batch(queue, sdk.SendBatch(messages=[sdk.MessageToSend(body=number) for number in range(4)]))
+tokens = [message.lock_token for message in receive(sdk.ReceiveMessages(max_messages=4, wait_seconds=20))]
+entries = [
+    sdk.CompleteSettlement(action="complete", lock_token=tokens[0]),
+    sdk.AbandonSettlement(action="abandon", lock_token=tokens[1], delay_seconds=600, properties={"tried": True}),
+    sdk.DeadLetterSettlement(action="dead_letter", lock_token=tokens[2], reason="no-such-article"),
+    sdk.RenewSettlement(action="renew", lock_token=tokens[3], lock_seconds=60),
+    sdk.DeferSettlement(action="defer", lock_token=token),
+]
+batch = sdk.SettleMessages(settlements=[settlement.Settlement(entry) for entry in entries])
+results = [result.actual_instance for result in locks.settle_messages(queue, batch).results]
+
+with ThreadPoolExecutor() as threads:
+    none = receive(sdk.ReceiveMessages(wait_seconds=0.1))
+    waiting = threads.submit(receive, sdk.ReceiveMessages(wait_seconds=20))
+    messages.send_message(queue, sdk.SendMessage(body="wake"))
+    (woken,) = waiting.result()
+dead_lettered = locks.dead_letter_lock(queue, woken.lock_token, sdk.DeadLetterLock(reason="unreadable"))
+browsed = messages.browse_messages(queue, state=[sdk.MessageState("dead_lettered")])
+
+messages.send_message(queue, sdk.SendMessage(body="later"))
+(early,) = receive(sdk.ReceiveMessages(wait_seconds=20))
+deferred = locks.defer_lock(queue, early.lock_token)
+(late,) = receive(sdk.ReceiveMessages(sequence_numbers=[early.sequence_number]))
+
+transaction = transactions.start_transaction().id
+pending = locks.complete_lock(queue, late.lock_token, sdk.CompleteLock(transaction_id=transaction))
+uncommitted = messages.send_message(queue, sdk.SendMessage(body="paid", transaction_id=transaction))
+committed = transactions.commit_transaction(transaction)
+(paid,) = receive(sdk.ReceiveMessages(wait_seconds=20))
 
 print(
     json.dumps(
@@ -78,6 +102,10 @@ print(
             "results": [summary(result) for result in results],
             "none": len(none),
             "woken": woken.body,
+            "dead_lettered": dead_lettered.outcome,
+            "browsed": [[message.body, message.dead_letter_reason] for message in browsed.items],
+            "deferred": [deferred.outcome, late.body],
+            "transaction": [pending.pending, uncommitted.state, committed.state, paid.body],
         }
     )
 )

@@ -43,6 +43,13 @@ func waitSeconds(seconds float64) *peeklock.ReceiveMessages {
 	return wanted
 }
 
+// text returns a message with a text as its body.
+func text(body string) *peeklock.SendMessage {
+	message := peeklock.NewSendMessage()
+	message.SetBody(body)
+	return message
+}
+
 func summary(result peeklock.SettlementResult) []string {
 	switch one := result.GetActualInstance().(type) {
 	case *peeklock.SettledResult:
@@ -113,7 +120,10 @@ func main() {
 	if !errors.As(err, &refused) {
 		panic(err)
 	}
-	problem := refused.Model().(peeklock.Problem)
+	problem, isProblem := refused.Model().(peeklock.Problem)
+	if !isProblem {
+		panic(err)
+	}
 
 	numbers := make([]peeklock.MessageToSend, 4)
 	for number := range numbers {
@@ -138,21 +148,55 @@ func main() {
 	none := receive(waitSeconds(0.1))
 	waiting := make(chan []peeklock.ReceivedMessage)
 	go func() { waiting <- receive(waitSeconds(20)) }()
-	wake := peeklock.NewSendMessage()
-	wake.SetBody("wake")
-	send(wake)
+	send(text("wake"))
 	woken := (<-waiting)[0]
+	unreadable := peeklock.NewDeadLetterLock()
+	unreadable.SetReason("unreadable")
+	deadLettered, _, err := client.LocksAPI.DeadLetterLock(ctx, queue, woken.LockToken).Body(*unreadable).Execute()
+	check(err)
+	states := []peeklock.MessageState{peeklock.MESSAGESTATE_DEAD_LETTERED}
+	page, _, err := client.MessagesAPI.BrowseMessages(ctx, queue).State(states).Execute()
+	check(err)
+	browsed := [][]interface{}{}
+	for _, one := range page.Items {
+		browsed = append(browsed, []interface{}{one.Body, one.GetDeadLetterReason()})
+	}
+
+	send(text("later"))
+	early := receive(waitSeconds(20))[0]
+	deferred, _, err := client.LocksAPI.DeferLock(ctx, queue, early.LockToken).Execute()
+	check(err)
+	byNumber := peeklock.NewReceiveMessages()
+	byNumber.SetSequenceNumbers([]int64{early.SequenceNumber})
+	late := receive(byNumber)[0]
+
+	transaction, _, err := client.TransactionsAPI.StartTransaction(ctx).Execute()
+	check(err)
+	completion := peeklock.NewCompleteLock()
+	completion.SetTransactionId(transaction.Id)
+	pending, _, err := client.LocksAPI.CompleteLock(ctx, queue, late.LockToken).Body(*completion).Execute()
+	check(err)
+	payment := text("paid")
+	payment.SetTransactionId(transaction.Id)
+	uncommitted := send(payment)
+	committed, _, err := client.TransactionsAPI.CommitTransaction(ctx, transaction.Id).Execute()
+	check(err)
+	paid := receive(waitSeconds(20))[0]
 
 	written, err := json.Marshal(map[string]interface{}{
-		"same_message": sent.GetSequenceNumber() == received.SequenceNumber,
-		"properties":   received.Properties,
-		"body":         received.Body,
-		"renewed":      renewed.LockRemainingMs > 600_000,
-		"completed":    completed.Outcome,
-		"problem":      []interface{}{problem.Status, problem.Code, problem.Retryable},
-		"results":      results,
-		"none":         len(none),
-		"woken":        woken.Body,
+		"same_message":  sent.GetSequenceNumber() == received.SequenceNumber,
+		"properties":    received.Properties,
+		"body":          received.Body,
+		"renewed":       renewed.LockRemainingMs > 600_000,
+		"completed":     completed.Outcome,
+		"problem":       []interface{}{problem.Status, problem.Code, problem.Retryable},
+		"results":       results,
+		"none":          len(none),
+		"woken":         woken.Body,
+		"dead_lettered": deadLettered.Outcome,
+		"browsed":       browsed,
+		"deferred":      []interface{}{deferred.Outcome, late.Body},
+		"transaction":   []interface{}{pending.GetPending(), uncommitted.GetState(), committed.State, paid.Body},
 	})
 	check(err)
 	fmt.Println(string(written))
