@@ -14,8 +14,8 @@ from typing import Any, cast
 import msgspec
 from msgspec import inspect
 
-from app.api.openapi.field_descriptions import FieldDescriptions
 from app.cli.field_options import FieldOption, Kind
+from app.wire.field_descriptions import FieldDescriptions
 from app.wire.queues import QueueSettingsBody
 from app.wire.sending import SendMessage
 from app.wire.settlements import AbandonLock, CompleteLock, DeadLetterLock, DeferLock, ReleaseLock, RenewLock

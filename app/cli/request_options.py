@@ -141,7 +141,11 @@ DEAD_LETTER_LOCK = (
 )
 RENEW_LOCK = (FieldOption(("lock_seconds",), "float", "How long a lock lasts."),)
 QUEUE_SETTINGS_BODY = (
-    FieldOption(("lock_duration_seconds",), "float", "How long a lock lasts."),
+    FieldOption(
+        ("lock_duration_seconds",),
+        "float",
+        "How long a receiver has a message to itself. When its lock ends, the message is delivered again, unless it was settled or the lock was renewed.",
+    ),
     FieldOption(("max_delivery_count",), "int", "A message is dead-lettered after this number of failures."),
     FieldOption(
         ("default_ttl_seconds",),
@@ -182,7 +186,7 @@ QUEUE_SETTINGS_BODY = (
     FieldOption(
         ("status",),
         "text",
-        "active, or which of sends and receives are refused.",
+        "active, or which of sends and receives are refused. A change ends the locks that receivers hold.",
         choices=("active", "send_disabled", "receive_disabled", "disabled"),
     ),
     FieldOption(
@@ -221,10 +225,6 @@ SUBSCRIPTION_SETTINGS_BODY = (
         "text",
         "A CEL expression over message, of at most 1024 bytes. A filter can read these fields: message_id, content_type, correlation_id, subject, reply_to, to, group_id, traceparent, sequence_number, state, priority, enqueued_at, available_at, expires_at, delivery_count, failure_count, redelivered, last_failure, dead_letter_reason, dead_letter_description, dead_lettered_at, body_bytes and properties. Times are timestamps: message.enqueued_at < timestamp('2030-01-01T00:00:00Z'). A missing value or a type mismatch does not match. A filter compares single values. It reads fields (message.subject) and properties (message.properties.region, message.properties['region']). It tests for a name ('region' in message.properties) or for a value in a list of texts and numbers (message.priority in [1, 2]). It can call contains, double, duration, endsWith, getDate, getDayOfMonth, getDayOfWeek, getDayOfYear, getFullYear, getHours, getMilliseconds, getMinutes, getMonth, getSeconds, has, int, size, startsWith, string, timestamp, uint. It has at most 4 additions and 128 operators, brackets and commas.",
     ),
-    FieldOption(
-        ("set_properties",),
-        "json",
-        "Names chosen by the sender, each with a text, a number, true, false or null. Integers have 64 bits.",
-    ),
+    FieldOption(("set_properties",), "json", "The properties to set on each copy."),
     FieldOption(("remove_properties",), "texts", "Names of properties that the copies do not have."),
 )

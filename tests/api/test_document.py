@@ -12,9 +12,9 @@ import pytest
 
 from app.api.application import FRAMEWORK_CODES
 from app.api.endpoints.routes import OPERATIONS
-from app.api.openapi import field_descriptions
 from app.api.openapi.document import NAMED_PROBLEMS, answer_examples, openapi_document
 from app.http.problems import COMMON_CODES, TITLES, codes_of_status
+from app.wire import field_descriptions
 from app.wire.message_fields import MessageView
 from tests.api.api_server import ApiServer
 from tests.api.openapi_conformance import check_conformance, resolved, validator

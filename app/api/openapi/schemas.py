@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect
 
-from app.api.openapi.field_descriptions import FieldDescriptions
 from app.wire import (
     capabilities,
     execution,
@@ -25,6 +24,7 @@ from app.wire import (
     topics,
     transactions,
 )
+from app.wire.field_descriptions import FieldDescriptions, meaning_of_type
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -223,12 +223,10 @@ def _renamed(name: str) -> str:
 
 def _description_of_type(member: Schema) -> tuple[str | None, Schema]:
     """Return what the type of a field says of itself, and the schema of the field without that."""
-    schemas = [member, *member.get("anyOf", [])]
-    texts = [schema["description"] for schema in schemas if "description" in schema]
     undescribed = _without_description(member)
     if "anyOf" in member:
         undescribed["anyOf"] = [_without_description(schema) for schema in member["anyOf"]]
-    return (texts[0] if texts else None), undescribed
+    return meaning_of_type(member), undescribed
 
 
 def _without_description(schema: Schema) -> Schema:

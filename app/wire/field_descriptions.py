@@ -1,9 +1,10 @@
-"""What the fields of requests and answers mean, in sentences for readers of the document."""
+"""What the fields of requests and answers mean, in sentences for readers of the document and of forms."""
 
 import tomllib
 from collections.abc import Mapping
+from inspect import cleandoc
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -29,6 +30,18 @@ class FieldDescriptions:
             if text := self._structs.get(base.__name__, {}).get(name):
                 return text
         return of_type or self._fields[name]
+
+    def of_struct(self, shape: type[msgspec.Struct]) -> Mapping[str, str]:
+        """Return what each field of a struct means, as `of_field` does."""
+        _, definitions = msgspec.json.schema_components([shape])
+        members: Mapping[str, Mapping[str, Any]] = definitions[shape.__name__].get("properties", {})
+        return {name: cleandoc(self.of_field(shape, name, meaning_of_type(schema))) for name, schema in members.items()}
+
+
+def meaning_of_type(schema: Mapping[str, Any]) -> str | None:
+    """Return what the type of a field says of itself in its JSON schema, None if it says nothing."""
+    schemas = [schema, *schema.get("anyOf", [])]
+    return next((found["description"] for found in schemas if "description" in found), None)
 
 
 def _meanings_of_headers() -> Mapping[str, str]:
