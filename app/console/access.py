@@ -58,6 +58,10 @@ class Visitor:
         """Return whether the visitor holds the right on a queue, topic or state; None asks for all of them."""
         return self.principal.grant.allows(Right(right), name)
 
+    def may_somewhere(self, right: str) -> bool:
+        """Return whether the visitor holds the right on any names."""
+        return Right(right) in self.principal.grant.rights
+
     def require(self, right: Right, name: str | None, kind: str = "queue") -> None:
         """Refuse with `Forbidden` a visitor without this right."""
         authorize(self.principal, right, name, kind)

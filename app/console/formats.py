@@ -7,6 +7,9 @@ from markupsafe import Markup, escape
 
 from app.domain.instant import Duration, Instant, to_seconds
 
+CODE = re.compile(r"`([^`]*)`")
+"""A name within a text of the documentation."""
+
 WIRE_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)\.\d{6}Z", re.ASCII)
 """An instant within a text, as the API writes it."""
 
@@ -58,3 +61,8 @@ def format_time(instant: Instant) -> str:
 def mark_times(text: str) -> Markup:
     """Return a text as HTML in which instants are elements, as they are elsewhere on a page."""
     return Markup(WIRE_TIME.sub(r'<time datetime="\g<0>">\1 \2 UTC</time>', str(escape(text))))
+
+
+def mark_code(text: str) -> Markup:
+    """Return a text as HTML in which names between backticks are elements."""
+    return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))

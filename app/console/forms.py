@@ -1,6 +1,6 @@
 """The fields of forms: read as the API reads them, so that both have the same limits and say the same about faults."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -9,11 +9,12 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
-from app.domain.refusals import BackendUnavailable, MessageTooLarge, Refusal, invalid_at
+from app.domain.refusals import BackendUnavailable, InvalidRequest, MessageTooLarge, Refusal, invalid_at
 from app.http.asgi import ASGI, Event, Receive, Scope, Send
+from app.http.problems import status_of
 from app.http.request_body import BodyReservation
 from app.runtime.byte_budget import ByteBudget
-from app.wire.decode_errors import invalid_request
+from app.wire.decode_errors import invalid_request, shortened
 from app.wire.json_depth import TOO_DEEP, is_too_deep
 
 Shape = TypeVar("Shape")
@@ -66,6 +67,18 @@ def decoded(shape: type[Shape], fields: Mapping[str, object]) -> Shape:
         return msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:
         raise invalid_request(error, shape, "The form") from None
+
+
+def check_fields(fields: Iterable[str], known: Collection[str]) -> None:
+    """Refuse with `InvalidRequest` a form with a field that its page does not have: it would be ignored."""
+    for name in fields:
+        if name not in known:
+            raise InvalidRequest(f"This form has no field `{shortened(name)}`.")
+
+
+def status_of_form(refusal: Refusal | None) -> int:
+    """Return the status of a page with a form: 200, or that of the refusal that it shows."""
+    return 200 if refusal is None else status_of(type(refusal))
 
 
 def faults_of(refusal: Refusal) -> dict[str, str]:

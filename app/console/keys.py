@@ -1,19 +1,19 @@
-"""API keys: a list with what each may do, a form that makes one and shows its secret once, and their end."""
+"""API keys: a list with what each may do, and a form that makes one and shows its secret once."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Depends
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse
 
-from app.broker.access.keys import NewApiKey, create_key, revoke_key
-from app.console.access import needs
-from app.console.forms import decoded, faults_of, read_form
+from app.broker.access.keys import NewApiKey, create_key
+from app.console.access import CSRF_FIELD, needs
+from app.console.forms import check_fields, decoded, faults_of, read_form, status_of_form
 from app.console.pages import CurrentPage, PageRequest
+from app.console.setting_fields import names_in_form, read_settings, renamed, setting_field
 from app.domain.access import ApiKey, Right
-from app.domain.instant import DAY, Instant, to_seconds
-from app.domain.refusals import InvalidRequest, KeyNotFound, Refusal, invalid_at
-from app.http.problems import status_of
+from app.domain.instant import Instant
+from app.domain.refusals import Refusal, invalid_at
 from app.wire.keys import CreateKey
 
 MEANINGS: Mapping[Right, str] = {
@@ -30,8 +30,10 @@ MAX_LIVE = 100
 MAX_ENDED = 50
 """Keys on the page that have ended, the newest first."""
 
-MAX_DAYS_LENGTH = 4
-"""Digits of the number of days that a key lives."""
+EXPIRES_IN = setting_field(CreateKey, "expires_in", "How long is the key valid?", "duration")
+PRINCIPAL = setting_field(CreateKey, "principal", "Who uses it?")
+PATTERNS = setting_field(CreateKey, "patterns", "On which names, with a space between patterns?")
+FIELDS = (PRINCIPAL, PATTERNS, EXPIRES_IN)
 
 NEW: Mapping[str, Sequence[str]] = {"rights": (Right.SEND,), "patterns": ("*",)}
 """What the form has at first."""
@@ -75,18 +77,15 @@ async def make_key(page: CurrentPage) -> HTMLResponse:
         made = await create_key(page.context.broker.store.keys, wanted.principal, wanted.grant(), now, expires_at)
     except Refusal as refusal:
         return _page(page, stored, fields, refusal=refusal)
-    _forget_cached(page, None)
+    forget_cached(page, None)
     return _page(page, StoredKeys([*stored.keys, made.key], now), NEW, made)
 
 
-@router.post("/{key_id}/revoke")
-async def end_key(page: CurrentPage, key_id: str) -> Response:
-    """Revoke a key. Every server refuses it within seconds."""
-    if not (key_id.isascii() and key_id.isalnum()):
-        raise KeyNotFound
-    await revoke_key(page.context.broker.store.keys, key_id)
-    _forget_cached(page, key_id)
-    return RedirectResponse("/console/keys", 303)
+def forget_cached(page: PageRequest, ended_key_id: str | None) -> None:
+    """Let the change of keys take effect here at once. Visitors without a key end with the first one."""
+    page.context.visitors.forget_key(ended_key_id)
+    if page.context.authenticator is not None:
+        page.context.authenticator.clear_cache()
 
 
 async def _typed(page: PageRequest) -> Mapping[str, Sequence[str]]:
@@ -96,12 +95,13 @@ async def _typed(page: PageRequest) -> Mapping[str, Sequence[str]]:
 
 def _wanted(fields: Mapping[str, Sequence[str]]) -> CreateKey:
     """Return the key that a form describes. Refuses with `InvalidRequest`."""
-    days = "".join(fields.get("days", ())).strip()
-    given = {
+    check_fields(fields, (CSRF_FIELD, "rights", *(field.name for field in FIELDS)))
+    lifetime = {"expires_in": "".join(fields.get("expires_in", ()))}
+    given: dict[str, object] = {
         "principal": "".join(fields.get("principal", ())),
         "rights": list(fields.get("rights", ())),
         "patterns": " ".join(fields.get("patterns", ())).split(),
-        "expires_in_seconds": _seconds(days) if days else None,
+        **read_settings(CreateKey, (EXPIRES_IN,), lifetime),
     }
     for name, missing in (
         ("principal", "Give a name."),
@@ -111,19 +111,6 @@ def _wanted(fields: Mapping[str, Sequence[str]]) -> CreateKey:
         if not given[name]:
             raise invalid_at(f"/{name}", missing)
     return decoded(CreateKey, given)
-
-
-def _seconds(days: str) -> float:
-    if not (days.isascii() and days.isdecimal() and len(days) <= MAX_DAYS_LENGTH and int(days)):
-        raise invalid_at("/days", "A number of days is a whole number from 1 to 9999.")
-    return int(days) * to_seconds(DAY)
-
-
-def _forget_cached(page: PageRequest, ended_key_id: str | None) -> None:
-    """Let the change of keys take effect here at once. Visitors without a key end with the first one."""
-    page.context.visitors.forget_key(ended_key_id)
-    if page.context.authenticator is not None:
-        page.context.authenticator.clear_cache()
 
 
 async def _stored(page: PageRequest) -> StoredKeys:
@@ -142,23 +129,18 @@ def _page(
     keys = [key for key in stored.keys if find in key.principal.lower()]
     live = [key for key in keys if key.is_live(now)]
     ended = [key for key in reversed(keys) if not key.is_live(now)][:MAX_ENDED]
-    status = 200 if refusal is None else 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))
     return page.render(
         "keys.html",
-        status,
+        status_of_form(refusal),
         keys=KeyList(live[:MAX_LIVE], ended),
         live_count=len(live),
         made=made,
         fields=fields,
-        faults=_faults(refusal),
+        texts={name: " ".join(values) for name, values in fields.items()},
+        faults=faults_of(renamed(refusal, names_in_form(FIELDS))) if refusal else {},
         rights=MEANINGS,
+        setting_fields={field.name: field for field in FIELDS},
         name=page.query("name"),
         find=page.query("find"),
         own_id=page.visitor.principal.key_id,
     )
-
-
-def _faults(refusal: Refusal | None) -> dict[str, str]:
-    """Return the faults by the names of the form, which asks for days."""
-    faults = faults_of(refusal) if refusal else {}
-    return {"days" if name == "expires_in_seconds" else name: detail for name, detail in faults.items()}

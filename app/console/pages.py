@@ -13,7 +13,15 @@ import app
 from app.console.access import CSRF_FIELD, Context, CurrentVisitor, Visitor, session_secret, set_session_cookie
 from app.console.assets import asset_url
 from app.console.context import ConsoleContext
-from app.console.formats import format_bytes, format_duration, format_number, format_rate, format_time, mark_times
+from app.console.formats import (
+    format_bytes,
+    format_duration,
+    format_number,
+    format_rate,
+    format_time,
+    mark_code,
+    mark_times,
+)
 from app.console.servers import scope_note
 from app.http.asgi import root_path
 from app.wire.times import to_wire
@@ -94,6 +102,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "time": format_time,
     "iso": to_wire,
     "mark_times": mark_times,
+    "mark_code": mark_code,
 }
 
 

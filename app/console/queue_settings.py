@@ -4,25 +4,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.broker.administration.queues import QueueWithCounts, change_queue, get_queue
 from app.broker.precondition import Precondition
-from app.console.access import needs
-from app.console.forms import decoded, faults_of, json_field, typed
+from app.console import queue_form, retry_form
+from app.console.access import CSRF_FIELD, needs
+from app.console.forms import check_fields, faults_of, status_of_form, typed
 from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import Right
 from app.domain.queue import Queue, QueueSettings, check_known, is_receive_enabled, is_send_enabled, revokes_locks
-from app.domain.refusals import InvalidRequest, Refusal
-from app.http.problems import status_of
-from app.wire.queues import QueueSettingsBody, settings_body
+from app.domain.refusals import Refusal
 
-SWITCHES = ("dead_letter_on_expiry", "history")
-"""The settings that are on or off."""
+KNOWN_FIELDS = queue_form.FIELD_NAMES | {CSRF_FIELD, "etag", "confirmed", "draw"}
+"""The fields of the form and its preview. `draw` is the button that draws the delays of the form."""
 
-FORWARDING = ("forward_to", "forward_dead_letters_to")
+RETRY_LABEL = "How long does a message wait after a failed delivery?"
+YES, NO = "yes", "no"
 
 router = APIRouter(prefix="/console/queues/{queue}/settings")
 may_browse, may_manage = Depends(needs(Right.BROWSE, "queue")), Depends(needs(Right.MANAGE, "queue"))
@@ -30,9 +29,10 @@ may_browse, may_manage = Depends(needs(Right.BROWSE, "queue")), Depends(needs(Ri
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One setting that the form changes, as texts."""
+    """One setting that the form changes, as texts. `name` is that of the API."""
 
     name: str
+    label: str
     before: str
     after: str
 
@@ -41,7 +41,7 @@ class Change:
 async def show_settings(page: CurrentPage, queue: str) -> HTMLResponse:
     """Show the settings. Visitors with the right to manage get a form that changes them."""
     listed = await get_queue(page.context.broker.administration, queue)
-    return _form(page, listed, {**fields_of(listed.queue.settings), "etag": listed.queue.etag})
+    return _form(page, listed, {**queue_form.settings_texts(listed.queue.settings), "etag": listed.queue.etag})
 
 
 @router.post("", dependencies=[may_manage])
@@ -50,8 +50,11 @@ async def change_settings(page: CurrentPage, queue: str) -> Response:
     fields = await typed(page.request)
     listed = await get_queue(page.context.broker.administration, queue)
     try:
+        check_fields(fields, KNOWN_FIELDS)
         check_known(listed.queue)
-        settings = _settings(page, fields)
+        settings = queue_form.settings_in(page.visitor, fields)
+        if "draw" in fields:
+            return _form(page, listed, fields)
         condition = Precondition({fields.get("etag", "")})
         condition.check("queue", queue, listed.queue.etag)
         if "confirmed" not in fields:
@@ -62,16 +65,18 @@ async def change_settings(page: CurrentPage, queue: str) -> Response:
     return RedirectResponse(f"/console/queues/{queue}/settings", 303)
 
 
-def fields_of(settings: QueueSettings) -> dict[str, str]:
-    """Return the texts of the form that has these settings."""
-    values: dict[str, Any] = msgspec.to_builtins(settings_body(settings))
-    return {name: _text(value) for name, value in values.items()}
-
-
 def changes(before: QueueSettings, after: QueueSettings) -> list[Change]:
     """Return the settings that differ."""
-    old, new = fields_of(before), fields_of(after)
-    return [Change(name, old[name], new[name]) for name in old if old[name] != new[name]]
+    old, new = queue_form.settings_texts(before), queue_form.settings_texts(after)
+    found = [
+        Change(field.json_name, field.label, _shown(field, old[field.name]), _shown(field, new[field.name]))
+        for field in queue_form.FIELDS
+        if old[field.name] != new[field.name]
+    ]
+    if before.retry != after.retry:
+        policies = retry_form.policy_sentence(before.retry), retry_form.policy_sentence(after.retry)
+        found.append(Change("retry", RETRY_LABEL, *policies))
+    return found
 
 
 def effects(queue: Queue, locked: int, after: QueueSettings) -> list[str]:
@@ -91,29 +96,11 @@ def effects(queue: Queue, locked: int, after: QueueSettings) -> list[str]:
     return found
 
 
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else ""
-    if isinstance(value, dict):
-        return msgspec.json.encode(value).decode()
-    return f"{value:g}" if isinstance(value, float) and value.is_integer() and value < 1e15 else str(value)
-
-
-def _settings(page: PageRequest, fields: Mapping[str, str]) -> QueueSettings:
-    """Return the settings in a form. Refuses with `InvalidRequest`, and with `Forbidden` a queue to forward to that the
-    visitor may not send to.
-    """
-    given: dict[str, object] = {name: fields.get(name, "").strip() for name in QueueSettingsBody.__struct_fields__}
-    for name in SWITCHES:
-        given[name] = bool(given[name])
-    retry = json_field("retry", fields.get("retry", ""))
-    given["retry"] = None if retry is None else msgspec.json.decode(retry)
-    for name in FORWARDING:
-        if target := fields.get(name, "").strip():
-            page.visitor.require(Right.SEND, target)
-    return decoded(QueueSettingsBody, given).settings()
+def _shown(field: queue_form.SettingField, text: str) -> str:
+    """Return what a field contains as a person reads it."""
+    if field.kind == "switch":
+        return YES if text else NO
+    return dict(field.choices).get(text, text)
 
 
 def _preview(
@@ -127,8 +114,7 @@ def _preview(
 def _form(
     page: PageRequest, listed: QueueWithCounts, fields: Mapping[str, str], refusal: Refusal | None = None
 ) -> HTMLResponse:
-    status = 200 if refusal is None else 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))
-    return _page(page, listed, fields, faults_of(refusal) if refusal else {}, status=status)
+    return _page(page, listed, fields, faults_of(refusal) if refusal else {}, status=status_of_form(refusal))
 
 
 def _page(
@@ -141,6 +127,14 @@ def _page(
     **how: Any,
 ) -> HTMLResponse:
     status, is_preview = how.get("status", 200), how.get("is_preview", False)
-    values = {"fields": fields, "faults": faults, "changes": found, "effects": done, "is_preview": is_preview}
+    values = {
+        **queue_form.PARTS,
+        "fields": fields,
+        "faults": faults,
+        "changes": found,
+        "effects": done,
+        "is_preview": is_preview,
+        "drawing": queue_form.drawing_of(page.visitor, fields),
+    }
     name = listed.queue.name
     return page.render("settings.html", status, name=name, tab="settings", etag=listed.queue.etag, **values)

@@ -166,6 +166,17 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
     "app.http.request_id.REQUEST_ID": ("fullmatch", [lambda n: b"a" * n]),
     "app.console.bodies.CONTROLS": ("search", [lambda n: "a" * n]),
     "app.console.bodies.SPACES": ("findall", [lambda n: " " * n, lambda n: " a" * n]),
+    "app.console.durations.PART": (
+        "match",
+        [
+            lambda n: " " * n,
+            lambda n: "1" * n,
+            lambda n: "1." + "1" * n,
+            lambda n: "1 " + "a" * n,
+            lambda n: "1" + " " * n,
+        ],
+    ),
+    "app.console.formats.CODE": ("findall", [lambda n: "`" * n, lambda n: "`" + "a" * n]),
     "app.console.formats.WIRE_TIME": (
         "findall",
         [lambda n: "2" * n, lambda n: "2031-01-02T03:04:05." * n, lambda n: "2031-" * n],

@@ -172,7 +172,7 @@ async def test_the_sign_in_page_does_not_say_that_no_key_is_needed(console_with_
 
 async def test_the_page_with_the_first_key_does_not_say_that_no_key_is_needed(console: ConsoleServer) -> None:
     assert "needs no API key" in await console.page("/keys")
-    made = await console.post("/keys", "/keys", principal="admin", rights=["manage"], patterns="*", name="")
+    made = await console.post("/keys", "/keys", principal="admin", rights=["manage"], patterns="*")
     assert "From now on this server needs a key" in made.text
     assert "needs no API key" not in made.text
 

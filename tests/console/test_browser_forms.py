@@ -22,9 +22,14 @@ FORMS = [
     (f"{QUEUE}/messages/2/edit", "properties", '{"typed": 1}', "Save", "typed"),
     (f"{QUEUE}/messages/1/resubmit", "body", '"typed"', "Resubmit", "Message 4"),
     ("/topics/shop", "properties", '{"typed": 1}', "Test", "1 of 1 subscription would copy this message."),
+    ("/new-queue", "name", "typed", "Create the queue", "No receiver holds a message."),
+    ("/new-topic", "name", "typed", "Create the topic", "its messages go nowhere"),
+    ("/topics/shop/new-subscription", "name", "typed", "Create the subscription", "shop.typed"),
+    ("/queues/typed/delete", "name", "typed", "Delete the queue", "Dead-lettered"),
     ("/keys", "principal", "typed", "Make the key", "The key of typed"),
 ]
-"""The forms that people type into: the page, a field, a text for it, the button, and what shows that it was carried out."""
+"""The forms that people type into: the page, a field, a text for it, the button, and what shows that it was carried out. The first key
+closes the server, so its form is the last one."""
 
 
 def prepare(call: Call) -> None:
@@ -183,6 +188,28 @@ async def test_a_fault_is_shown_at_its_field_and_the_field_has_the_focus(server:
         await page.locator("#body").fill("1")
         await page.get_by_role("button", name="Send").click()
         await page.wait_for_url("**/messages/3")
+        screen.faults.clear()  # the browser reports the answer 422
+
+
+async def test_the_fields_of_the_chosen_policy_are_shown_and_drawn(server: PeeklockProcess, call: Call) -> None:
+    prepare(call)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open("/new-queue")
+        await expect(page.locator("#retry_first")).to_be_hidden()
+        await page.get_by_label("It waits longer by a factor after each failure.").check()
+        await expect(page.locator("#retry_first")).to_be_visible()
+        await expect(page.locator("#retry_step")).to_be_hidden()
+        await page.locator("#name").fill("retried")
+        await page.locator("#retry_first").fill("soon")
+        await page.get_by_role("button", name="Draw the delays").click()
+        await expect(page.locator("#fault-retry_first")).to_contain_text("Write a duration")
+        await expect(page.locator("#retry_first")).to_be_focused()
+        await page.locator("#retry_first").fill("2 s")
+        await page.get_by_role("button", name="Draw the delays").click()
+        await expect(page.locator(".delays li").nth(2)).to_contain_text("8 s")
+        await page.get_by_role("button", name="Create the queue").click()
+        await page.wait_for_url("**/console/queues/retried")
+        assert call("GET", "/queues/retried")["retry"]["first_seconds"] == 2
         screen.faults.clear()  # the browser reports the answer 422
 
 

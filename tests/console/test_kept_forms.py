@@ -29,6 +29,7 @@ NAMES = {
     "queue": "orders",
     "sequence_number": "1",
     "topic": "shop",
+    "subscription": "eu",
     "key": "state.1",
     "key_id": "a1",
     "transaction_id": "t",

@@ -17,7 +17,7 @@ from tests.brokers import ChangedStore
 from tests.console.console_server import ConsoleServer, token_of
 
 PAGE = "/keys"
-FIELDS = {"principal": "shop", "rights": ["send", "browse"], "patterns": "orders orders.*", "days": ""}
+FIELDS = {"principal": "shop", "rights": ["send", "browse"], "patterns": "orders orders.*", "expires_in": ""}
 
 
 def secret_in(page: str) -> str:
@@ -90,9 +90,9 @@ async def test_a_key_that_was_made_is_shown_also_if_the_database_goes_away_then(
     assert '<th scope="row" class="wrap">shop</th>' in made.text
 
 
-async def test_a_key_ends_after_its_days(console_with_keys: ConsoleServer) -> None:
+async def test_a_key_ends_after_its_time(console_with_keys: ConsoleServer) -> None:
     await sign_in(console_with_keys)
-    secret = secret_in((await console_with_keys.post(PAGE, PAGE, **FIELDS | {"days": "2"})).text)
+    secret = secret_in((await console_with_keys.post(PAGE, PAGE, **FIELDS | {"expires_in": "2 d"})).text)
     assert (await send_with(console_with_keys, secret)).status_code == 201
     await console_with_keys.api.clock.advance(2 * 24 * 3600)
     assert (await send_with(console_with_keys, secret)).status_code == 401
@@ -102,9 +102,9 @@ async def test_a_key_that_is_in_use_is_refused_once_it_is_revoked(console_with_k
     await sign_in(console_with_keys)
     secret = secret_in((await console_with_keys.post(PAGE, PAGE, **FIELDS)).text)
     assert (await send_with(console_with_keys, secret)).status_code == 201
-    paths = re.findall(r'action="/console(/keys/\w+/revoke)"', await console_with_keys.page(PAGE))
+    paths = re.findall(r'href="/console(/keys/\w+/revoke)"', await console_with_keys.page(PAGE))
     assert (await send_with(console_with_keys, secret)).status_code == 201
-    await console_with_keys.post(paths[-1], PAGE)
+    await console_with_keys.post(paths[-1], PAGE, name="shop")
     assert (await send_with(console_with_keys, secret)).status_code == 401
 
 
@@ -112,13 +112,20 @@ async def test_a_revoked_key_is_refused(console_with_keys: ConsoleServer) -> Non
     await sign_in(console_with_keys)
     secret = secret_in((await console_with_keys.post(PAGE, PAGE, **FIELDS)).text)
     page = await console_with_keys.page(PAGE)
-    paths = re.findall(r'action="/console(/keys/\w+/revoke)"', page)
-    response = await console_with_keys.post(paths[-1], PAGE)
+    paths = re.findall(r'href="/console(/keys/\w+/revoke)"', page)
+    shown = await console_with_keys.page(paths[-1])
+    assert "It was never used." in shown
+    assert "It may browse, send on orders orders.*." in shown
+    assert "your session ends too" in await console_with_keys.page(paths[0])
+    wrong = await console_with_keys.post(paths[-1], PAGE, name="other")
+    assert (wrong.status_code, 'value="other"' in wrong.text) == (422, True)
+    assert (await send_with(console_with_keys, secret)).status_code == 201
+    response = await console_with_keys.post(paths[-1], PAGE, name="shop")
     assert response.status_code == 303
     assert (await send_with(console_with_keys, secret)).status_code == 401
     assert "revoked <time" in await console_with_keys.page(PAGE)
-    assert (await console_with_keys.post(paths[-1], PAGE)).status_code == 404
-    assert (await console_with_keys.post("/keys/no-key/revoke", PAGE)).status_code == 404
+    assert (await console_with_keys.post(paths[-1], PAGE, name="shop")).status_code == 404
+    assert (await console_with_keys.post("/keys/no-key/revoke", PAGE, name="shop")).status_code == 404
 
 
 async def test_the_page_says_what_each_key_may_do_on_a_name(console_with_keys: ConsoleServer) -> None:
@@ -141,10 +148,11 @@ async def test_the_page_says_what_each_key_may_do_on_a_name(console_with_keys: C
         ("rights", ["own"], "fault-rights"),
         ("patterns", "", "Give a pattern."),
         ("patterns", "orders <b>", "fault-patterns"),
-        ("days", "0", "A number of days is a whole number from 1 to 9999."),
-        ("days", "9" * 5000, "A number of days is a whole number from 1 to 9999."),
-        ("days", "9999", "fault-days"),
-        ("days", "²", "fault-days"),
+        ("expires_in", "0", "From 1 s to 3650 d."),
+        ("expires_in", "9" * 5000, "Write a duration such as 30 s"),
+        ("expires_in", "9999 d", "fault-expires_in"),
+        ("expires_in", "90", "This number has no unit."),
+        ("name", "orders", "This form has no field `name`."),
     ],
 )
 async def test_a_fault_is_shown_at_its_field_and_nothing_is_made(

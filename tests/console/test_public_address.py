@@ -21,7 +21,9 @@ PAGES = (
     "", "?find=nothing", "/queues/orders", "/queues/orders/messages", "/queues/orders/messages/1", "/queues/orders/messages/1/edit",
     "/queues/orders/messages/2/resubmit", "/queues/orders/send", "/queues/orders/settings", "/queues/orders/dead-letters", "/queues/orders/dead-letters/redrive",
     "/queues/orders/dead-letters/purge", "/queues/orders/dead-letters/restore", "/topics", "/topics/sales", "/states", "/states/customer.17",
-    "/transactions", "/keys", "/trail?id=order-1", "/sign-in", "/nothing",
+    "/transactions", "/keys", "/trail?id=order-1", "/sign-in", "/nothing", "/new-queue", "/new-topic", "/queues/orders/delete",
+    "/topics/sales/settings", "/topics/sales/delete", "/topics/sales/new-subscription", "/topics/sales/subscriptions/all",
+    "/topics/sales/subscriptions/all/delete",
 )  # fmt: skip
 
 

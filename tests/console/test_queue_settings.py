@@ -1,22 +1,29 @@
 """Settings are edited in a form with the API's limits. A preview says what a change does before it is made."""
 
 import html
+import json
 import re
+from pathlib import Path
 
 import pytest
 
+from app.console.retry_form import FIELDS
 from app.domain.access import Right
 from app.wire.queues import QueueSettingsBody
 from tests.console.console_server import ConsoleServer, token_of
 
 PATH = "/queues/orders/settings"
+OPENAPI = Path(__file__).parents[2] / "openapi/openapi.json"
 
 
 def form_fields(page: str) -> dict[str, str]:
     """What a browser would send of the form on this page."""
     fields = dict(re.findall(r'<input (?:id="\w+" |type="hidden" )name="(\w+)" value="([^"]*)"', page))
-    fields |= dict(re.findall(r'<select id="\w+" name="(\w+)">.*?<option value="(\w+)" selected>', page, re.DOTALL))
-    fields |= dict(re.findall(r'<input type="checkbox" name="(\w+)" value="(true)" checked>', page))
+    fields |= dict(re.findall(r'<input type="radio" name="(\w+)" value="(\w+)" checked', page))
+    fields |= dict(
+        re.findall(r'<select id="\w+" name="(\w+)"[^>]*>.*?<option value="(\w+)" selected>', page, re.DOTALL)
+    )
+    fields |= dict(re.findall(r'<input type="checkbox" name="(\w+)" value="(true)" checked', page))
     return {name: html.unescape(value) for name, value in fields.items()}
 
 
@@ -42,22 +49,30 @@ async def settings(console: ConsoleServer) -> dict[str, object]:
 async def test_the_form_has_every_setting(console: ConsoleServer) -> None:
     await console.api.request("PUT", "/queues/orders", {"history": True, "dead_letter_on_expiry": True})
     names = form_fields(await console.page(PATH)).keys()
-    assert names - {"csrf_token", "etag"} == {*QueueSettingsBody.__struct_fields__}
+    settings = {name.removesuffix("_seconds") for name in QueueSettingsBody.__struct_fields__}
+    assert names - {"csrf_token", "etag"} - {field.name for field in FIELDS} == settings
 
 
 async def test_a_form_that_nothing_was_changed_in_changes_nothing(console: ConsoleServer) -> None:
-    body = {"retry": {"kind": "exponential", "first_seconds": 1.5}, "default_ttl_seconds": 0.25, "history": True}
-    await console.api.request("PUT", "/queues/orders", {**body, "description": 'a "b" <c>'})
-    assert "Nothing changes." in await change(console)
+    body = {"default_ttl_seconds": 0.25, "history": True, "description": 'a "b" <c>'}
+    for retry in (
+        {"kind": "exponential", "first_seconds": 1.5, "factor": 1.5, "jitter": 0.1, "max_seconds": 3600.000001},
+        {"kind": "linear", "first_seconds": 0, "step_seconds": 90},
+        {"kind": "fixed", "delay_seconds": 5400},
+        {"kind": "list", "delays_seconds": [1, 60, 86400]},
+        {"kind": "none"},
+    ):
+        await console.api.request_json("PUT", "/queues/orders", {**body, "retry": retry})
+        assert "Nothing changes." in await change(console)
 
 
 async def test_a_preview_names_the_settings_and_the_locks_that_end(console: ConsoleServer) -> None:
     for body in range(2):
         await console.api.send(body=body)
     await console.api.receive(max_messages=2)
-    preview = await change(console, lock_duration_seconds="60", max_messages="1000")
-    rows = re.findall(r'<th scope="row">(\w+)</th><td>([^<]*)</td><td>([^<]*)</td>', preview)
-    assert rows == [("lock_duration_seconds", "30", "60"), ("max_messages", "–", "1000")]
+    preview = await change(console, lock_duration="60 s", max_messages="1000")
+    rows = re.findall(r'<code class="note">(\w+)</code></th><td[^>]*>([^<]*)</td><td[^>]*>([^<]*)</td>', preview)
+    assert rows == [("lock_duration_seconds", "30 s", "1 min"), ("max_messages", "–", "1000")]
     assert "2 locks end." in preview
     assert (await settings(console))["lock_duration_seconds"] == 30
     await confirm(console, preview)
@@ -73,7 +88,7 @@ async def test_a_preview_names_the_settings_and_the_locks_that_end(console: Cons
         ({"status": "send_disabled"}, "Sends are refused from now on."),
         ({"group_in_flight": "1"}, "Messages of groups are blocked"),
         ({"description": "new"}, "No lock ends"),
-        ({"lock_duration_seconds": "60"}, "No lock ends"),
+        ({"lock_duration": "60 s"}, "No lock ends"),
     ],
 )
 async def test_a_preview_says_what_the_change_does(
@@ -94,7 +109,7 @@ async def test_a_preview_of_one_lock_and_of_the_end_of_histories(console: Consol
     await console.api.request("PUT", "/queues/orders", {"history": True})
     await console.api.send(body=1)
     await console.api.receive()
-    assert "1 lock ends." in await change(console, lock_duration_seconds="60")
+    assert "1 lock ends." in await change(console, lock_duration="1 min")
     assert "lock ends." not in await change(console, description="new")
     fields = form_fields(await console.page(PATH))
     del fields["history"]
@@ -104,7 +119,7 @@ async def test_a_preview_of_one_lock_and_of_the_end_of_histories(console: Consol
 
 async def test_switches_and_empty_fields_restore_defaults(console: ConsoleServer) -> None:
     await console.api.request("PUT", "/queues/orders", {"history": True, "default_ttl_seconds": 60, "description": "x"})
-    fields = form_fields(await console.page(PATH)) | {"default_ttl_seconds": "", "description": ""}
+    fields = form_fields(await console.page(PATH)) | {"default_ttl": "", "description": ""}
     del fields["history"]
     preview = (await console.http.post(f"/console{PATH}", data=fields)).text
     await confirm(console, preview)
@@ -115,10 +130,11 @@ async def test_switches_and_empty_fields_restore_defaults(console: ConsoleServer
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("lock_duration_seconds", "0"),
+        ("lock_duration", "0"),
+        ("lock_duration", "30"),
+        ("lock_duration", "1 fortnight"),
+        ("archive_retention", "-1 s"),
         ("max_delivery_count", "many"),
-        ("retry", "{"),
-        ("retry", '{"kind": "never"}'),
         ("forward_to", "no name!"),
     ],
 )
@@ -129,6 +145,76 @@ async def test_a_fault_is_shown_at_its_field_and_nothing_is_lost(console: Consol
     assert response.status_code == 422
     assert f'id="fault-{name}"' in response.text
     assert 'value="typed"' in response.text
+    assert f'value="{html.escape(value)}"' in response.text
+
+
+async def test_a_policy_is_chosen_with_its_delays(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {})
+    preview = await change(console, retry="exponential", retry_first="2 s", retry_longest="1 min", retry_jitter="0.5")
+    assert "2 s, then 2 times as long, at most 1 min, up to 50% shorter at random" in preview
+    assert re.findall(r'<span class="number">([^<]*)</span>', preview)[:2] == ["1 s to 2 s", "2 s to 4 s"]
+    await confirm(console, preview)
+    policy = {"kind": "exponential", "first_seconds": 2.0, "factor": 2.0, "max_seconds": 60.0, "jitter": 0.5}
+    assert (await settings(console))["retry"] == policy
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"retry": "never"}, "retry"),
+        ({"retry": "fixed"}, "retry_delay"),
+        ({"retry": "fixed", "retry_delay": "8 d"}, "retry_delay"),
+        ({"retry": "linear", "retry_first": "1 s", "retry_step": "soon"}, "retry_step"),
+        ({"retry": "exponential", "retry_first": "1 s", "retry_factor": "0.5"}, "retry_factor"),
+        ({"retry": "exponential", "retry_first": "1 s", "retry_factor": "nan"}, "retry_factor"),
+        ({"retry": "exponential", "retry_first": "1 s", "retry_jitter": "2"}, "retry_jitter"),
+        ({"retry": "list", "retry_delays": "1 s, x"}, "retry_delays"),
+        ({"retry": "list", "retry_delays": ",".join(["1 s"] * 101)}, "retry_delays"),
+    ],
+)
+async def test_a_fault_of_a_policy_is_shown_at_its_field(
+    console: ConsoleServer, fields: dict[str, str], fault: str
+) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {})
+    response = await console.http.post(f"/console{PATH}", data=form_fields(await console.page(PATH)) | fields)
+    assert response.status_code == 422
+    assert re.findall(r'id="fault-(\w+)"', response.text) == [fault]
+    assert 'class="drawing"' not in response.text
+
+
+async def test_every_wrong_duration_is_named_at_once(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {})
+    wrong = {"lock_duration": "x", "default_ttl": "y", "retry": "fixed", "retry_delay": "z"}
+    response = await console.http.post(f"/console{PATH}", data=form_fields(await console.page(PATH)) | wrong)
+    assert re.findall(r'id="fault-(\w+)"', response.text) == ["lock_duration", "retry_delay", "default_ttl"]
+
+
+async def test_the_delays_of_a_form_are_drawn_before_anything_is_changed(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {"max_delivery_count": 3})
+    fields = form_fields(await console.page(PATH)) | {"retry": "linear", "retry_first": "1 s", "retry_step": "4 s"}
+    page = (await console.http.post(f"/console{PATH}", data=fields | {"draw": "true"})).text
+    assert re.findall(r'<span class="number">([^<]*)</span>', page) == ["1 s", "5 s"]
+    assert "Failure 3 dead-letters the message, 6 s of delays after the first one." in page
+    assert 'value="4 s"' in page
+    assert (await settings(console))["retry"] == {"kind": "none"}
+
+
+async def test_a_field_that_the_form_does_not_have_is_refused(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {})
+    fields = form_fields(await console.page(PATH)) | {"lock_duration_seconds": "60", "confirmed": "true"}
+    response = await console.http.post(f"/console{PATH}", data=fields)
+    assert response.status_code == 422
+    assert "This form has no field `lock_duration_seconds`." in response.text
+
+
+async def test_each_setting_is_explained_as_the_document_of_the_api_does(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {})
+    page = re.sub(r"</?code>", "`", await console.page(PATH))
+    document = json.loads(OPENAPI.read_text())["components"]["schemas"]["QueueSettingsBody"]["properties"]
+    for name, schema in document.items():
+        sentence = schema["description"].partition(" Default: `")[0].split(". ")[0]
+        said = sentence.replace("null:", "empty:").replace("Null:", "Empty:").replace("`ttl_seconds`", "a time to live")
+        assert html.escape(said, quote=False) in page, name
 
 
 async def test_a_change_of_others_after_the_preview_is_not_overwritten(console: ConsoleServer) -> None:
@@ -148,7 +234,7 @@ async def test_a_key_that_may_not_change_settings_sees_them_alone(console_with_k
     await console_with_keys.sign_in(await api.new_key(Right.BROWSE))
     page = await console_with_keys.page(PATH)
     assert "Preview the change" not in page
-    assert page.count("<fieldset disabled>") == 3
+    assert page.count('<fieldset class="sheet" aria-label="Settings" disabled>') == 1
     fields = {"csrf_token": token_of(page), "etag": "1-1", "confirmed": "true"}
     assert (await console_with_keys.http.post(f"/console{PATH}", data=fields)).status_code == 403
 

@@ -1,0 +1,265 @@
+"""The deletion of queues, topics, subscriptions and keys. A page shows first what is lost, and asks for the name."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.broker.access.keys import revoke_key
+from app.broker.administration import queues as queue_verbs
+from app.broker.precondition import Precondition
+from app.broker.topics import topics as topic_verbs
+from app.console.access import CSRF_FIELD, needs
+from app.console.durations import duration_text
+from app.console.formats import format_number, format_time
+from app.console.forms import check_fields, faults_of, status_of_form, typed
+from app.console.keys import forget_cached
+from app.console.names import check_typed_name
+from app.console.pages import CurrentPage, PageRequest
+from app.console.topic_settings import check_subscription_name
+from app.domain.access import ApiKey, Right
+from app.domain.queue import QueueCounts, QueueSettings
+from app.domain.refusals import KeyNotFound, Refusal
+from app.domain.topic import Route
+
+KNOWN_FIELDS = (CSRF_FIELD, "name", "etag")
+MAX_NAMED = 20
+"""Queues or subscriptions that a page names. It counts the others."""
+
+STATES = ("available", "locked", "scheduled", "deferred", "blocked", "dead_lettered")
+
+router = APIRouter(prefix="/console")
+may_manage_queue = Depends(needs(Right.MANAGE, "queue"))
+may_manage_topic = Depends(needs(Right.MANAGE, "topic", "topic"))
+may_manage_keys = Depends(needs(Right.MANAGE))
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a page deletes: its kind as a noun, the text to type, its ETag, and the paths of this page and of the one before.
+
+    `losses` are sentences about what is lost, and `refusal` says why it cannot be deleted now.
+    """
+
+    kind: str
+    name: str
+    etag: str
+    path: str
+    back: str
+    losses: Sequence[str]
+    refusal: Refusal | None = None
+    verb: str = "Delete"
+
+
+@router.get("/queues/{queue}/delete", dependencies=[may_manage_queue])
+async def show_queue(page: CurrentPage, queue: str) -> HTMLResponse:
+    """Show what the deletion of a queue loses."""
+    return _page(page, await _queue(page, queue))
+
+
+@router.post("/queues/{queue}/delete", dependencies=[may_manage_queue])
+async def delete_queue(page: CurrentPage, queue: str) -> Response:
+    """Delete a queue whose settings are as the page has shown them."""
+    fields = await typed(page.request)
+    ports = page.context.broker.administration
+    found = await queue_verbs.reload_queue(ports, queue)
+    try:
+        check_fields(fields, KNOWN_FIELDS)
+        check_typed_name(fields, queue, "queue")
+        await queue_verbs.delete_queue(ports, found, Precondition({fields.get("etag", "")}))
+    except Refusal as refusal:
+        return _page(page, await _queue(page, queue), fields, refusal)
+    return RedirectResponse("/console", 303)
+
+
+@router.get("/topics/{topic}/delete", dependencies=[may_manage_topic])
+async def show_topic(page: CurrentPage, topic: str) -> HTMLResponse:
+    """Show what the deletion of a topic loses."""
+    return _page(page, await _topic(page, topic))
+
+
+@router.post("/topics/{topic}/delete", dependencies=[may_manage_topic])
+async def delete_topic(page: CurrentPage, topic: str) -> Response:
+    """Delete a topic whose settings are as the page has shown them, and its subscriptions."""
+    fields = await typed(page.request)
+    try:
+        check_fields(fields, KNOWN_FIELDS)
+        check_typed_name(fields, topic, "topic")
+        topics = topic_verbs.all_topics(page.context.broker.topics)
+        await topic_verbs.delete(topics, topic, Precondition({fields.get("etag", "")}))
+    except Refusal as refusal:
+        return _page(page, await _topic(page, topic), fields, refusal)
+    return RedirectResponse("/console/topics", 303)
+
+
+@router.get("/topics/{topic}/subscriptions/{subscription}/delete", dependencies=[may_manage_topic])
+async def show_subscription(page: CurrentPage, topic: str, subscription: str) -> HTMLResponse:
+    """Show what the deletion of a subscription loses."""
+    return _page(page, await _subscription(page, topic, subscription))
+
+
+@router.post("/topics/{topic}/subscriptions/{subscription}/delete", dependencies=[may_manage_topic])
+async def delete_subscription(page: CurrentPage, topic: str, subscription: str) -> Response:
+    """Delete a subscription whose settings are as the page has shown them."""
+    fields, subject = await typed(page.request), await _subscription(page, topic, subscription)
+    ports = page.context.broker.topics
+    try:
+        check_fields(fields, KNOWN_FIELDS)
+        check_typed_name(fields, subscription, "subscription")
+        found = await topic_verbs.read(topic_verbs.all_topics(ports), topic)
+        condition = Precondition({fields.get("etag", "")})
+        await topic_verbs.delete(topic_verbs.subscriptions_of(ports, found), subscription, condition)
+    except Refusal as refusal:
+        return _page(page, subject, fields, refusal)
+    return RedirectResponse(f"/console/topics/{topic}", 303)
+
+
+@router.get("/keys/{key_id}/revoke", dependencies=[may_manage_keys])
+async def show_key(page: CurrentPage, key_id: str) -> HTMLResponse:
+    """Show what the end of a key loses."""
+    return _page(page, await _key(page, key_id))
+
+
+@router.post("/keys/{key_id}/revoke", dependencies=[may_manage_keys])
+async def end_key(page: CurrentPage, key_id: str) -> Response:
+    """Revoke a key. Every server refuses it within seconds."""
+    fields, subject = await typed(page.request), await _key(page, key_id)
+    try:
+        check_fields(fields, KNOWN_FIELDS)
+        check_typed_name(fields, subject.name, "principal")
+    except Refusal as refusal:
+        return _page(page, subject, fields, refusal)
+    await revoke_key(page.context.broker.store.keys, key_id)
+    forget_cached(page, key_id)
+    return RedirectResponse("/console/keys", 303)
+
+
+async def _queue(page: PageRequest, name: str) -> Subject:
+    ports = page.context.broker.administration
+    listed = await queue_verbs.get_queue(ports, name)
+    queue, refusal = listed.queue, None
+    try:
+        await queue_verbs.check_deletable(ports, queue, Precondition())
+    except Refusal as found:
+        refusal = found
+    forwarding = await _forwarding(page, name)
+    losses = [*_message_losses(listed.counts, queue.settings), *forwarding]
+    path = f"/console/queues/{name}"
+    return Subject("queue", name, queue.etag, f"{path}/delete", f"{path}/settings", losses, refusal)
+
+
+def _message_losses(counts: QueueCounts, settings: QueueSettings) -> list[str]:
+    """Return what becomes of the messages of a queue that is deleted."""
+    if not counts.total:
+        found = ["The queue holds no message."]
+    else:
+        states = [
+            f"{format_number(getattr(counts, state))} {state.replace('_', '-')}"
+            for state in STATES
+            if getattr(counts, state)
+        ]
+        found = [
+            f"{_messages(counts.total)} {'leaves' if counts.total == 1 else 'leave'} the queue: {', '.join(states)}."
+        ]
+        if settings.archive_retention:
+            found.append(
+                f"The archive keeps messages of this queue for {duration_text(settings.archive_retention)}. Until then, a restore into "
+                "a new queue of this name can bring them back."
+            )
+        else:
+            found.append("This queue keeps no archive, so they are lost.")
+    if counts.locked:
+        found.append("Receivers lose the locks that they hold.")
+    if counts.uncommitted:
+        found.append(f"{_messages(counts.uncommitted)} of open transactions cannot be committed.")
+    return found
+
+
+async def _forwarding(page: PageRequest, name: str) -> list[str]:
+    """Return a sentence about the queues that forward to this one. It names those that the visitor may browse."""
+    await page.context.activity.refresh(page.context.statistics)
+    settings = [(listed.queue.name, listed.queue.settings) for listed in page.context.activity.queues]
+    found = [other for other, its in settings if name in (its.forward_to, its.forward_dead_letters_to)]
+    if not found:
+        return []
+    named = [other for other in found if page.visitor.may(Right.BROWSE, other)]
+    listed = f": {', '.join(named[:MAX_NAMED])}" if named else ""
+    count = "1 queue forwards" if len(found) == 1 else f"{format_number(len(found))} queues forward"
+    return [
+        f"{count} to it{listed}. Sends that they forward here are refused from then on, and their dead letters stay."
+    ]
+
+
+async def _topic(page: PageRequest, name: str) -> Subject:
+    ports = page.context.broker.topics
+    topic = await topic_verbs.read(topic_verbs.all_topics(ports), name)
+    routes = await ports.store.routes(topic)
+    losses = ["Publishes to this topic are refused from then on."]
+    if routes:
+        count = "1 subscription ends" if len(routes) == 1 else f"{format_number(len(routes))} subscriptions end"
+        losses.append(
+            f"{count}: {', '.join(route.subscription.name for route in routes[:MAX_NAMED])}{_others(routes)}."
+        )
+        losses.append("Their queues stay, with their messages.")
+    else:
+        losses.append("It has no subscription.")
+    path = f"/console/topics/{name}"
+    return Subject("topic", name, topic.etag, f"{path}/delete", path, losses)
+
+
+def _others(routes: Sequence[Route]) -> str:
+    return f" and {format_number(len(routes) - MAX_NAMED)} more" if len(routes) > MAX_NAMED else ""
+
+
+async def _subscription(page: PageRequest, topic_name: str, name: str) -> Subject:
+    check_subscription_name(name)
+    ports = page.context.broker.topics
+    topic = await topic_verbs.read(topic_verbs.all_topics(ports), topic_name)
+    found = await topic_verbs.read(topic_verbs.subscriptions_of(ports, topic), name)
+    target = found.settings.target_queue
+    losses = [
+        f"Messages that are published to {topic_name} from then on are not copied to queue {target} by this subscription.",
+        f"Queue {target} stays{await _with_messages(page, target)}.",
+    ]
+    path = f"/console/topics/{topic_name}/subscriptions/{name}"
+    return Subject("subscription", name, found.etag, f"{path}/delete", path, losses)
+
+
+async def _with_messages(page: PageRequest, queue: str) -> str:
+    """Return how many messages a queue has, empty if the visitor may not browse it."""
+    found = await page.context.broker.store.queues.by_name(queue) if page.visitor.may(Right.BROWSE, queue) else None
+    if found is None:
+        return ""
+    total = await page.context.broker.store.queues.total(found.id)
+    return f", with {_messages(total)}"
+
+
+async def _key(page: PageRequest, key_id: str) -> Subject:
+    key = next((key for key in await page.context.broker.store.keys.list_all() if key.id == key_id), None)
+    if key is None or not key.is_live(await page.context.broker.store.now()):
+        raise KeyNotFound("There is no live API key with this id.")
+    losses = ["Programs that use this key are refused within seconds.", _last_use(key), f"It may {_rights(key)}."]
+    if key.id == page.visitor.principal.key_id:
+        losses.append("You are signed in with it, and your session ends too.")
+    return Subject("key", key.principal, "", f"/console/keys/{key.id}/revoke", "/console/keys", losses, verb="Revoke")
+
+
+def _last_use(key: ApiKey) -> str:
+    return "It was never used." if key.last_used_at is None else f"It was last used at {format_time(key.last_used_at)}."
+
+
+def _rights(key: ApiKey) -> str:
+    return f"{', '.join(sorted(key.grant.rights))} on {' '.join(key.grant.patterns)}"
+
+
+def _messages(count: int) -> str:
+    return f"{format_number(count)} message{'' if count == 1 else 's'}"
+
+
+def _page(
+    page: PageRequest, subject: Subject, fields: Mapping[str, str] | None = None, refusal: Refusal | None = None
+) -> HTMLResponse:
+    shown = fields or {"etag": subject.etag}
+    faults = faults_of(refusal) if refusal else {}
+    return page.render("delete.html", status_of_form(refusal), subject=subject, fields=shown, faults=faults)

@@ -1,0 +1,62 @@
+"""The form that creates a queue with its settings."""
+
+from collections.abc import Mapping
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.broker.administration.queues import put_queue
+from app.broker.precondition import Precondition
+from app.console import queue_form
+from app.console.access import CSRF_FIELD
+from app.console.forms import check_fields, faults_of, status_of_form, typed
+from app.console.names import check_new_name, check_somewhere
+from app.console.pages import CurrentPage, PageRequest
+from app.domain.access import Right
+from app.domain.queue import QueueSettings
+from app.domain.refusals import Conflict, PreconditionFailed, Refusal
+from app.http.request import ANY_TAG
+
+KNOWN_FIELDS = queue_form.FIELD_NAMES | {CSRF_FIELD, "name", "draw"}
+
+router = APIRouter(prefix="/console/new-queue")
+
+
+@router.get("")
+async def show_form(page: CurrentPage) -> HTMLResponse:
+    """Show the form with the defaults. Refuses with `Forbidden` a visitor who may manage no queue."""
+    check_somewhere(page.visitor, Right.MANAGE)
+    return _form(page, {"name": page.query("name"), **queue_form.settings_texts(QueueSettings())})
+
+
+@router.post("")
+async def create(page: CurrentPage) -> Response:
+    """Create the queue, and go to its page. A queue that exists stays as it is."""
+    fields = await typed(page.request)
+    check_somewhere(page.visitor, Right.MANAGE)
+    try:
+        check_fields(fields, KNOWN_FIELDS)
+        if "draw" in fields:
+            queue_form.settings_in(page.visitor, fields)
+            return _form(page, fields)
+        name = check_new_name(fields)
+        page.visitor.require(Right.MANAGE, name)
+        settings = queue_form.settings_in(page.visitor, fields)
+        await put_queue(page.context.broker.administration, name, settings, Precondition(None, ANY_TAG))
+    except PreconditionFailed:
+        taken = Conflict(f"There is a queue named {fields['name'].strip()} already.").located_at("/name")
+        return _form(page, fields, taken)
+    except Refusal as refusal:
+        return _form(page, fields, refusal)
+    return RedirectResponse(f"/console/queues/{name}", 303)
+
+
+def _form(page: PageRequest, fields: Mapping[str, str], refusal: Refusal | None = None) -> HTMLResponse:
+    return page.render(
+        "new_queue.html",
+        status_of_form(refusal),
+        **queue_form.PARTS,
+        fields=fields,
+        faults=faults_of(refusal) if refusal else {},
+        drawing=queue_form.drawing_of(page.visitor, fields),
+    )

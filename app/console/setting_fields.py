@@ -1,0 +1,187 @@
+"""The fields of forms with settings: each with a label, and with what the OpenAPI document says about it and its limits.
+
+Durations are written as people write them. A field without a text has the default of the API.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import inspect
+
+from app.console.durations import NoDuration, duration_text, parse_duration
+from app.domain.instant import from_seconds, to_seconds
+from app.domain.refusals import FieldError, InvalidRequest, Refusal, invalid_at
+from app.wire.field_descriptions import FieldDescriptions
+from app.wire.type_lookup import members, types_at
+
+FieldKind: TypeAlias = Literal["text", "number", "duration", "switch", "choice", "long_text"]
+
+LARGEST_SHOWN = 1 << 40
+"""A larger bound is that of an integer, and says nothing about the setting."""
+
+WORDS_OF_FORMS = (
+    ("Null: ", "Empty: "),
+    ("null: ", "empty: "),
+    (", in seconds", ""),
+    ("`ttl_seconds`", "a time to live"),
+)
+"""What the document says of JSON, and a form in other words: an empty field, and durations that have units."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingField:
+    """One field: its name in the form and in JSON, its label, and sentences about its meaning and its limits."""
+
+    name: str
+    json_name: str
+    label: str
+    kind: FieldKind
+    meaning: str
+    limits: str = ""
+    choices: Sequence[tuple[str, str]] = ()
+
+
+@cache
+def meanings(shape: type[msgspec.Struct]) -> Mapping[str, str]:
+    """Return what the OpenAPI document says about each field of a struct, in the words of a form."""
+    return {name: _in_form(text) for name, text in _descriptions().of_struct(shape).items()}
+
+
+def setting_field(
+    shape: type[msgspec.Struct],
+    name: str,
+    label: str,
+    kind: FieldKind = "text",
+    choices: Sequence[tuple[str, str]] = (),
+    json_name: str | None = None,
+) -> SettingField:
+    """Return the field of a form for a field of a struct."""
+    json_name = json_name or (f"{name}_seconds" if kind == "duration" else name)
+    return SettingField(
+        name, json_name, label, kind, meanings(shape)[json_name], _limits(shape, json_name, kind), choices
+    )
+
+
+def read_settings(
+    shape: type[msgspec.Struct], fields: Sequence[SettingField], typed: Mapping[str, str]
+) -> dict[str, object]:
+    """Return the settings in a form by their names in JSON. Refuses with `InvalidRequest` that names every wrong duration."""
+    found: dict[str, object] = {}
+    faults: list[FieldError] = []
+    for field in fields:
+        try:
+            found[field.json_name] = _value(shape, field, typed.get(field.name, ""))
+        except InvalidRequest as refusal:
+            faults += refusal.field_errors
+    if faults:
+        raise InvalidRequest(field_errors=faults)
+    return found
+
+
+def setting_texts(fields: Iterable[SettingField], settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return what the fields of a form contain for these settings, which have their names in JSON."""
+    return {field.name: _text(field, settings.get(field.json_name)) for field in fields}
+
+
+def seconds_in(shape: Any, path: str, name: str, text: str) -> float:
+    """Return the seconds of a duration that was typed into the field `name`, within the bounds of the shape at a path.
+
+    Refuses with `InvalidRequest`.
+    """
+    try:
+        seconds = to_seconds(parse_duration(text))
+    except NoDuration as fault:
+        raise invalid_at(f"/{name}", str(fault)) from None
+    lowest, highest = _bounds(shape, path)
+    if (lowest is not None and seconds < lowest) or (highest is not None and seconds > highest):
+        raise invalid_at(f"/{name}", f"This is too long or too short. {_range(lowest, highest, 'duration')}")
+    return seconds
+
+
+def renamed(refusal: Refusal, names: Mapping[str, str]) -> Refusal:
+    """Return a refusal of JSON as that of a form: `names` has the names of fields by their JSON pointers."""
+    if not refusal.field_errors:
+        return refusal
+    return InvalidRequest(
+        field_errors=[FieldError(_form_pointer(one.pointer, names), one.detail) for one in refusal.field_errors]
+    )
+
+
+def names_in_form(fields: Iterable[SettingField]) -> dict[str, str]:
+    """Return the names of fields by their JSON pointers."""
+    return {f"/{field.json_name}": field.name for field in fields}
+
+
+@cache
+def _descriptions() -> FieldDescriptions:
+    return FieldDescriptions()
+
+
+def _in_form(text: str) -> str:
+    for of_json, of_form in WORDS_OF_FORMS:
+        text = text.replace(of_json, of_form)
+    return text
+
+
+def _value(shape: type[msgspec.Struct], field: SettingField, text: str) -> object:
+    if field.kind == "switch":
+        return bool(text)
+    text = text.strip()
+    if field.kind != "duration" or not text:
+        return text
+    return seconds_in(shape, f".{field.json_name}", field.name, text)
+
+
+def _text(field: SettingField, value: Any) -> str:
+    if value is None:
+        return ""
+    if field.kind == "switch":
+        return "true" if value else ""
+    return duration_text(from_seconds(value)) if field.kind == "duration" else str(value)
+
+
+def _form_pointer(pointer: str, names: Mapping[str, str]) -> str:
+    """Return the pointer to the field of the form that has the value at this pointer, or a part of it."""
+    pointer = pointer.removeprefix("#")
+    within = [known for known in names if pointer == known or pointer.startswith(f"{known}/")]
+    return f"/{names[max(within, key=len)]}" if within else pointer
+
+
+def _bounds(shape: Any, path: str) -> tuple[float | None, float | None]:
+    """Return the least and the greatest number at a path of a shape."""
+    for info in members(types_at(path, shape)):
+        if isinstance(info, inspect.IntType | inspect.FloatType):
+            return info.ge, info.le
+    return None, None
+
+
+def _limits(shape: type[msgspec.Struct], json_name: str, kind: FieldKind) -> str:
+    if kind not in ("duration", "number"):
+        return ""
+    lowest, highest = _bounds(shape, f".{json_name}")
+    default = next(field.default for field in _struct_fields(shape) if field.encode_name == json_name)
+    sentences = [_range(lowest, highest, kind)]
+    if isinstance(default, int | float):
+        sentences.append(f"Default: {_amount(default, kind)}.")
+    return " ".join(filter(None, sentences))
+
+
+def _struct_fields(shape: type[msgspec.Struct]) -> Sequence[inspect.Field]:
+    info = inspect.type_info(shape)
+    assert isinstance(info, inspect.StructType)
+    return info.fields
+
+
+def _range(lowest: float | None, highest: float | None, kind: FieldKind) -> str:
+    if highest is not None and highest > LARGEST_SHOWN:
+        highest = None
+    if lowest is not None and highest is not None:
+        return f"From {_amount(lowest, kind)} to {_amount(highest, kind)}."
+    return "" if lowest is None else f"At least {_amount(lowest, kind)}."
+
+
+def _amount(number: float, kind: FieldKind) -> str:
+    return duration_text(from_seconds(number)) if kind == "duration" else f"{number:,.0f}"

@@ -1,0 +1,225 @@
+"""Forms that create topics and subscriptions and change their settings."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Depends
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from app.broker.precondition import Precondition
+from app.broker.topics import topics as verbs
+from app.broker.topics.subscription_filter import check_filter
+from app.console.access import CSRF_FIELD, needs
+from app.console.forms import check_fields, decoded, faults_of, json_field, status_of_form, typed
+from app.console.names import check_new_name, check_somewhere
+from app.console.pages import CurrentPage, PageRequest
+from app.console.setting_fields import meanings, setting_field
+from app.domain.access import Right
+from app.domain.queue import is_valid_name
+from app.domain.refusals import Conflict, PreconditionFailed, Refusal, SubscriptionNotFound
+from app.domain.topic import Subscription, SubscriptionSettings, Topic, default_target
+from app.http.request import ANY_TAG
+from app.wire.topics import SubscriptionSettingsBody, SubscriptionView, TopicSettingsBody
+
+DESCRIPTION = setting_field(TopicSettingsBody, "description", "What is this topic for?")
+SUBSCRIPTION_MEANINGS: Mapping[str, str] = {
+    **meanings(SubscriptionSettingsBody),
+    # A form has no room for the grammar of filters. The documentation of the API has it.
+    "filter": meanings(SubscriptionView)["filter"],
+}
+SUBSCRIPTION_FIELDS = ("target_queue", "filter", "set_properties", "remove_properties")
+NEW_SUBSCRIPTION: Mapping[str, str] = dict.fromkeys(("name", *SUBSCRIPTION_FIELDS), "")
+
+router = APIRouter(prefix="/console")
+may_browse = Depends(needs(Right.BROWSE, "topic", "topic"))
+may_manage = Depends(needs(Right.MANAGE, "topic", "topic"))
+
+
+def check_subscription_name(name: str) -> None:
+    """Refuse with `SubscriptionNotFound` what is no name of a subscription: not every store can look for such a text."""
+    if not is_valid_name(name):
+        raise SubscriptionNotFound("This is not the name of a subscription.")
+
+
+# ---- topics ----------------------------------------------------------------------------------------------------------
+
+
+@router.get("/new-topic")
+async def show_new_topic(page: CurrentPage) -> HTMLResponse:
+    """Show the form that creates a topic. Refuses with `Forbidden` a visitor who may manage none."""
+    check_somewhere(page.visitor, Right.MANAGE)
+    return _topic_page(page, None, {"name": page.query("name")})
+
+
+@router.post("/new-topic")
+async def create_topic(page: CurrentPage) -> Response:
+    """Create the topic, and go to its page. A topic that exists stays as it is."""
+    fields = await typed(page.request)
+    check_somewhere(page.visitor, Right.MANAGE)
+    try:
+        check_fields(fields, (CSRF_FIELD, "name", "description"))
+        name = check_new_name(fields)
+        page.visitor.require(Right.MANAGE, name, "topic")
+        await verbs.put(_topics(page), name, _topic_settings(fields).settings(), Precondition(None, ANY_TAG))
+    except PreconditionFailed:
+        return _topic_page(page, None, fields, _taken("topic", fields))
+    except Refusal as refusal:
+        return _topic_page(page, None, fields, refusal)
+    return RedirectResponse(f"/console/topics/{name}", 303)
+
+
+@router.get("/topics/{topic}/settings", dependencies=[may_manage])
+async def show_topic(page: CurrentPage, topic: str) -> HTMLResponse:
+    """Show the form that changes a topic."""
+    found = await verbs.read(_topics(page), topic)
+    return _topic_page(page, found, {"description": found.settings.description, "etag": found.etag})
+
+
+@router.post("/topics/{topic}/settings", dependencies=[may_manage])
+async def change_topic(page: CurrentPage, topic: str) -> Response:
+    """Change a topic that is still as its page has shown it."""
+    fields, found = await typed(page.request), await verbs.read(_topics(page), topic)
+    try:
+        check_fields(fields, (CSRF_FIELD, "etag", "description"))
+        settings = _topic_settings(fields).settings()
+        await verbs.change(_topics(page), topic, lambda _: settings, Precondition({fields.get("etag", "")}))
+    except Refusal as refusal:
+        return _topic_page(page, found, fields, refusal)
+    return RedirectResponse(f"/console/topics/{topic}", 303)
+
+
+def _topics(page: PageRequest) -> verbs.Collection[Topic, Any]:
+    return verbs.all_topics(page.context.broker.topics)
+
+
+def _topic_settings(fields: Mapping[str, str]) -> TopicSettingsBody:
+    return decoded(TopicSettingsBody, {"description": fields.get("description", "").strip()})
+
+
+def _topic_page(
+    page: PageRequest, topic: Topic | None, fields: Mapping[str, str], refusal: Refusal | None = None
+) -> HTMLResponse:
+    return page.render(
+        "topic_settings.html",
+        status_of_form(refusal),
+        topic=topic,
+        description_field=DESCRIPTION,
+        fields=fields,
+        faults=faults_of(refusal) if refusal else {},
+    )
+
+
+# ---- subscriptions ---------------------------------------------------------------------------------------------------
+
+
+@router.get("/topics/{topic}/new-subscription", dependencies=[may_manage])
+async def show_new_subscription(page: CurrentPage, topic: str) -> HTMLResponse:
+    """Show the form that creates a subscription of a topic."""
+    return _subscription_page(page, await verbs.read(_topics(page), topic), None, NEW_SUBSCRIPTION)
+
+
+@router.post("/topics/{topic}/new-subscription", dependencies=[may_manage])
+async def create_subscription(page: CurrentPage, topic: str) -> Response:
+    """Create the subscription, and go to the page of its topic. One that exists stays as it is."""
+    fields, found = await typed(page.request), await verbs.read(_topics(page), topic)
+    try:
+        check_fields(fields, (CSRF_FIELD, *NEW_SUBSCRIPTION))
+        name = check_new_name(fields)
+        subscriptions = verbs.subscriptions_of(page.context.broker.topics, found)
+        settings = _subscription_settings(fields, found, name)
+        # Only a subscription that will be created gets a queue.
+        if await subscriptions.store.find(name) is not None:
+            raise _taken("subscription", fields)
+        await _prepare_target(page, settings, is_given=bool(fields.get("target_queue", "").strip()))
+        await verbs.put(subscriptions, name, settings, Precondition(None, ANY_TAG))
+    except PreconditionFailed:
+        return _subscription_page(page, found, None, fields, _taken("subscription", fields))
+    except Refusal as refusal:
+        return _subscription_page(page, found, None, fields, refusal)
+    return RedirectResponse(f"/console/topics/{topic}", 303)
+
+
+@router.get("/topics/{topic}/subscriptions/{subscription}", dependencies=[may_browse])
+async def show_subscription(page: CurrentPage, topic: str, subscription: str) -> HTMLResponse:
+    """Show a subscription. Visitors with the right to manage its topic get a form that changes it."""
+    found, one = await _subscription(page, topic, subscription)
+    return _subscription_page(page, found, one, {**_subscription_texts(one), "etag": one.etag})
+
+
+@router.post("/topics/{topic}/subscriptions/{subscription}", dependencies=[may_manage])
+async def change_subscription(page: CurrentPage, topic: str, subscription: str) -> Response:
+    """Change a subscription that is still as its page has shown it."""
+    fields = await typed(page.request)
+    found, one = await _subscription(page, topic, subscription)
+    try:
+        check_fields(fields, (CSRF_FIELD, "etag", *SUBSCRIPTION_FIELDS))
+        settings = _subscription_settings(fields, found, subscription)
+        condition = Precondition({fields.get("etag", "")})
+        condition.check("subscription", subscription, one.etag)
+        if settings.target_queue != one.settings.target_queue:
+            await _prepare_target(page, settings, is_given=bool(fields.get("target_queue", "").strip()))
+        subscriptions = verbs.subscriptions_of(page.context.broker.topics, found)
+        await verbs.change(subscriptions, subscription, lambda _: settings, condition)
+    except Refusal as refusal:
+        return _subscription_page(page, found, one, fields, refusal)
+    return RedirectResponse(f"/console/topics/{topic}", 303)
+
+
+async def _subscription(page: PageRequest, topic: str, name: str) -> tuple[Topic, Subscription]:
+    check_subscription_name(name)
+    found = await verbs.read(_topics(page), topic)
+    return found, await verbs.read(verbs.subscriptions_of(page.context.broker.topics, found), name)
+
+
+def _subscription_texts(subscription: Subscription) -> dict[str, str]:
+    """Return what the fields of the form contain for a subscription."""
+    settings = subscription.settings
+    return {
+        "target_queue": settings.target_queue,
+        "filter": settings.filter or "",
+        "set_properties": settings.set_properties.decode(),
+        "remove_properties": "\n".join(settings.remove_properties),
+    }
+
+
+def _subscription_settings(fields: Mapping[str, str], topic: Topic, name: str) -> SubscriptionSettings:
+    """Return the settings in a form. Refuses with `InvalidRequest`."""
+    given: dict[str, object] = {
+        "target_queue": fields.get("target_queue", "").strip(),
+        "filter": fields.get("filter", "").strip(),
+        "set_properties": json_field("set_properties", fields.get("set_properties", "")),
+        "remove_properties": [line for line in fields.get("remove_properties", "").split("\n") if line.strip()],
+    }
+    settings = decoded(SubscriptionSettingsBody, given).settings(topic.name, name)
+    check_filter(settings.filter)
+    return settings
+
+
+async def _prepare_target(page: PageRequest, settings: SubscriptionSettings, *, is_given: bool) -> None:
+    """Check the right on the target queue as the API does, and create the default one if the form names none."""
+    page.visitor.require(Right.SEND if is_given else Right.MANAGE, settings.target_queue)
+    if not is_given:
+        await verbs.create_target(page.context.broker.topics, settings.target_queue)
+
+
+def _taken(kind: str, fields: Mapping[str, str]) -> Refusal:
+    return Conflict(f"There is a {kind} named {fields['name'].strip()} already.").located_at("/name")
+
+
+def _subscription_page(
+    page: PageRequest,
+    topic: Topic,
+    subscription: Subscription | None,
+    fields: Mapping[str, str],
+    refusal: Refusal | None = None,
+) -> HTMLResponse:
+    return page.render(
+        "subscription.html",
+        status_of_form(refusal),
+        topic=topic,
+        subscription=subscription,
+        meanings=SUBSCRIPTION_MEANINGS,
+        default_target=default_target(topic.name, "NAME"),
+        fields=fields,
+        faults=faults_of(refusal) if refusal else {},
+    )
