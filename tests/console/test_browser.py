@@ -24,9 +24,22 @@ IS_DRAWN = "(canvas) => canvas.getContext('2d').getImageData(0, 0, 120, 24).data
 
 PATHS = (
     "", "?span=24h", "/queues/orders", "/queues/orders/settings", "/topics", "/topics/events", "/states", "/states/customer.17",
-    "/transactions", "/keys", "/trail?id=order-1",
+    "/transactions", "/keys", "/trail?id=order-1", "/new-queue", "/queues/orders/delete", "/new-topic",
+    "/topics/events/settings", "/topics/events/delete", "/topics/events/new-subscription",
+    "/topics/events/subscriptions/some", "/topics/events/subscriptions/some/delete",
 )  # fmt: skip
 """The main pages, once a queue, a topic and a state exist."""
+
+
+NARROW_PATHS = (
+    "/queues/orders", "/queues/orders/settings", "/queues/orders/delete", "/new-queue", "/topics", "/topics/events",
+    "/topics/events/settings", "/topics/events/new-subscription", "/topics/events/subscriptions/some", "/keys",
+)  # fmt: skip
+CUT_OFF = """() => [...document.querySelectorAll("main *, header *")]
+  .filter((element) => element.checkVisibility() && !element.closest("svg, .hidden, .u-wrap, input, select"))
+  .filter((element) => element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).overflowX !== "visible")
+  .map((element) => `${element.tagName}.${element.className}`)"""
+"""The elements whose content is wider than they are, and is cut off or scrolled."""
 
 
 REPEATED_SCREENS = ((375, "light"), (768, "light"), (768, "dark"), (2560, "dark"))
@@ -223,9 +236,49 @@ async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
         for path in (*PATHS, "/sign-in", "?find=nothing"):
             page = await screen.open(path)
             assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+            assert await faults_of_accessibility(page) == [], path
+            if await (menu := page.get_by_role("button", name="Menu")).is_visible():
+                await menu.click()
+                assert await faults_of_accessibility(page) == [], path
             for current in await page.locator("nav [aria-current]").all():
                 await expect(current).to_be_in_viewport(ratio=0.9)
-            assert await faults_of_accessibility(page) == [], path
+
+
+async def test_no_text_is_cut_off_on_a_narrow_screen(server: PeeklockProcess, call: Callable[..., Any]) -> None:
+    """A table may be wider than its box only where it is scrolled, and no page of this part of the console has such a table."""
+    call("PUT", "/queues/orders", history=True)
+    call("POST", "/queues/orders/messages", body=1)
+    call("POST", "/queues/orders/messages/receive", receiver_id="worker-17")
+    call("PUT", "/topics/events")
+    call("PUT", "/topics/events/subscriptions/some", filter="message.properties.region == 'eu'")
+    async with open_browser() as browser, open_screen(browser, server.url, width=390) as screen:
+        for path in NARROW_PATHS:
+            page = await screen.open(path)
+            assert await page.evaluate(CUT_OFF) == [], path
+
+
+async def test_the_navigation_opens_without_scripts(server: PeeklockProcess) -> None:
+    async with open_browser() as browser:
+        context = await browser.new_context(viewport={"width": 390, "height": 844}, java_script_enabled=False)
+        page = await context.new_page()
+        await page.goto(f"{server.url}/console/topics")
+        menu, link = page.get_by_role("button", name="Menu"), page.get_by_role("link", name="Transactions")
+        await expect(link).to_be_hidden()
+        await menu.click()
+        await expect(link).to_be_in_viewport(ratio=1)
+        await page.keyboard.press("Escape")
+        await expect(link).to_be_hidden()
+        await menu.click()
+        await link.click()
+        await page.wait_for_url("**/console/transactions")
+        await context.close()
+
+
+async def test_a_wide_screen_needs_no_menu(server: PeeklockProcess) -> None:
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open("/topics")
+        await expect(page.get_by_role("button", name="Menu")).to_be_hidden()
+        await expect(page.get_by_role("link", name="Transactions")).to_be_in_viewport(ratio=1)
 
 
 async def test_hostile_content_stays_text(server: PeeklockProcess, call: Callable[..., Any]) -> None:
