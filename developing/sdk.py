@@ -6,10 +6,12 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from developing.environment import SDK_NODE, node
 from developing.paths import ENVIRONMENT, OPENAPI, REQUIREMENTS, ROOT, SDK_VENV
@@ -19,6 +21,9 @@ CONFIGURATIONS = ROOT / "openapi/sdk"
 BY_OPENAPI_GENERATOR = ("java", "go", "csharp", "typescript-fetch", "python")
 BUILD_FILES = ".github/**,.gitlab-ci.yml,.travis.yml,appveyor.yml,git_push.sh"
 ONLY_SOURCES = "apiTests=false,modelTests=false,apiDocs=false,modelDocs=false"
+
+GO_CONSTANT = re.compile(r'var (?P<name>action|kind) string = (?P<value>"\w+")\n')
+"""How a constructor of Go with defaults sets a discriminator."""
 
 GENERATOR_ARCHIVE = "lib/python*/site-packages/openapi_generator_cli/openapi-generator.jar"
 """It also has Jackson, which the SDK for Java needs."""
@@ -78,12 +83,25 @@ def _openapi_generator(language: str, directory: Path) -> str:
     # The program from PyPI needs no path to its Java archive.
     program = SDK_VENV / "bin/openapi-generator-cli"
     configuration = CONFIGURATIONS / f"{language}.yaml"
-    options = ("--input-spec", OPENAPI, "--output", directory, "--global-property", ONLY_SOURCES)
     without = ("--openapi-generator-ignore-list", BUILD_FILES)
-    written = _generate(program, "generate", "--config", configuration, *options, *without)
+    with tempfile.TemporaryDirectory() as temporary:
+        document = Path(temporary, OPENAPI.name)
+        document.write_text(json.dumps(_adapted(json.loads(OPENAPI.read_text()), language)))
+        options = ("--input-spec", document, "--output", directory, "--global-property", ONLY_SOURCES)
+        written = _generate(program, "generate", "--config", configuration, *options, *without)
     if language == "go":
         _decode_exact_numbers(directory)
+        _set_discriminators(directory)
     return written
+
+
+def _adapted(document: dict[str, Any], language: str) -> dict[str, Any]:
+    """Return the document as the templates of a language in openapi-generator understand it."""
+    for schema in document["components"]["schemas"].values():
+        if language in ("go", "csharp") and schema.get("additionalProperties") is False:
+            # The templates give some of these closed types a field `AdditionalProperties`, and none to types that do not say.
+            del schema["additionalProperties"]
+    return document
 
 
 def _openapi_python_client(_: str, directory: Path) -> str:
@@ -147,6 +165,21 @@ def _decode_exact_numbers(directory: Path) -> None:
         raise Refusal("the generator for Go has changed how it decodes numbers: adapt developing/sdk.py")
     for file in sources:
         file.write_text(file.read_text().replace(decoder, f"{decoder}\tdecoder.UseNumber()\n"))
+
+
+def _set_discriminators(directory: Path) -> None:
+    """Make the constructors of the SDK for Go set the constant that says which type of a union an object is.
+
+    They take every required field as an argument, also one that has a default.
+    """
+    sources = [(file, GO_CONSTANT.search(file.read_text())) for file in directory.glob("model_*.go")]
+    found = [(file, constant) for file, constant in sources if constant]
+    if not found:
+        raise Refusal("the generator for Go has changed its constructors: adapt developing/sdk.py")
+    for file, constant in found:
+        name, value = constant["name"], constant["value"]
+        text = re.sub(rf"(?m)^(func New\w+\(.*?){name} string(?:, )?", r"\1", file.read_text(), count=1)
+        file.write_text(re.sub(rf"(this\.\w+ = ){name}\n", rf"\g<1>{value}\n", text, count=1))
 
 
 def _generate(*command: str | Path, directory: Path = ROOT, **variables: str) -> str:

@@ -19,10 +19,10 @@ async def test_a_server_is_ready_while_its_store_answers(api: ApiServer) -> None
 
 
 async def test_the_document_says_what_each_state_of_the_lock_store_means(api: ApiServer) -> None:
-    readiness = (await api.http.get("/openapi.json")).json()["components"]["schemas"]["Readiness"]
-    lock_store = readiness["properties"]["lock_store"]
-    assert lock_store["enum"] == ["ok", "degraded", "none"]
-    assert all(f"`{state}`" in lock_store["description"] for state in lock_store["enum"])
+    schemas = (await api.http.get("/openapi.json")).json()["components"]["schemas"]
+    states = schemas["LockStoreState"]["enum"]
+    assert states == ["ok", "degraded", "none"]
+    assert all(f"`{state}`" in schemas["Readiness"]["properties"]["lock_store"]["description"] for state in states)
 
 
 async def test_a_stopping_server_is_not_ready_but_alive(api: ApiServer) -> None:

@@ -63,17 +63,17 @@ func summary(result peeklock.SettlementResult) []string {
 
 // settlements returns four settlements of these deliveries, and one of a delivery that has ended.
 func settlements(tokens []string, ended string) []peeklock.Settlement {
-	abandon := peeklock.NewAbandonSettlement("abandon", tokens[1])
+	abandon := peeklock.NewAbandonSettlement(tokens[1])
 	abandon.SetDelaySeconds(600)
 	abandon.SetProperties(map[string]interface{}{"tried": true})
-	deadLetter := peeklock.NewDeadLetterSettlement("dead_letter", tokens[2])
+	deadLetter := peeklock.NewDeadLetterSettlement(tokens[2])
 	deadLetter.SetReason("no-such-article")
 	return []peeklock.Settlement{
-		peeklock.CompleteSettlementAsSettlement(peeklock.NewCompleteSettlement("complete", tokens[0])),
+		peeklock.CompleteSettlementAsSettlement(peeklock.NewCompleteSettlement(tokens[0])),
 		peeklock.AbandonSettlementAsSettlement(abandon),
 		peeklock.DeadLetterSettlementAsSettlement(deadLetter),
-		peeklock.RenewSettlementAsSettlement(peeklock.NewRenewSettlement("renew", tokens[3])),
-		peeklock.DeferSettlementAsSettlement(peeklock.NewDeferSettlement("defer", ended)),
+		peeklock.RenewSettlementAsSettlement(peeklock.NewRenewSettlement(tokens[3])),
+		peeklock.DeferSettlementAsSettlement(peeklock.NewDeferSettlement(ended)),
 	}
 }
 
