@@ -8,7 +8,7 @@ WORKDIR /app
 COPY requirements/build.txt requirements/run.txt requirements/
 RUN python3 -m venv /opt/peeklock \
  && /opt/peeklock/bin/pip install --require-hashes --requirement requirements/build.txt --requirement requirements/run.txt
-COPY pyproject.toml LICENSE ./
+COPY pyproject.toml LICENSE README.md ./
 COPY requirements/run.in requirements/
 COPY app app
 COPY migrations migrations
