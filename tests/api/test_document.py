@@ -316,9 +316,12 @@ def test_a_discriminator_of_a_request_has_its_value_as_default() -> None:
             assert member["default"] == member["const"] == value
 
 
-def test_no_name_of_a_value_is_prescribed() -> None:
+def test_names_of_values_have_no_prefix_and_no_word_for_a_hyphen() -> None:
     """Only Go needs a prefix, because its constants share one namespace. Its configuration adds one."""
-    assert "x-enum-varnames" not in json.dumps(DOCUMENT)
+    named = {name: schema for name, schema in SCHEMAS.items() if "x-enum-varnames" in schema}
+    assert [*named] == ["ProblemCode"]
+    codes = named["ProblemCode"]
+    assert codes["x-enum-varnames"] == [code.upper().replace("-", "_") for code in codes["enum"]]
     assert 'enumClassPrefix: "true"' in GO_CONFIGURATION.read_text()
 
 

@@ -106,7 +106,9 @@ class Schemas:
     def __init__(self, request_types: Iterable[Any], response_types: Iterable[Any], codes: Iterable[str]) -> None:
         self._descriptions = FieldDescriptions()
         self._aliases = {name: _schema(shape) for name, shape in NAMED_TYPES.items()}
-        self._aliases[PROBLEM_CODE] = {"enum": sorted(codes)}
+        # The SDK for Python would write each hyphen of a code as MINUS.
+        names = [code.upper().replace("-", "_") for code in sorted(codes)]
+        self._aliases[PROBLEM_CODE] = {"enum": sorted(codes), "x-enum-varnames": names}
         self._items = {name: _schema(shape) for name, shape in ITEM_TYPES.items()}
         received, answered = _structs(request_types), _structs(response_types)
         shapes = received | answered | _structs([*REFERENCED, *NAMED_TYPES.values()])
