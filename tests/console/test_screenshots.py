@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import uvicorn
 
 from app.console.activity import SAMPLES
+from app.domain.instant import SECOND
 from app.http.request_id import RequestIdMiddleware
 from tests.console.browser import open_browser, open_screen
 from tests.console.console_server import ConsoleServer
@@ -54,6 +56,8 @@ async def test_screenshots_of_the_main_pages(console: ConsoleServer, pytestconfi
     async with serve(console) as url, open_browser() as browser:
         for name, (path, theme) in PAGES.items():
             async with open_screen(browser, url, width=WIDTH, height=HEIGHT, theme=theme) as screen:
+                # The pages compare times with the clock of the browser.
+                await screen.page.clock.set_fixed_time(datetime.fromtimestamp(console.api.clock.now() / SECOND, UTC))
                 page = await screen.open(path.format(dead=dead))
                 image = await page.screenshot()
                 assert size_of(image) == (WIDTH, HEIGHT)
