@@ -78,6 +78,26 @@ def test_an_event_that_was_sent_keeps_its_attributes() -> None:
 
 
 @pytest.mark.parametrize(
+    "attributes",
+    [
+        {"specversion": "0.3"}, {"id": ""}, {"source": None}, {"type": 5}, {"subject": ""}, {"data": "false"},
+        {"data_base64": "AAAA"}, {"": "x"}, {"Region": "eu"}, {"region": 1.5}, {"region": None}, {"region": 1 << 31},
+    ],
+)  # fmt: skip
+def test_properties_that_make_no_valid_event_cannot_spoil_a_batch(attributes: dict[str, Any]) -> None:
+    sent = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.paid", **attributes}
+    properties = {f"cloudEvents:{name}": value for name, value in sent.items()}
+    network = ScriptedNetwork(always(200))
+    push(Broker(1, fields={"body": True, "properties": properties}), network, until=1, batch=1)
+    [[event]] = events_of(network)
+    assert event == {
+        "specversion": "1.0", "id": "1", "source": "/queues/orders", "type": "peeklock.message",
+        "time": "2026-01-01T00:00:00Z", "datacontenttype": "application/json", "data": True,
+        "peeklockqueue": "orders", "peeklocksequence": "1", "peeklockdelivery": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("fields", "member"),
     [
         ({"body_base64": "AP8=", "content_type": "image/png"}, {"data_base64": "AP8=", "datacontenttype": "image/png"}),
@@ -97,6 +117,15 @@ def test_large_events_are_sent_in_batches_of_limited_size() -> None:
     network = ScriptedNetwork(always(200))
     push(Broker(10, fields={"body": "x" * (MAX_BATCH_BYTES // 3)}), network, until=5, batch=10)
     assert [len(batch) for batch in events_of(network)] == [2, 2, 2, 2, 2]
+
+
+def test_a_batch_has_at_most_its_size_with_brackets_and_commas() -> None:
+    network = ScriptedNetwork(always(200))
+    push(Broker(1, fields={"body": ""}), network, until=1, batch=1)
+    size_of_rest = len(network.requests[0].body) - len("[]")
+    network = ScriptedNetwork(always(200))
+    push(Broker(4, fields={"body": "x" * (MAX_BATCH_BYTES // 4 - size_of_rest)}), network, until=5, batch=4)
+    assert [len(batch) for batch in events_of(network)] == [3, 1]
 
 
 def test_a_stop_before_the_answer_gives_all_messages_back() -> None:

@@ -29,7 +29,7 @@ class Batch:
     events: dict[asyncio.Future[Decision], tuple[str, bytes]] = field(
         default_factory=dict[asyncio.Future[Decision], tuple[str, bytes]]
     )
-    size: int = 0
+    size: int = 1  # the bracket before the events
     is_full: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -37,7 +37,7 @@ class Batch:
         """Add an event, and return the future of the answer."""
         answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self.events[answer] = (message_id, event)
-        self.size += len(event)
+        self.size += len(event) + 1  # and the comma or bracket after it
         return answer
 
     def waiting(self) -> dict[str, bytes]:
@@ -75,7 +75,7 @@ class Batches:
     def _batch_for(self, event: bytes) -> Batch:
         """Return the batch for an event: the open one if the event fits, else a new one."""
         batch = self._open
-        if batch is not None and batch.size + len(event) > MAX_BATCH_BYTES:
+        if batch is not None and batch.size + len(event) + 1 > MAX_BATCH_BYTES:
             self._close(batch)
             batch = None
         if batch is None:

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 
 from peeklock_client.encoding import encoded
-from peeklock_client.events import PREFIX, VERSION
+from peeklock_client.events import ATTRIBUTES, EXTENSION_NAME, PREFIX, VERSION
 from peeklock_client.messages import Message
 from peeklock_client.push.headers import text_of
 from peeklock_client.push.raw_messages import content_of, properties_of
 
 BATCH_TYPE = b"application/cloudevents-batch+json; charset=utf-8"
+REQUIRED = ("id", "source", "type")
 MESSAGE_TYPE = "peeklock.message"
 """The `type` of a message that is no CloudEvent and has no subject."""
 
@@ -26,8 +27,6 @@ def event_of(queue: str, message: Message[Any]) -> bytes:
     A message that was sent as a CloudEvent has its own attributes. Any other gets some: its `source` is the queue, its `id`
     the id of the message, its `type` the subject.
     """
-    properties = _properties(message)
-    own = {name.removeprefix(PREFIX): value for name, value in properties.items() if name.startswith(PREFIX)}
     body, content_type = content_of(message)
     event = {
         "specversion": VERSION,
@@ -36,7 +35,7 @@ def event_of(queue: str, message: Message[Any]) -> bytes:
         "type": message.subject or MESSAGE_TYPE,
         "time": text_of(message.enqueued_at),
         **({} if content_type is None else {"datacontenttype": content_type}),
-        **own,
+        **_own_attributes(message),
         "peeklockqueue": queue,
         "peeklocksequence": str(message.sequence_number),
         "peeklockdelivery": message.delivery_count,
@@ -49,6 +48,26 @@ def event_of(queue: str, message: Message[Any]) -> bytes:
 def batch_of(events: Sequence[bytes]) -> bytes:
     """Return the body of a request with these events."""
     return b"[" + b",".join(events) + b"]"
+
+
+def _own_attributes(message: Message[Any]) -> dict[str, str | int | bool]:
+    """Return the attributes of a message that was sent as a CloudEvent, none of any other.
+
+    Every sender may set properties with such names. If they make no valid event, the target would refuse the whole batch.
+    """
+    properties = _properties(message).items()
+    own = {name.removeprefix(PREFIX): value for name, value in properties if name.startswith(PREFIX)}
+    is_event = own.get("specversion") == VERSION and all(own.get(name) for name in REQUIRED)
+    return own if is_event and all(_is_attribute(name, value) for name, value in own.items()) else {}
+
+
+def _is_attribute(name: str, value: object) -> bool:
+    """Return whether an event may have this attribute. The body is its data, and no attribute is."""
+    if name in ATTRIBUTES:
+        return isinstance(value, str) and bool(value)
+    is_extension = EXTENSION_NAME.fullmatch(name) is not None and name != "data"
+    is_int32 = isinstance(value, int) and -(1 << 31) <= value < 1 << 31
+    return is_extension and (is_int32 or isinstance(value, str))
 
 
 def _texts(message: Message[Any]) -> dict[str, str]:
