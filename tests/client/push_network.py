@@ -68,7 +68,9 @@ def always(status: int, headers: dict[str, str] | None = None, body: bytes = b""
 
 @dataclass
 class ScriptedNetwork(httpcore.AsyncNetworkBackend):
-    """Every address leads to one target. `refusing` addresses refuse connections, `silent` ones accept none."""
+    """Every address leads to one target. `refusing` addresses refuse connections, `silent` ones accept none. Reads after an
+    answer raise the `fault`.
+    """
 
     answer: Answer
     requests: list[PushedRequest] = field(default_factory=list)
@@ -76,6 +78,7 @@ class ScriptedNetwork(httpcore.AsyncNetworkBackend):
     refusing: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
     unread: bool = False
+    fault: Exception | None = None
     now: int = 0
     most: int = 0
 
@@ -114,6 +117,8 @@ class ScriptedStream(httpcore.AsyncNetworkStream):
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         if self._written:
             await self._answer(timeout)
+        elif not self._unread and self._network.fault is not None:
+            raise self._network.fault
         part, self._unread = self._unread[:max_bytes], self._unread[max_bytes:]
         return part
 

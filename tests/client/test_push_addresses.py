@@ -40,6 +40,7 @@ def test_private_loopback_and_link_local_addresses_are_not_public(address: str) 
         "shop.example", "ftp://shop.example", "https://", "https:///hook", "https://user:secret@shop.example/",
         "https://user@shop.example/", "https://shop.example/#top", "https://[", "http://127.0.0.1/", "http://[::1]:80/",
         "http://169.254.169.254/latest/meta-data", "https://10.0.0.1", "https://[::ffff:10.0.0.1]/", "https://shop\r\n/",
+        "https://shop.example:0/", "https://shop.example:65536/", "https://user:secret/x@shop.example/",
     ],
 )  # fmt: skip
 def test_a_url_that_cannot_be_a_target_is_refused(url: str) -> None:
@@ -123,6 +124,13 @@ def test_a_name_that_does_not_exist_is_unreachable() -> None:
     with pytest.raises(TargetFailed, match="cannot be resolved") as failed:
         post(ScriptedNetwork(always(200)), Names())
     assert failed.value.reason == "unreachable"
+
+
+@pytest.mark.parametrize("name", ["shop..example", f"{'a' * 64}.example", "."])
+def test_a_text_that_cannot_be_a_name_is_unreachable(name: str) -> None:
+    backend = CheckedConnections(allow_private=True, connections=ScriptedNetwork(always(200)))
+    with pytest.raises(TargetFailed, match="cannot be resolved"):
+        asyncio.run(backend.connect_tcp(name, 443))
 
 
 def test_a_resolver_that_does_not_answer_is_a_time_out() -> None:

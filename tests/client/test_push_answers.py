@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from datetime import timedelta
 from email.utils import format_datetime
 from itertools import pairwise
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from peeklock_client.push.answers import DEFAULT_DELAY_SECONDS, MAX_DELAY_SECONDS, delay_of
+from peeklock_client.push.rate import Rate
 from peeklock_client.push.target import TimeLimits
 
 from tests.client.push_network import (
@@ -23,6 +25,7 @@ from tests.client.push_network import (
     settlements,
 )
 from tests.client.virtual_broker import Broker
+from tests.client.virtual_loop import run_virtually
 
 PROBLEM = "application/problem+json"
 GONE = {"title": "Order cancelled", "detail": "Nobody waits for order 17."}
@@ -84,6 +87,7 @@ def test_a_date_in_the_past_is_no_pause() -> None:
         (PROBLEM, json.dumps(GONE | {"more": "x" * (1 << 17)}), None, None),
         (PROBLEM, "{", None, None),
         (PROBLEM, "[]", None, None),
+        (PROBLEM, '{"title": "t", "more": ' + "[" * 30_000 + "]" * 30_000 + "}", None, None),
         ("application/json", json.dumps(GONE), None, None),
         ("text/html", "<p>", None, None),
     ],
@@ -126,17 +130,22 @@ async def not_http(_: PushedRequest) -> bytes:
     return b"SSH-2.0-OpenSSH_9.9\r\n\r\n"
 
 
+async def broken_tls(_: PushedRequest) -> bytes:
+    raise ssl.SSLError(1, "bad record type")
+
+
 @pytest.mark.parametrize(
     ("network", "reason"),
     [
         (ScriptedNetwork(never), "timeout"),
         (ScriptedNetwork(cut), "no_answer"),
         (ScriptedNetwork(not_http), "no_answer"),
+        (ScriptedNetwork(broken_tls), "no_answer"),
         (ScriptedNetwork(always(200), unread=True), "timeout"),
         (ScriptedNetwork(always(200), silent={"93.184.215.14"}), "timeout"),
         (ScriptedNetwork(always(200), refusing={"93.184.215.14"}), "unreachable"),
     ],
-    ids=["silent", "cut", "another protocol", "unread", "no connection", "refused"],
+    ids=["silent", "cut", "another protocol", "broken TLS", "unread", "no connection", "refused"],
 )
 def test_a_target_without_an_answer_has_failed(network: ScriptedNetwork, reason: str) -> None:
     [settlement] = settled(network, until=20, limits=LIMITS)
@@ -149,6 +158,11 @@ def test_a_body_that_breaks_off_after_a_success_changes_nothing() -> None:
         return answered(200).replace(b"Content-Length: 0", b"Content-Length: 99")
 
     assert settled(ScriptedNetwork(short)) == [{"action": "complete"}]
+
+
+def test_tls_that_breaks_after_a_success_changes_nothing() -> None:
+    network = ScriptedNetwork(always(200, {"Transfer-Encoding": "chunked"}), fault=ssl.SSLError(1, "bad record type"))
+    assert settled(network) == [{"action": "complete"}]
 
 
 def test_a_long_answer_is_not_read_to_its_end() -> None:
@@ -180,3 +194,24 @@ def test_requests_at_a_time_and_per_second_are_limited() -> None:
     times = [request.at for request in network.requests]
     assert len(times) == 20
     assert all(later - earlier >= 0.499 for earlier, later in pairwise(times))
+
+
+def test_messages_that_an_open_circuit_returns_take_no_part_of_the_rate() -> None:
+    broker, network = Broker(10), ScriptedNetwork(always(500))
+    push(broker, network, until=2.5, concurrency=10, rate=1, open_after=1)
+    assert [request.at for request in network.requests] == pytest.approx([0, 1], abs=0.1)
+    assert [one["action"] for one in settlements(broker)] == ["abandon", "abandon", *["release"] * 8]
+
+
+def test_a_call_that_is_cancelled_takes_no_part_of_the_rate() -> None:
+    async def scenario() -> float:
+        rate = Rate(0.1)
+        await rate.wait()
+        waiting = [asyncio.create_task(rate.wait()) for _ in range(3)]
+        await asyncio.sleep(1)
+        for task in waiting[:2]:
+            task.cancel()
+        await waiting[2]
+        return asyncio.get_running_loop().time()
+
+    assert run_virtually(scenario()) == pytest.approx(10, abs=0.1)

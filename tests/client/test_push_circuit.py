@@ -33,6 +33,16 @@ def test_a_circuit_opens_and_tries_one_message_after_pauses_that_double(status: 
     assert (pushed.delivery.circuit.is_open, pushed.delivery.circuit.opened) == (True, 1)
 
 
+def test_an_error_that_is_not_expected_opens_the_circuit_and_is_tried_after_pauses() -> None:
+    async def answer(request: PushedRequest) -> bytes:
+        raise ArithmeticError
+
+    network = ScriptedNetwork(answer)
+    pushed = push(Broker(MANY), network, until=40, concurrency=1, open_after=3)
+    assert len(network.requests) == 3 + 5
+    assert pushed.delivery.circuit.is_open
+
+
 def test_messages_in_hand_are_returned_uncounted_when_the_circuit_opens() -> None:
     broker, network = Broker(MANY), ScriptedNetwork(always(500, seconds=0.1))
     pushed = push(broker, network, until=0.9, concurrency=20, open_after=5)

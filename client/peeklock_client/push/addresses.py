@@ -16,7 +16,7 @@ import httpcore
 from peeklock_client.push.errors import TargetFailed
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""Returns the addresses of a host for a port. Raises `OSError`."""
+"""Returns the addresses of a host for a port. Raises `OSError`, and `UnicodeError` for a text that cannot be a name."""
 
 NAT64 = IPv6Network("64:ff9b::/96")
 """Addresses by which a network without IPv4 reaches IPv4. Their last four bytes are the address that is reached."""
@@ -89,7 +89,7 @@ class CheckedConnections(httpcore.AsyncNetworkBackend):
     async def _allowed(self, host: str, port: int) -> list[str]:
         try:
             addresses = await self._resolve(host, port)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the second one for a name with an empty or a long label
             raise TargetFailed(UNREACHABLE, f"The name {host} cannot be resolved: {error}") from None
         refused = [] if self._allow_private else [one for one in addresses if not is_public(one)]
         if refused:

@@ -119,7 +119,7 @@ def _problem(answer: Answer) -> Problem:
         return Problem()
     try:
         return msgspec.json.decode(answer.content, type=Problem)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):  # the last one for members that are nested too deeply
         return Problem()
 
 

@@ -49,11 +49,16 @@ class Delivery:
         """Send a request once, and return what becomes of its messages. `Release` says that nothing was sent."""
         await self._rate.wait()
         if not self.circuit.admit():
+            self._rate.return_unused()
             return Release()
         try:
             decision = decision_of(await self._post(request_id, headers, body), self._now())
         except TargetFailed as error:
             decision = Fail(error.reason, str(error))
+        except Exception:
+            # An error that is not expected also counts for the circuit. Otherwise its next try would follow at once, for ever.
+            self.circuit.note_failure()
+            raise
         except BaseException:
             self.circuit.note_no_answer()
             raise

@@ -27,6 +27,7 @@ KEEPALIVE_SECONDS = 1.0
 """How long an unused connection stays open: less than servers keep one, because a request on one that closes fails."""
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
+MAX_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,14 @@ def target_url(text: str, *, allow_private: bool) -> TargetUrl:
     """Check the URL of a target. Raises `InvalidPush`, also for an address that only `--allow-private` allows."""
     try:
         parsed = httpx.URL(text)
-    except httpx.InvalidURL as error:
-        raise InvalidPush(f"The URL to push to is not valid: {error}") from None
+    except httpx.InvalidURL:  # its text quotes the URL, where it may find a port in a password
+        raise InvalidPush("The URL to push to is not valid.") from None
     if parsed.scheme not in DEFAULT_PORTS or not parsed.host or "%" in parsed.host:
         raise InvalidPush("The URL to push to begins with https:// or http:// and names a host.")
     if parsed.userinfo or parsed.fragment:
         raise InvalidPush("The URL to push to has a user, a password or a fragment, which no request would contain.")
+    if parsed.port is not None and not 1 <= parsed.port <= MAX_PORT:
+        raise InvalidPush(f"The URL to push to has the port {parsed.port}. Ports are 1 to {MAX_PORT}.")
     with suppress(ValueError):  # a name, which is checked when it is resolved
         if not allow_private and not is_public(parsed.host):
             raise InvalidPush(f"{parsed.host} is not a public address. Only --allow-private allows it.")
@@ -119,6 +122,7 @@ class Target:
             TimeoutError,
             httpcore.NetworkError,
             httpcore.ProtocolError,
+            OSError,  # httpcore lets the errors of TLS pass that come after the handshake
         ) as error:
             if answer is None:
                 raise _failure(error, limits) from None
