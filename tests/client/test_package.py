@@ -1,11 +1,13 @@
-"""The wheels have what an index of packages asks for, and the client's command runs from its wheel alone."""
+"""The wheels have what an index of packages asks for, and both packages run from their wheels alone."""
 
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 import zipfile
+from contextlib import closing
 from email import message_from_string
 from email.message import Message
 from pathlib import Path
@@ -72,20 +74,43 @@ def test_the_metadata_is_whole_and_names_no_address_that_does_not_exist(wheels: 
     assert (metadata["Home-page"], metadata["Project-URL"]) == (None, None)
 
 
+@pytest.fixture(scope="module")
+def installed(wheels: dict[str, Path], environment: Path) -> Path:
+    """The environment, with both wheels and what they need."""
+    run_in(environment, environment, "pip", "install", *wheels.values())
+    return environment
+
+
+def run_in(environment: Path, directory: Path, command: str, *arguments: str | Path, **variables: str) -> str:
+    """Run a command of an environment, and return what it prints. The test fails with its errors if it fails."""
+    done = subprocess.run(
+        [environment / command, *arguments],
+        cwd=directory,
+        env=reader_environment(environment)
+        | {"VIRTUAL_ENV": str(environment.parent), "UV_CONSTRAINT": str(ROOT / "requirements/test.txt")}
+        | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.full
-def test_the_command_runs_from_the_wheel_alone(wheels: dict[str, Path], environment: Path, tmp_path: Path) -> None:
-    variables = reader_environment(environment) | {
-        "VIRTUAL_ENV": str(environment.parent), "UV_CONSTRAINT": str(ROOT / "requirements/test.txt"),
-    }  # fmt: skip
-    for command in (["pip", "install", str(wheels["peeklock_client"])], ["peeklock-worker", "--help"]):
-        done = subprocess.run(
-            [environment / command[0], *command[1:]],
-            cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-    assert "--push URL" in done.stdout
-    [marker] = environment.parent.glob("lib/*/site-packages/peeklock_client/py.typed")
+def test_the_command_of_the_client_runs_from_its_wheel(installed: Path, tmp_path: Path) -> None:
+    assert "--push URL" in run_in(installed, tmp_path, "peeklock-worker", "--help")
+    [marker] = installed.parent.glob("lib/*/site-packages/peeklock_client/py.typed")
     assert marker.exists()
+
+
+@pytest.mark.full
+def test_the_server_creates_its_tables_from_its_wheel(installed: Path, tmp_path: Path) -> None:
+    database = tmp_path / "peeklock.db"
+    run_in(installed, tmp_path, "peeklock", "migrate", PEEKLOCK_DATABASE_URL=f"sqlite:///{database}")
+    with closing(sqlite3.connect(database)) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master WHERE name = 'message'").fetchall()
 
 
 def test_both_packages_have_the_same_licence() -> None:
