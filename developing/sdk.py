@@ -113,8 +113,8 @@ def _openapi_python_client(_: str, directory: Path) -> str:
 def _hey_api(_: str, directory: Path) -> str:
     program = SDK_NODE / "node_modules/@hey-api/openapi-ts/bin/run.js"
     # The directory is an environment variable: the option `--output` would replace all output settings of the configuration.
-    configuration, variables = CONFIGURATIONS / "hey-api.mjs", {"SDK_DIRECTORY": str(directory)}
-    return _generate(node(SDK_VENV), program, "--file", configuration, "--no-log-file", **variables)
+    options = ("--file", CONFIGURATIONS / "hey-api.mjs", "--no-log-file")
+    return _generate(node(SDK_VENV), program, *options, SDK_DIRECTORY=str(directory))
 
 
 def _openapi_typescript(_: str, directory: Path) -> str:
@@ -124,8 +124,8 @@ def _openapi_typescript(_: str, directory: Path) -> str:
 
 def _orval(_: str, directory: Path) -> str:
     program = SDK_NODE / "node_modules/orval/dist/bin/orval.mjs"
-    configuration, variables = CONFIGURATIONS / "orval.mjs", {"SDK_DIRECTORY": str(directory)}
-    return _generate(node(SDK_VENV), program, "--config", configuration, **variables)
+    options = ("--config", CONFIGURATIONS / "orval.mjs")
+    return _generate(node(SDK_VENV), program, *options, SDK_DIRECTORY=str(directory))
 
 
 def _datamodel_codegen(_: str, directory: Path) -> str:
