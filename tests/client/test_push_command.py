@@ -124,11 +124,11 @@ def test_a_push_that_cannot_work_is_refused(
     [
         ([], "name a worker as MODULE:WORKER, or a URL with --push"),
         (["shop:worker", "--push=https://shop.example/"], "name a worker as MODULE:WORKER, or a URL with --push"),
-        (["shop:worker", "--batch=3"], "--batch belongs to --push"),
-        (["shop:worker", "--allow-private"], "--allow-private belongs to --push"),
+        (["shop:worker", "--batch=3"], "--batch needs --push"),
+        (["shop:worker", "--allow-private"], "--allow-private needs --push"),
         (["--queue=orders"], "name a worker"),
         (["--push=https://shop.example/"], "--push needs a --queue"),
-        (["--push=https://shop.example/", "--queue=q", "--reload"], "--reload belongs to a worker of a module"),
+        (["--push=https://shop.example/", "--queue=q", "--reload"], "--reload needs a worker as MODULE:WORKER"),
     ],
 )
 def test_options_that_do_not_belong_together_are_refused(

@@ -93,10 +93,10 @@ class Push:
                 f'peeklock_push_requests_total{{outcome="{field.name}"}} {getattr(counts, field.name)}'
                 for field in fields(counts)
             ),
-            "# HELP peeklock_push_circuit_open Whether no messages are received because the target fails.",
+            "# HELP peeklock_push_circuit_open 1 while no messages are received because the target fails, otherwise 0.",
             "# TYPE peeklock_push_circuit_open gauge",
             f"peeklock_push_circuit_open {int(circuit.is_open)}",
-            "# HELP peeklock_push_circuit_opened_total How often the target failed so that the circuit opened.",
+            "# HELP peeklock_push_circuit_opened_total How often the circuit has opened.",
             "# TYPE peeklock_push_circuit_opened_total counter",
             f"peeklock_push_circuit_opened_total {circuit.opened}",
         ]
@@ -122,15 +122,15 @@ def check_options(parser: argparse.ArgumentParser, chosen: argparse.Namespace) -
     if (chosen.target is None) == ("push" not in given):
         parser.error("name a worker as MODULE:WORKER, or a URL with --push")
     if "push" not in given and given:
-        parser.error(f"--{next(iter(given))} belongs to --push")
+        parser.error(f"--{next(iter(given))} needs --push")
     if "push" in given and "queue" not in given:
         parser.error("--push needs a --queue")
     if "push" in given and chosen.reload:
-        parser.error("--reload belongs to a worker of a module")
+        parser.error("--reload needs a worker as MODULE:WORKER")
 
 
 def command_line(chosen: argparse.Namespace) -> list[str]:
-    """Return the arguments with which a process of its own pushes alike."""
+    """Return the arguments that make another process push in the same way."""
     words: list[str] = []
     for name, value in given_options(chosen).items():
         words += [f"--{name}"] if value is True else [f"--{name}={one}" for one in _several(value)]

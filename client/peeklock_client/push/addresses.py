@@ -22,7 +22,7 @@ NAT64 = IPv6Network("64:ff9b::/96")
 """Addresses by which a network without IPv4 reaches IPv4. Their last four bytes are the address that is reached."""
 
 PROTOCOLS = IPv4Network("192.0.0.0/24")
-"""Addresses of protocols, which some versions of Python call global."""
+"""IETF protocol assignments, which some versions of Python call global."""
 
 REFUSED = "address_refused"
 UNREACHABLE = "unreachable"

@@ -1,7 +1,7 @@
 """What becomes of a message after the answer of its target.
 
 2xx                  completed
-429, 503             given back with the delay of Retry-After; not counted as a failure
+429, 503             delivered again after the delay of Retry-After; not counted as a failure
 409, 410, 422        dead-lettered, with the reason of a problem document (RFC 9457)
 anything else        a failure: the retry policy of the queue decides
 """
@@ -44,7 +44,7 @@ class Complete:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class RetryLater:
     """The target wants the message later."""
 
     delay_seconds: float
@@ -71,7 +71,7 @@ class Release:
     """The message was not sent, because the circuit is open."""
 
 
-Decision = Complete | GiveBack | DeadLetter | Fail | Release
+Decision = Complete | RetryLater | DeadLetter | Fail | Release
 
 
 class Problem(msgspec.Struct):
@@ -86,7 +86,7 @@ def decision_of(answer: Answer, now: datetime) -> Decision:
     if 200 <= answer.status < 300:
         return Complete()
     if answer.status in LATER:
-        return GiveBack(delay_of(answer.retry_after, now))
+        return RetryLater(delay_of(answer.retry_after, now))
     if answer.status in REJECTED:
         return _rejection(answer)
     return Fail(f"http_{answer.status}", f"The target answered {answer.status}.")

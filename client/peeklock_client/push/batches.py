@@ -46,12 +46,12 @@ class Batch:
 
 
 class Batches:
-    """The batches of one queue, of at most `max_events` each. `turns` limits how many requests are under way at a time."""
+    """The batches of one queue, of at most `max_events` each. `slots` limits how many requests are under way at a time."""
 
-    def __init__(self, send: SendBatch, max_events: int, turns: asyncio.Semaphore) -> None:
+    def __init__(self, send: SendBatch, max_events: int, slots: asyncio.Semaphore) -> None:
         self._send = send
         self._max_events = max_events
-        self._turns = turns
+        self._slots = slots
         self._open: Batch | None = None
 
     async def send(self, message_id: str, event: bytes) -> Decision:
@@ -93,7 +93,7 @@ class Batches:
             async with asyncio.timeout(LINGER_SECONDS):
                 await batch.is_full.wait()
         try:
-            async with self._turns:
+            async with self._slots:
                 self._close(batch)
                 events = batch.waiting()
                 if not events:

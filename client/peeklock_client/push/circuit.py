@@ -22,7 +22,7 @@ TIMER_SECONDS = 0.001
 
 
 class Circuit:
-    """The state of one target. Implements `worker.pace.Pace`.
+    """The state of one target. Implements `worker.flow_control.FlowControl`.
 
     It opens after `open_after` failures in a row, of any messages. `opened` counts how often it has.
     """

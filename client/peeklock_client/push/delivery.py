@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from peeklock_client.push.answers import Answer, Complete, DeadLetter, Decision, Fail, GiveBack, Release, decision_of
+from peeklock_client.push.answers import Answer, Complete, DeadLetter, Decision, Fail, Release, RetryLater, decision_of
 from peeklock_client.push.circuit import Circuit
 from peeklock_client.push.errors import TargetFailed
 from peeklock_client.push.headers import Headers
@@ -27,7 +27,7 @@ class PushCounts:
     """Counts of requests since the start of a worker, by what they meant. One request may carry a batch."""
 
     completed: int = 0
-    given_back: int = 0
+    retry_later: int = 0
     dead_lettered: int = 0
     failed: int = 0
 
@@ -83,8 +83,8 @@ class Delivery:
             case DeadLetter():
                 self.counts.dead_lettered += 1
                 self.circuit.note_success()
-            case GiveBack():
-                self.counts.given_back += 1
+            case RetryLater():
+                self.counts.retry_later += 1
                 self.circuit.note_failure()
             case _:
                 self.counts.failed += 1

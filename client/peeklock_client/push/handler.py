@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from peeklock_client.messages import NewMessage
-from peeklock_client.push.answers import DeadLetter, Decision, Fail, GiveBack, Release
+from peeklock_client.push.answers import DeadLetter, Decision, Fail, Release, RetryLater
 from peeklock_client.push.batches import Batches
 from peeklock_client.push.delivery import Delivery
 from peeklock_client.push.errors import PushFailed
@@ -26,14 +26,14 @@ class PushHandler:
 
     def __init__(self, delivery: Delivery, queue: str) -> None:
         self.name = delivery.target.name
-        self.pace = delivery.circuit
+        self.flow_control = delivery.circuit
         self._delivery = delivery
         self._queue = queue
 
     async def call(self, context: ReceiveContext[Any], threads: Executor) -> list[NewMessage]:
         """Send the message, and settle it by the answer; a message that is accepted is left to the worker to complete.
 
-        Raises `PushFailed` after a failure, when the message is given back by the retry policy.
+        Raises `PushFailed` after a failure. The message is then abandoned, and the retry policy of its queue decides.
         """
         message = context.message
         body, content_type = content_of(message)
@@ -52,7 +52,7 @@ class BatchHandler:
 
     def __init__(self, delivery: Delivery, queue: str, batches: Batches) -> None:
         self.name = delivery.target.name
-        self.pace = delivery.circuit
+        self.flow_control = delivery.circuit
         self._queue = queue
         self._batches = batches
 
@@ -67,7 +67,7 @@ class BatchHandler:
 async def settle(context: ReceiveContext[Any], decision: Decision) -> None:
     """Settle a message as its target has decided, unless it is to be completed. Raises `PushFailed` after a failure."""
     match decision:
-        case GiveBack(delay_seconds):
+        case RetryLater(delay_seconds):
             await context.abandon(delay_seconds=delay_seconds, count=False)
         case DeadLetter(reason, description):
             await context.dead_letter(reason, description)

@@ -1,4 +1,4 @@
-"""Signs requests as Standard Webhooks ask: HMAC-SHA256 over the id, the time and the body."""
+"""Signs requests as the specification Standard Webhooks says: HMAC-SHA256 over the id, the time and the body."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECRET_VARIABLE = "PEEKLOCK_PUSH_SECRET"
 PREFIX = "whsec_"
 VERSION = "v1"
 MIN_SECRET_BYTES, MAX_SECRET_BYTES = 24, 64
-"""The sizes that Standard Webhooks ask for."""
+"""The sizes that Standard Webhooks requires."""
 
 MAX_SECRETS = 2
 """The new one and the old one, while a secret is changed."""

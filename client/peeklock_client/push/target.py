@@ -1,4 +1,4 @@
-"""Sends requests to one URL. It follows no redirect, uses no proxy, and reads of an answer only what decides."""
+"""Sends requests to one URL. It follows no redirect and uses no proxy, and it reads no more of an answer than it needs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TimeLimits:
 
 @dataclass(frozen=True, slots=True)
 class TargetUrl:
-    """The URL of a target, checked and split. `name` has no query, which may contain a secret, and stands in logs."""
+    """The URL of a target, checked and split. `name` is for logs: it has no query, because that may contain a secret."""
 
     name: str
     url: httpcore.URL

@@ -30,12 +30,12 @@ def delivery_of(options: PushOptions) -> Delivery:
 
 def push_worker(options: PushOptions, delivery: Delivery, client: RawClient) -> Worker:
     """Return a worker that sends the messages of its queues to a target. The caller closes the client and the target."""
-    turns = asyncio.Semaphore(options.concurrency)
+    slots = asyncio.Semaphore(options.concurrency)
 
     def make(_api: Connection, queue: str) -> CallsHandler:
         if options.batch is None:
             return PushHandler(delivery, queue)
-        return BatchHandler(delivery, queue, Batches(sender_of(delivery, queue), options.batch, turns))
+        return BatchHandler(delivery, queue, Batches(sender_of(delivery, queue), options.batch, slots))
 
     worker = Worker(client)
     worker.add_handler(options.queues, make, subscriber_options(options))
@@ -43,7 +43,7 @@ def push_worker(options: PushOptions, delivery: Delivery, client: RawClient) -> 
 
 
 def subscriber_options(options: PushOptions) -> SubscriberOptions:
-    """Return the options of the worker: it receives few messages ahead, because a target that fails gets none of them."""
+    """Return the options of the worker: it receives few messages ahead, because an open circuit returns them."""
     return SubscriberOptions(
         max_workers=options.max_workers,
         fetch_batch_size=min(options.max_workers, MAX_FETCH),

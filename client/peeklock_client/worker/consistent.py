@@ -20,6 +20,7 @@ from peeklock_client.errors import PeeklockError, ResultDiffers, VersionConflict
 from peeklock_client.generated import answers, requests
 from peeklock_client.messages import NewMessage
 from peeklock_client.receive_context import ReceiveContext
+from peeklock_client.worker.flow_control import Unlimited
 from peeklock_client.worker.handlers import (
     InvalidBody,
     Returned,
@@ -30,7 +31,6 @@ from peeklock_client.worker.handlers import (
     parameter_types,
     returned,
 )
-from peeklock_client.worker.pace import FullPace
 from peeklock_client.worker.processing import results_of
 from peeklock_client.worker.replay import Captured, HandlerContext
 
@@ -68,7 +68,7 @@ class ConsistentHandler:
         verify: bool,
     ) -> None:
         self.name = name_of(function)
-        self.pace = FullPace()
+        self.flow_control = Unlimited()
         self._function = function
         self._is_async = is_async(function)
         self._api = api

@@ -20,7 +20,7 @@ from peeklock_client.errors import PeeklockError
 from peeklock_client.events import CloudEvent, InvalidCloudEvent
 from peeklock_client.messages import Message, NewMessage
 from peeklock_client.receive_context import ReceiveContext
-from peeklock_client.worker.pace import FullPace, Pace
+from peeklock_client.worker.flow_control import FlowControl, Unlimited
 
 Returned = NewMessage | list[NewMessage] | tuple[NewMessage, ...] | None
 """What a handler returns: messages to send in the commit that completes its message, each with a queue or a topic.
@@ -41,7 +41,7 @@ class ServiceFailed(PeeklockError):
 
 
 class CallsHandler(Protocol):
-    """A handler that can be called with a receive. Its `pace` limits what the worker receives for it."""
+    """A handler that can be called with a receive. Its `flow_control` limits what the worker receives for it."""
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class CallsHandler(Protocol):
         ...
 
     @property
-    def pace(self) -> Pace:
+    def flow_control(self) -> FlowControl:
         """What limits the receives."""
         ...
 
@@ -70,7 +70,7 @@ class Handler:
     def __init__(self, function: Callable[..., Any]) -> None:
         check_signature(function)
         self.name = name_of(function)
-        self.pace = FullPace()
+        self.flow_control = Unlimited()
         self._function = function
         self._is_async = is_async(function)
         self._readers = [reader(kind) for kind in parameter_types(function)]

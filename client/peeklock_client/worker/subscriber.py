@@ -70,8 +70,8 @@ class Subscriber:
         self._missed = MissedMessages(api, queue, self.report, receiver_id)
         self._earlier = EarlierMessages(api, queue, receiver_id, options.fetch_batch_size)
         self._room = Room(options)
-        self._pace = handler.pace
-        self._pace.on_change(self._dispatcher.wake)
+        self._flow_control = handler.flow_control
+        self._flow_control.on_change(self._dispatcher.wake)
         self._queue_exists = True
         self._fetch_pause = 0.0
         self._loops: list[asyncio.Task[None]] = []
@@ -224,7 +224,7 @@ class Subscriber:
 
     def _limit(self) -> int:
         room = self._room.limit(self._dispatcher.waiting, self._dispatcher.held())
-        return self._pace.limit(room, self._dispatcher.in_hand)
+        return self._flow_control.limit(room, self._dispatcher.in_hand)
 
     async def _fetch(self, limit: int, wait_seconds: float) -> None:
         """Receive messages, send the waiting settlements, and note the pause until the next receive (S2.16).

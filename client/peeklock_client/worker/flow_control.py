@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Pace(Protocol):
-    """Limits how many messages a worker receives, beside the room that it has for them."""
+class FlowControl(Protocol):
+    """Limits how many messages a worker receives, besides the room that it has for them."""
 
     def limit(self, room: int, in_hand: int) -> int:
-        """Return how many messages may be received now, where there is room for `room` and `in_hand` are being processed."""
+        """Return how many messages may be received now, with this room for them and this number in hand."""
         ...
 
     def on_change(self, changed: Callable[[], None]) -> None:
@@ -18,8 +18,8 @@ class Pace(Protocol):
         ...
 
 
-class FullPace:
-    """Receives whenever there is room."""
+class Unlimited:
+    """Sets no limit but the room."""
 
     def limit(self, room: int, in_hand: int) -> int:
         """Return the room."""
