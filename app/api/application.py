@@ -94,7 +94,7 @@ class Application(FastAPI):
         return openapi_document(operations, [route for route in self.routes if not isinstance(route, OperationRoute)])
 
     def _pages(self, context: AppContext) -> list[Operation]:
-        """Return the operations for readers. The pages lead to each other, and to the console if the server has one."""
+        """Return the operations for readers. The pages link to each other, and to the console if the server has one."""
         console = {"console": "Console"} if context.has_console else {}
         guide = guide_pages(context.guide_dir, {"docs": "API"} | console)
         return [*document_pages(self.openapi, ({"docs/guide/": "Guide"} if guide else {}) | console), *guide]
