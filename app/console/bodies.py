@@ -78,9 +78,9 @@ def body_view(body: bytes, kind: BodyKind, wanted: str = "") -> BodyView:
     return BodyView("hex", forms, None, hex_dump(body[:MAX_HEX_BYTES]), min(len(body), MAX_HEX_BYTES), len(body))
 
 
-def text_of(body: bytes) -> str | None:
-    """Return the beginning of a body that is text; None for other bytes."""
-    start = body[:MAX_SHOWN_BYTES]
+def text_of(body: bytes, max_bytes: int = MAX_SHOWN_BYTES) -> str | None:
+    """Return the beginning of a body that is text, of at most `max_bytes`; None for other bytes."""
+    start = body[:max_bytes]
     try:
         # A character may be cut at the end of the part.
         text = start.decode("utf-8") if len(start) == len(body) else _decoded_start(start)
@@ -93,7 +93,7 @@ def preview(body: bytes, kind: BodyKind) -> str:
     """Return the beginning of a body in one line."""
     if kind is BodyKind.NONE:
         return ""
-    text = _start_of_text(body)
+    text = text_of(body, PREVIEW_BYTES + 4)
     if text is None:
         return body[:16].hex(" ") + (" …" if len(body) > 16 else "")
     line = SPACES.sub(" ", text).strip()
@@ -104,7 +104,7 @@ def first_line(body: bytes, kind: BodyKind) -> str:
     """Return the first line of a body that is not blank, cut at `PREVIEW_BYTES`. A body that is not text is named as such."""
     if kind is BodyKind.NONE:
         return ""
-    text = _start_of_text(body)
+    text = text_of(body, PREVIEW_BYTES + 4)
     if text is None:
         return f"binary, {format_bytes(len(body))}"
     lines = [line for line in text.splitlines() if line.strip()]
@@ -112,16 +112,6 @@ def first_line(body: bytes, kind: BodyKind) -> str:
         return ""
     line = SPACES.sub(" ", lines[0]).strip()
     return line if len(lines) == 1 and len(body) <= PREVIEW_BYTES else line[:PREVIEW_BYTES] + " …"
-
-
-def _start_of_text(body: bytes) -> str | None:
-    """Return the beginning of a body that is text, None for other bytes."""
-    start = body[: PREVIEW_BYTES + 4]
-    try:
-        text = start.decode("utf-8") if len(start) == len(body) else _decoded_start(start)
-    except UnicodeDecodeError:
-        return None
-    return None if CONTROLS.search(text) else text
 
 
 def hex_dump(content: bytes) -> str:

@@ -22,7 +22,7 @@ from app.broker.administration.resubmit import resubmit
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll, check_length
 from app.console.access import needs
-from app.console.forms import faults_of, read_form
+from app.console.forms import faults_of, read_form, status_of_form
 from app.console.messages import PAGE_SIZE, STATES, number_of
 from app.console.pages import CurrentPage, PageRequest
 from app.console.plan_digest import plan_digest
@@ -31,9 +31,8 @@ from app.domain.access import Right
 from app.domain.message import Message, MessageMetadata, MessageState
 from app.domain.plan import MessageSummary, summarize
 from app.domain.queue import Queue
-from app.domain.refusals import Conflict, InvalidRequest, MessageNotFound, Refusal, invalid_at
+from app.domain.refusals import Conflict, MessageNotFound, Refusal, invalid_at
 from app.domain.sending import NewMessage
-from app.http.problems import status_of
 from app.wire.times import to_wire
 
 MAX_CHECKED = PAGE_SIZE
@@ -204,10 +203,9 @@ def _why_kept(message: MessageMetadata | None, act: Act) -> str:
 
 async def _show(page: PageRequest, queue: Queue, asked: Asked, refusal: Refusal | None = None) -> HTMLResponse:
     plan = await _plan(page, queue, asked)
-    status = 200 if refusal is None else 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))
     return page.render(
         "checked.html",
-        status,
+        status_of_form(refusal),
         name=queue.name,
         tab="dead_letters" if asked.origin == "dead_letters" else "messages",
         asked=asked,

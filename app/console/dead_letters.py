@@ -30,8 +30,9 @@ from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import CelFilter, Filter, MatchAll
 from app.console.access import needs
 from app.console.bodies import first_line
-from app.console.forms import decoded, fault_answer, faults_of, typed, wants_json
+from app.console.forms import decoded, fault_answer, faults_of, status_of_form, typed, wants_json
 from app.console.messages import list_page
+from app.console.names import check_typed_name
 from app.console.pages import CurrentPage, PageRequest
 from app.console.results import result_of
 from app.console.trend import trend_of
@@ -40,8 +41,7 @@ from app.domain.instant import SECOND, Instant
 from app.domain.message import Message, MessageState
 from app.domain.plan import Plan
 from app.domain.queue import Queue
-from app.domain.refusals import FieldError, InvalidRequest, QueueNotFound, Refusal, invalid_at
-from app.http.problems import status_of
+from app.domain.refusals import FieldError, QueueNotFound, Refusal, invalid_at
 from app.wire.queues import PurgeQueue, RedriveDeadLetters, RestoreMessages
 from app.wire.times import from_wire, to_wire
 
@@ -65,7 +65,6 @@ EXAMPLES = (
 """Filters that people start from."""
 
 DEAD = [MessageState.DEAD_LETTERED]
-WRONG_NAME = "This is not the name of the queue. Nothing was removed."
 
 router = APIRouter(prefix="/console/queues/{queue}/dead-letters")
 may_browse, may_manage = Depends(needs(Right.BROWSE, "queue")), Depends(needs(Right.MANAGE, "queue"))
@@ -91,7 +90,7 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetterRow:
     """A dead letter in the list: the message, when it came, and the first line of its body."""
 
     message: Message
@@ -106,13 +105,13 @@ async def show_dead_letters(page: CurrentPage, queue: str) -> HTMLResponse:
     listed = await get_queue(ports, queue)
     expression, cursor = page.query("filter"), page.query("cursor")
     asked: dict[str, object] = {"state": ["dead_lettered"], "filter": expression, "cursor": cursor}
-    letters = await list_page(page.context, listed.queue, asked)
+    found_page = await list_page(page.context, listed.queue, asked)
     found = await group_dead_letters(ports, listed.queue)
-    groups = [_group(group, expression) for group in found.groups[:MAX_GROUPS]]
+    groups = [_group_row(group, expression) for group in found.groups[:MAX_GROUPS]]
     query = [("filter", expression)] if expression else []
     return page.render(
         "dead_letters.html",
-        422 if letters.faults else 200,
+        422 if found_page.faults else 200,
         name=queue,
         tab="dead_letters",
         found=found,
@@ -120,25 +119,25 @@ async def show_dead_letters(page: CurrentPage, queue: str) -> HTMLResponse:
         # The count, the groups and the trend come from one read. It does not cover a part of more.
         total=found.count if found.is_complete else max(listed.counts.dead_lettered, found.count),
         trend=trend_of(found, await page.context.broker.store.now()),
-        letters=[_letter(message) for message in letters.messages],
-        faults=letters.faults,
+        dead_letters=[_dead_letter_row(message) for message in found_page.messages],
+        faults=found_page.faults,
         expression=expression,
         examples=EXAMPLES,
         is_first=not cursor,
         first_page="?" + urlencode(query),
-        next_page=letters.next_cursor and "?" + urlencode([*query, ("cursor", letters.next_cursor)]),
+        next_page=found_page.next_cursor and "?" + urlencode([*query, ("cursor", found_page.next_cursor)]),
         result=result_of(page),
         keeps_archive=listed.queue.settings.archive_retention > 0,
     )
 
 
-def _group(group: DeadLetterGroup, expression: str) -> GroupRow:
+def _group_row(group: DeadLetterGroup, expression: str) -> GroupRow:
     chosen = reason_filter(group.reason)
     return GroupRow(group, "?" + urlencode({"filter": chosen}), chosen == expression)
 
 
-def _letter(message: Message) -> Letter:
-    return Letter(message, dead_since(message), first_line(message.body, message.body_kind))
+def _dead_letter_row(message: Message) -> DeadLetterRow:
+    return DeadLetterRow(message, dead_since(message), first_line(message.body, message.body_kind))
 
 
 def reason_filter(reason: str | None) -> str:
@@ -222,8 +221,7 @@ async def purge_step(page: CurrentPage, queue: str) -> Response:
     fields = await typed(page.request)
     try:
         found = await reload_queue(page.context.broker.administration, queue)
-        if fields.get("name", "").strip() != queue:
-            raise invalid_at("/name", WRONG_NAME)
+        check_typed_name(fields, queue, "queue")
         chosen = EarlierDeadLetters(_filter(_purge_body(fields).filter), _until(fields))
         left = _left(fields)
         removed = await purge(
@@ -313,10 +311,9 @@ def _action(
     **values: Any,
 ) -> HTMLResponse:
     """Show the form of an action, with its plan or with what is wrong."""
-    status = 200 if refusal is None else _status_of(refusal)
     faults = {} if refusal is None else faults_of(refusal)
     shown = {"name": queue, "tab": "dead_letters", "fields": fields, "faults": faults, "plan": plan}
-    return page.render(template, status, **shown, done=fields.get("done", ""), **values)
+    return page.render(template, status_of_form(refusal), **shown, done=fields.get("done", ""), **values)
 
 
 def _stepped(page: PageRequest, fields: Mapping[str, str], done: int, left: int | None) -> Response:
@@ -329,15 +326,11 @@ def _stepped(page: PageRequest, fields: Mapping[str, str], done: int, left: int 
 
 def _fault(refusal: Refusal) -> JSONResponse:
     """Answer a refusal to a script."""
-    return fault_answer(_status_of(refusal), refusal.detail)
+    return fault_answer(status_of_form(refusal), refusal.detail)
 
 
 def _is_script(page: PageRequest) -> bool:
     return wants_json(page.request)
-
-
-def _status_of(refusal: Refusal) -> int:
-    return 422 if isinstance(refusal, InvalidRequest) else status_of(type(refusal))
 
 
 def _filter(source: str | None) -> Filter:

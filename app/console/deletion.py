@@ -1,4 +1,4 @@
-"""The deletion of queues, topics, subscriptions and keys. A page shows first what is lost, and asks for the name."""
+"""Deletes queues, topics and subscriptions, and revokes keys. A page first shows what that does, and asks for the name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ may_manage_keys = Depends(needs(Right.MANAGE))
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a page deletes: its kind as a noun, the text to type, its ETag, and the paths of this page and of the one before.
+    """What a page deletes or revokes: its kind as a noun, its name, its ETag, and the paths of this page and of the one before.
 
-    `losses` are sentences about what is lost, and `refusal` says why it cannot be deleted now.
+    `effects` are sentences about what the deletion does, and `refusal` says why it cannot be done now.
     """
 
     kind: str
@@ -47,14 +47,14 @@ class Subject:
     etag: str
     path: str
     back: str
-    losses: Sequence[str]
+    effects: Sequence[str]
     refusal: Refusal | None = None
     verb: str = "Delete"
 
 
 @router.get("/queues/{queue}/delete", dependencies=[may_manage_queue])
 async def show_queue(page: CurrentPage, queue: str) -> HTMLResponse:
-    """Show what the deletion of a queue loses."""
+    """Show what the deletion of a queue does."""
     return _page(page, await _queue(page, queue))
 
 
@@ -75,7 +75,7 @@ async def delete_queue(page: CurrentPage, queue: str) -> Response:
 
 @router.get("/topics/{topic}/delete", dependencies=[may_manage_topic])
 async def show_topic(page: CurrentPage, topic: str) -> HTMLResponse:
-    """Show what the deletion of a topic loses."""
+    """Show what the deletion of a topic does."""
     return _page(page, await _topic(page, topic))
 
 
@@ -95,7 +95,7 @@ async def delete_topic(page: CurrentPage, topic: str) -> Response:
 
 @router.get("/topics/{topic}/subscriptions/{subscription}/delete", dependencies=[may_manage_topic])
 async def show_subscription(page: CurrentPage, topic: str, subscription: str) -> HTMLResponse:
-    """Show what the deletion of a subscription loses."""
+    """Show what the deletion of a subscription does."""
     return _page(page, await _subscription(page, topic, subscription))
 
 
@@ -117,12 +117,12 @@ async def delete_subscription(page: CurrentPage, topic: str, subscription: str) 
 
 @router.get("/keys/{key_id}/revoke", dependencies=[may_manage_keys])
 async def show_key(page: CurrentPage, key_id: str) -> HTMLResponse:
-    """Show what the end of a key loses."""
+    """Show what the revocation of a key does."""
     return _page(page, await _key(page, key_id))
 
 
 @router.post("/keys/{key_id}/revoke", dependencies=[may_manage_keys])
-async def end_key(page: CurrentPage, key_id: str) -> Response:
+async def revoke(page: CurrentPage, key_id: str) -> Response:
     """Revoke a key. Every server refuses it within seconds."""
     fields, subject = await typed(page.request), await _key(page, key_id)
     try:
@@ -144,12 +144,12 @@ async def _queue(page: PageRequest, name: str) -> Subject:
     except Refusal as found:
         refusal = found
     forwarding = await _forwarding(page, name)
-    losses = [*_message_losses(listed.counts, queue.settings), *forwarding]
+    effects = [*_message_effects(listed.counts, queue.settings), *forwarding]
     path = f"/console/queues/{name}"
-    return Subject("queue", name, queue.etag, f"{path}/delete", f"{path}/settings", losses, refusal)
+    return Subject("queue", name, queue.etag, f"{path}/delete", f"{path}/settings", effects, refusal)
 
 
-def _message_losses(counts: QueueCounts, settings: QueueSettings) -> list[str]:
+def _message_effects(counts: QueueCounts, settings: QueueSettings) -> list[str]:
     """Return what becomes of the messages of a queue that is deleted."""
     if not counts.total:
         found = ["The queue holds no message."]
@@ -195,17 +195,17 @@ async def _topic(page: PageRequest, name: str) -> Subject:
     ports = page.context.broker.topics
     topic = await topic_verbs.read(topic_verbs.all_topics(ports), name)
     routes = await ports.store.routes(topic)
-    losses = ["Publishes to this topic are refused from then on."]
+    effects = ["Publishes to this topic are refused from then on."]
     if routes:
         count = "1 subscription ends" if len(routes) == 1 else f"{format_number(len(routes))} subscriptions end"
-        losses.append(
+        effects.append(
             f"{count}: {', '.join(route.subscription.name for route in routes[:MAX_NAMED])}{_others(routes)}."
         )
-        losses.append("Their queues stay, with their messages.")
+        effects.append("Their queues stay, with their messages.")
     else:
-        losses.append("It has no subscription.")
+        effects.append("It has no subscription.")
     path = f"/console/topics/{name}"
-    return Subject("topic", name, topic.etag, f"{path}/delete", path, losses)
+    return Subject("topic", name, topic.etag, f"{path}/delete", path, effects)
 
 
 def _others(routes: Sequence[Route]) -> str:
@@ -218,12 +218,12 @@ async def _subscription(page: PageRequest, topic_name: str, name: str) -> Subjec
     topic = await topic_verbs.read(topic_verbs.all_topics(ports), topic_name)
     found = await topic_verbs.read(topic_verbs.subscriptions_of(ports, topic), name)
     target = found.settings.target_queue
-    losses = [
+    effects = [
         f"Messages that are published to {topic_name} from then on are not copied to queue {target} by this subscription.",
         f"Queue {target} stays{await _with_messages(page, target)}.",
     ]
     path = f"/console/topics/{topic_name}/subscriptions/{name}"
-    return Subject("subscription", name, found.etag, f"{path}/delete", path, losses)
+    return Subject("subscription", name, found.etag, f"{path}/delete", path, effects)
 
 
 async def _with_messages(page: PageRequest, queue: str) -> str:
@@ -238,11 +238,11 @@ async def _with_messages(page: PageRequest, queue: str) -> str:
 async def _key(page: PageRequest, key_id: str) -> Subject:
     key = next((key for key in await page.context.broker.store.keys.list_all() if key.id == key_id), None)
     if key is None or not key.is_live(await page.context.broker.store.now()):
-        raise KeyNotFound("There is no live API key with this id.")
-    losses = ["Programs that use this key are refused within seconds.", _last_use(key), f"It may {_rights(key)}."]
+        raise KeyNotFound("No live API key has this id.")
+    effects = ["Programs that use this key are refused within seconds.", _last_use(key), f"It may {_rights(key)}."]
     if key.id == page.visitor.principal.key_id:
-        losses.append("You are signed in with it, and your session ends too.")
-    return Subject("key", key.principal, "", f"/console/keys/{key.id}/revoke", "/console/keys", losses, verb="Revoke")
+        effects.append("You are signed in with it, and your session ends too.")
+    return Subject("key", key.principal, "", f"/console/keys/{key.id}/revoke", "/console/keys", effects, verb="Revoke")
 
 
 def _last_use(key: ApiKey) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from app.console.access import Visitor
 from app.domain.access import Right
 from app.domain.queue import MAX_NAME_LENGTH, is_valid_name
-from app.domain.refusals import Forbidden, invalid_at
+from app.domain.refusals import Conflict, Forbidden, Refusal, invalid_at
 
 NO_NAME = "Write a name."
 NOT_A_NAME = f"A name has 1 to {MAX_NAME_LENGTH} letters, digits, dots, underscores or hyphens, with a letter or a digit at both ends."
@@ -25,7 +25,12 @@ def check_new_name(fields: Mapping[str, str]) -> str:
     return name
 
 
+def name_taken(fields: Mapping[str, str], kind: str) -> Refusal:
+    """Return the refusal of a new name that is in use. `kind` is a noun, such as `queue`."""
+    return Conflict(f"There is a {kind} named {fields['name'].strip()} already.").located_at("/name")
+
+
 def check_typed_name(fields: Mapping[str, str], name: str, kind: str) -> None:
-    """Refuse with `InvalidRequest` the deletion of something whose name was not typed. `kind` is a noun, such as `queue`."""
+    """Refuse with `InvalidRequest` a form without the name that confirms it. `kind` is a noun, such as `queue`."""
     if fields.get("name", "").strip() != name:
-        raise invalid_at("/name", f"This is not the name of the {kind}. Nothing was deleted.")
+        raise invalid_at("/name", f"This is not the name of the {kind}. Nothing has changed.")

@@ -10,11 +10,11 @@ from app.broker.precondition import Precondition
 from app.console import queue_form
 from app.console.access import CSRF_FIELD
 from app.console.forms import check_fields, faults_of, status_of_form, typed
-from app.console.names import check_new_name, check_somewhere
+from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import Right
 from app.domain.queue import QueueSettings
-from app.domain.refusals import Conflict, PreconditionFailed, Refusal
+from app.domain.refusals import PreconditionFailed, Refusal
 from app.http.request import ANY_TAG
 
 KNOWN_FIELDS = queue_form.FIELD_NAMES | {CSRF_FIELD, "name", "draw"}
@@ -44,8 +44,7 @@ async def create(page: CurrentPage) -> Response:
         settings = queue_form.settings_in(page.visitor, fields)
         await put_queue(page.context.broker.administration, name, settings, Precondition(None, ANY_TAG))
     except PreconditionFailed:
-        taken = Conflict(f"There is a queue named {fields['name'].strip()} already.").located_at("/name")
-        return _form(page, fields, taken)
+        return _form(page, fields, name_taken(fields, "queue"))
     except Refusal as refusal:
         return _form(page, fields, refusal)
     return RedirectResponse(f"/console/queues/{name}", 303)

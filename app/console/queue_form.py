@@ -37,10 +37,11 @@ REDELIVERIES = (
 
 @dataclass(frozen=True, slots=True)
 class FieldGroup:
-    """Fields below one heading."""
+    """Fields below one heading. With `has_retry`, the fields of the retry policy follow."""
 
     heading: str
     fields: Sequence[SettingField]
+    has_retry: bool = False
 
 
 def _field(name: str, label: str, kind: Any = "text", choices: Sequence[tuple[str, str]] = ()) -> SettingField:
@@ -58,15 +59,17 @@ DELIVERY = FieldGroup(
     ),
 )
 FAILURES = FieldGroup(
-    "Failures", (_field("max_delivery_count", "After how many failures is a message dead-lettered?", "number"),)
+    "Failures",
+    (_field("max_delivery_count", "After how many failures is a message dead-lettered?", "number"),),
+    has_retry=True,
 )
 LIMITS = FieldGroup(
     "Limits",
     (
         _field("default_ttl", "How long does a message live?", "duration"),
         _field("dead_letter_on_expiry", "Dead-letter messages that expire.", "switch"),
-        _field("max_messages", "How many messages does the queue hold at most?", "number"),
-        _field("max_message_bytes", "How many bytes has a message at most?", "number"),
+        _field("max_messages", "How many messages may the queue hold?", "number"),
+        _field("max_message_bytes", "How many bytes may a message have?", "number"),
         _field("duplicate_detection_window", "How long are repeated sends recognised?", "duration"),
     ),
 )
@@ -92,9 +95,12 @@ NAMES_BY_POINTER = names_in_form(FIELDS) | retry_form.NAMES_BY_POINTER
 PARTS: Mapping[str, Any] = {
     "description_field": DESCRIPTION,
     "field_groups": (DELIVERY, FAILURES, LIMITS, KEEPING),
-    "retry_kinds": retry_form.KINDS,
-    "retry_fields": retry_form.FIELDS,
-    "retry_meaning": meanings(QueueSettingsBody)["retry"],
+    "retry": {
+        "label": retry_form.LABEL,
+        "meaning": meanings(QueueSettingsBody)["retry"],
+        "kinds": retry_form.KINDS,
+        "fields": retry_form.FIELDS,
+    },
 }
 """What the template of the form needs."""
 

@@ -20,7 +20,6 @@ from app.domain.refusals import Refusal
 KNOWN_FIELDS = queue_form.FIELD_NAMES | {CSRF_FIELD, "etag", "confirmed", "draw"}
 """The fields of the form and its preview. `draw` is the button that draws the delays of the form."""
 
-RETRY_LABEL = "How long does a message wait after a failed delivery?"
 YES, NO = "yes", "no"
 
 router = APIRouter(prefix="/console/queues/{queue}/settings")
@@ -75,7 +74,7 @@ def changes(before: QueueSettings, after: QueueSettings) -> list[Change]:
     ]
     if before.retry != after.retry:
         policies = retry_form.policy_sentence(before.retry), retry_form.policy_sentence(after.retry)
-        found.append(Change("retry", RETRY_LABEL, *policies))
+        found.append(Change("retry", retry_form.LABEL, *policies))
     return found
 
 

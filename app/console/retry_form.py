@@ -23,9 +23,10 @@ from app.domain.retry import (
 from app.wire.retry import ExponentialRetryDelay, FixedRetryDelay, LinearRetryDelay, ListRetryDelay
 
 KIND = "retry"
+LABEL = "How long does a message wait after a failed delivery?"
 KINDS: Sequence[tuple[str, str]] = (
     ("none", "It is delivered again at once."),
-    ("fixed", "It waits equally long after each failure."),
+    ("fixed", "It waits for the same time after each failure."),
     ("linear", "It waits longer by the same step after each failure."),
     ("exponential", "It waits longer by a factor after each failure."),
     ("list", "It waits as long as a list says."),
@@ -74,11 +75,11 @@ FIELDS: Sequence[RetryField] = (
     ),
     RetryField(
         "retry_jitter", "jitter", ("exponential",), "How much shorter may a delay be at random?",
-        _meaning(ExponentialRetryDelay, "jitter") + " Messages that failed together then do not all come back together.",
+        _meaning(ExponentialRetryDelay, "jitter") + " So messages that failed together do not all come back together.",
         "0.2", is_duration=False,
     ),
     RetryField(
-        "retry_delays", "delays_seconds", ("list",), "How long does it wait after each failure, with a comma between delays?",
+        "retry_delays", "delays_seconds", ("list",), "How long does it wait after each failure, separated by commas?",
         _meaning(ListRetryDelay, "delays_seconds"), "1 s, 10 s, 1 min", is_needed=True,
     ),
 )  # fmt: skip

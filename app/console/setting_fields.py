@@ -17,7 +17,7 @@ from app.domain.refusals import FieldError, InvalidRequest, Refusal, invalid_at
 from app.wire.field_descriptions import FieldDescriptions
 from app.wire.type_lookup import members, types_at
 
-FieldKind: TypeAlias = Literal["text", "number", "duration", "switch", "choice", "long_text"]
+FieldKind: TypeAlias = Literal["text", "number", "duration", "switch", "choice"]
 
 LARGEST_SHOWN = 1 << 40
 """A larger bound is that of an integer, and says nothing about the setting."""

@@ -11,12 +11,12 @@ from app.broker.topics import topics as verbs
 from app.broker.topics.subscription_filter import check_filter
 from app.console.access import CSRF_FIELD, needs
 from app.console.forms import check_fields, decoded, faults_of, json_field, status_of_form, typed
-from app.console.names import check_new_name, check_somewhere
+from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
 from app.console.setting_fields import meanings, setting_field
 from app.domain.access import Right
 from app.domain.queue import is_valid_name
-from app.domain.refusals import Conflict, PreconditionFailed, Refusal, SubscriptionNotFound
+from app.domain.refusals import PreconditionFailed, Refusal, SubscriptionNotFound
 from app.domain.topic import Subscription, SubscriptionSettings, Topic, default_target
 from app.http.request import ANY_TAG
 from app.wire.topics import SubscriptionSettingsBody, SubscriptionView, TopicSettingsBody
@@ -62,7 +62,7 @@ async def create_topic(page: CurrentPage) -> Response:
         page.visitor.require(Right.MANAGE, name, "topic")
         await verbs.put(_topics(page), name, _topic_settings(fields).settings(), Precondition(None, ANY_TAG))
     except PreconditionFailed:
-        return _topic_page(page, None, fields, _taken("topic", fields))
+        return _topic_page(page, None, fields, name_taken(fields, "topic"))
     except Refusal as refusal:
         return _topic_page(page, None, fields, refusal)
     return RedirectResponse(f"/console/topics/{name}", 303)
@@ -129,11 +129,11 @@ async def create_subscription(page: CurrentPage, topic: str) -> Response:
         settings = _subscription_settings(fields, found, name)
         # Only a subscription that will be created gets a queue.
         if await subscriptions.store.find(name) is not None:
-            raise _taken("subscription", fields)
+            raise name_taken(fields, "subscription")
         await _prepare_target(page, settings, is_given=bool(fields.get("target_queue", "").strip()))
         await verbs.put(subscriptions, name, settings, Precondition(None, ANY_TAG))
     except PreconditionFailed:
-        return _subscription_page(page, found, None, fields, _taken("subscription", fields))
+        return _subscription_page(page, found, None, fields, name_taken(fields, "subscription"))
     except Refusal as refusal:
         return _subscription_page(page, found, None, fields, refusal)
     return RedirectResponse(f"/console/topics/{topic}", 303)
@@ -200,10 +200,6 @@ async def _prepare_target(page: PageRequest, settings: SubscriptionSettings, *, 
     page.visitor.require(Right.SEND if is_given else Right.MANAGE, settings.target_queue)
     if not is_given:
         await verbs.create_target(page.context.broker.topics, settings.target_queue)
-
-
-def _taken(kind: str, fields: Mapping[str, str]) -> Refusal:
-    return Conflict(f"There is a {kind} named {fields['name'].strip()} already.").located_at("/name")
 
 
 def _subscription_page(

@@ -26,7 +26,7 @@ FORMS = [
     ("/new-topic", "name", "typed", "Create the topic", "its messages go nowhere"),
     ("/topics/shop/new-subscription", "name", "typed", "Create the subscription", "shop.typed"),
     ("/queues/typed/delete", "name", "typed", "Delete the queue", "Dead-lettered"),
-    ("/keys", "principal", "typed", "Make the key", "The key of typed"),
+    ("/keys", "principal", "typed", "Create the key", "The key of typed"),
 ]
 """The forms that people type into: the page, a field, a text for it, the button, and what shows that it was carried out. The first key
 closes the server, so its form is the last one."""
@@ -136,7 +136,7 @@ async def test_a_form_that_is_being_sent_is_not_sent_twice(server: PeeklockProce
         await page.locator("#principal").fill("shop")
         answers = Answers(page)
         await answers.count()
-        await page.get_by_role("button", name="Make the key").dblclick()
+        await page.get_by_role("button", name="Create the key").dblclick()
         await expect(page.get_by_text("The key of shop")).to_be_visible()
         assert answers.posted == 1
 
@@ -146,7 +146,7 @@ async def test_a_form_that_took_effect_leads_to_its_page_also_if_that_is_refused
         page = await screen.open("/keys")
         await page.locator("#principal").fill("shop")
         await Answers(page).lead_to("/console/none")
-        await page.get_by_role("button", name="Make the key").click()
+        await page.get_by_role("button", name="Create the key").click()
         await expect(page.get_by_text("The console has no such page.")).to_be_visible()
         assert page.url.endswith("/console/none")
         screen.faults.clear()  # the browser reports the refusal
@@ -157,7 +157,7 @@ async def test_a_proxy_that_answers_instead_of_the_server_leaves_a_doubt(server:
         page = await screen.open("/keys")
         await page.locator("#principal").fill("shop")
         await page.route("**/console/**", lambda route: route.fulfill(status=504, body="Gateway Timeout"))
-        await page.get_by_role("button", name="Make the key").click()
+        await page.get_by_role("button", name="Create the key").click()
         await expect(refused(page)).to_contain_text(
             "cannot answer now (504). It is not known whether this request took"
         )
@@ -169,7 +169,7 @@ async def test_a_form_stays_if_a_proxy_answers_instead_of_the_server(server: Pee
         page = await screen.open("/keys")
         await page.locator("#principal").fill("typed")
         await Answers(page).answer_page()
-        await page.get_by_role("button", name="Make the key").click()
+        await page.get_by_role("button", name="Create the key").click()
         await expect(refused(page)).to_contain_text("The server cannot answer now (502).")
         await expect(page.locator("#principal")).to_have_value("typed")
         screen.faults.clear()  # the browser reports the answer 502
@@ -239,7 +239,7 @@ async def test_what_was_typed_outlives_the_session(server: PeeklockProcess, call
         await other.locator("#principal").fill("operator")
         for right in ("listen", "browse", "manage"):
             await other.get_by_label(right).check()
-        await other.get_by_role("button", name="Make the key").click()
+        await other.get_by_role("button", name="Create the key").click()
         secret = await other.locator("#secret").inner_text()
         await page.get_by_role("button", name="Send").click()
         await expect(refused(page)).to_contain_text("Your session has ended.")

@@ -128,7 +128,7 @@ async def make_key(page: Page) -> str:
     await page.locator("#principal").fill("reader")
     await page.get_by_label("send").uncheck()
     await page.get_by_label("browse").check()
-    await page.get_by_role("button", name="Make the key").click()
+    await page.get_by_role("button", name="Create the key").click()
     return await page.locator("#secret").inner_text()
 
 

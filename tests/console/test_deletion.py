@@ -46,7 +46,7 @@ async def test_a_wrong_name_stays_in_the_form(console: ConsoleServer) -> None:
     await console.api.send(body=1)
     response = await console.post(QUEUE, QUEUE, name="order<s", etag="1-1")
     assert response.status_code == 422
-    assert "This is not the name of the queue. Nothing was deleted." in response.text
+    assert "This is not the name of the queue. Nothing has changed." in response.text
     assert 'value="order&lt;s"' in response.text
 
 

@@ -1,4 +1,4 @@
-// The rows of a list that are checked: all at once, how many, and no act on none.
+// Counts the checked rows of a list, checks all of them at once, and disables the buttons while none is checked.
 
 export function countChecks(root) {
   for (const form of root.querySelectorAll("form[data-checks]")) start(form);
