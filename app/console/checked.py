@@ -44,7 +44,7 @@ STEP_SECONDS = 10.0
 RECEIVER = "console"
 UNLOCKED = tuple(state for state in MessageState if state is not MessageState.LOCKED)
 OUTDATED = "Messages have changed since this plan was made, and nothing was done. This is the new plan."
-TOO_MANY = f"At most {MAX_CHECKED} messages are checked at a time."
+TOO_MANY = f"At most {MAX_CHECKED} messages can be selected at a time."
 LISTS = ("dead_letters", "messages", "message")
 
 router = APIRouter(prefix="/console/queues/{queue}/checked")

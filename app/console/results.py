@@ -6,7 +6,7 @@ from app.console.formats import format_number
 from app.console.pages import PageRequest
 
 DONE = {"redrive": "redriven", "resubmit": "resubmitted", "purge": "purged"}
-NOTHING_CHECKED = "Check at least one message."
+NOTHING_CHECKED = "Select at least one message."
 
 
 @dataclass(frozen=True, slots=True)

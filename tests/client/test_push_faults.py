@@ -45,7 +45,7 @@ async def until_received(processes: PushProcesses, count: int) -> None:
 @LONG_ON_EACH_STORE
 @pytest.mark.faults
 @pytest.mark.parametrize("batch", [None, 20], ids=["single", "batches"])
-async def test_killed_workers_and_targets_lose_nothing_and_complete_nothing_unheard(
+async def test_killed_workers_and_targets_lose_nothing_and_complete_only_what_was_accepted(
     any_queue: Queue, processes: PushProcesses, batch: int | None
 ) -> None:
     for first in range(0, MESSAGES, 500):

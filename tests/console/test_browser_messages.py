@@ -80,23 +80,23 @@ async def test_checked_dead_letters_are_redriven_after_their_plan(server: Peeklo
         await page.get_by_role("link", name="bad_address", exact=True).click()
         redrive = page.get_by_role("button", name="Redrive", exact=True)
         await expect(redrive).to_be_disabled()
-        await page.get_by_label("Check message 1").check()
-        await page.get_by_label("Check message 3").check()
-        await expect(page.locator("[data-checked]")).to_have_text("2 of 3 checked:")
+        await page.get_by_label("Select message 1").check()
+        await page.get_by_label("Select message 3").check()
+        await expect(page.locator("[data-checked]")).to_have_text("2 of 3 selected:")
         await redrive.click()
         await expect(page.locator(".explanation")).to_contain_text("2 messages with")
         await page.get_by_role("button", name="Redrive 2").click()
         await expect(page.get_by_text("2 messages were redriven.")).to_be_visible()
         assert "filter=" in page.url
         assert (count(call, "dead_lettered"), count(call, "available")) == (1, 2)
-        await expect(page.get_by_label("Check message 2")).to_be_visible()
+        await expect(page.get_by_label("Select message 2")).to_be_visible()
 
 
 async def test_a_new_plan_replaces_one_that_is_outdated(server: PeeklockProcess, call: Call) -> None:
     dead_letter(call, 2)
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
         page = await screen.open(f"{QUEUE}/dead-letters")
-        await page.get_by_label("Check all rows of this page").check()
+        await page.get_by_label("Select all rows of this page").check()
         await page.get_by_role("button", name="Purge", exact=True).click()
         call("POST", f"{QUEUE}/dead-letter/redrive", filter="message.sequence_number == 1")
         await page.get_by_role("button", name="Purge 2").click()
@@ -114,8 +114,8 @@ async def test_messages_are_checked_by_the_keyboard(server: PeeklockProcess, cal
         page = await screen.open(f"{QUEUE}/messages")
         for key in "jjx":
             await page.keyboard.press(key)
-        await expect(page.get_by_label("Check message 2")).to_be_checked()
-        await expect(page.get_by_label("Check message 1")).not_to_be_checked()
+        await expect(page.get_by_label("Select message 2")).to_be_checked()
+        await expect(page.get_by_label("Select message 1")).not_to_be_checked()
 
 
 async def test_a_dead_letter_is_redriven_from_its_page(server: PeeklockProcess, call: Call) -> None:

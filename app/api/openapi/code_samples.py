@@ -213,13 +213,13 @@ PYTHON = Notation("    ", ",", lambda value: JSON_TEXT.scalar(value) if isinstan
 
 
 def _json(value: Any) -> str:
-    """Return a value as JSON, without blanks before its lines."""
+    """Return a value as JSON, with its first and last line not indented."""
     return _written(value, JSON_TEXT, "")
 
 
-def _written(value: dict[str, Any] | list[Any] | str | float | None, notation: Notation, blanks: str) -> str:
-    """Return a JSON value, an object or array on one line if it is short. `blanks` are those before its last line."""
-    inner = blanks + notation.step
+def _written(value: dict[str, Any] | list[Any] | str | float | None, notation: Notation, indentation: str) -> str:
+    """Return a JSON value, an object or array on one line if it is short. `indentation` is that of its last line."""
+    inner = indentation + notation.step
     if isinstance(value, dict):
         entries = [f"{notation.scalar(name)}: {_written(member, notation, inner)}" for name, member in value.items()]
         start, end = "{", "}"
@@ -228,15 +228,15 @@ def _written(value: dict[str, Any] | list[Any] | str | float | None, notation: N
     else:
         return notation.scalar(value)
     line = f"{start}{', '.join(entries)}{end}"
-    if len(blanks) + len(line) <= MAX_LINE and "\n" not in line:
+    if len(indentation) + len(line) <= MAX_LINE and "\n" not in line:
         return line
     lines = f",\n{inner}".join(entries)
-    return f"{start}\n{inner}{lines}{notation.last_comma}\n{blanks}{end}"
+    return f"{start}\n{inner}{lines}{notation.last_comma}\n{indentation}{end}"
 
 
-def _nested(text: str, blanks: str) -> str:
-    """Return a text of several lines, with these blanks before each line but the first."""
-    return text.replace("\n", f"\n{blanks}")
+def _nested(text: str, indentation: str) -> str:
+    """Return a text of several lines with all but the first indented."""
+    return text.replace("\n", f"\n{indentation}")
 
 
 def _in_shell(text: str) -> str:

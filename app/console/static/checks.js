@@ -11,7 +11,7 @@ function start(form) {
   const status = form.querySelector("[data-checked]");
   const update = () => {
     const count = boxes.filter((box) => box.checked).length;
-    status.textContent = count ? `${count} of ${boxes.length} checked:` : "Check messages to act on them:";
+    status.textContent = count ? `${count} of ${boxes.length} selected:` : "Select messages to act on them:";
     all.checked = count === boxes.length;
     all.indeterminate = count > 0 && count < boxes.length;
     for (const button of form.querySelectorAll("button[name=act]")) button.disabled = !count;
