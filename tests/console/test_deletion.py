@@ -126,7 +126,9 @@ async def test_a_subscription_is_deleted_and_its_queue_stays(console: ConsoleSer
     assert (await console.get("/topics/shop/subscriptions/-/delete")).status_code == 404
 
 
-async def test_only_visitors_who_may_browse_the_queue_see_how_many_messages_it_has(console_with_keys: ConsoleServer) -> None:
+async def test_only_visitors_who_may_browse_the_queue_see_how_many_messages_it_has(
+    console_with_keys: ConsoleServer,
+) -> None:
     api = console_with_keys.api
     api.http.headers["authorization"] = f"Bearer {await api.new_key(*Right, principal='admin')}"
     await add_topic(console_with_keys)
