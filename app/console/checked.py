@@ -21,8 +21,8 @@ from app.broker.administration.redrive import redrive
 from app.broker.administration.resubmit import resubmit
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll, check_length
-from app.console.access import needs
-from app.console.forms import faults_of, read_form, status_of_form
+from app.console.access import CSRF_FIELD, needs
+from app.console.forms import check_fields, check_given_once, faults_of, read_form, status_of_form
 from app.console.messages import PAGE_SIZE, STATES, number_of
 from app.console.pages import CurrentPage, PageRequest
 from app.console.plan_digest import plan_digest
@@ -45,6 +45,10 @@ RECEIVER = "console"
 UNLOCKED = tuple(state for state in MessageState if state is not MessageState.LOCKED)
 OUTDATED = "Messages have changed since this plan was made, and nothing was done. This is the new plan."
 TOO_MANY = f"At most {MAX_CHECKED} messages can be selected at a time."
+LISTED_FIELDS = ("number", "state")
+"""Fields that a form may give several times."""
+
+FORM_FIELDS = (*LISTED_FIELDS, CSRF_FIELD, "act", "list", "plan", "filter")
 LISTS = ("dead_letters", "messages", "message")
 
 router = APIRouter(prefix="/console/queues/{queue}/checked")
@@ -123,6 +127,8 @@ async def show_plan(page: CurrentPage, queue: str) -> Response:
 async def perform_plan(page: CurrentPage, queue: str) -> Response:
     """Do what the plan of the form says, if it is still the plan, and return to the list."""
     sent = [(name, text) for name, text in (await read_form(page.request)).multi_items() if isinstance(text, str)]
+    check_fields([name for name, _ in sent], FORM_FIELDS)
+    check_given_once([name for name, _ in sent if name not in LISTED_FIELDS])
     asked = _asked(page, queue, sent)
     found = await reload_queue(page.context.broker.administration, queue)
     plan = await _plan(page, found, asked)

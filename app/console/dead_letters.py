@@ -28,9 +28,9 @@ from app.broker.administration.redrive import check_rate, redrive
 from app.broker.administration.restore import restore
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import CelFilter, Filter, MatchAll
-from app.console.access import needs
+from app.console.access import CSRF_FIELD, needs
 from app.console.bodies import first_line
-from app.console.forms import decoded, fault_answer, faults_of, status_of_form, typed, wants_json
+from app.console.forms import check_fields, decoded, fault_answer, faults_of, status_of_form, typed, wants_json
 from app.console.messages import list_page
 from app.console.names import check_typed_name
 from app.console.pages import CurrentPage, PageRequest
@@ -64,6 +64,9 @@ EXAMPLES = (
 )
 """Filters that people start from."""
 
+REDRIVE_FIELDS = (CSRF_FIELD, "filter", "to_queue", "rate_per_second", "until", "left")
+PURGE_FIELDS = (CSRF_FIELD, "filter", "name", "until", "left")
+RESTORE_FIELDS = (CSRF_FIELD, "since", "filter", "left")
 DEAD = [MessageState.DEAD_LETTERED]
 
 router = APIRouter(prefix="/console/queues/{queue}/dead-letters")
@@ -159,6 +162,7 @@ async def redrive_step(page: CurrentPage, queue: str) -> Response:
     """Redrive as many messages as a step takes."""
     fields = await typed(page.request)
     try:
+        check_fields(fields, REDRIVE_FIELDS)
         asked = await _redriving(page, queue, fields)
         left = _left(fields)
         limit = left if asked.rate is None else min(left or 1 << 62, max(1, int(asked.rate * STEP_SECONDS)))
@@ -221,6 +225,7 @@ async def purge_step(page: CurrentPage, queue: str) -> Response:
     fields = await typed(page.request)
     try:
         found = await reload_queue(page.context.broker.administration, queue)
+        check_fields(fields, PURGE_FIELDS)
         check_typed_name(fields, queue, "queue")
         chosen = EarlierDeadLetters(_filter(_purge_body(fields).filter), _until(fields))
         left = _left(fields)
@@ -269,6 +274,7 @@ async def restore_step(page: CurrentPage, queue: str) -> Response:
     fields = await typed(page.request)
     try:
         found = await reload_queue(page.context.broker.administration, queue)
+        check_fields(fields, RESTORE_FIELDS)
         left = _left(fields)
         selection, since = _restorable(found, fields, left)
         restored = await restore(page.context.broker.administration, found, selection, since, STEP_SECONDS)

@@ -76,6 +76,15 @@ def check_fields(fields: Iterable[str], known: Collection[str]) -> None:
             raise InvalidRequest(f"This form has no field `{shortened(name)}`.")
 
 
+def check_given_once(names: Iterable[str]) -> None:
+    """Refuse with `InvalidRequest` a name that occurs twice."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise InvalidRequest(f"This form gives the field `{shortened(name)}` twice.")
+        seen.add(name)
+
+
 def status_of_form(refusal: Refusal | None) -> int:
     """Return the status of a page with a form: 200, or that of the refusal that it shows."""
     return 200 if refusal is None else status_of(type(refusal))
@@ -103,8 +112,12 @@ def fault_answer(status: int, detail: str) -> JSONResponse:
 
 
 async def typed(request: Request) -> dict[str, str]:
-    """Return the texts that a form was sent with. Browsers send each end of a line as two characters."""
+    """Return the texts that a form was sent with. Browsers send each end of a line as two characters.
+
+    Refuses with `InvalidRequest` a field that is given twice: one of its texts would be ignored.
+    """
     form = await read_form(request)
+    check_given_once([name for name, _ in form.multi_items()])
     return {name: value.replace("\r\n", "\n") for name, value in form.items() if isinstance(value, str)}
 
 

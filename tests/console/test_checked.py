@@ -201,6 +201,8 @@ async def test_resubmissions_that_are_refused_leave_the_others_and_say_why(conso
         ({"number": ["x"]}, "A sequence number is a whole number"),
         ({"number": [str(number) for number in range(1, MAX_CHECKED + 2)]}, TOO_MANY),
         ({"filter": "x" * 1025}, "A filter has at most"),
+        ({"filtre": "false"}, "This form has no field `filtre`."),
+        ({"act": ["redrive", "purge"]}, "This form gives the field `act` twice."),
     ],
 )
 async def test_what_a_form_may_not_have_is_refused(console: ConsoleServer, fields: dict[str, Any], fault: str) -> None:

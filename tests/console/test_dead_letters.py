@@ -229,7 +229,7 @@ async def test_a_redrive_with_a_slow_rate_moves_one_message_a_step(console: Cons
 @pytest.mark.parametrize("action", ["redrive", "purge"])
 async def test_a_form_without_a_plan_is_refused(console: ConsoleServer, action: str) -> None:
     await dead_letter(console, "bad")
-    fields = {**await form_of(console, f"{DEAD}/{action}"), "name": "orders"}
+    fields = {**await form_of(console, f"{DEAD}/{action}"), **({"name": "orders"} if action == "purge" else {})}
     for until in ("", "soon", "-1", "9" * 19):
         answer = await step(console, f"{DEAD}/{action}", {**fields, "until": until})
         assert (answer.status_code, "This form has no plan." in answer.json()["fault"]) == (422, True)
@@ -357,6 +357,16 @@ async def test_a_purge_needs_the_name_of_the_queue(console: ConsoleServer) -> No
     response = await step(console, path, {**fields, "name": "orders"})
     assert response.json() == {"done": 1, "is_finished": True}
     assert rows(await console.page(DEAD)) == [("other", "1")]
+
+
+@pytest.mark.parametrize("action", ["redrive", "purge", "restore"])
+async def test_a_field_that_is_unknown_or_given_twice_is_refused(console: ConsoleServer, action: str) -> None:
+    await dead_letter(console, "bad", "other")
+    fields = {**await form_of(console, f"{DEAD}/{action}"), **({"name": "orders"} if action == "purge" else {})}
+    for wrong in ({"filtre": "false"}, {"filter": ["false", ""]}):
+        response = await console.http.post(f"/console{DEAD}/{action}", data={**fields, **wrong})
+        assert (response.status_code, "form has no field" in response.text or "twice" in response.text) == (422, True)
+    assert await console.api.counts() == {"dead_lettered": 2}
 
 
 async def test_a_purge_leaves_what_came_after_its_plan(console: ConsoleServer) -> None:
