@@ -72,6 +72,18 @@ def test_a_pause_that_cannot_be_read_is_the_default_one(text: str) -> None:
     assert delay_of(text, START) == DEFAULT_DELAY_SECONDS
 
 
+@pytest.mark.parametrize("text", ["Fri Nov 20 10:05:00 2026", "Fri, 20 Nov 2026 10:05:00 -0000"])
+def test_a_date_without_a_time_zone_is_in_utc(text: str) -> None:
+    assert delay_of(text, START) == 300
+
+
+def test_the_first_of_repeated_headers_counts() -> None:
+    async def twice(_: PushedRequest) -> bytes:
+        return answered(503, {"Retry-After": "7"}).replace(b"7\r\n", b"7\r\nretry-after: 900\r\n")
+
+    assert [one["delay_seconds"] for one in settled(ScriptedNetwork(twice))] == [7]
+
+
 def test_a_date_in_the_past_is_no_pause() -> None:
     assert delay_of(format_datetime(START - timedelta(days=1), usegmt=True), START) == 0
 
@@ -81,8 +93,10 @@ def test_a_date_in_the_past_is_no_pause() -> None:
     ("content_type", "body", "reason", "description"),
     [
         (PROBLEM, json.dumps(GONE), GONE["title"], GONE["detail"]),
+        ("Application/Problem+JSON", json.dumps(GONE), GONE["title"], GONE["detail"]),
         (f"{PROBLEM}; charset=utf-8", json.dumps(GONE), GONE["title"], GONE["detail"]),
         (PROBLEM, json.dumps({"title": None, "detail": "x\0y"}), None, "xy"),
+        (PROBLEM, json.dumps({"title": " \n", "detail": " lost\0 "}), None, "lost"),
         (PROBLEM, json.dumps({"title": "t" * 9999, "detail": "d" * 9999}), "t" * 128, "d" * 4096),
         (PROBLEM, json.dumps(GONE | {"more": "x" * (1 << 17)}), None, None),
         (PROBLEM, "{", None, None),
@@ -183,6 +197,20 @@ def test_a_target_that_sends_its_head_slowly_is_cut_off_by_the_whole_limit() -> 
         return b"HTTP/1.1 100 Continue\r\n\r\n" + answered(200)
 
     assert settled(ScriptedNetwork(slow), until=20, limits=TimeLimits(answer=3, total=2))[0]["reason"] == "timeout"
+
+
+def test_a_rate_that_was_not_used_is_not_made_up_for() -> None:
+    async def times() -> list[float]:
+        rate, loop = Rate(2), asyncio.get_running_loop()
+        await rate.wait()
+        await asyncio.sleep(10)
+        noted: list[float] = []
+        for _ in range(3):
+            await rate.wait()
+            noted.append(loop.time())
+        return noted
+
+    assert run_virtually(times()) == pytest.approx([10, 10.5, 11])
 
 
 def test_requests_at_a_time_and_per_second_are_limited() -> None:

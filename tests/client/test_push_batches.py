@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from peeklock_client import CloudEvent
-from peeklock_client.push.batches import MAX_BATCH_BYTES
+from peeklock_client.push.answers import Complete, Decision
+from peeklock_client.push.batches import MAX_BATCH_BYTES, Batches
 
 from tests.client.push_network import PushedRequest, ScriptedNetwork, always, answered, push, settlements
 from tests.client.virtual_broker import Broker
+from tests.client.virtual_loop import run_virtually
 
 
 def events_of(network: ScriptedNetwork) -> list[list[dict[str, Any]]]:
@@ -28,6 +31,7 @@ def test_a_request_carries_up_to_the_number_of_messages_and_its_answer_settles_a
     for request in network.requests:
         assert request.headers["content-type"] == "application/cloudevents-batch+json; charset=utf-8"
         assert request.headers["webhook-id"].startswith("batch_")
+        assert request.headers["peeklock-queue"] == "orders"
 
 
 @pytest.mark.parametrize(
@@ -126,6 +130,75 @@ def test_a_batch_has_at_most_its_size_with_brackets_and_commas() -> None:
     network = ScriptedNetwork(always(200))
     push(Broker(4, fields={"body": "x" * (MAX_BATCH_BYTES // 4 - size_of_rest)}), network, until=5, batch=4)
     assert [len(batch) for batch in events_of(network)] == [3, 1]
+
+
+class Sent:
+    """Notes the ids of each batch, and answers after a second."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.batches: list[list[str]] = []
+        self.answered = 0
+        self._error = error
+
+    async def __call__(self, events: dict[str, bytes]) -> Decision:
+        self.batches.append([*events])
+        await asyncio.sleep(1)
+        self.answered += 1
+        if self._error is not None:
+            raise self._error
+        return Complete()
+
+
+def test_a_message_that_comes_during_a_request_is_in_the_next_one() -> None:
+    async def scenario() -> list[list[str]]:
+        sent = Sent()
+        batches = Batches(sent, 10, asyncio.Semaphore(1))
+        first = asyncio.create_task(batches.send("a", b"1"))
+        await asyncio.sleep(0.5)
+        assert [await batches.send("b", b"2"), await first] == [Complete(), Complete()]
+        return sent.batches
+
+    assert run_virtually(scenario()) == [["a"], ["b"]]
+
+
+def test_a_message_that_is_given_up_is_in_no_batch() -> None:
+    async def scenario() -> list[list[str]]:
+        sent = Sent()
+        batches = Batches(sent, 10, asyncio.Semaphore(1))
+        calls = [asyncio.create_task(batches.send(name, b"1")) for name in "abc"]
+        await asyncio.sleep(0)
+        calls[1].cancel()
+        await asyncio.wait(calls)
+        alone = asyncio.create_task(batches.send("d", b"1"))
+        await asyncio.sleep(0)
+        alone.cancel()
+        await asyncio.sleep(2)
+        return sent.batches
+
+    assert run_virtually(scenario()) == [["a", "c"]]
+
+
+@pytest.mark.parametrize(("given_up", "answered_requests"), [(1, 1), (2, 0)])
+def test_a_request_ends_once_none_of_its_messages_waits(given_up: int, answered_requests: int) -> None:
+    async def scenario() -> int:
+        sent = Sent()
+        batches = Batches(sent, 2, asyncio.Semaphore(1))
+        calls = [asyncio.create_task(batches.send(name, b"1")) for name in "ab"]
+        await asyncio.sleep(0.5)
+        for call in calls[:given_up]:
+            call.cancel()
+        await asyncio.sleep(1)
+        return sent.answered
+
+    assert run_virtually(scenario()) == answered_requests
+
+
+def test_a_fault_of_a_request_is_raised_for_each_of_its_messages() -> None:
+    async def scenario() -> list[Decision | BaseException]:
+        batches = Batches(Sent(ValueError("broken")), 2, asyncio.Semaphore(1))
+        return await asyncio.gather(batches.send("a", b"1"), batches.send("b", b"2"), return_exceptions=True)
+
+    assert [str(one) for one in run_virtually(scenario())] == ["broken", "broken"]
 
 
 def test_a_stop_before_the_answer_gives_all_messages_back() -> None:

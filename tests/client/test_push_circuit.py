@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import pytest
-from peeklock_client.push.circuit import MAX_PAUSE_SECONDS
+from peeklock_client.push.circuit import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, Circuit
 
 from tests.client.push_network import Answer, PushedRequest, ScriptedNetwork, always, answered, push, settlements
 from tests.client.virtual_broker import Broker
+from tests.client.virtual_loop import run_virtually
 
 MANY = 10_000
 
@@ -93,6 +95,45 @@ def test_a_stop_during_a_try_gives_its_message_back() -> None:
     pushed = push(broker, ScriptedNetwork(answer), until=5, grace=1, concurrency=1)
     assert settlements(broker)[-1] == {"action": "abandon", "count": False}
     assert pushed.report.completed == 0
+
+
+def test_an_open_circuit_lets_one_message_in_and_only_with_room_and_none_in_hand() -> None:
+    async def scenario() -> None:
+        circuit = Circuit("shop", 1)
+        circuit.note_failure()
+        assert (circuit.limit(9, 0), circuit.admit()) == (0, False)
+        await asyncio.sleep(FIRST_PAUSE_SECONDS)
+        assert [circuit.limit(*counts) for counts in ((9, 0), (1, 0), (0, 0), (9, 1))] == [1, 1, 0, 0]
+        assert [circuit.admit(), circuit.admit(), bool(circuit.limit(9, 0))] == [True, False, False]
+
+    run_virtually(scenario())
+
+
+def test_a_late_answer_to_an_earlier_request_does_not_lengthen_the_pause() -> None:
+    async def scenario() -> None:
+        circuit = Circuit("shop", 1)
+        circuit.note_failure()
+        for _ in range(5):
+            circuit.note_failure()
+        await asyncio.sleep(FIRST_PAUSE_SECONDS)
+        assert circuit.admit()
+
+    run_virtually(scenario())
+
+
+def test_a_try_that_shows_nothing_may_be_made_again_and_wakes_the_worker() -> None:
+    async def scenario() -> list[str]:
+        circuit, woken = Circuit("shop", 1), list[str]()
+        circuit.note_failure()
+        await asyncio.sleep(2 * FIRST_PAUSE_SECONDS)
+        circuit.on_change(lambda: woken.append("worker"))
+        assert circuit.admit()
+        circuit.note_no_answer()
+        assert circuit.admit()
+        circuit.note_success()
+        return woken
+
+    assert run_virtually(scenario()) == ["worker", "worker"]
 
 
 def test_queues_of_one_target_share_its_circuit() -> None:

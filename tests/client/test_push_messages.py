@@ -13,7 +13,14 @@ from peeklock_client import RetryLimits
 from peeklock_client.generated import answers
 from peeklock_client.messages import message_of
 from peeklock_client.push.headers import FIELDS, MAX_BYTES, message_headers
-from peeklock_client.push.raw_messages import RawConnection, RawReceived, RawRecovered, RawView
+from peeklock_client.push.raw_messages import (
+    RawConnection,
+    RawReceived,
+    RawRecovered,
+    RawView,
+    content_of,
+    properties_of,
+)
 
 from tests.client.push_network import PushedRequest, ScriptedNetwork, always, push
 from tests.client.virtual_broker import Broker
@@ -38,6 +45,7 @@ def pushed(**fields: Any) -> PushedRequest:
         ({"body": "text", "content_type": "application/json"}, b'"text"', "application/json"),
         ({"body": "täxt\n", "content_type": "text/plain"}, "täxt\n".encode(), "text/plain"),
         ({"body": "t", "content_type": 'Text/CSV; charset="UTF-8"'}, b"t", 'Text/CSV; charset="UTF-8"'),
+        ({"body": "t", "content_type": "text/plain; charset=us-ascii"}, b"t", "text/plain; charset=us-ascii"),
         ({"body": "t", "content_type": "text/plain; charset=latin-1"}, b'"t"', "text/plain; charset=latin-1"),
         ({"body": "t\x01", "content_type": "text/plain"}, b'"t\\u0001"', "text/plain"),
         ({"body": None}, b"null", "application/json"),
@@ -70,6 +78,18 @@ def decode(answer: bytes) -> RawReceived:
 def test_json_that_the_decoder_refuses_is_passed_on_with_the_same_meaning(body: bytes) -> None:
     [decoded] = decode(msgspec.json.encode({"messages": [whole()]}).replace(b'"body":1', b'"body":' + body)).messages
     assert json.loads(bytes(message_of(decoded).body)) == json.loads(body)
+
+
+def test_a_recovered_message_keeps_its_bytes_too() -> None:
+    answer = msgspec.json.encode({"messages": [whole(body=msgspec.Raw(b"1E5"), properties=msgspec.Raw(b'{"n":1.0}'))]})
+    connection = RawConnection("http://peeklock.test", None, RetryLimits(), httpx.AsyncClient())
+    message = message_of(connection.decode(answer, answers.RecoveredMessages).messages[0])
+    assert (content_of(message), properties_of(message)) == ((b"1E5", "application/json"), b'{"n":1.0}')
+
+
+@pytest.mark.parametrize("content_type", [None, "image/png"])
+def test_a_message_without_a_body_gets_no_type_that_it_was_not_sent_with(content_type: str | None) -> None:
+    assert content_of(message_of(decoded_view({"body": None, "content_type": content_type}))) == (b"", content_type)
 
 
 def whole(**fields: Any) -> dict[str, Any]:

@@ -34,6 +34,11 @@ def test_two_secrets_make_two_signatures(text: str) -> None:
     assert made.split(" ") == [expected(secret, b"msg_1.5.body") for secret in (NEW, OLD)]
 
 
+@pytest.mark.parametrize("size", [24, 64])
+def test_a_secret_has_24_to_64_bytes(size: int) -> None:
+    assert secrets_of(f"whsec_{base64.b64encode(bytes(size)).decode()}") == (bytes(size),)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -51,6 +56,7 @@ def test_what_is_no_secret_is_refused_and_not_shown(text: str) -> None:
 def test_ids_have_no_full_stop_and_differ_by_each_part() -> None:
     ids = {webhook_id("msg", *parts) for parts in [("a.b", 1, "c"), ("a", 1, "c"), ("a.b", 2, "c"), ("a.b", 1, "d")]}
     assert (len(ids), any("." in one for one in ids)) == (4, False)
+    assert webhook_id("msg", "orders", 11, "2") != webhook_id("msg", "orders", 1, "12")
 
 
 def test_each_request_is_signed_and_a_retry_has_the_id_of_the_first() -> None:

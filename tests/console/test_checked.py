@@ -1,5 +1,6 @@
 """The checked messages of a list are redriven, resubmitted or purged as a plan shows, and the others stay."""
 
+import dataclasses
 import html
 import re
 from typing import Any
@@ -7,10 +8,16 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
+from msgspec import structs
 
+from app.broker.administration.browse import read_named
+from app.broker.administration.dead_letter_groups import dead_since
+from app.broker.administration.queues import reload_queue
 from app.console.checked import MAX_CHECKED, OUTDATED, TOO_MANY
+from app.console.plan_digest import plan_digest
 from app.console.results import NOTHING_CHECKED
 from app.domain.access import Right
+from app.domain.message import MessageState
 from tests.console.console_server import ConsoleServer, token_of
 from tests.console.test_dead_letters import DEAD, dead_letter
 from tests.walks import for_each
@@ -168,6 +175,28 @@ async def test_a_plan_is_that_of_its_act(console: ConsoleServer) -> None:
     fields = await form_of(console, address("redrive", 1))
     assert (await confirm(console, {**fields, "act": "purge"})).status_code == 409
     assert await dead_numbers(console) == [1]
+
+
+async def test_a_plan_is_outdated_by_each_change_of_a_message(console: ConsoleServer) -> None:
+    await dead_letter(console, "a", priority=3, properties={"n": 1})
+    ports = console.context.broker.administration
+    queue = await reload_queue(ports, "orders")
+    [message] = await read_named(ports, queue, [1])
+    changed = [
+        structs.replace(message, state=MessageState.AVAILABLE),
+        structs.replace(message, priority=4),
+        structs.replace(message, available_at=message.available_at + 1),
+        structs.replace(message, delivery_count=message.delivery_count + 1),
+        structs.replace(message, failure_count=message.failure_count + 1),
+        structs.replace(message, dead_lettered_at=dead_since(message) + 1),
+        structs.replace(message, dead_letter_reason="b"),
+        structs.replace(message, envelope=structs.replace(message.envelope, properties=b'{"n":2}')),
+    ]
+    digests = {plan_digest("purge", queue, [one]) for one in (message, *changed)}
+    assert (
+        len(digests | {plan_digest("purge", dataclasses.replace(queue, id=queue.id + 1), [message])})
+        == len(changed) + 2
+    )
 
 
 async def test_a_refusal_of_the_broker_is_shown_with_the_plan(console: ConsoleServer) -> None:

@@ -62,6 +62,8 @@ async def test_the_page_counts_the_messages_that_are_lost(console: ConsoleServer
     assert "This queue keeps no archive, so they are lost." in page
     assert "Receivers lose the locks that they hold." in page
     assert "1 queue forwards to it: near." in page
+    await console.api.request_json("PUT", "/queues/far", {"forward_dead_letters_to": "orders"})
+    assert "2 queues forward to it: far, near." in await console.page(QUEUE)
 
 
 async def test_the_page_says_how_long_the_archive_keeps_the_messages(console: ConsoleServer) -> None:
@@ -95,6 +97,22 @@ async def test_a_queue_whose_settings_changed_meanwhile_is_not_deleted(console: 
     assert response.status_code == 412
     assert "Load this page again" in response.text
     assert await exists(console, "/queues/orders")
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "changed"),
+    [(TOPIC, "shop", {"description": "theirs"}), (SUBSCRIPTION, "eu", {"filter": "message.priority > 4"})],
+)
+async def test_what_was_changed_since_the_page_was_shown_is_not_deleted(
+    console: ConsoleServer, path: str, name: str, changed: dict[str, str]
+) -> None:
+    await add_topic(console)
+    page = await console.page(path)
+    (etag,) = re.findall(r'name="etag" value="([^"]*)"', page)
+    kept = path.removesuffix("/delete")
+    await console.api.request_json("PUT", kept, changed)
+    response = await console.post(path, path, name=name, etag=etag)
+    assert (response.status_code, await exists(console, kept)) == (412, True)
 
 
 async def test_a_topic_is_deleted_with_its_subscriptions_and_its_queues_stay(console: ConsoleServer) -> None:

@@ -46,6 +46,7 @@ def test_a_duration_is_read_as_people_write_it(text: str, duration: int) -> None
         ("1,5 h", "This number has no unit. Write `1 s`"),
         ("30", "This number has no unit. Write `30 s`, `30 min`, `30 h` or `30 d`."),
         ("1 h 30", "This number has no unit."),
+        ("0 5 ms", "This number has no unit."),
         ("0 h 0", "This number has no unit."),
         ("3 minuts", "minuts is no unit of time. Did you mean `minutes`?"),
         ("3 M", "M is no unit of time."),
