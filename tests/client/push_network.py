@@ -68,8 +68,8 @@ def always(status: int, headers: dict[str, str] | None = None, body: bytes = b""
 
 @dataclass
 class ScriptedNetwork(httpcore.AsyncNetworkBackend):
-    """Every address leads to one target. `refusing` addresses refuse connections, `silent` ones accept none. Reads after an
-    answer raise the `fault`.
+    """Every address leads to one target. `refusing` addresses refuse connections, `silent` ones accept none. An
+    `untrusted` target has a certificate that is not valid. Reads after an answer raise the `fault`.
     """
 
     answer: Answer
@@ -77,6 +77,7 @@ class ScriptedNetwork(httpcore.AsyncNetworkBackend):
     tls_names: list[str | None] = field(default_factory=list)
     refusing: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
+    untrusted: bool = False
     unread: bool = False
     fault: Exception | None = None
     now: int = 0
@@ -149,6 +150,8 @@ class ScriptedStream(httpcore.AsyncNetworkStream):
     ) -> httpcore.AsyncNetworkStream:
         assert (ssl_context.check_hostname, ssl_context.verify_mode) == (True, ssl.CERT_REQUIRED)
         self._network.tls_names.append(server_hostname)
+        if self._network.untrusted:
+            raise httpcore.ConnectError("certificate verify failed")
         return self
 
 

@@ -128,6 +128,7 @@ def test_any_other_answer_is_a_failure_and_the_queue_decides(status: int) -> Non
     assert [request.line for request in network.requests] == ["POST /hook?key=1 HTTP/1.1"]  # no redirect is followed
 
 
+ADDRESS = "93.184.215.14"
 LIMITS = TimeLimits(connect=1, send=2, answer=3, total=6)
 
 
@@ -156,15 +157,36 @@ async def broken_tls(_: PushedRequest) -> bytes:
         (ScriptedNetwork(not_http), "no_answer"),
         (ScriptedNetwork(broken_tls), "no_answer"),
         (ScriptedNetwork(always(200), unread=True), "timeout"),
-        (ScriptedNetwork(always(200), silent={"93.184.215.14"}), "timeout"),
-        (ScriptedNetwork(always(200), refusing={"93.184.215.14"}), "unreachable"),
     ],
-    ids=["silent", "cut", "another protocol", "broken TLS", "unread", "no connection", "refused"],
+    ids=["silent", "cut", "another protocol", "broken TLS", "unread"],
 )
 def test_a_target_without_an_answer_has_failed(network: ScriptedNetwork, reason: str) -> None:
     [settlement] = settled(network, until=20, limits=LIMITS)
     assert (settlement["action"], settlement["reason"]) == ("abandon", reason)
     assert settlement.get("count") is not False
+
+
+@pytest.mark.parametrize(
+    ("network", "detail"),
+    [
+        (ScriptedNetwork(always(200), silent={ADDRESS}), "No connection to shop.example:443 within 1 s."),
+        (
+            ScriptedNetwork(always(200), refusing={ADDRESS}),
+            f"No connection to {ADDRESS} on port 443: ConnectError refused.",
+        ),
+        (
+            ScriptedNetwork(always(200), untrusted=True),
+            "The connection failed: ConnectError: certificate verify failed",
+        ),
+    ],
+    ids=["silent", "refused", "untrusted"],
+)
+@pytest.mark.parametrize("batch", [None, 10], ids=["single", "batch"])
+def test_a_message_that_was_not_sent_is_returned_uncounted_and_the_log_says_why(
+    network: ScriptedNetwork, detail: str, batch: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert settled(network, until=20, limits=LIMITS, batch=batch) == [{"action": "release"}]
+    assert f"message 1 is returned uncounted: {detail}" in caplog.text
 
 
 def test_a_body_that_breaks_off_after_a_success_changes_nothing() -> None:

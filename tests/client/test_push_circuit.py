@@ -13,6 +13,7 @@ from tests.client.virtual_broker import Broker
 from tests.client.virtual_loop import run_virtually
 
 MANY = 10_000
+ADDRESS = "93.184.215.14"
 
 
 def down_until(seconds: float, status: int = 500) -> Answer:
@@ -73,6 +74,22 @@ def test_no_pause_is_longer_than_a_minute() -> None:
     push(Broker(MANY), network, until=600, concurrency=1)
     times = [request.at for request in network.requests]
     assert times[-1] - times[-2] == pytest.approx(MAX_PAUSE_SECONDS, abs=0.2)
+
+
+def test_a_target_that_refuses_connections_counts_no_failure_of_any_message() -> None:
+    broker, network = Broker(MANY), ScriptedNetwork(always(200), refusing={ADDRESS})
+    pushed = push(broker, network, until=600, concurrency=1)
+    assert {one["action"] for one in settlements(broker)} == {"release"}
+    assert pushed.delivery.circuit.is_open
+    assert (pushed.report.failed, pushed.report.received) == (0, pushed.report.handed_back)
+    assert pushed.delivery.counts.failed > 5 + 6  # after 1, 2, 4, 8, 16, 32 s and each further minute
+
+
+def test_a_message_that_the_target_fails_to_process_counts_a_failure_in_each_try() -> None:
+    broker, network = Broker(MANY), ScriptedNetwork(always(500))
+    push(broker, network, until=40, concurrency=1)
+    failures = [one for one in settlements(broker) if one["action"] == "abandon" and one.get("count", True)]
+    assert len(failures) == len(network.requests) == 5 + 5
 
 
 @pytest.mark.parametrize("status", [200, 409, 410, 422])

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 import httpcore
 
-from peeklock_client.push.errors import TargetFailed
+from peeklock_client.push.errors import NotConnected
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Returns the addresses of a host for a port. Raises `OSError`, and `UnicodeError` for a text that cannot be a name."""
@@ -77,23 +77,23 @@ class CheckedConnections(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         """Connect to the first address of a host that answers, within `timeout` seconds together with the look-up.
 
-        Raises `TargetFailed` if the host is unknown, if one of its addresses is not allowed, or if none answers.
+        Raises `NotConnected` if the host is unknown, if one of its addresses is not allowed, or if none answers.
         """
         try:
             async with asyncio.timeout(timeout):
                 addresses = await self._allowed(host, port)
                 return await self._connect(addresses, port, timeout, local_address, socket_options)
         except TimeoutError:
-            raise TargetFailed(TIMEOUT, f"No connection to {host}:{port} within {timeout:g} s.") from None
+            raise NotConnected(TIMEOUT, f"No connection to {host}:{port} within {timeout:g} s.") from None
 
     async def _allowed(self, host: str, port: int) -> list[str]:
         try:
             addresses = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:  # the second one for a name with an empty or a long label
-            raise TargetFailed(UNREACHABLE, f"The name {host} cannot be resolved: {error}") from None
+            raise NotConnected(UNREACHABLE, f"The name {host} cannot be resolved: {error}") from None
         refused = [] if self._allow_private else [one for one in addresses if not is_public(one)]
         if refused:
-            raise TargetFailed(REFUSED, f"{host} has the address {refused[0]}, which only --allow-private allows.")
+            raise NotConnected(REFUSED, f"{host} has the address {refused[0]}, which only --allow-private allows.")
         return addresses
 
     async def _connect(
@@ -111,7 +111,7 @@ class CheckedConnections(httpcore.AsyncNetworkBackend):
                 return await self._connections.connect_tcp(address, port, share, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 problem = f"{type(error).__name__} {error}".strip()
-        raise TargetFailed(UNREACHABLE, f"No connection to {', '.join(addresses)} on port {port}: {problem}.")
+        raise NotConnected(UNREACHABLE, f"No connection to {', '.join(addresses)} on port {port}: {problem}.")
 
     async def sleep(self, seconds: float) -> None:
         """Wait. httpcore calls this between its own retries, of which there are none."""

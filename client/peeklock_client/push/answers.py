@@ -4,6 +4,7 @@
 429, 503             delivered again after the delay of Retry-After; not counted as a failure
 409, 410, 422        dead-lettered, with the reason of a problem document (RFC 9457)
 anything else        a failure: the retry policy of the queue decides
+no connection        returned uncounted: the target has not seen the message, so the message cannot be the cause
 """
 
 from __future__ import annotations
@@ -67,11 +68,18 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True)
+class NotSent:
+    """The message was not sent, because no connection was made. `detail` says why."""
+
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """The message was not sent, because the circuit is open."""
 
 
-Decision = Complete | RetryLater | DeadLetter | Fail | Release
+Decision = Complete | RetryLater | DeadLetter | Fail | NotSent | Release
 
 
 class Problem(msgspec.Struct):

@@ -6,9 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from peeklock_client.push.answers import Answer, Complete, DeadLetter, Decision, Fail, Release, RetryLater, decision_of
+from peeklock_client.push.answers import (
+    Answer,
+    Complete,
+    DeadLetter,
+    Decision,
+    Fail,
+    NotSent,
+    Release,
+    RetryLater,
+    decision_of,
+)
 from peeklock_client.push.circuit import Circuit
-from peeklock_client.push.errors import TargetFailed
+from peeklock_client.push.errors import NotConnected, TargetFailed
 from peeklock_client.push.headers import Headers
 from peeklock_client.push.rate import Rate
 from peeklock_client.push.signing import signatures
@@ -46,13 +56,15 @@ class Delivery:
         self._now = now
 
     async def deliver(self, request_id: str, headers: Headers, body: bytes) -> Decision:
-        """Send a request once, and return what becomes of its messages. `Release` says that nothing was sent."""
+        """Send a request once, and return what becomes of its messages. `NotSent` and `Release` say that nothing was sent."""
         await self._rate.wait()
         if not self.circuit.admit():
             self._rate.return_unused()
             return Release()
         try:
             decision = decision_of(await self._post(request_id, headers, body), self._now())
+        except NotConnected as error:
+            decision = NotSent(str(error))
         except TargetFailed as error:
             decision = Fail(error.reason, str(error))
         except Exception:

@@ -18,5 +18,9 @@ class TargetFailed(PeeklockError):
         self.reason = reason
 
 
+class NotConnected(TargetFailed):
+    """No connection to a target was made, so nothing of a message was sent."""
+
+
 class PushFailed(ServiceFailed):
     """A target did not accept a message, so the retry policy of the queue decides about it."""

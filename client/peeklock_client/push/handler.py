@@ -5,11 +5,12 @@ Both are handlers of an ordinary worker, which receives, renews locks, retries a
 
 from __future__ import annotations
 
+import logging
 from concurrent.futures import Executor
 from typing import Any
 
 from peeklock_client.messages import NewMessage
-from peeklock_client.push.answers import DeadLetter, Decision, Fail, Release, RetryLater
+from peeklock_client.push.answers import DeadLetter, Decision, Fail, NotSent, Release, RetryLater
 from peeklock_client.push.batches import Batches
 from peeklock_client.push.delivery import Delivery
 from peeklock_client.push.errors import PushFailed
@@ -19,6 +20,8 @@ from peeklock_client.push.raw_messages import content_of
 from peeklock_client.push.signing import webhook_id
 from peeklock_client.receive_context import ReceiveContext
 from peeklock_client.tracing import current_traceparent
+
+log = logging.getLogger("peeklock.worker")
 
 
 class PushHandler:
@@ -71,6 +74,9 @@ async def settle(context: ReceiveContext[Any], decision: Decision) -> None:
             await context.abandon(delay_seconds=delay_seconds, count=False)
         case DeadLetter(reason, description):
             await context.dead_letter(reason, description)
+        case NotSent(detail):
+            log.warning("message %d is returned uncounted: %s", context.message.sequence_number, detail)
+            await context.release()
         case Release():
             await context.release()
         case Fail(reason, detail):

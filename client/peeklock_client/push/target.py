@@ -15,7 +15,7 @@ import httpx
 from peeklock_client.connection import cause_of
 from peeklock_client.push.addresses import TIMEOUT, CheckedConnections, is_public
 from peeklock_client.push.answers import REJECTED, Answer
-from peeklock_client.push.errors import InvalidPush, TargetFailed
+from peeklock_client.push.errors import InvalidPush, NotConnected, TargetFailed
 
 MAX_CONTENT_BYTES = 64 << 10
 """How much of an answer is read."""
@@ -99,7 +99,7 @@ class Target:
     async def post(self, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Answer:
         """Send a request, and return its answer. An answer whose status has come is one, even if its body breaks off.
 
-        Raises `TargetFailed` if no status comes in time.
+        Raises `TargetFailed` if no status comes in time, and `NotConnected` if nothing was sent.
         """
         limits, answer = self._limits, None
         phases = {"connect": limits.connect, "write": limits.send, "read": limits.answer, "pool": limits.total}
@@ -170,7 +170,7 @@ def _failure(error: Exception, limits: TimeLimits) -> TargetFailed:
         return error
     match error:
         case httpcore.ConnectTimeout():
-            return TargetFailed(TIMEOUT, f"No connection within {limits.connect:g} s.")
+            return NotConnected(TIMEOUT, f"No connection within {limits.connect:g} s.")
         case httpcore.WriteTimeout():
             return TargetFailed(TIMEOUT, f"The target read nothing for {limits.send:g} s.")
         case httpcore.ReadTimeout():
@@ -178,6 +178,6 @@ def _failure(error: Exception, limits: TimeLimits) -> TargetFailed:
         case TimeoutError():
             return TargetFailed(TIMEOUT, f"No answer within {limits.total:g} s.")
         case httpcore.ConnectError():
-            return TargetFailed("not_connected", f"The connection failed: {cause_of(error)}")
+            return NotConnected("not_connected", f"The connection failed: {cause_of(error)}")
         case _:
             return TargetFailed("no_answer", f"The connection ended without an answer: {cause_of(error)}")
