@@ -194,9 +194,11 @@ def test_a_request_ends_once_none_of_its_messages_waits(given_up: int, answered_
 
 
 def test_a_fault_of_a_request_is_raised_for_each_of_its_messages() -> None:
-    async def scenario() -> list[Decision | BaseException]:
+    async def scenario() -> list[BaseException | None]:
         batches = Batches(Sent(ValueError("broken")), 2, asyncio.Semaphore(1))
-        return await asyncio.gather(batches.send("a", b"1"), batches.send("b", b"2"), return_exceptions=True)
+        calls = [asyncio.create_task(batches.send(name, b"1")) for name in "ab"]
+        await asyncio.wait(calls)
+        return [call.exception() for call in calls]
 
     assert [str(one) for one in run_virtually(scenario())] == ["broken", "broken"]
 
