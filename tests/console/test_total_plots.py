@@ -111,6 +111,17 @@ async def test_a_visitor_sees_the_sums_of_the_queues_that_it_may_browse(console_
         assert (found["sent"], found["waiting"]) == (amount, amount)
 
 
+async def test_visitors_with_other_rights_share_no_sums_of_one_sample(console_with_keys: ConsoleServer) -> None:
+    api = console_with_keys.api
+    everything = {"authorization": f"Bearer {await api.new_key(*Right, principal='admin')}"}
+    for queue in ("orders", "payments", "payments"):
+        await api.request("POST", f"/queues/{queue}/messages", {"body": 1}, headers=everything)
+    await console_with_keys.sample()
+    for queue, amount in (("orders", "1"), ("payments", "2"), ("*", "3")):
+        await console_with_keys.sign_in(await api.new_key(Right.BROWSE, patterns=(queue,), principal=queue))
+        assert legend((await console_with_keys.get()).text)["sent"] == amount
+
+
 async def test_a_deleted_queue_leaves_the_sums(console: ConsoleServer) -> None:
     for queue in ("orders", "other"):
         await console.api.send(queue, body=1)
