@@ -3,6 +3,7 @@
 import dataclasses
 import html
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,6 +19,7 @@ from app.console.plan_digest import plan_digest
 from app.console.results import NOTHING_CHECKED
 from app.domain.access import Right
 from app.domain.message import MessageState
+from tests.brokers import ChangedStore
 from tests.console.console_server import ConsoleServer, token_of
 from tests.console.test_dead_letters import DEAD, dead_letter
 from tests.walks import for_each
@@ -216,6 +218,64 @@ async def test_resubmissions_that_are_refused_leave_the_others_and_say_why(conso
     assert (response.status_code, "1 of 2 messages were resubmitted." in response.text) == (409, True)
     assert "max_message_bytes" in response.text
     assert await dead_numbers(console) == [2]
+
+
+# ---- what happens between the plan and its act ---------------------------------------------------------------------------
+
+
+def before_the_act(console: ConsoleServer, change: Callable[[], Awaitable[object]]) -> None:
+    """Let a change happen once, after the plan of a form was found to be the plan still, and before the act."""
+    broker = console.context.broker
+    changes = [change]
+
+    async def now() -> int:
+        if changes:
+            await changes.pop()()
+        return await broker.store.now()
+
+    store: Any = ChangedStore(broker.store, now=now)
+    console.context = dataclasses.replace(console.context, broker=dataclasses.replace(broker, store=store))
+    console.application.state.context = console.context
+
+
+async def die_again(console: ConsoleServer) -> None:
+    """Redrive message 1, and dead-letter it again a second later."""
+    await console.api.request_json(
+        "POST", "/queues/orders/dead-letter/redrive", {"filter": "message.sequence_number == 1"}
+    )
+    (received,) = await console.api.receive()
+    await console.api.clock.advance(1)
+    assert (await console.api.settle(received, "dead-letter", reason="again")).is_success
+
+
+@pytest.mark.parametrize("act", ["redrive", "purge"])
+async def test_a_message_that_is_dead_lettered_again_since_its_plan_stays(console: ConsoleServer, act: str) -> None:
+    await dead_letter(console, "a")
+    fields = await form_of(console, address(act, 1))
+    before_the_act(console, lambda: die_again(console))
+    response = await confirm(console, fields)
+    assert (response.status_code, f"0 of 1 messages were {ACTS[act]}." in response.text) == (409, True)
+    assert await dead_numbers(console) == [1]
+
+
+async def test_a_message_that_changes_after_its_plan_is_not_resubmitted(console: ConsoleServer) -> None:
+    await dead_letter(console, "a", "b")
+    fields = await form_of(console, address("resubmit", 1, 2))
+    edit = {"priority": 9}
+    before_the_act(console, lambda: console.api.request_json("PATCH", "/queues/orders/messages/1", edit))
+    response = await confirm(console, fields)
+    assert (response.status_code, "1 of 2 messages were resubmitted." in response.text) == (409, True)
+    assert await dead_numbers(console) == [1]
+
+
+async def test_a_message_that_leaves_after_its_plan_does_not_end_a_resubmission(console: ConsoleServer) -> None:
+    await dead_letter(console, "a", "b")
+    fields = await form_of(console, address("resubmit", 1, 2))
+    selection = {"filter": "message.sequence_number == 1", "states": ["dead_lettered"]}
+    before_the_act(console, lambda: console.api.request_json("POST", "/queues/orders/purge", selection))
+    response = await confirm(console, fields)
+    assert (response.status_code, "1 of 2 messages were resubmitted." in response.text) == (409, True)
+    assert await dead_numbers(console) == []
 
 
 # ---- what is refused -----------------------------------------------------------------------------------------------------
