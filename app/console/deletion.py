@@ -14,7 +14,7 @@ from app.console.access import CSRF_FIELD, needs
 from app.console.durations import duration_text
 from app.console.formats import format_number, format_time
 from app.console.forms import check_fields, faults_of, status_of_form, typed
-from app.console.keys import forget_cached
+from app.console.keys import forget_cached, has_manager
 from app.console.names import check_typed_name
 from app.console.pages import CurrentPage, PageRequest
 from app.console.topic_settings import check_subscription_name
@@ -26,6 +26,11 @@ from app.domain.topic import Route
 KNOWN_FIELDS = (CSRF_FIELD, "name", "etag")
 MAX_NAMED = 20
 """Queues or subscriptions that a page names. It counts the others."""
+
+LAST_MANAGER = (
+    "It is the last key with the right manage on every name: keys can then not be created or revoked over HTTP. "
+    "Only peeklock key create --principal admin, in the folder of the stopped server, makes another one."
+)
 
 STATES = ("available", "locked", "scheduled", "deferred", "blocked", "dead_lettered")
 
@@ -236,12 +241,15 @@ async def _with_messages(page: PageRequest, queue: str) -> str:
 
 
 async def _key(page: PageRequest, key_id: str) -> Subject:
-    key = next((key for key in await page.context.broker.store.keys.list_all() if key.id == key_id), None)
-    if key is None or not key.is_live(await page.context.broker.store.now()):
+    keys, now = await page.context.broker.store.keys.list_all(), await page.context.broker.store.now()
+    key = next((key for key in keys if key.id == key_id), None)
+    if key is None or not key.is_live(now):
         raise KeyNotFound("No live API key has this id.")
     effects = ["Programs that use this key are refused within seconds.", _last_use(key), f"It may {_rights(key)}."]
     if key.id == page.visitor.principal.key_id:
         effects.append("You are signed in with it, and your session ends too.")
+    if has_manager([key], now) and not has_manager([other for other in keys if other.id != key_id], now):
+        effects.append(LAST_MANAGER)
     return Subject("key", key.principal, "", f"/console/keys/{key.id}/revoke", "/console/keys", effects, verb="Revoke")
 
 

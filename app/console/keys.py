@@ -1,6 +1,6 @@
 """API keys: a list with what each may do, and a form that makes one and shows its secret once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Depends
@@ -11,7 +11,7 @@ from app.console.access import CSRF_FIELD, needs
 from app.console.forms import check_fields, decoded, faults_of, read_form, status_of_form
 from app.console.pages import CurrentPage, PageRequest
 from app.console.setting_fields import names_in_form, read_settings, renamed, setting_field
-from app.domain.access import ApiKey, Right
+from app.domain.access import ApiKey, Grant, Right
 from app.domain.instant import Instant
 from app.domain.refusals import Refusal, invalid_at
 from app.wire.keys import CreateKey
@@ -38,6 +38,11 @@ FIELDS = (PRINCIPAL, PATTERNS, EXPIRES_IN)
 NEW: Mapping[str, Sequence[str]] = {"rights": (Right.SEND,), "patterns": ("*",)}
 """What the form has at first."""
 
+FIRST: Mapping[str, Sequence[str]] = {"rights": tuple(MEANINGS), "patterns": ("*",)}
+"""What it has while no key may manage keys."""
+
+NO_MANAGER = "No key would hold the right manage on every name: keys could not be created or revoked any more."
+
 router = APIRouter(prefix="/console/keys", dependencies=[Depends(needs(Right.MANAGE))])
 
 
@@ -60,7 +65,8 @@ class StoredKeys:
 @router.get("")
 async def list_keys(page: CurrentPage) -> HTMLResponse:
     """Show the keys. With `name` in the address, show what each may do there."""
-    return _page(page, await _stored(page), NEW)
+    stored = await _stored(page)
+    return _page(page, stored, NEW if has_manager(stored.keys, stored.read_at) else FIRST)
 
 
 @router.post("")
@@ -72,6 +78,7 @@ async def make_key(page: CurrentPage) -> HTMLResponse:
     fields, stored = await _typed(page), await _stored(page)
     try:
         wanted, now = _wanted(fields), stored.read_at
+        _check_manager(stored, wanted.grant())
         lifetime = wanted.lifetime()
         expires_at = None if lifetime is None else now + lifetime
         made = await create_key(page.context.broker.store.keys, wanted.principal, wanted.grant(), now, expires_at)
@@ -86,6 +93,17 @@ def forget_cached(page: PageRequest, ended_key_id: str | None) -> None:
     page.context.visitors.forget_key(ended_key_id)
     if page.context.authenticator is not None:
         page.context.authenticator.clear_cache()
+
+
+def has_manager(keys: Iterable[ApiKey], now: Instant) -> bool:
+    """Return whether a key that works now may create and revoke keys."""
+    return any(key.is_live(now) and key.grant.allows(Right.MANAGE, None) for key in keys)
+
+
+def _check_manager(stored: StoredKeys, grant: Grant) -> None:
+    """Refuse with `InvalidRequest` a first key that may not manage keys: it would close the server to everyone else."""
+    if not grant.allows(Right.MANAGE, None) and not has_manager(stored.keys, stored.read_at):
+        raise invalid_at("/patterns" if Right.MANAGE in grant.rights else "/rights", NO_MANAGER)
 
 
 async def _typed(page: PageRequest) -> Mapping[str, Sequence[str]]:

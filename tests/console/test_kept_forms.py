@@ -216,7 +216,7 @@ async def test_a_form_that_may_have_taken_effect_says_so(console: ConsoleServer,
     broker = console.context.broker
     store: Any = ChangedStore(broker.store, keys=ChangedStore(broker.store.keys, add=fail))
     console.application.state.context = replace(console.context, broker=replace(broker, store=store))
-    refused = await console.post("/keys", principal="shop", rights="send", patterns="*")
+    refused = await console.post("/keys", principal="shop", rights="manage", patterns="*")
     assert refused.status_code == 503
     assert text in refused.text
     assert (DOUBT in refused.text) == is_in_doubt

@@ -18,6 +18,7 @@ from tests.console.console_server import ConsoleServer, token_of
 
 PAGE = "/keys"
 FIELDS = {"principal": "shop", "rights": ["send", "browse"], "patterns": "orders orders.*", "expires_in": ""}
+FIRST = {**FIELDS, "rights": [right.value for right in Right], "patterns": "*"}
 
 
 def secret_in(page: str) -> str:
@@ -84,7 +85,7 @@ async def test_a_new_key_is_shown_once_and_works(console_with_keys: ConsoleServe
 
 async def test_a_key_that_was_made_is_shown_also_if_the_database_goes_away_then(console: ConsoleServer) -> None:
     answers = Answers(console)
-    made = await console.post(PAGE, PAGE, **FIELDS)
+    made = await console.post(PAGE, PAGE, **FIRST)
     assert (answers.are_over, made.status_code) == (True, 200)
     assert (await send_with(console, secret_in(made.text))).status_code == 201
     assert '<th scope="row" class="wrap">shop</th>' in made.text
@@ -173,8 +174,43 @@ async def test_a_third_live_key_of_a_principal_is_refused(console_with_keys: Con
     assert 'role="alert"' in response.text
 
 
+def checked_rights(page: str) -> list[str]:
+    """The rights that the form of a page proposes."""
+    return re.findall(r'name="rights" value="(\w+)" checked', page)
+
+
+async def test_the_form_proposes_every_right_until_a_key_may_manage_keys(console: ConsoleServer) -> None:
+    keys, clock = console.api.broker.store.keys, console.api.clock
+    assert checked_rights(await console.page(PAGE)) == ["send", "listen", "browse", "manage"]
+    await create_key(keys, "shop", Grant(frozenset(Right), ("orders",)), clock.now())
+    assert len(checked_rights(await console.page(PAGE))) == 4
+    await create_key(keys, "admin", Grant(frozenset(Right)), clock.now())
+    assert checked_rights(await console.page(PAGE)) == ["send"]
+
+
+@pytest.mark.parametrize(("rights", "field"), [(["send", "browse"], "rights"), (["manage"], "patterns")])
+async def test_a_first_key_that_may_not_manage_keys_is_refused(
+    console: ConsoleServer, rights: list[str], field: str
+) -> None:
+    response = await console.post(PAGE, PAGE, **FIELDS | {"rights": rights})
+    assert response.status_code == 422
+    fault = "No key would hold the right manage on every name: keys could not be created or revoked any more."
+    assert re.findall(r'id="fault-(\w+)" role="alert">([^<]*)', response.text) == [(field, fault)]
+    assert await console.api.broker.store.keys.list_all() == []
+
+
+async def test_the_revocation_of_the_last_key_that_manages_keys_says_so(console: ConsoleServer) -> None:
+    keys, clock = console.api.broker.store.keys, console.api.clock
+    first = await create_key(keys, "admin", Grant(frozenset(Right)), clock.now())
+    shop = await create_key(keys, "shop", Grant(frozenset({Right.SEND})), clock.now())
+    assert "It is the last key with the right manage" in await console.page(f"{PAGE}/{first.key.id}/revoke")
+    assert "last key" not in await console.page(f"{PAGE}/{shop.key.id}/revoke")
+    await create_key(keys, "deputy", Grant(frozenset(Right)), clock.now())
+    assert "last key" not in await console.page(f"{PAGE}/{first.key.id}/revoke")
+
+
 async def test_the_first_key_closes_an_open_server(console: ConsoleServer) -> None:
-    made = await console.post(PAGE, PAGE, **FIELDS)
+    made = await console.post(PAGE, PAGE, **FIRST)
     assert "From now on this server needs a key." in made.text
 
 
@@ -182,7 +218,7 @@ async def test_the_first_key_closes_the_console_of_an_open_server_at_once(consol
     authenticator = Authenticator(console.api.broker.store.keys, console.api.clock, anonymous_without_keys=True)
     console.application.state.context = replace(console.context, authenticator=authenticator)
     assert (await console.get("/topics")).status_code == 200
-    secret_in((await console.post(PAGE, PAGE, **FIELDS)).text)
+    secret_in((await console.post(PAGE, PAGE, **FIRST)).text)
     assert (await console.get("/topics")).status_code == 303
     await authenticator.close()
 
