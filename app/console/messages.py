@@ -13,7 +13,7 @@ from app.broker.administration.explain import explain_one_message
 from app.broker.administration.history import read_history
 from app.broker.administration.queues import reload_queue
 from app.broker.filtering.filters import CelFilter, MatchAll
-from app.console.access import Context, is_over_https, needs
+from app.console.access import Context, needs
 from app.console.bodies import body_view, preview
 from app.console.context import ConsoleContext
 from app.console.forms import decoded, faults_of
@@ -21,14 +21,13 @@ from app.console.pages import CurrentPage, PageRequest
 from app.console.plan_digest import plan_digest
 from app.console.results import result_of
 from app.console.sender_texts import shown_texts
-from app.console.snippets import curl_browse, curl_send, python_send, server_url
+from app.console.snippets import curl_browse, curl_send, page_url, python_send
 from app.console.timeline import MAX_EVENTS, timeline
 from app.console.typed_properties import typed_properties
 from app.domain.access import Right
 from app.domain.message import BodyKind, Message, MessageState
 from app.domain.queue import Queue
 from app.domain.refusals import InvalidRequest, MessageNotFound, invalid_at
-from app.http.asgi import root_path
 from app.http.response import UNTRUSTED_BODY_HEADERS
 from app.wire.explanations import message_explanation_view
 from app.wire.field_types import MAX_INT64
@@ -82,7 +81,7 @@ async def list_messages(page: CurrentPage, queue: str) -> HTMLResponse:
         is_first=not cursor,
         first_page="?" + urlencode(query),
         next_page=listed.next_cursor and "?" + urlencode([*query, ("cursor", listed.next_cursor)]),
-        curl=curl_browse(page_url(page), queue, states, expression, page.visitor.is_signed_in),
+        curl=curl_browse(page_url(page.request), queue, states, expression, page.visitor.is_signed_in),
         result=result_of(page),
     )
 
@@ -167,14 +166,7 @@ async def _message_if_held(context: ConsoleContext, queue: Queue, number: int) -
 
 def _snippets(page: PageRequest, queue: str, message: Message) -> list[tuple[str, str, str]]:
     """Return the ids, labels and texts of what can be copied."""
-    curl = curl_send(page_url(page), queue, message, page.visitor.is_signed_in)
-    python = python_send(page_url(page), queue, message)
+    curl = curl_send(page_url(page.request), queue, message, page.visitor.is_signed_in)
+    python = python_send(page_url(page.request), queue, message)
     snippets = (("curl", "curl", curl), ("python", "Python", python))
     return [(name, label, text) for name, label, text in snippets if text is not None]
-
-
-def page_url(page: PageRequest) -> str:
-    """Return the URL of this server as the browser has it."""
-    request = page.request
-    scheme = "https" if is_over_https(request) else "http"
-    return server_url(scheme, request.headers.get("host", ""), root_path(request.scope))

@@ -14,6 +14,7 @@ from app.console.context import ConsoleContext
 from app.console.formats import format_number, format_rate
 from app.console.pages import render, templates
 from app.console.servers import server_list
+from app.console.snippets import curl_first_send, page_url
 from app.console.spans import span_of
 from app.console.summaries import QueueSummary
 from app.console.total_plots import SPAN_LABELS, TotalPlots
@@ -104,6 +105,7 @@ async def show_overview(
         spans=SPAN_LABELS,
         servers=servers,
         age=age,
+        curl=curl_first_send(page_url(request), visitor.is_signed_in),
     )
 
 

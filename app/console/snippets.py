@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from fastapi import Request
 
+from app.console.access import is_over_https
 from app.console.bodies import MAX_SHOWN_BYTES, text_of
 from app.domain.message import DEFAULT_PRIORITY, SENDER_TEXTS, BodyKind, Message
+from app.http.asgi import root_path
 
 AUTHORIZATION = ' \\\n  -H "Authorization: Bearer $PEEKLOCK_API_KEY"'
 HOST = re.compile(r"[\w.:\[\]-]+", re.ASCII)
@@ -36,6 +39,23 @@ def server_url(scheme: str, host: str, root_path: str) -> str:
     return f"{scheme}://{host if HOST.fullmatch(host) else 'localhost:8080'}{root_path}"
 
 
+def page_url(request: Request) -> str:
+    """Return the URL of this server as the browser has it."""
+    scheme = "https" if is_over_https(request) else "http"
+    return server_url(scheme, request.headers.get("host", ""), root_path(request.scope))
+
+
+def curl_first_send(url: str, needs_key: bool) -> str:
+    """Return the command that makes a queue by a send."""
+    return f"""{_curl(f"{url}/v1/queues/orders/messages", needs_key)} -d '{{"body": "hello"}}'"""
+
+
+def curl_first_topic(url: str, needs_key: bool) -> str:
+    """Return the commands that make a topic and a subscription."""
+    topic = f"{url}/v1/topics/orders"
+    return "\n".join(f"{_curl(made, needs_key)} -X PUT -d '{{}}'" for made in (topic, f"{topic}/subscriptions/billing"))
+
+
 def curl_browse(url: str, queue: str, states: Sequence[str], expression: str, needs_key: bool) -> str:
     """Return the command that lists the same messages."""
     lines = [f"curl -sG {shlex.quote(f'{url}/v1/queues/{queue}/messages')}"]
@@ -51,8 +71,11 @@ def curl_send(url: str, queue: str, message: Message, needs_key: bool) -> str | 
     if body is None:
         return None
     payload = _json_object({**body, **{name: json.dumps(value) for name, value in _fields(message).items()}})
-    command = f"curl -s {shlex.quote(f'{url}/v1/queues/{queue}/messages')}"
-    return f"{command}{AUTHORIZATION if needs_key else ''} \\\n  -d {shlex.quote(payload)}"
+    return f"{_curl(f'{url}/v1/queues/{queue}/messages', needs_key)} \\\n  -d {shlex.quote(payload)}"
+
+
+def _curl(url: str, needs_key: bool) -> str:
+    return f"curl -s {shlex.quote(url)}{AUTHORIZATION if needs_key else ''}"
 
 
 def python_send(url: str, queue: str, message: Message) -> str | None:

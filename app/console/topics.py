@@ -15,6 +15,7 @@ from app.console.forms import faults_of, typed
 from app.console.message_forms import new_message_of
 from app.console.overview import browsable_rows
 from app.console.pages import CurrentPage, PageRequest
+from app.console.snippets import curl_first_topic, page_url
 from app.console.summaries import QueueSummary
 from app.console.topic_picture import branches
 from app.domain.access import Right
@@ -76,7 +77,9 @@ async def list_topics(page: CurrentPage) -> HTMLResponse:
     ranges = page.visitor.principal.grant.ranges(Right.BROWSE)
     store = page.context.broker.topics.store
     topics, more = await page_of_ranges(store.page, ranges, page.query("after"), PAGE_SIZE)
-    return page.render("topics.html", rows=await _summaries(page, topics), after=page.query("after"), more=more)
+    curl = curl_first_topic(page_url(page.request), page.visitor.is_signed_in)
+    rows = await _summaries(page, topics)
+    return page.render("topics.html", rows=rows, after=page.query("after"), more=more, curl=curl)
 
 
 @router.get("/{topic}", dependencies=[may_browse])

@@ -1,6 +1,7 @@
 """The overview shows each queue with its messages and rates, and says which need attention. It is live."""
 
 import asyncio
+import html
 import json
 import re
 from typing import Any
@@ -205,7 +206,36 @@ async def test_other_requests_are_served_while_many_rows_are_rendered(console: C
 
 
 async def test_an_empty_server_says_how_to_begin(console: ConsoleServer) -> None:
-    assert "There is no queue yet" in await console.page()
+    page = await console.page()
+    assert "There is no queue yet." in page
+    assert "curl -s http://peeklock.test/v1/queues/orders/messages -d" in html.unescape(page)
+    assert "X PUT" in await console.page("/topics")
+
+
+async def test_a_command_to_begin_with_has_the_header_that_the_server_needs(console_with_keys: ConsoleServer) -> None:
+    await console_with_keys.sign_in(await console_with_keys.api.new_key(*Right))
+    for path, commands in (("", 1), ("/topics", 2)):
+        page = html.unescape(await console_with_keys.page(path))
+        assert page.count('-H "Authorization: Bearer $PEEKLOCK_API_KEY"') == commands
+
+
+@pytest.mark.parametrize(
+    ("rights", "patterns", "sentence"),
+    [
+        ([Right.SEND], ("*",), "You may not browse any {}. Your key has the right send."),
+        ([Right.SEND, Right.LISTEN], ("a",), "You may not browse any {}. Your key has the rights listen, send."),
+        ([Right.BROWSE], ("a", "b*"), "There is no {} that you may browse. Your key may browse a b*."),
+        ([Right.BROWSE], ("*",), "There is no {} yet."),
+    ],
+)
+async def test_an_empty_list_says_what_the_key_may_not_see(
+    console_with_keys: ConsoleServer, rights: list[Right], patterns: tuple[str, ...], sentence: str
+) -> None:
+    await console_with_keys.sign_in(await console_with_keys.api.new_key(*rights, patterns=patterns))
+    for path, kind in (("", "queue"), ("/topics", "topic"), ("/states", "state")):
+        page = await console_with_keys.page(path)
+        assert sentence.format(kind) in page
+        assert "curl" not in page
 
 
 async def test_while_the_store_is_away_the_last_figures_stay_and_the_page_says_so(console: ConsoleServer) -> None:

@@ -35,7 +35,7 @@ def compared(page: str) -> list[tuple[str, ...]]:
 
 
 async def test_states_are_listed_by_key(console: ConsoleServer) -> None:
-    assert "There is no state that you may browse" in await console.page("/states")
+    assert "There is no state yet." in await console.page("/states")
     for key in ("b", "a"):
         await add_version(console, 1, {}, key)
     assert re.findall(r'href="/console/states/(\w)"', await console.page("/states")) == ["a", "b"]

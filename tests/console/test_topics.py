@@ -68,7 +68,7 @@ def copied(page: str) -> set[str]:
 
 
 async def test_topics_are_listed_page_by_page(console: ConsoleServer) -> None:
-    assert "There is no topic that you may browse" in await console.page("/topics")
+    assert "There is no topic yet." in await console.page("/topics")
     names = [f"topic-{number:03d}" for number in range(PAGE_SIZE + 1)]
     for name in reversed(names):
         await console.api.request_json("PUT", f"/topics/{name}", {"description": f"about <{name}>"})
