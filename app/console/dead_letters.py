@@ -34,7 +34,6 @@ from app.console.forms import check_fields, decoded, fault_answer, faults_of, st
 from app.console.messages import list_page
 from app.console.names import check_typed_name
 from app.console.pages import CurrentPage, PageRequest
-from app.console.results import result_of
 from app.console.trend import trend_of
 from app.domain.access import Right
 from app.domain.instant import SECOND, Instant
@@ -129,7 +128,6 @@ async def show_dead_letters(page: CurrentPage, queue: str) -> HTMLResponse:
         is_first=not cursor,
         first_page="?" + urlencode(query),
         next_page=found_page.next_cursor and "?" + urlencode([*query, ("cursor", found_page.next_cursor)]),
-        result=result_of(page),
         keeps_archive=listed.queue.settings.archive_retention > 0,
     )
 

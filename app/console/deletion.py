@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Depends
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from app.broker.access.keys import revoke_key
 from app.broker.administration import queues as queue_verbs
@@ -17,6 +17,7 @@ from app.console.forms import check_fields, faults_of, status_of_form, typed
 from app.console.keys import forget_cached, has_manager
 from app.console.names import check_typed_name
 from app.console.pages import CurrentPage, PageRequest
+from app.console.results import result_page
 from app.console.topic_settings import check_subscription_name
 from app.domain.access import ApiKey, Right
 from app.domain.queue import QueueCounts, QueueSettings
@@ -75,7 +76,8 @@ async def delete_queue(page: CurrentPage, queue: str) -> Response:
         await queue_verbs.delete_queue(ports, found, Precondition({fields.get("etag", "")}))
     except Refusal as refusal:
         return _page(page, await _queue(page, queue), fields, refusal)
-    return RedirectResponse("/console", 303)
+    page.context.statistics.forget()
+    return result_page("/console", "delete-queue", queue)
 
 
 @router.get("/topics/{topic}/delete", dependencies=[may_manage_topic])
@@ -95,7 +97,7 @@ async def delete_topic(page: CurrentPage, topic: str) -> Response:
         await topic_verbs.delete(topics, topic, Precondition({fields.get("etag", "")}))
     except Refusal as refusal:
         return _page(page, await _topic(page, topic), fields, refusal)
-    return RedirectResponse("/console/topics", 303)
+    return result_page("/console/topics", "delete-topic", topic)
 
 
 @router.get("/topics/{topic}/subscriptions/{subscription}/delete", dependencies=[may_manage_topic])
@@ -117,7 +119,7 @@ async def delete_subscription(page: CurrentPage, topic: str, subscription: str) 
         await topic_verbs.delete(topic_verbs.subscriptions_of(ports, found), subscription, condition)
     except Refusal as refusal:
         return _page(page, subject, fields, refusal)
-    return RedirectResponse(f"/console/topics/{topic}", 303)
+    return result_page(f"/console/topics/{topic}", "delete-subscription", subscription)
 
 
 @router.get("/keys/{key_id}/revoke", dependencies=[may_manage_keys])
@@ -137,7 +139,7 @@ async def revoke(page: CurrentPage, key_id: str) -> Response:
         return _page(page, subject, fields, refusal)
     await revoke_key(page.context.broker.store.keys, key_id)
     forget_cached(page, key_id)
-    return RedirectResponse("/console/keys", 303)
+    return result_page("/console/keys", "revoke-key", key_id)
 
 
 async def _queue(page: PageRequest, name: str) -> Subject:

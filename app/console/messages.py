@@ -19,7 +19,6 @@ from app.console.context import ConsoleContext
 from app.console.forms import decoded, faults_of
 from app.console.pages import CurrentPage, PageRequest
 from app.console.plan_digest import plan_digest
-from app.console.results import result_of
 from app.console.sender_texts import shown_texts
 from app.console.snippets import curl_browse, curl_send, page_url, python_send
 from app.console.timeline import MAX_EVENTS, timeline
@@ -82,7 +81,6 @@ async def list_messages(page: CurrentPage, queue: str) -> HTMLResponse:
         first_page="?" + urlencode(query),
         next_page=listed.next_cursor and "?" + urlencode([*query, ("cursor", listed.next_cursor)]),
         curl=curl_browse(page_url(page.request), queue, states, expression, page.visitor.is_signed_in),
-        result=result_of(page),
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from fastapi import APIRouter
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from app.broker.administration.queues import put_queue
 from app.broker.precondition import Precondition
@@ -12,6 +12,7 @@ from app.console.access import CSRF_FIELD
 from app.console.forms import check_fields, faults_of, status_of_form, typed
 from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
+from app.console.results import result_page
 from app.domain.access import Right
 from app.domain.queue import QueueSettings
 from app.domain.refusals import PreconditionFailed, Refusal
@@ -47,7 +48,8 @@ async def create(page: CurrentPage) -> Response:
         return _form(page, fields, name_taken(fields, "queue"))
     except Refusal as refusal:
         return _form(page, fields, refusal)
-    return RedirectResponse(f"/console/queues/{name}", 303)
+    page.context.statistics.forget()
+    return result_page(f"/console/queues/{name}", "create-queue", name)
 
 
 def _form(page: PageRequest, fields: Mapping[str, str], refusal: Refusal | None = None) -> HTMLResponse:

@@ -22,6 +22,7 @@ from app.console.formats import (
     mark_code,
     mark_times,
 )
+from app.console.results import result_of
 from app.console.servers import scope_note
 from app.http.asgi import root_path
 from app.wire.times import to_wire
@@ -61,6 +62,7 @@ def render(
         has_guide=context.has_guide,
         takes_no_keys=context.authenticator is None,
         scope=scope_note(context.activity),
+        result=result_of(request),
         **values,
     )
     response = HTMLResponse(page, status, headers=dict(HEADERS))

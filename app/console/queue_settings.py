@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Depends
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from app.broker.administration.queues import QueueWithCounts, change_queue, get_queue
 from app.broker.precondition import Precondition
@@ -13,6 +13,7 @@ from app.console import queue_form, retry_form
 from app.console.access import CSRF_FIELD, needs
 from app.console.forms import check_fields, faults_of, status_of_form, typed
 from app.console.pages import CurrentPage, PageRequest
+from app.console.results import result_page
 from app.domain.access import Right
 from app.domain.queue import Queue, QueueSettings, check_known, is_receive_enabled, is_send_enabled, revokes_locks
 from app.domain.refusals import Refusal
@@ -61,7 +62,7 @@ async def change_settings(page: CurrentPage, queue: str) -> Response:
         await change_queue(page.context.broker.administration, listed.queue, lambda _: settings, condition)
     except Refusal as refusal:
         return _form(page, listed, fields, refusal)
-    return RedirectResponse(f"/console/queues/{queue}/settings", 303)
+    return result_page(f"/console/queues/{queue}/settings", "change-settings", queue)
 
 
 def changes(before: QueueSettings, after: QueueSettings) -> list[Change]:

@@ -1,28 +1,61 @@
-"""What an act on checked messages has done, as the list shows it to which the browser returns."""
+"""What a form has done, as the page shows it to which the browser returns. The address of that page names the act."""
 
 from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse
 
 from app.console.formats import format_number
-from app.console.pages import PageRequest
+from app.domain.queue import is_valid_name
 
-DONE = {"redrive": "redriven", "resubmit": "resubmitted", "purge": "purged"}
+OF_MESSAGES = {"redrive": "redriven", "resubmit": "resubmitted", "purge": "purged"}
+"""The acts on checked messages. The address has their number."""
+
+OF_ONE = {
+    "create-queue": "Queue {} was created.",
+    "create-topic": "Topic {} was created.",
+    "create-subscription": "Subscription {} was created.",
+    "change-settings": "The settings were changed.",
+    "delete-queue": "Queue {} was deleted.",
+    "delete-topic": "Topic {} was deleted.",
+    "delete-subscription": "Subscription {} was deleted.",
+    "delete-state": "State {} was deleted.",
+    "roll-back": "The transaction was rolled back.",
+    "revoke-key": "The key was revoked.",
+}
+"""The other acts. The address has the name of what they changed."""
+
 NOTHING_CHECKED = "Select at least one message."
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A sentence, and since when a purge can be undone, empty for another act."""
+    """A sentence, and the address of the page that undoes a purge, empty for another act."""
 
     text: str
-    since: str
+    undo: str = ""
 
 
-def result_of(page: PageRequest) -> Result | None:
-    """Return the result that the address of a list names, None without one."""
-    verb, count = DONE.get(page.query("act")), page.query("done")
-    if count == "0":
-        return Result(NOTHING_CHECKED, "")
-    if verb is None or not (count.isascii() and count.isdigit() and len(count) < 10):
+def result_page(path: str, act: str, name: str) -> RedirectResponse:
+    """Lead to a page that says what an act has done."""
+    assert act in OF_ONE
+    return RedirectResponse(f"{path}?{urlencode({'act': act, 'done': name})}", 303)
+
+
+def result_of(request: Request) -> Result | None:
+    """Return the result that the address of a page names, None without one."""
+    act, done = request.query_params.get("act", ""), request.query_params.get("done", "")
+    if act == "none":
+        return Result(NOTHING_CHECKED)
+    if act in OF_ONE:
+        return Result(OF_ONE[act].format(done)) if is_valid_name(done) else None
+    if act not in OF_MESSAGES or not (done.isascii() and done.isdigit() and len(done) < 10):
         return None
-    messages = "1 message was" if int(count) == 1 else f"{format_number(int(count))} messages were"
-    return Result(f"{messages} {verb}.", page.query("since") if verb == "purged" else "")
+    messages = "1 message was" if int(done) == 1 else f"{format_number(int(done))} messages were"
+    return Result(f"{messages} {OF_MESSAGES[act]}.", _undo(request) if act == "purge" else "")
+
+
+def _undo(request: Request) -> str:
+    queue, since = request.path_params.get("queue", ""), request.query_params.get("since", "")
+    return f"/console/queues/{queue}/dead-letters/restore?{urlencode({'since': since})}" if queue and since else ""

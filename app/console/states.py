@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Depends
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from app.broker.administration import states as verbs
 from app.console.access import needs
 from app.console.bodies import BodyView, body_view
 from app.console.differences import Difference, differences
 from app.console.pages import CurrentPage, PageRequest
+from app.console.results import result_page
 from app.domain.access import Right
 from app.domain.message import BodyKind
 from app.domain.state import NO_VERSION, LoadedState
@@ -78,7 +79,7 @@ async def show_state(page: CurrentPage, key: str) -> HTMLResponse:
 async def delete_state(page: CurrentPage, key: str) -> Response:
     """Delete a state with all its versions."""
     await verbs.delete_state(page.context.broker.store.states, key)
-    return RedirectResponse("/console/states", 303)
+    return result_page("/console/states", "delete-state", key)
 
 
 async def _value(page: PageRequest, key: str, number: int, base: int) -> tuple[BodyView, Comparison]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import APIRouter, Depends
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from app.broker.precondition import Precondition
 from app.broker.topics import topics as verbs
@@ -13,6 +13,7 @@ from app.console.access import CSRF_FIELD, needs
 from app.console.forms import check_fields, decoded, faults_of, json_field, status_of_form, typed
 from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
+from app.console.results import result_page
 from app.console.setting_fields import meanings, setting_field
 from app.domain.access import Right
 from app.domain.queue import is_valid_name
@@ -65,7 +66,7 @@ async def create_topic(page: CurrentPage) -> Response:
         return _topic_page(page, None, fields, name_taken(fields, "topic"))
     except Refusal as refusal:
         return _topic_page(page, None, fields, refusal)
-    return RedirectResponse(f"/console/topics/{name}", 303)
+    return result_page(f"/console/topics/{name}", "create-topic", name)
 
 
 @router.get("/topics/{topic}/settings", dependencies=[may_manage])
@@ -85,7 +86,7 @@ async def change_topic(page: CurrentPage, topic: str) -> Response:
         await verbs.change(_topics(page), topic, lambda _: settings, Precondition({fields.get("etag", "")}))
     except Refusal as refusal:
         return _topic_page(page, found, fields, refusal)
-    return RedirectResponse(f"/console/topics/{topic}", 303)
+    return result_page(f"/console/topics/{topic}", "change-settings", topic)
 
 
 def _topics(page: PageRequest) -> verbs.Collection[Topic, Any]:
@@ -136,7 +137,7 @@ async def create_subscription(page: CurrentPage, topic: str) -> Response:
         return _subscription_page(page, found, None, fields, name_taken(fields, "subscription"))
     except Refusal as refusal:
         return _subscription_page(page, found, None, fields, refusal)
-    return RedirectResponse(f"/console/topics/{topic}", 303)
+    return result_page(f"/console/topics/{topic}", "create-subscription", name)
 
 
 @router.get("/topics/{topic}/subscriptions/{subscription}", dependencies=[may_browse])
@@ -162,7 +163,7 @@ async def change_subscription(page: CurrentPage, topic: str, subscription: str) 
         await verbs.change(subscriptions, subscription, lambda _: settings, condition)
     except Refusal as refusal:
         return _subscription_page(page, found, one, fields, refusal)
-    return RedirectResponse(f"/console/topics/{topic}", 303)
+    return result_page(f"/console/topics/{topic}", "change-settings", subscription)
 
 
 async def _subscription(page: PageRequest, topic: str, name: str) -> tuple[Topic, Subscription]:

@@ -176,5 +176,5 @@ async def _page(
         fields=fields,
         faults=faults_of(refusal) if refusal else {},
         tested_fields=TESTED_FIELDS,
-        result=result,
+        tested=result,
     )

@@ -1,10 +1,11 @@
 """Open transactions: who opened them, what waits in each for the commit, and their rollback."""
 
 from fastapi import APIRouter
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import HTMLResponse, Response
 
 from app.broker.transactions.open_transactions import list_open_transactions, read_transaction, roll_back
 from app.console.pages import CurrentPage, PageRequest
+from app.console.results import result_page
 from app.domain.access import Right
 from app.domain.transaction import MAX_OPEN_TRANSACTIONS, OwnedTransaction
 from app.domain.transaction_refusals import TransactionNotFound
@@ -36,7 +37,7 @@ async def show_transaction(page: CurrentPage, transaction_id: str) -> HTMLRespon
 async def end_transaction(page: CurrentPage, transaction_id: str) -> Response:
     """Roll back a transaction: no member takes effect."""
     await roll_back(page.context.broker.transactions, (await _find(page, transaction_id)).key)
-    return RedirectResponse("/console/transactions", 303)
+    return result_page("/console/transactions", "roll-back", transaction_id)
 
 
 async def _visible(page: PageRequest) -> list[OwnedTransaction]:

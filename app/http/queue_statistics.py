@@ -52,6 +52,10 @@ class QueueStatistics:
             self._last = None
         return MetricsSnapshot(self._last, self._lock_store.state, is_slow=is_slow)
 
+    def forget(self) -> None:
+        """Read the counts again for the next answer, because queues have changed."""
+        self._cache.forget(None)
+
     async def close(self) -> None:
         """Cancel a collection that is running."""
         await self._cache.close()

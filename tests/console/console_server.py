@@ -94,6 +94,11 @@ class ConsoleServer:
         assert response.status_code == 200, response.text
         return response.text
 
+    async def following(self, response: httpx.Response) -> str:
+        """Load the page to which a form leads."""
+        assert response.status_code == 303, response.text
+        return (await self.http.get(response.headers["location"])).text
+
     async def sample(self) -> None:
         """Let the time to the next sample pass, and take it."""
         await self.api.clock.advance(SAMPLE_SECONDS)

@@ -208,7 +208,7 @@ async def test_the_fields_of_the_chosen_policy_are_shown_and_drawn(server: Peekl
         await page.get_by_role("button", name="Draw the delays").click()
         await expect(page.locator(".delays li").nth(2)).to_contain_text("8 s")
         await page.get_by_role("button", name="Create the queue").click()
-        await page.wait_for_url("**/console/queues/retried")
+        await page.wait_for_url("**/console/queues/retried?**")
         assert call("GET", "/queues/retried")["retry"]["first_seconds"] == 2
         screen.faults.clear()  # the browser reports the answer 422
 

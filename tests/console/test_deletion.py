@@ -2,6 +2,7 @@
 
 import re
 
+import httpx
 import pytest
 
 from app.domain.access import Right
@@ -19,12 +20,17 @@ async def add_topic(console: ConsoleServer) -> None:
     await console.api.request_json("POST", "/topics/shop/messages", {"body": 1})
 
 
-async def delete(console: ConsoleServer, path: str, name: str) -> int:
-    """Type a name into the form of a page and send it. Return the status of the answer."""
+async def send_name(console: ConsoleServer, path: str, name: str) -> httpx.Response:
+    """Type a name into the form of a page and send it."""
     page = await console.page(path)
     (etag,) = re.findall(r'name="etag" value="([^"]*)"', page)
     fields = {"csrf_token": token_of(page), "etag": etag, "name": name}
-    return (await console.http.post(f"/console{path}", data=fields)).status_code
+    return await console.http.post(f"/console{path}", data=fields)
+
+
+async def delete(console: ConsoleServer, path: str, name: str) -> int:
+    """Type a name into the form of a page and send it. Return the status of the answer."""
+    return (await send_name(console, path, name)).status_code
 
 
 async def exists(console: ConsoleServer, path: str) -> bool:
@@ -40,6 +46,32 @@ async def test_a_queue_is_deleted_once_its_name_was_typed(console: ConsoleServer
     assert await delete(console, QUEUE, "orders") == 303
     assert not await exists(console, "/queues/orders")
     assert (await console.get(QUEUE)).status_code == 404
+
+
+async def test_the_list_after_the_deletion_of_a_queue_says_so_and_has_no_row_of_it(console: ConsoleServer) -> None:
+    for name in ("orders", "payments"):
+        await console.api.request_json("PUT", f"/queues/{name}", {})
+    response = await send_name(console, QUEUE, "orders")
+    page = await console.following(response)
+    assert '<p class="banner done boxed" role="status">Queue orders was deleted.</p>' in page
+    assert re.findall(r'<tr data-row="([^"]*)"', page) == ["payments"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "sentence"),
+    [(TOPIC, "shop", "Topic shop was deleted."), (SUBSCRIPTION, "eu", "Subscription eu was deleted.")],
+)
+async def test_the_page_after_a_deletion_says_what_was_deleted(
+    console: ConsoleServer, path: str, name: str, sentence: str
+) -> None:
+    await add_topic(console)
+    response = await send_name(console, path, name)
+    assert sentence in await console.following(response)
+
+
+async def test_a_page_confirms_no_act_that_it_does_not_know(console: ConsoleServer) -> None:
+    for query in ("act=delete-queue&done=<b>", "act=delete-queue", "act=boast&done=orders", "done=orders"):
+        assert 'class="banner done' not in await console.page(f"?{query}")
 
 
 async def test_a_wrong_name_stays_in_the_form(console: ConsoleServer) -> None:
