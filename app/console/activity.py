@@ -17,6 +17,7 @@ from app.console.spans import LARGEST, LONGER, SHORTEST, Span, SpanPoints, SpanT
 from app.domain.attention import Trend
 from app.domain.instant import Duration, Instant, from_seconds, to_seconds
 from app.domain.message import Message
+from app.domain.queue import Queue
 from app.domain.settlement import Settlement
 from app.http.metrics import MetricsSnapshot
 from app.http.queue_statistics import QueueStatistics
@@ -53,11 +54,12 @@ SERIES = (*EVENT_SERIES, "waiting", "dead")
 
 
 class QueueActivity:
-    """The samples of one queue, the newest last."""
+    """The samples of one queue, the newest last. One that `begins_empty` did not exist before the first of them."""
 
-    __slots__ = ("_points", "_seconds", "_series")
+    __slots__ = ("_begins_empty", "_points", "_seconds", "_series")
 
-    def __init__(self) -> None:
+    def __init__(self, *, begins_empty: bool = False) -> None:
+        self._begins_empty = begins_empty
         self._series = {name: array("I") for name in SERIES}
         self._points = {span: SpanPoints(span) for span in LONGER}
         self._seconds: dict[Kind, array[float]] = {kind: array("f") for kind in KINDS}
@@ -85,6 +87,7 @@ class QueueActivity:
         if len(self._series["waiting"]) > SAMPLES:
             for kept in (*self._series.values(), *self._seconds.values()):
                 del kept[0]
+            self._begins_empty = False
 
     def series(self, name: str) -> Sequence[int]:
         """Return a series, the newest sample last."""
@@ -108,8 +111,8 @@ class QueueActivity:
         total = {name: sum(self._series[name]) for name in EVENT_SERIES}
         return Trend(
             period=_period(len(self._series["waiting"])),
-            waiting_before=self._series["waiting"][0],
-            dead_lettered_before=self._series["dead"][0],
+            waiting_before=0 if self._begins_empty else self._series["waiting"][0],
+            dead_lettered_before=0 if self._begins_empty else self._series["dead"][0],
             arrived=total["sent"],
             left=total["completed"] + total["dead_lettered"] + total["removed"],
             delivered=total["delivered"],
@@ -256,11 +259,15 @@ class Activity(Counters):
         self._samples_of_all = 0 if is_alone else self._samples_of_all + 1
 
     def _with_sample(self, listed: QueueWithCounts, counts: Counts) -> QueueActivity:
-        activity = self._by_queue.get(listed.queue.id) or QueueActivity()
+        activity = self._by_queue.get(listed.queue.id) or QueueActivity(begins_empty=self._is_new(listed.queue))
         waiting = listed.counts.available + listed.counts.blocked
         of_queue = counts.get(listed.queue.id, {})
         activity.add(of_queue, waiting, listed.counts.dead_lettered, averages(of_queue), self.times)
         return activity
+
+    def _is_new(self, queue: Queue) -> bool:
+        """Return whether a queue was created while this server ran, within the time of the samples that are kept."""
+        return queue.created_at >= max(self.server.started_at, self._clock.now() - _period(SAMPLES))
 
     def _wake_viewers(self) -> None:
         for signal in self._viewers:

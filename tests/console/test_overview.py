@@ -4,6 +4,7 @@ import asyncio
 import html
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -130,6 +131,25 @@ async def test_a_queue_that_needs_attention_says_why_and_comes_first(console: Co
     assert names(page) == ["z", "a"]
     assert "1 more dead letter in 10 seconds." in page
     assert "1 needs attention" in page
+
+
+async def test_a_queue_created_since_the_last_sample_counts_as_empty_before(console: ConsoleServer) -> None:
+    await console.page()
+    await console.api.send("new", body=1)
+    (message,) = await console.api.receive("new")
+    await console.api.settle(message, "dead-letter", "new", reason="broken")
+    assert "1 more dead letter in 5 seconds." in await console.page()
+    for _ in range(SAMPLES):
+        await console.sample()
+    assert "more dead letter" not in await console.page()
+
+
+async def test_dead_letters_from_before_the_start_of_the_server_are_not_new(console: ConsoleServer) -> None:
+    await console.api.send(body=1)
+    (message,) = await console.api.receive()
+    await console.api.settle(message, "dead-letter", reason="broken")
+    console.activity.server = replace(console.server, started_at=console.api.clock.now() + 1)
+    assert "more dead letter" not in await console.page()
 
 
 @pytest.mark.parametrize(
