@@ -31,7 +31,7 @@ STATUSES = (
 )
 REDELIVERIES = (
     ("automatic", "When its lock ends, to any receiver."),
-    ("on_request", "When its own receiver asks for it. Its lock does not end."),
+    ("on_request", "On request of its own receiver."),
 )
 
 

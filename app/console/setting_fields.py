@@ -27,8 +27,10 @@ WORDS_OF_FORMS = (
     ("null: ", "empty: "),
     (", in seconds", ""),
     ("`ttl_seconds`", "a time to live"),
+    ("`active`, or which of sends and receives are refused. ", ""),
+    ("`on_request`: a message", "On request: a message"),
 )
-"""What the document says of JSON, and a form in other words: an empty field, and durations that have units."""
+"""What the document says of JSON, and a form in other words: an empty field, durations that have units, and choices."""
 
 
 @dataclass(frozen=True, slots=True)

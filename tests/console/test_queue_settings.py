@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.console.retry_form import FIELDS
+from app.console.setting_fields import WORDS_OF_FORMS
 from app.domain.access import Right
 from app.wire.queues import QueueSettingsBody
 from tests.console.console_server import ConsoleServer, token_of
@@ -209,12 +210,39 @@ async def test_a_field_that_the_form_does_not_have_is_refused(console: ConsoleSe
 
 async def test_each_setting_is_explained_as_the_document_of_the_api_does(console: ConsoleServer) -> None:
     await console.api.request_json("PUT", "/queues/orders", {})
-    page = re.sub(r"</?code>", "`", await console.page(PATH))
+    page = re.sub(r"</?code[^>]*>", "`", await console.page(PATH))
     document = json.loads(OPENAPI.read_text())["components"]["schemas"]["QueueSettingsBody"]["properties"]
     for name, schema in document.items():
-        sentence = schema["description"].partition(" Default: `")[0].split(". ")[0]
-        said = sentence.replace("null:", "empty:").replace("Null:", "Empty:").replace("`ttl_seconds`", "a time to live")
-        assert html.escape(said, quote=False) in page, name
+        said = schema["description"].partition(" Default: `")[0]
+        for of_json, of_form in WORDS_OF_FORMS:
+            said = said.replace(of_json, of_form)
+        explained = f"`{name}` {html.escape(said, quote=False).split('. ')[0]}"
+        assert explained in page, name
+
+
+def test_a_form_has_other_words_for_words_that_the_document_has() -> None:
+    document = OPENAPI.read_text()
+    for of_json, _ in WORDS_OF_FORMS:
+        assert of_json in document
+
+
+async def test_a_choice_is_explained_in_its_own_words_after_its_name_in_the_api(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {})
+    page = await console.page(PATH)
+    helps = dict(re.findall(r'id="help-(\w+)"><code class="api-name">([\w.]+)</code>', page))
+    assert (helps["status"], helps["lock_duration"]) == ("status", "lock_duration_seconds")
+    assert (helps["history"], helps["retry_first"]) == ("history", "retry.first_seconds")
+    assert '<code class="api-name">status</code> A change ends the locks' in page
+    assert '<code class="api-name">redelivery</code> On request: a message' in page
+    assert "selected>It accepts both." in page
+    assert '<input type="checkbox" name="history" value="true" id="history"' in page
+
+
+async def test_the_page_of_a_message_without_a_history_leads_to_the_setting(console: ConsoleServer) -> None:
+    await console.api.send(body=1)
+    assert f'<a href="/console{PATH}#history"><code>history</code></a>' in await console.page(
+        "/queues/orders/messages/1"
+    )
 
 
 async def test_a_change_of_others_after_the_preview_is_not_overwritten(console: ConsoleServer) -> None:
