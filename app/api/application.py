@@ -15,7 +15,7 @@ from starlette.routing import Match, Route
 
 from app.api.endpoints.routes import OPERATIONS
 from app.api.openapi.document import openapi_document
-from app.api.openapi.guide import guide_pages
+from app.api.openapi.guide import guide_pages, missing_page
 from app.api.openapi.pages import document_pages
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.http import access_log
@@ -97,6 +97,7 @@ class Application(FastAPI):
         """Return the operations for readers. The pages link to each other, and to the console if the server has one."""
         console = {"console": "Console"} if context.has_console else {}
         guide = guide_pages(context.guide_dir, {"docs": "API"} | console)
+        self._has_guide = bool(guide)
         return [*document_pages(self.openapi, ({"docs/guide/": "Guide"} if guide else {}) | console), *guide]
 
     def operation_name(self, scope: Scope) -> str | None:
@@ -129,8 +130,9 @@ class Application(FastAPI):
             allow = ((b"allow", ", ".join(allowed).encode()),)
             await respond(send, problem_response(405, FRAMEWORK_CODES[405], detail, request_id, allow))
         else:
+            missing = missing_page(scope) if self._has_guide else None
             detail = f"There is nothing at {scope['path']}."
-            await respond(send, problem_response(404, FRAMEWORK_CODES[404], detail, request_id))
+            await respond(send, missing or problem_response(404, FRAMEWORK_CODES[404], detail, request_id))
 
 
 async def _framework_problem(request: Request, error: Exception) -> Response:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2.environment import TemplateModule
 
 from app.console.access import Context, CurrentOrKnownVisitor, Visitor
@@ -107,6 +107,13 @@ async def show_overview(
         age=age,
         curl=curl_first_send(page_url(request), visitor.is_signed_in),
     )
+
+
+@router.get("/console/")
+async def lead_to_overview(request: Request) -> RedirectResponse:
+    """Lead from the address with a slash at its end to the overview."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/console{query}", 308)
 
 
 def figures(context: ConsoleContext, visitor: Visitor, wanted: Wanted) -> Figures:

@@ -86,8 +86,14 @@ async def test_the_page_leads_to_the_other_pages_that_the_server_has(
             assert (await client.get("/docs/guide/")).text == f'<a href="../../docs">API</a>{console}'
 
 
+async def test_a_slash_at_the_end_of_the_address_leads_to_the_viewer(api: ApiServer) -> None:
+    answer = await api.http.get("/docs/")
+    assert (answer.status_code, answer.headers["location"]) == (308, "../docs")
+    assert (await api.http.get("/docs/", follow_redirects=True)).url.path == "/docs"
+
+
 async def test_a_directory_of_the_viewer_is_not_found(api: ApiServer) -> None:
-    for path in ("/docs/", "/docs/swagger-ui/LICENSE", "/docs/..%2fdocs.html", "/docs/README.md"):
+    for path in ("/docs/swagger-ui/LICENSE", "/docs/..%2fdocs.html", "/docs/README.md"):
         problem(await api.http.get(path), 404, "not-found")
 
 

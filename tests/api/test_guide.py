@@ -84,6 +84,15 @@ async def test_what_is_no_file_of_the_site_is_not_found(guide: httpx.AsyncClient
     )
 
 
+async def test_a_browser_gets_a_page_that_leads_back_to_the_guide(guide: httpx.AsyncClient) -> None:
+    accept = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    missing = await guide.get("/docs/guide/missing.html", headers=accept)
+    assert (missing.status_code, missing.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert missing.headers["content-security-policy"]
+    assert '<a href="/docs/guide/">' in missing.text
+    problem(await guide.get("/docs/none", headers=accept), 404, "not-found")
+
+
 @pytest.mark.parametrize("name", [None, "missing", "site/assets"])
 async def test_nothing_is_served_without_a_site(api: ApiServer, directory: Path, name: str | None) -> None:
     async with client_of(api, name and directory.parent / name) as client:

@@ -17,7 +17,7 @@ from app.domain.access import Right
 from tests.console.console_server import ORIGIN, ConsoleServer, token_of
 from tests.virtual_clock import run_ready_tasks
 
-OPEN_PAGES = {"/console/sign-in", "/console/assets/{version}/{name:path}"}
+OPEN_PAGES = {"/console/", "/console/sign-in", "/console/assets/{version}/{name:path}"}
 """The pages that need no session."""
 
 

@@ -225,6 +225,12 @@ async def test_other_requests_are_served_while_many_rows_are_rendered(console: C
     assert len(served) == 3
 
 
+async def test_a_slash_at_the_end_of_the_address_leads_to_the_overview(console: ConsoleServer) -> None:
+    for query in ("", "?sort=-name"):
+        answer = await console.get(f"/{query}")
+        assert (answer.status_code, answer.headers["location"]) == (308, f"/console{query}")
+
+
 async def test_an_empty_server_says_how_to_begin(console: ConsoleServer) -> None:
     page = await console.page()
     assert "There is no queue yet." in page

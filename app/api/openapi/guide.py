@@ -3,18 +3,28 @@
 import mimetypes
 from collections.abc import Iterator, Mapping
 from functools import partial
+from html import escape
 from pathlib import Path
 
-from app.api.openapi.pages import page
-from app.http.asgi import Headers
+from app.api.openapi.pages import HEADERS, HTML, page, redirect
+from app.http.asgi import Scope, root_path
 from app.http.operation import Operation
-from app.http.request import Request
+from app.http.request_headers import RequestHeaders
 from app.http.response import Response
 
 PREFIX = "/docs/guide"
 HOME = "index.html"
-HEADERS: Headers = ((b"location", b"guide/"), (b"cache-control", b"no-cache"))
-HTML = "text/html"
+PAGE = "text/html"
+MISSING = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Not found · Peeklock</title>
+<h1>The guide has no such page</h1>
+<p><a href="{home}">To the first page of the guide</a></p>
+</html>
+"""
 LINKS_PLACE = b"<!-- links of the server -->"
 """Where a page of the site gets the links to other pages of the server."""
 
@@ -32,10 +42,16 @@ def guide_pages(directory: Path | None, links: Mapping[str, str]) -> list[Operat
     files = [_file_page(path, file, links) for path, file in names.items()]
     home = _file_page(f"{PREFIX}/", directory / HOME, links)
     # Links of the home page are relative to its folder.
-    redirect = Operation(
-        _redirect_to_home, "GET", PREFIX, right=None, tag="index", responses={308: None}, is_tolerant=True
-    )
-    return [redirect, home, *files]
+    return [redirect(PREFIX, "guide/"), home, *files]
+
+
+def missing_page(scope: Scope) -> Response | None:
+    """Return a page with a link to the guide for a browser that asks for a page that the guide does not have; None for others."""
+    accept = RequestHeaders(scope["headers"]).text(b"accept") or ""
+    if not scope["path"].startswith(f"{PREFIX}/") or PAGE not in accept.lower():
+        return None
+    home = escape(f"{root_path(scope)}{PREFIX}/")
+    return Response(status=404, content=MISSING.format(home=home).encode(), content_type=HTML, headers=HEADERS)
 
 
 def _files(directory: Path) -> Iterator[Path]:
@@ -49,7 +65,7 @@ def _files(directory: Path) -> Iterator[Path]:
 def _file_page(path: str, file: Path, links: Mapping[str, str]) -> Operation:
     kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
     charset = "; charset=utf-8" if kind.startswith("text/") else ""
-    content = partial(_with_links, path, file, links) if kind == HTML else file.read_bytes
+    content = partial(_with_links, path, file, links) if kind == PAGE else file.read_bytes
     return page(path, content, f"{kind}{charset}".encode())
 
 
@@ -58,7 +74,3 @@ def _with_links(path: str, file: Path, links: Mapping[str, str]) -> bytes:
     root = "../" * (path.count("/") - 1)
     anchors = "".join(f'<a href="{root}{address}">{text}</a>' for address, text in links.items())
     return file.read_bytes().replace(LINKS_PLACE, anchors.encode())
-
-
-async def _redirect_to_home(_request: Request[None]) -> Response:
-    return Response(status=308, headers=HEADERS)

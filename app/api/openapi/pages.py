@@ -26,6 +26,8 @@ VIEWER_FILES: Mapping[str, tuple[str, bytes]] = {
 }
 """The file and the media type of each path that the page at `/docs` loads."""
 
+HTML = b"text/html; charset=utf-8"
+
 LINKS_PLACE = b"<!-- links -->"
 """Where `docs.html` gets the links to other pages of the server."""
 
@@ -62,7 +64,8 @@ def document_pages(document: Callable[[], Mapping[str, Any]], links: Mapping[str
 
     return [
         _document_page(document),
-        page("/docs", viewer, b"text/html; charset=utf-8"),
+        page("/docs", viewer, HTML),
+        redirect("/docs/", "../docs"),
         page("/docs/code-samples.json", samples, JSON),
         *files,
     ]
@@ -82,6 +85,16 @@ def page(path: str, content: Callable[[], bytes], media_type: bytes) -> Operatio
         return answer()
 
     return _operation(path, read_page)
+
+
+def redirect(path: str, target: str) -> Operation:
+    """Return the operation that leads from a path to another, which is relative to it, because a proxy may add a path."""
+    answer = Response(status=308, headers=((b"location", target.encode()), (b"cache-control", b"no-cache")))
+
+    async def lead(_request: Request[None]) -> Response:
+        return answer
+
+    return Operation(lead, "GET", path, right=None, tag="index", responses={308: None}, is_tolerant=True)
 
 
 def _document_page(document: Callable[[], Mapping[str, Any]]) -> Operation:
