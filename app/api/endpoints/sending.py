@@ -47,7 +47,7 @@ SEND_HEADER_NAMES = ("Idempotency-Key", "traceparent")
     "POST", "/v1/queues/{queue}/messages", right=Right.SEND, tag="messages",
     body=SendMessage, empty_body=EmptyBody.REFUSED, responses={200: SendAnswer, 201: SendAnswer, 202: SendAnswer}, has_location=True,
     refusals=(*SEND_REFUSALS, *JOIN_REFUSALS, RateLimited, NoReceiver, NotAccepted, NoAnswer), headers=SEND_HEADER_NAMES,
-    example={"body": {"order": 17}, "subject": "order.placed", "properties": {"region": "eu"}, "delay_seconds": 5},
+    example={"body": {"order": 17}, "subject": "order.placed", "properties": {"region": "eu"}},
 )  # fmt: skip
 async def send_message(request: Request[SendMessage]) -> Response:
     """Send a message.
