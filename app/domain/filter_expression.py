@@ -44,22 +44,48 @@ TOKEN_PATTERN = re.compile(
 """The tokens of CEL's grammar (cel-spec, langdef), except those of maps and messages."""
 
 
+_MAX_SHOWN = 20
+"""Characters of a token that an error shows."""
+
+LIKELY_MEANT = {"=": "==", "&": "&&", "|": "||"}
+
+
 class Token(NamedTuple):
-    """A token of an expression; `kind` is a group name of `TOKEN_PATTERN`."""
+    """A token of an expression; `kind` is a group name of `TOKEN_PATTERN`, `place` counts the characters of the source from 1."""
 
     kind: str
     text: str
+    place: int
 
 
-NO_TOKEN = Token("", "")
+NO_TOKEN = Token("", "", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A valid expression: its text, and the fields of the message that it reads."""
+    """A valid expression: its tokens, its text, and the fields of the message that it reads."""
 
+    tokens: tuple[Token, ...]
     text: str
     fields: frozenset[str]
+
+    def problem_at(self, line: int, column: int, *, is_syntax: bool) -> str:
+        """Return a sentence about what is wrong at this place of `text`, with the place in the source. Both count from 1."""
+        if not self.tokens:
+            return "The filter is empty."
+        start = 0
+        for _ in range(line - 1):
+            start = self.text.find("\n", start) + 1
+        end = -1
+        for token in self.tokens:
+            end += len(token.text) + 1
+            if start + column - 1 < end:
+                shown = f"`{token.text[:_MAX_SHOWN]}{'...' * (len(token.text) > _MAX_SHOWN)}`"
+                if is_syntax:
+                    return f"Unexpected {shown} at character {token.place}."
+                return f"{shown} at character {token.place} is not valid."
+        last = self.tokens[-1]
+        return f"The filter ends too early, after character {last.place + len(last.text) - 1}."
 
 
 def parse_expression(source: str) -> Expression:
@@ -70,7 +96,8 @@ def parse_expression(source: str) -> Expression:
     """
     validator = _Validator(list(_tokenize(source)))
     validator.check()
-    return Expression(" ".join(token.text for token in validator.tokens), frozenset(validator.fields))
+    text = " ".join(token.text for token in validator.tokens)
+    return Expression(tuple(validator.tokens), text, frozenset(validator.fields))
 
 
 def _tokenize(source: str) -> Iterator[Token]:
@@ -78,12 +105,20 @@ def _tokenize(source: str) -> Iterator[Token]:
     while position < len(source):
         match = TOKEN_PATTERN.match(source, position)
         if match is None:
-            raise ValueError(
-                f"This is not a valid CEL expression for a filter: it cannot be parsed from {source[position:][:20]!r} on."
-            )
+            raise ValueError(_no_token(source, position))
         if match.lastgroup != "blank":
-            yield Token(str(match.lastgroup), match.group())
+            yield Token(str(match.lastgroup), match.group(), position + 1)
         position = match.end()
+
+
+def _no_token(source: str, position: int) -> str:
+    """Return a sentence about the place where no token begins."""
+    place, character = position + 1, source[position]
+    if character in "'\"":
+        return f"The text that begins at character {place} has no end, or an escape that CEL does not know."
+    meant = f" Did you mean `{LIKELY_MEANT[character]}`?" if character in LIKELY_MEANT else ""
+    shown = character if character.isprintable() else f"U+{ord(character):04X}"
+    return f"Unexpected `{shown}` at character {place}.{meant}"
 
 
 class _Validator:
@@ -111,8 +146,9 @@ class _Validator:
         """Check that a dot is between a value and a name, so that `message` is reached only by its plain name."""
         before, after = self._token(index - 1), self._token(index + 1)
         if (before.kind not in {"name", "text"} and before.text not in {")", "]"}) or after.kind != "name":
+            place = self._token(index).place
             raise ValueError(
-                "This is not a valid CEL expression for a filter: a dot must be between a value and a name."
+                f"In a filter, a dot must be between a value and a name, unlike the one at character {place}."
             )
         if self._text(index + 2) != "(" and not self._is_message(index - 1) and not self._is_properties(index - 1):
             raise ValueError(f"In a filter, {before.text}.{after.text} is not a field: only message has fields.")

@@ -181,6 +181,10 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "findall",
         [lambda n: "2" * n, lambda n: "2031-01-02T03:04:05." * n, lambda n: "2031-" * n],
     ),
+    "app.broker.filtering.filters._LIBRARY_ERROR": (
+        "findall",
+        [lambda n: "ERROR: <input>:" + "1" * n, lambda n: "ERROR: <input>:1:" * n, lambda n: "\nERROR: <input>:1" * n],
+    ),
     "app.console.snippets.HOST": ("fullmatch", [lambda n: "a" * n + "/", lambda n: ":" * n]),
     "app.console.trail_filter.TRACE_ID": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
     "app.domain.filter_expression.TOKEN_PATTERN": (

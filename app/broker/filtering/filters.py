@@ -5,6 +5,7 @@ timestamps, and `properties`. A missing value, a type mismatch or a division by 
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
@@ -30,8 +31,8 @@ and 3 ms in the worst case: 32 KiB of properties and a filter that reads dozens 
 _MAX_COMPILED = 256
 """Compiled filters in the cache. Compiling takes up to 4 ms, and every poll of a receiver sends its filter again."""
 
-_MAX_ERROR_LENGTH = 500
-"""Characters of the library's error message. It repeats the whole expression for each of up to 30 errors."""
+_LIBRARY_ERROR = re.compile(r"^ERROR: <input>:(\d+):(\d+): (Syntax error: )?", re.MULTILINE)
+"""The beginning of one of the library's errors about an expression, with its line and its column."""
 
 
 BODY_FIELDS = ("body", "body_base64")
@@ -136,7 +137,7 @@ def compile_expression(expression: Expression) -> Predicate:
     try:
         program = _cel().compile(expression.text)
     except ValueError as error:
-        raise ValueError(f"This is not a valid CEL expression: {str(error)[:_MAX_ERROR_LENGTH]}") from error
+        raise ValueError(_syntax_problem(expression, str(error))) from error
     fields = expression.fields
 
     def matches(message: FilterInput) -> bool:
@@ -146,6 +147,15 @@ def compile_expression(expression: Expression) -> Predicate:
             return False
 
     return matches
+
+
+def _syntax_problem(expression: Expression, error: str) -> str:
+    """Return a sentence for the library's text about an expression: about its first error of syntax, or else its first one."""
+    found = [*_LIBRARY_ERROR.finditer(error.removeprefix(f"Failed to parse expression '{expression.text}': "))]
+    first = next((one for one in found if one[3]), found[0] if found else None)
+    if first is None:
+        return "This is not a valid CEL expression."
+    return expression.problem_at(int(first[1]), int(first[2]), is_syntax=first[3] is not None)
 
 
 @cache

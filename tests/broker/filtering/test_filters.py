@@ -114,8 +114,8 @@ def test_regular_expressions_are_refused(source: str) -> None:
         ("message.properties.a.b == 1", "is not a field"),
         ("message.properties['a'].b == 1", "is not a field"),
         ("message.properties.message.subject == 's'", "is not a field"),
-        ("{'a': 1} == {'a': 1}", "cannot be parsed from"),
-        ("message.`subject` == 's'", "cannot be parsed from"),
+        ("{'a': 1} == {'a': 1}", "Unexpected `{` at character 1."),
+        ("message.`subject` == 's'", "Unexpected ``` at character 9."),
         ("+".join(["message.properties.a"] * 6) + " == 'a'", "at most 4 additions"),
         ("string(bytes(message.subject)) == 's'", "cannot call bytes"),
         ("max(1, 2) == 2", "cannot call max"),
@@ -197,11 +197,42 @@ def test_only_the_name_message_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["message.subject ==", "'", "message.subject == 's", "message.subject . // all gone"]
+    ("source", "sentence"),
+    [
+        ("", "The filter is empty."),
+        ("  // nothing", "The filter is empty."),
+        ("message.subject ==", "The filter ends too early, after character 18."),
+        ("message.subject ==  // nothing", "The filter ends too early, after character 18."),
+        ("(message.priority == 3", "The filter ends too early, after character 22."),
+        ("message.priority ? 1", "The filter ends too early, after character 20."),
+        ("'a' in ['b'", "The filter ends too early, after character 11."),
+        ("message.priority > > 3", "Unexpected `>` at character 20."),
+        ("message.priority>>3", "Unexpected `>` at character 18."),
+        ("message.priority == 3)", "Unexpected `)` at character 22."),
+        ("message.subject == 'ü😀' 3", "Unexpected `3` at character 25."),
+        ("'''a\r\nb''' ==\n  > 3", "Unexpected `>` at character 17."),
+        ("'ERROR: <input>:1:1: Syntax error: ' == )", "Unexpected `)` at character 41."),
+        ("message.priority == 'a' '" + "b" * 30 + "'", "Unexpected `'" + "b" * 19 + "...` at character 25."),
+        ("message.priority = 3", "Unexpected `=` at character 18. Did you mean `==`?"),
+        ("message.redelivered & true", "Unexpected `&` at character 21. Did you mean `&&`?"),
+        ("message.priority == 3\0", "Unexpected `U+0000` at character 22."),
+        ("message.priority < 99999999999999999999", "`99999999999999999999` at character 20 is not valid."),
+        ("has(1)", "`1` at character 5 is not valid."),
+        ("'", "The text that begins at character 1 has no end, or an escape that CEL does not know."),
+        (
+            "message.subject == 's",
+            "The text that begins at character 20 has no end, or an escape that CEL does not know.",
+        ),
+        (
+            "message.subject . // all gone",
+            "In a filter, a dot must be between a value and a name, unlike the one at character 17.",
+        ),
+    ],
 )
-def test_an_invalid_expression_is_refused(source: str) -> None:
-    with pytest.raises(InvalidRequest, match="not a valid CEL expression"):
+def test_an_invalid_expression_is_refused_with_the_place(source: str, sentence: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
         CelFilter(source)
+    assert caught.value.detail == sentence
 
 
 @pytest.mark.parametrize(
