@@ -23,8 +23,8 @@ from app.wire.keys import CreateKey, key_view
 Result = TypeVar("Result")
 
 
-def create_key_in_database(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a key as the operation `create_key` does for this body. Return its fields and its secret."""
+def create_key_in_database(body: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """Make a key as the operation `create_key` does for this body. Return its fields with its secret, and where it is stored."""
 
     async def act(store: Store) -> dict[str, Any]:
         request = _read(body)
@@ -33,7 +33,15 @@ def create_key_in_database(body: Mapping[str, Any]) -> dict[str, Any]:
         new_key = await create_key(store.keys, request.principal, request.grant(), now, expires_at)
         return {**_key_fields(new_key.key), "secret": new_key.secret}
 
-    return _in_database(act)
+    settings = read_settings()
+    if not settings.is_embedded:
+        return _in_database(act), "Stored in the database of PEEKLOCK_DATABASE_URL."
+    file = settings.data_dir.absolute() / "peeklock.db"
+    is_new = not file.exists()
+    created = _in_database(act)
+    if is_new:
+        return created, f"Stored in {file}, which is new. For a server that runs with another database, use --url."
+    return created, f"Stored in {file}."
 
 
 def list_keys_in_database() -> list[dict[str, Any]]:

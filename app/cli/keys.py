@@ -59,15 +59,17 @@ def create_key(
         "expires_in_seconds": None if days is None else days * 86_400,
     }
     if isinstance(target, ApiClient):
-        created = target.call("POST", "/v1/keys", body, headers=LOCAL_ADMIN_HEADERS)
+        created, place = target.call("POST", "/v1/keys", body, headers=LOCAL_ADMIN_HEADERS), ""
     else:
         from app.cli import database_keys
 
-        created = database_keys.create_key_in_database(body)
+        created, place = database_keys.create_key_in_database(body)
     printer = _printer(target)
     printer.answer(created, created["secret"])
     if not printer.is_for_programs:
         say(f"Key {created['id']} of {principal}. The secret is shown only now. Send it as Authorization: Bearer.")
+        if place:
+            say(place)
 
 
 @with_options(target=OPTIONAL)

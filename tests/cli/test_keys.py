@@ -82,6 +82,25 @@ def test_only_the_secret_is_printed(tmp_path: Path) -> None:
     assert done.stdout.strip() not in done.stderr
 
 
+def test_a_key_in_the_database_says_where_it_is_stored_and_whether_the_file_is_new(tmp_path: Path) -> None:
+    file = tmp_path / "data" / "peeklock.db"
+    places = [
+        run_command("key", "create", "--principal", "anna", directory=tmp_path).stderr.splitlines()[-1]
+        for _ in range(2)
+    ]
+    assert places == [
+        f"Stored in {file}, which is new. For a server that runs with another database, use --url.",
+        f"Stored in {file}.",
+    ]
+
+
+def test_a_key_of_a_named_database_says_so(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'named.db'}"
+    assert run_command("migrate", directory=tmp_path, database_url=url).returncode == 0
+    done = run_command("key", "create", "--principal", "anna", directory=tmp_path, database_url=url)
+    assert done.stderr.splitlines()[-1] == "Stored in the database of PEEKLOCK_DATABASE_URL."
+
+
 def test_a_third_live_key_is_refused(tmp_path: Path) -> None:
     for _ in range(2):
         key(tmp_path, "create", "--principal", "somebody")
