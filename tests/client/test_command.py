@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import os
 import signal
 import subprocess
@@ -341,6 +342,11 @@ def test_reload_without_its_library_names_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with pytest.raises(ReloadMissing, match=r"peeklock-client\[reload\]"):
         Supervisor(["shop:worker"], 1, None, reload=True, grace_seconds=0)
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"peeklock-worker {importlib.metadata.version('peeklock-client')}\n"
 
 
 def test_each_count_is_a_series() -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import version
 
 from peeklock_client.command.health import Extra, serve_health
 from peeklock_client.command.processes import WORKER_NOT_FOUND, Supervisor
@@ -43,6 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = parser()
     chosen = options.parse_args(arguments)
+    if chosen.version:
+        print(f"peeklock-worker {version('peeklock-client')}")
+        return 0
     check_options(options, chosen)
     logging.basicConfig(level=chosen.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
@@ -126,6 +130,11 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--process", type=int, default=1, help=argparse.SUPPRESS)
     options.add_argument(
         "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="log from this level on"
+    )
+    options.add_argument(
+        "--version",
+        action="store_true",
+        help="print the version of peeklock-client",
     )
     add_options(options)
     return options
