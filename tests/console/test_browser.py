@@ -255,6 +255,20 @@ async def test_no_text_is_cut_off_on_a_narrow_screen(server: PeeklockProcess, ca
         for path in NARROW_PATHS:
             page = await screen.open(path)
             assert await page.evaluate(CUT_OFF) == [], path
+        await screen.open("/keys")
+        await page.locator("#principal").fill("admin")
+        await page.get_by_role("button", name="Create the key").click()
+        secret = await page.locator("#secret").inner_text()
+        await screen.open("/sign-in")
+        await page.locator("#api_key").fill(secret)
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+        assert await page.locator("header").evaluate("header => header.clientHeight") < 60
+        await screen.open("/new-queue")
+        buttons = await page.locator(".pages :is(button, .button)").evaluate_all(
+            "all => all.map((one) => one.clientHeight)"
+        )
+        assert (len(buttons), len(set(buttons))) == (3, 1)
 
 
 async def test_the_navigation_opens_without_scripts(server: PeeklockProcess) -> None:

@@ -114,12 +114,12 @@ async def test_the_list_has_the_time_reason_subject_and_first_line(console: Cons
     await dead_letter(console, "b", body_base64=binary)
     await dead_letter(console, "c", body_base64="")
     page = await console.page(DEAD)
-    found = re.findall(r'<td class="(?:mid )?cut(?: code)?">([^<]*)</td>', page)
+    found = re.findall(r'<td class="(?:mid )?cut(?: code)?" [^>]*>([^<]*)</td>', page)
     assert [found[0:2], found[3:6], found[6:9]] == [["a", "order"], ["b", "–", "binary, 1.0 KiB"], ["c", "–", "–"]]
     assert found[2].startswith("first line of xxx")
     assert (len(found[2]) < 200, found[2].endswith("…"), "second" in page) == (True, True, False)
     since = to_wire(console.api.clock.now() - from_seconds(SAMPLE_SECONDS))
-    assert f'<td class="mid"><time datetime="{since}" data-ago>' in page
+    assert f'<td class="mid" data-label="Dead-lettered"><time datetime="{since}" data-ago>' in page
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from app.broker.access.keys import create_key, revoke_key
 from app.console.messages import PAGE_SIZE
-from app.domain.access import Right
+from app.domain.access import Grant, Right
 from tests.console.console_server import ConsoleServer
 
 HOSTILE = "</script><script>alert(1)</script>"
@@ -240,3 +241,27 @@ async def test_a_key_that_may_not_browse_sees_no_message(console_with_keys: Cons
     for path, status in ((MESSAGES, 200), ("/queues/payments/messages", 403)):
         for suffix in ("", "/1", "/1/body"):
             assert (await console_with_keys.get(path + suffix)).status_code == status
+
+
+async def test_each_cell_of_a_row_that_is_stacked_on_a_narrow_screen_names_its_column(console: ConsoleServer) -> None:
+    api = console.api
+    for _ in range(2):
+        await api.send(body=1, group_id="g")
+    await api.settle(*await api.receive(), "dead-letter", reason="broken")
+    await api.receive()
+    for principal in ("admin", "shop"):
+        made = await create_key(api.broker.store.keys, principal, Grant(frozenset(Right)), api.clock.now())
+    await revoke_key(api.broker.store.keys, made.key.id)
+    tables = 0
+    for path in ("/queues/orders", "/queues/orders/messages", "/queues/orders/dead-letters", "/keys"):
+        for table in re.findall(r'<table class="(?:cards|stacked)">(.*?)</table>', await console.page(path), re.DOTALL):
+            head, _, body = table.partition("</thead>")
+            headings = set(re.findall(r">([^<>]+)</th>", head))
+            cells = re.findall(r"<td([^>]*)>", body)
+            labels = [
+                re.findall(r'data-label="([^"]*)"', cell) for cell in cells if not re.search("check|action", cell)
+            ]
+            assert labels, path
+            assert [label for label in labels if len(label) != 1 or label[0] not in headings] == [], path
+            tables += 1
+    assert tables == 5
