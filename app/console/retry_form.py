@@ -171,6 +171,8 @@ def drawing(policy: RetryPolicy, max_failures: int) -> Drawing:
     retries = max_failures - 1
     if not retries:
         return Drawing((), "The first failure dead-letters a message, so it never waits.")
+    if not any(retry_delay(policy, number, 0.0) for number in range(1, min(retries, MAX_SUMMED) + 1)):
+        return Drawing((), f"Each failed delivery is repeated at once. {_end(max_failures)}.")
     numbers = range(1, min(retries, MAX_DRAWN) + 1)
     drawn = [(number, retry_delay(policy, number, 1.0), retry_delay(policy, number, 0.0)) for number in numbers]
     scale = max(longest for _, _, longest in drawn) or 1
@@ -216,8 +218,12 @@ def _delay_text(shortest: Duration, longest: Duration) -> str:
     return high if low == high else f"{low} to {high}"
 
 
+def _end(max_failures: int) -> str:
+    return f"Failure {max_failures:,} dead-letters the message"
+
+
 def _sentence(policy: RetryPolicy, max_failures: int) -> str:
-    end = f"Failure {max_failures:,} dead-letters the message"
+    end = _end(max_failures)
     if max_failures > MAX_SUMMED:
         return f"{end}."
     total = sum(retry_delay(policy, number, 0.0) for number in range(1, max_failures))

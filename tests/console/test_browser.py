@@ -19,6 +19,13 @@ pytestmark = pytest.mark.full
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 MAX_FIRST_PAINT_BYTES = 100 << 10
 IS_LAID_OUT = "(element) => element.checkVisibility({contentVisibilityAuto: true})"
+HAS_COLOUR = """(canvas) => {
+  const { width, height } = document.querySelector(canvas);
+  const drawn = document.querySelector(canvas).getContext("2d").getImageData(0, 0, width, height).data;
+  const wanted = [15, 118, 110, 255];
+  return drawn.some((_, at) => at % 4 === 0 && wanted.every((value, part) => drawn[at + part] === value));
+}"""
+"""Whether a plot has a pixel in the colour of its first series, `--series-1` in a light theme."""
 IS_DRAWN = "(canvas) => canvas.getContext('2d').getImageData(0, 0, 120, 24).data.some(Boolean)"
 
 
@@ -108,6 +115,14 @@ async def test_the_figures_of_a_queue_and_its_sentence_change_together(
         await expect(page.locator("[data-count=available]")).to_have_text("2", timeout=TIMEOUT_MS)
         await expect(page.locator("[data-explanation]")).to_contain_text("2 messages are available")
         await expect(page.locator("figure .legend").first).to_contain_text("Sent")
+
+
+async def test_a_single_average_is_drawn_as_a_point(server: PeeklockProcess, call: Callable[..., Any]) -> None:
+    call("POST", "/queues/orders/messages", body=1)
+    call("POST", "/queues/orders/messages/receive")
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open("/queues/orders")
+        await page.wait_for_function(HAS_COLOUR, arg="[data-plot=seconds] canvas", timeout=TIMEOUT_MS)
 
 
 async def test_the_order_and_the_number_of_queues_with_attention_follow_the_figures(

@@ -55,8 +55,15 @@ def test_each_delay_is_drawn_in_proportion_to_the_longest() -> None:
     assert drawn.sentence == "Failure 5 dead-letters the message, 11 s of delays after the first one."
 
 
-def test_a_drawing_without_delays_has_empty_bars() -> None:
-    assert [one.longest for one in drawing(NoDelay(), 3).delays] == [0.0, 0.0]
+@pytest.mark.parametrize("policy", [NoDelay(), FixedDelay(0), ListedDelays((0, 0))])
+def test_delays_of_zero_are_a_sentence_instead_of_a_drawing(policy: RetryPolicy) -> None:
+    drawn = drawing(policy, 3)
+    sentence = "Each failed delivery is repeated at once. Failure 3 dead-letters the message."
+    assert (drawn.delays, drawn.sentence) == ((), sentence)
+
+
+def test_a_delay_of_zero_before_others_is_drawn() -> None:
+    assert [one.text for one in drawing(ListedDelays((0, SECOND)), 3).delays] == ["0 s", "1 s"]
 
 
 def test_a_message_that_is_dead_lettered_at_once_never_waits() -> None:

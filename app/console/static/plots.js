@@ -12,6 +12,12 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// A value between gaps makes no line, so it is drawn as a point.
+function alone(plot, series) {
+  const values = plot.data[series];
+  return [...values.keys()].filter((at) => values[at] != null && values[at - 1] == null && values[at + 1] == null);
+}
+
 function draw(box, times, series) {
   const names = Object.keys(series);
   const axis = { stroke: colour("--ink-soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
@@ -21,7 +27,7 @@ function draw(box, times, series) {
     scales: { y: { range: (plot, low, high) => [0, Math.max(high * 1.05, 1)] } },
     axes: [{ ...axis }, { ...axis, size: 56 }],
     legend: { show: false },
-    series: [{}, ...names.map((name, index) => ({ label: name, stroke: colour(COLOURS[index]), width: 2, dash: DASHES[index], points: { show: false } }))],
+    series: [{}, ...names.map((name, index) => ({ label: name, stroke: colour(COLOURS[index]), width: 2, dash: DASHES[index], points: { show: false, filter: alone, size: 7, fill: colour(COLOURS[index]) } }))],
   };
   box.replaceChildren();
   const plot = new uPlot(options, [times, ...names.map((name) => series[name])], box);
