@@ -19,6 +19,7 @@ from app.console.forms import decoded, faults_of, json_field, typed
 from app.console.messages import number_of
 from app.console.pages import CurrentPage, PageRequest
 from app.console.sender_texts import SENT_FIELDS
+from app.console.setting_fields import seconds_in
 from app.domain.access import Right
 from app.domain.instant import from_seconds
 from app.domain.message import DEFAULT_PRIORITY, Message, Receipt
@@ -111,7 +112,8 @@ def _attempt(page: PageRequest, queue: Queue, fields: Mapping[str, str]) -> Atte
 
 def new_message_of(fields: Mapping[str, str]) -> NewMessage:
     """Return the message that a form describes. Refuses with `InvalidRequest`."""
-    given: dict[str, object] = {name: fields.get(name, "") for name, _, _ in SENT_FIELDS}
+    given: dict[str, object] = {name: fields.get(name, "") for name, _, kind in SENT_FIELDS if kind != "duration"}
+    given |= {f"{name}_seconds": _seconds(fields, name) for name, _, kind in SENT_FIELDS if kind == "duration"}
     body = fields.get("body", "")
     match fields.get("body_form"):
         case "text":
@@ -135,11 +137,21 @@ def readable_json(content: bytes) -> str:
 
 def _change_of(fields: Mapping[str, str]) -> EditMessage:
     """Return the change that a form describes. Refuses with `InvalidRequest`."""
-    given = {name: fields.get(name, "") for name in ("available_at", "delay_seconds", "priority")}
-    change = decoded(EditMessage, {**given, "properties": json_field("properties", fields.get("properties", ""))})
-    if given["available_at"] and given["delay_seconds"]:
-        raise invalid_at("/delay_seconds", "Give a due time or a delay, not both.")
+    given: dict[str, object] = {name: fields.get(name, "") for name in ("available_at", "priority")}
+    given |= {
+        "delay_seconds": _seconds(fields, "delay"),
+        "properties": json_field("properties", fields.get("properties", "")),
+    }
+    change = decoded(EditMessage, given)
+    if given["available_at"] and given["delay_seconds"] is not None:
+        raise invalid_at("/delay", "Give a due time or a delay, not both.")
     return change
+
+
+def _seconds(fields: Mapping[str, str], name: str) -> float | None:
+    """Return the duration in a field, None for an empty one. Refuses with `InvalidRequest`."""
+    text = fields.get(name, "").strip()
+    return seconds_in(MessageToSend, f".{name}_seconds", name, text) if text else None
 
 
 def _edit(seen: Message, change: EditMessage) -> Edit:

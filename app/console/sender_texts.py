@@ -19,8 +19,8 @@ LABELS = {
 SENT_FIELDS = (
     *((name, label, "text") for name, label in LABELS.items() if name not in NOT_IN_FORMS),
     ("priority", "Priority, 0 to 9", "number"),
-    ("delay_seconds", "Delay in seconds", "number"),
-    ("ttl_seconds", "Time to live in seconds", "number"),
+    ("delay", "Delay", "duration"),
+    ("ttl", "Time to live", "duration"),
 )
 """The fields of the form that sends, without the body and the properties."""
 

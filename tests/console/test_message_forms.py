@@ -3,6 +3,8 @@
 import base64
 import html
 import re
+from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -92,8 +94,11 @@ async def test_the_form_of_another_principal_is_another_message(console_with_key
 
 async def test_a_delayed_message_is_scheduled(console: ConsoleServer) -> None:
     await console.api.request("PUT", QUEUE, {})
-    await console.post(SEND, SEND, body="1", delay_seconds="60.5")
+    await console.post(SEND, SEND, body="1", delay="1 min 30.5 s", ttl="2 h")
     assert await console.api.counts() == {"scheduled": 1}
+    found = await message(console)
+    lasts = [datetime.fromisoformat(found[name]) for name in ("enqueued_at", "available_at", "expires_at")]
+    assert [(later - earlier).total_seconds() for earlier, later in pairwise(lasts)] == [90.5, 7200]
 
 
 @pytest.mark.parametrize(
@@ -104,8 +109,10 @@ async def test_a_delayed_message_is_scheduled(console: ConsoleServer) -> None:
         ("properties", '{"a": [1]}', "must be"),
         ("properties", "[1]", "must be an object"),
         ("priority", "10", "must be an integer of at most 9"),
-        ("delay_seconds", "-1", "must be a number of at least 0"),
-        ("ttl_seconds", "soon", "must be a number"),
+        ("delay", "-1 s", "Write a duration such as 30 s"),
+        ("delay", "60", "This number has no unit."),
+        ("delay", "9999 d", "This is too long or too short."),
+        ("ttl", "soon", "Write a duration such as 30 s"),
         ("content_type", "é", "must match the pattern"),
         ("subject", "x" * 1025, "must have at most 1024 characters"),
     ],
@@ -131,7 +138,7 @@ async def test_a_refused_send_says_why(console: ConsoleServer) -> None:
 
 async def test_a_message_is_edited(console: ConsoleServer) -> None:
     await console.api.send(body=1, properties={"region": "eu", "old": 1}, delay_seconds=60)
-    response = await save(console, priority="7", delay_seconds="0", properties='{"region": "us"}')
+    response = await save(console, priority="7", delay="0", properties='{"region": "us"}')
     assert (response.status_code, response.headers["location"]) == (303, f"/console{MESSAGE}")
     found = await message(console)
     assert (found["priority"], found["properties"], found["state"]) == (7, {"region": "us"}, "available")
@@ -162,7 +169,8 @@ async def test_a_message_that_has_changed_is_not_edited(console: ConsoleServer) 
     ("fields", "field"),
     [
         ({"available_at": "tomorrow"}, "available_at"),
-        ({"available_at": "2030-01-01T00:00:00Z", "delay_seconds": "1"}, "delay_seconds"),
+        ({"available_at": "2030-01-01T00:00:00Z", "delay": "1 s"}, "delay"),
+        ({"delay": "1"}, "delay"),
         ({"available_at": "9999-01-01T00:00:00Z"}, "available_at"),
         ({"priority": "12"}, "priority"),
         ({"properties": "{"}, "properties"),
