@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from developing.paths import BIN, ROOT
+from developing.paths import BIN, BROKERS_VENV, ROOT
 from tests.databases import RunResources
 from tests.reader import PIP, fresh_clone, reader_environment
 from tests.servers import TIMEOUT_SECONDS
@@ -57,7 +57,7 @@ def metadata_of(wheel: Path) -> Message:
 @pytest.mark.full
 @pytest.mark.parametrize("package", PACKAGES)
 def test_an_index_would_accept_the_wheel(wheels: dict[str, Path], package: str) -> None:
-    twine = [BIN / "twine", "check", "--strict", wheels[package]]
+    twine = [BROKERS_VENV / "bin/twine", "check", "--strict", wheels[package]]
     done = subprocess.run(twine, capture_output=True, text=True, check=False)
     assert (done.returncode, "PASSED" in done.stdout) == (0, True), done.stdout + done.stderr
 
