@@ -69,6 +69,7 @@ class TransactionHistories(RecoveryHistories):
             attempt("join", key, payload),
         )
         result: Any = self.result_or_code(joining)
+        self.model.roll_back_if_overdue(transaction.id)
         match self.model.earlier_answer("join", key, payload):
             case None:
                 if self._check_joined(transaction, [priority], None, result):
@@ -86,6 +87,7 @@ class TransactionHistories(RecoveryHistories):
 
     def _check_joined(self, key: TransactionKey, sent: list[int], time_to_live: int | None, result: Any) -> bool:
         """Check the result of a join that is no repeat. Return whether it has joined."""
+        self.model.roll_back_if_overdue(key.id)
         if refusal := self.model.refusal_to_join(key.id):
             assert result == refusal
             return False
@@ -112,6 +114,7 @@ class TransactionHistories(RecoveryHistories):
         key = self._transaction(pick)
         request = self._request(token, outcome)
         result: Any = self.result_or_code(join_settlements(self.broker.transactions, key, self.queue, [request]))
+        self.model.roll_back_if_overdue(key.id)
         if refusal := self.model.refusal_to_join(key.id):
             assert result == refusal
             return

@@ -96,9 +96,14 @@ class TransactionModel(RecoveryModel):
         transaction.end, transaction.settlements = transaction.end or cause, {}
 
     def roll_back_overdue(self) -> None:
-        for key, transaction in self.transactions.items():
-            if transaction.deadline <= self.now:
-                self.rolled_back(key, self.end_at_the_deadline(transaction))
+        for key in self.transactions:
+            self.roll_back_if_overdue(key)
+
+    def roll_back_if_overdue(self, key: str) -> None:
+        """What each try to join does first: the messages of an overdue transaction can be settled again."""
+        transaction = self.transactions[key]
+        if transaction.deadline <= self.now:
+            self.rolled_back(key, self.end_at_the_deadline(transaction))
 
     def end_at_the_deadline(self, transaction: ModelTransaction) -> str:
         """Return the cause of a rollback at the deadline, which may be the end of a send's time to live (S1.30)."""
