@@ -28,7 +28,7 @@ from tests.client.virtual_broker import Broker
 from tests.client.virtual_loop import run_virtually
 
 PROBLEM = "application/problem+json"
-GONE = {"title": "Order cancelled", "detail": "Nobody waits for order 17."}
+GONE = {"title": "Order cancelled", "detail": "No service waits for order 17."}
 
 
 def settled(network: ScriptedNetwork, until: float = 1.0, **fields: Any) -> list[dict[str, Any]]:
