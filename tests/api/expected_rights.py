@@ -75,6 +75,7 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("GET", "/metrics"): PUBLIC,
     ("GET", "/openapi.json"): PUBLIC,
     ("GET", "/docs"): PUBLIC,
+    ("GET", "/docs/"): PUBLIC,
     ("GET", "/docs/code-samples.json"): PUBLIC,
     ("GET", "/docs/docs.css"): PUBLIC,
     ("GET", "/docs/docs.js"): PUBLIC,
