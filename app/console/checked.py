@@ -6,7 +6,7 @@ changed since, nothing is done, and the page shows the new plan.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends
@@ -21,8 +21,9 @@ from app.broker.administration.redrive import redrive
 from app.broker.administration.resubmit import resubmit
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import MatchAll, check_length
-from app.console.access import CSRF_FIELD, needs
-from app.console.forms import check_fields, check_given_once, faults_of, read_form, status_of_form
+from app.console.access import needs
+from app.console.form_fields import form_pairs
+from app.console.forms import faults_of, status_of_form
 from app.console.messages import PAGE_SIZE, STATES, number_of
 from app.console.pages import CurrentPage, PageRequest
 from app.console.plan_digest import plan_digest
@@ -48,7 +49,9 @@ TOO_MANY = f"At most {MAX_CHECKED} messages can be selected at a time."
 LISTED_FIELDS = ("number", "state")
 """Fields that a form may give several times."""
 
-FORM_FIELDS = (*LISTED_FIELDS, CSRF_FIELD, "act", "list", "plan", "filter")
+Fields: TypeAlias = Annotated[
+    Sequence[tuple[str, str]], Depends(form_pairs(("act", "list", "plan", "filter"), LISTED_FIELDS))
+]
 LISTS = ("dead_letters", "messages", "message")
 
 router = APIRouter(prefix="/console/queues/{queue}/checked")
@@ -124,11 +127,8 @@ async def show_plan(page: CurrentPage, queue: str) -> Response:
 
 
 @router.post("", dependencies=[may_browse])
-async def perform_plan(page: CurrentPage, queue: str) -> Response:
+async def perform_plan(page: CurrentPage, queue: str, sent: Fields) -> Response:
     """Do what the plan of the form says, if it is still the plan, and return to the list."""
-    sent = [(name, text) for name, text in (await read_form(page.request)).multi_items() if isinstance(text, str)]
-    check_fields([name for name, _ in sent], FORM_FIELDS)
-    check_given_once([name for name, _ in sent if name not in LISTED_FIELDS])
     asked = _asked(page, queue, sent)
     found = await reload_queue(page.context.broker.administration, queue)
     plan = await _plan(page, found, asked)

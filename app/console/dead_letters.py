@@ -9,7 +9,7 @@ progress and can stop it. A browser without scripts sends one step at a time.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends
@@ -28,9 +28,10 @@ from app.broker.administration.redrive import check_rate, redrive
 from app.broker.administration.restore import restore
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.filtering.filters import CelFilter, Filter, MatchAll
-from app.console.access import CSRF_FIELD, needs
+from app.console.access import needs
 from app.console.bodies import first_line
-from app.console.forms import check_fields, decoded, fault_answer, faults_of, status_of_form, typed, wants_json
+from app.console.form_fields import form_texts
+from app.console.forms import decoded, fault_answer, faults_of, status_of_form, wants_json
 from app.console.messages import list_page
 from app.console.names import check_typed_name
 from app.console.pages import CurrentPage, PageRequest
@@ -63,9 +64,11 @@ EXAMPLES = (
 )
 """Filters that people start from."""
 
-REDRIVE_FIELDS = (CSRF_FIELD, "filter", "to_queue", "rate_per_second", "until", "left")
-PURGE_FIELDS = (CSRF_FIELD, "filter", "name", "until", "left")
-RESTORE_FIELDS = (CSRF_FIELD, "since", "filter", "left")
+RedriveFields: TypeAlias = Annotated[
+    Mapping[str, str], Depends(form_texts("filter", "to_queue", "rate_per_second", "until", "left"))
+]
+PurgeFields: TypeAlias = Annotated[Mapping[str, str], Depends(form_texts("filter", "name", "until", "left"))]
+RestoreFields: TypeAlias = Annotated[Mapping[str, str], Depends(form_texts("since", "filter", "left"))]
 DEAD = [MessageState.DEAD_LETTERED]
 
 router = APIRouter(prefix="/console/queues/{queue}/dead-letters")
@@ -156,11 +159,9 @@ async def show_redrive(page: CurrentPage, queue: str) -> HTMLResponse:
 
 
 @router.post("/redrive", dependencies=[may_manage])
-async def redrive_step(page: CurrentPage, queue: str) -> Response:
+async def redrive_step(page: CurrentPage, queue: str, fields: RedriveFields) -> Response:
     """Redrive as many messages as a step takes."""
-    fields = await typed(page.request)
     try:
-        check_fields(fields, REDRIVE_FIELDS)
         asked = await _redriving(page, queue, fields)
         left = _left(fields)
         limit = left if asked.rate is None else min(left or 1 << 62, max(1, int(asked.rate * STEP_SECONDS)))
@@ -218,12 +219,10 @@ async def show_purge(page: CurrentPage, queue: str) -> HTMLResponse:
 
 
 @router.post("/purge", dependencies=[may_manage])
-async def purge_step(page: CurrentPage, queue: str) -> Response:
+async def purge_step(page: CurrentPage, queue: str, fields: PurgeFields) -> Response:
     """Remove as many dead letters as a step takes, if the name of the queue was typed."""
-    fields = await typed(page.request)
     try:
         found = await reload_queue(page.context.broker.administration, queue)
-        check_fields(fields, PURGE_FIELDS)
         check_typed_name(fields, queue, "queue")
         chosen = EarlierDeadLetters(_filter(_purge_body(fields).filter), _until(fields))
         left = _left(fields)
@@ -267,12 +266,10 @@ async def show_restore(page: CurrentPage, queue: str) -> HTMLResponse:
 
 
 @router.post("/restore", dependencies=[may_manage])
-async def restore_step(page: CurrentPage, queue: str) -> Response:
+async def restore_step(page: CurrentPage, queue: str, fields: RestoreFields) -> Response:
     """Bring back as many purged and cancelled messages as a step takes."""
-    fields = await typed(page.request)
     try:
         found = await reload_queue(page.context.broker.administration, queue)
-        check_fields(fields, RESTORE_FIELDS)
         left = _left(fields)
         selection, since = _restorable(found, fields, left)
         restored = await restore(page.context.broker.administration, found, selection, since, STEP_SECONDS)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
@@ -10,10 +11,11 @@ from app.broker.access.keys import revoke_key
 from app.broker.administration import queues as queue_verbs
 from app.broker.precondition import Precondition
 from app.broker.topics import topics as topic_verbs
-from app.console.access import CSRF_FIELD, needs
+from app.console.access import needs
 from app.console.durations import duration_text
+from app.console.form_fields import form_texts
 from app.console.formats import format_number, format_time
-from app.console.forms import check_fields, faults_of, status_of_form, typed
+from app.console.forms import faults_of, status_of_form
 from app.console.keys import forget_cached, has_manager
 from app.console.names import check_typed_name
 from app.console.pages import CurrentPage, PageRequest
@@ -24,7 +26,6 @@ from app.domain.queue import QueueCounts, QueueSettings
 from app.domain.refusals import KeyNotFound, Refusal
 from app.domain.topic import Route
 
-KNOWN_FIELDS = (CSRF_FIELD, "name", "etag")
 MAX_NAMED = 20
 """Queues or subscriptions that a page names. It counts the others."""
 
@@ -39,6 +40,9 @@ router = APIRouter(prefix="/console")
 may_manage_queue = Depends(needs(Right.MANAGE, "queue"))
 may_manage_topic = Depends(needs(Right.MANAGE, "topic", "topic"))
 may_manage_keys = Depends(needs(Right.MANAGE))
+
+Confirmation: TypeAlias = Annotated[Mapping[str, str], Depends(form_texts("name", "etag"))]
+"""The form of each page: the name that was typed, and the ETag of what the page has shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +69,11 @@ async def show_queue(page: CurrentPage, queue: str) -> HTMLResponse:
 
 
 @router.post("/queues/{queue}/delete", dependencies=[may_manage_queue])
-async def delete_queue(page: CurrentPage, queue: str) -> Response:
+async def delete_queue(page: CurrentPage, queue: str, fields: Confirmation) -> Response:
     """Delete a queue whose settings are as the page has shown them."""
-    fields = await typed(page.request)
     ports = page.context.broker.administration
     found = await queue_verbs.reload_queue(ports, queue)
     try:
-        check_fields(fields, KNOWN_FIELDS)
         check_typed_name(fields, queue, "queue")
         await queue_verbs.delete_queue(ports, found, Precondition({fields.get("etag", "")}))
     except Refusal as refusal:
@@ -87,11 +89,9 @@ async def show_topic(page: CurrentPage, topic: str) -> HTMLResponse:
 
 
 @router.post("/topics/{topic}/delete", dependencies=[may_manage_topic])
-async def delete_topic(page: CurrentPage, topic: str) -> Response:
+async def delete_topic(page: CurrentPage, topic: str, fields: Confirmation) -> Response:
     """Delete a topic whose settings are as the page has shown them, and its subscriptions."""
-    fields = await typed(page.request)
     try:
-        check_fields(fields, KNOWN_FIELDS)
         check_typed_name(fields, topic, "topic")
         topics = topic_verbs.all_topics(page.context.broker.topics)
         await topic_verbs.delete(topics, topic, Precondition({fields.get("etag", "")}))
@@ -107,12 +107,11 @@ async def show_subscription(page: CurrentPage, topic: str, subscription: str) ->
 
 
 @router.post("/topics/{topic}/subscriptions/{subscription}/delete", dependencies=[may_manage_topic])
-async def delete_subscription(page: CurrentPage, topic: str, subscription: str) -> Response:
+async def delete_subscription(page: CurrentPage, topic: str, subscription: str, fields: Confirmation) -> Response:
     """Delete a subscription whose settings are as the page has shown them."""
-    fields, subject = await typed(page.request), await _subscription(page, topic, subscription)
+    subject = await _subscription(page, topic, subscription)
     ports = page.context.broker.topics
     try:
-        check_fields(fields, KNOWN_FIELDS)
         check_typed_name(fields, subscription, "subscription")
         found = await topic_verbs.read(topic_verbs.all_topics(ports), topic)
         condition = Precondition({fields.get("etag", "")})
@@ -129,11 +128,10 @@ async def show_key(page: CurrentPage, key_id: str) -> HTMLResponse:
 
 
 @router.post("/keys/{key_id}/revoke", dependencies=[may_manage_keys])
-async def revoke(page: CurrentPage, key_id: str) -> Response:
+async def revoke(page: CurrentPage, key_id: str, fields: Confirmation) -> Response:
     """Revoke a key. Every server refuses it within seconds."""
-    fields, subject = await typed(page.request), await _key(page, key_id)
+    subject = await _key(page, key_id)
     try:
-        check_fields(fields, KNOWN_FIELDS)
         check_typed_name(fields, subject.name, "principal")
     except Refusal as refusal:
         return _page(page, subject, fields, refusal)

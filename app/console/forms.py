@@ -1,6 +1,6 @@
 """The fields of forms: read as the API reads them, so that both have the same limits and say the same about faults."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -9,12 +9,12 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
-from app.domain.refusals import BackendUnavailable, InvalidRequest, MessageTooLarge, Refusal, invalid_at
+from app.domain.refusals import BackendUnavailable, MessageTooLarge, Refusal, invalid_at
 from app.http.asgi import ASGI, Event, Receive, Scope, Send
 from app.http.problems import status_of
 from app.http.request_body import BodyReservation
 from app.runtime.byte_budget import ByteBudget
-from app.wire.decode_errors import invalid_request, shortened
+from app.wire.decode_errors import invalid_request
 from app.wire.json_depth import TOO_DEEP, is_too_deep
 
 Shape = TypeVar("Shape")
@@ -69,22 +69,6 @@ def decoded(shape: type[Shape], fields: Mapping[str, object]) -> Shape:
         raise invalid_request(error, shape, "The form") from None
 
 
-def check_fields(fields: Iterable[str], known: Collection[str]) -> None:
-    """Refuse with `InvalidRequest` a form with a field that its page does not have: it would be ignored."""
-    for name in fields:
-        if name not in known:
-            raise InvalidRequest(f"This form has no field `{shortened(name)}`.")
-
-
-def check_given_once(names: Iterable[str]) -> None:
-    """Refuse with `InvalidRequest` a name that occurs twice."""
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            raise InvalidRequest(f"This form gives the field `{shortened(name)}` twice.")
-        seen.add(name)
-
-
 def status_of_form(refusal: Refusal | None) -> int:
     """Return the status of a page with a form: 200, or that of the refusal that it shows."""
     return 200 if refusal is None else status_of(type(refusal))
@@ -111,14 +95,9 @@ def fault_answer(status: int, detail: str) -> JSONResponse:
     return JSONResponse({"fault": detail}, status)
 
 
-async def typed(request: Request) -> dict[str, str]:
-    """Return the texts that a form was sent with. Browsers send each end of a line as two characters.
-
-    Refuses with `InvalidRequest` a field that is given twice: one of its texts would be ignored.
-    """
-    form = await read_form(request)
-    check_given_once([name for name, _ in form.multi_items()])
-    return {name: value.replace("\r\n", "\n") for name, value in form.items() if isinstance(value, str)}
+def media_type(request: Request) -> str:
+    """Return the type of the body of a request, empty without one."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def read_form(request: Request, max_field_bytes: int = MAX_FIELD_BYTES) -> FormData:
@@ -126,7 +105,7 @@ async def read_form(request: Request, max_field_bytes: int = MAX_FIELD_BYTES) ->
 
     A later call returns the same fields, or refuses the form again: the rest of its body may never come.
     """
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
+    if media_type(request) != FORM_TYPE:
         return FormData()
     refused: Exception | None = getattr(request.state, "form_refusal", None)
     if refused is not None:

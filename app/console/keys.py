@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse
 
 from app.broker.access.keys import NewApiKey, create_key
-from app.console.access import CSRF_FIELD, needs
-from app.console.forms import check_fields, decoded, faults_of, read_form, status_of_form
+from app.console.access import needs
+from app.console.form_fields import form_pairs
+from app.console.forms import decoded, faults_of, status_of_form
 from app.console.pages import CurrentPage, PageRequest
 from app.console.setting_fields import names_in_form, read_settings, renamed, setting_field
 from app.domain.access import ApiKey, Grant, Right
@@ -43,6 +45,10 @@ FIRST: Mapping[str, Sequence[str]] = {"rights": tuple(MEANINGS), "patterns": ("*
 
 NO_MANAGER = "No key would hold the right manage on every name: keys could not be created or revoked any more."
 
+Fields: TypeAlias = Annotated[
+    Sequence[tuple[str, str]], Depends(form_pairs([field.name for field in FIELDS], ("rights",)))
+]
+
 router = APIRouter(prefix="/console/keys", dependencies=[Depends(needs(Right.MANAGE))])
 
 
@@ -70,12 +76,12 @@ async def list_keys(page: CurrentPage) -> HTMLResponse:
 
 
 @router.post("")
-async def make_key(page: CurrentPage) -> HTMLResponse:
+async def make_key(page: CurrentPage, sent: Fields) -> HTMLResponse:
     """Make a key, and show its secret. No other page has it, so the rest of this page is read before the key is stored.
 
     Crash window: if the database does not answer, a key may have been stored whose secret is not known. The list has it.
     """
-    fields, stored = await _typed(page), await _stored(page)
+    fields, stored = _by_name(sent), await _stored(page)
     try:
         wanted, now = _wanted(fields), stored.read_at
         _check_manager(stored, wanted.grant())
@@ -106,14 +112,12 @@ def _check_manager(stored: StoredKeys, grant: Grant) -> None:
         raise invalid_at("/patterns" if Right.MANAGE in grant.rights else "/rights", NO_MANAGER)
 
 
-async def _typed(page: PageRequest) -> Mapping[str, Sequence[str]]:
-    form = await read_form(page.request)
-    return {name: [value for value in form.getlist(name) if isinstance(value, str)] for name in form}
+def _by_name(sent: Sequence[tuple[str, str]]) -> Mapping[str, Sequence[str]]:
+    return {name: [text for other, text in sent if other == name] for name, _ in sent}
 
 
 def _wanted(fields: Mapping[str, Sequence[str]]) -> CreateKey:
     """Return the key that a form describes. Refuses with `InvalidRequest`."""
-    check_fields(fields, (CSRF_FIELD, "rights", *(field.name for field in FIELDS)))
     lifetime = {"expires_in": "".join(fields.get("expires_in", ()))}
     given: dict[str, object] = {
         "principal": "".join(fields.get("principal", ())),

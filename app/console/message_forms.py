@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from fastapi import APIRouter, Depends
@@ -14,8 +14,9 @@ from app.broker.administration.queues import reload_queue
 from app.broker.ports.attempts import Attempt
 from app.broker.ports.maintaining import Edit
 from app.broker.sending.send import send
-from app.console.access import CSRF_FIELD, needs, new_secret
-from app.console.forms import decoded, faults_of, json_field, typed
+from app.console.access import needs, new_secret
+from app.console.form_fields import form_texts
+from app.console.forms import decoded, faults_of, json_field
 from app.console.messages import number_of
 from app.console.pages import CurrentPage, PageRequest
 from app.console.sender_texts import SENT_FIELDS
@@ -39,6 +40,17 @@ ATTEMPT_FIELD = "idempotency_key"
 NEW = {"body_form": "json", "body": '{"hello": "world"}', "priority": str(DEFAULT_PRIORITY)}
 """What the form has at first."""
 
+CONTENT_FIELDS = ("body_form", "body", "properties")
+"""The fields of what a message contains."""
+
+SendFields: TypeAlias = Annotated[
+    Mapping[str, str], Depends(form_texts(ATTEMPT_FIELD, *CONTENT_FIELDS, *(name for name, _, _ in SENT_FIELDS)))
+]
+EditFields: TypeAlias = Annotated[
+    Mapping[str, str], Depends(form_texts("etag", "delay", "available_at", "priority", "properties"))
+]
+CancelFields: TypeAlias = Annotated[Mapping[str, str], Depends(form_texts("etag"))]
+
 router = APIRouter(prefix="/console/queues/{queue}")
 may_send, may_manage = Depends(needs(Right.SEND, "queue")), Depends(needs(Right.MANAGE, "queue"))
 
@@ -51,9 +63,8 @@ async def show_send(page: CurrentPage, queue: str) -> HTMLResponse:
 
 
 @router.post("/send", dependencies=[may_send])
-async def send_message(page: CurrentPage, queue: str) -> Response:
+async def send_message(page: CurrentPage, queue: str, fields: SendFields) -> Response:
     """Send a message, and go to its page. A form that is sent twice stores one message."""
-    fields = await typed(page.request)
     try:
         found = await reload_queue(page.context.broker.administration, queue)
         receipt = await _send(page, found, new_message_of(fields), fields)
@@ -75,9 +86,9 @@ async def show_edit(page: CurrentPage, queue: str, sequence_number: str) -> HTML
 
 
 @router.post("/messages/{sequence_number}/edit", dependencies=[may_manage])
-async def edit_message(page: CurrentPage, queue: str, sequence_number: str) -> Response:
+async def edit_message(page: CurrentPage, queue: str, sequence_number: str, fields: EditFields) -> Response:
     """Change the due time, the priority and the properties of a message, if it is still as the form has shown it."""
-    fields, number = await typed(page.request), number_of(sequence_number)
+    number = number_of(sequence_number)
     found = await reload_queue(page.context.broker.administration, queue)
     try:
         change = _change_of(fields)
@@ -89,9 +100,9 @@ async def edit_message(page: CurrentPage, queue: str, sequence_number: str) -> R
 
 
 @router.post("/messages/{sequence_number}/cancel", dependencies=[may_manage])
-async def cancel_message(page: CurrentPage, queue: str, sequence_number: str) -> RedirectResponse:
+async def cancel_message(page: CurrentPage, queue: str, sequence_number: str, fields: CancelFields) -> RedirectResponse:
     """Move a message to the archive as cancelled, if it is still as the page has shown it."""
-    fields, number = await typed(page.request), number_of(sequence_number)
+    number = number_of(sequence_number)
     found = await reload_queue(page.context.broker.administration, queue)
     await cancel(page.context.broker.administration, found, number, {fields.get("etag", "")})
     return RedirectResponse(f"/console/queues/{queue}/messages/{number}", 303)
@@ -105,7 +116,7 @@ async def _send(page: PageRequest, queue: Queue, new_message: NewMessage, fields
 
 
 def _attempt(page: PageRequest, queue: Queue, fields: Mapping[str, str]) -> Attempt:
-    content = hashlib.sha256(repr(sorted(fields.items() - {(CSRF_FIELD, fields.get(CSRF_FIELD, ""))})).encode())
+    content = hashlib.sha256(repr(sorted(fields.items())).encode())
     scope = "\0".join((page.visitor.principal.name, "send a form", queue.name, content.hexdigest()))
     return Attempt(hashlib.sha256(scope.encode()).digest(), content.digest(), ATTEMPT_RETENTION)
 

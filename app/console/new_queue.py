@@ -1,15 +1,16 @@
 """The form that creates a queue with its settings."""
 
 from collections.abc import Mapping
+from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
 
 from app.broker.administration.queues import put_queue
 from app.broker.precondition import Precondition
 from app.console import queue_form
-from app.console.access import CSRF_FIELD
-from app.console.forms import check_fields, faults_of, status_of_form, typed
+from app.console.form_fields import form_texts
+from app.console.forms import faults_of, status_of_form
 from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
 from app.console.results import result_page
@@ -18,7 +19,7 @@ from app.domain.queue import QueueSettings
 from app.domain.refusals import PreconditionFailed, Refusal
 from app.http.request import ANY_TAG
 
-KNOWN_FIELDS = queue_form.FIELD_NAMES | {CSRF_FIELD, "name", "draw"}
+Fields: TypeAlias = Annotated[Mapping[str, str], Depends(form_texts(*queue_form.FIELD_NAMES, "name", "draw"))]
 
 router = APIRouter(prefix="/console/new-queue")
 
@@ -31,12 +32,10 @@ async def show_form(page: CurrentPage) -> HTMLResponse:
 
 
 @router.post("")
-async def create(page: CurrentPage) -> Response:
+async def create(page: CurrentPage, fields: Fields) -> Response:
     """Create the queue, and go to its page. A queue that exists stays as it is."""
-    fields = await typed(page.request)
     check_somewhere(page.visitor, Right.MANAGE)
     try:
-        check_fields(fields, KNOWN_FIELDS)
         if "draw" in fields:
             queue_form.settings_in(page.visitor, fields)
             return _form(page, fields)

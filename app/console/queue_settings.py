@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
@@ -10,15 +10,18 @@ from fastapi.responses import HTMLResponse, Response
 from app.broker.administration.queues import QueueWithCounts, change_queue, get_queue
 from app.broker.precondition import Precondition
 from app.console import queue_form, retry_form
-from app.console.access import CSRF_FIELD, needs
-from app.console.forms import check_fields, faults_of, status_of_form, typed
+from app.console.access import needs
+from app.console.form_fields import form_texts
+from app.console.forms import faults_of, status_of_form
 from app.console.pages import CurrentPage, PageRequest
 from app.console.results import result_page
 from app.domain.access import Right
 from app.domain.queue import Queue, QueueSettings, check_known, is_receive_enabled, is_send_enabled, revokes_locks
 from app.domain.refusals import Refusal
 
-KNOWN_FIELDS = queue_form.FIELD_NAMES | {CSRF_FIELD, "etag", "confirmed", "draw"}
+Fields: TypeAlias = Annotated[
+    Mapping[str, str], Depends(form_texts(*queue_form.FIELD_NAMES, "etag", "confirmed", "draw"))
+]
 """The fields of the form and its preview. `draw` is the button that draws the delays of the form."""
 
 YES, NO = "yes", "no"
@@ -45,12 +48,10 @@ async def show_settings(page: CurrentPage, queue: str) -> HTMLResponse:
 
 
 @router.post("", dependencies=[may_manage])
-async def change_settings(page: CurrentPage, queue: str) -> Response:
+async def change_settings(page: CurrentPage, queue: str, fields: Fields) -> Response:
     """Show what the change does, or make it if the preview was confirmed and the settings are still as it has shown them."""
-    fields = await typed(page.request)
     listed = await get_queue(page.context.broker.administration, queue)
     try:
-        check_fields(fields, KNOWN_FIELDS)
         check_known(listed.queue)
         settings = queue_form.settings_in(page.visitor, fields)
         if "draw" in fields:

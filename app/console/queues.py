@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -15,8 +15,8 @@ from app.broker.filtering.filters import MatchAll
 from app.console.access import Context, CurrentVisitor, Visitor, needs
 from app.console.activity import SAMPLE_SECONDS, QueueActivity
 from app.console.context import ConsoleContext
+from app.console.form_fields import form_texts
 from app.console.formats import format_duration, format_number
-from app.console.forms import typed
 from app.console.groups import blocked_groups
 from app.console.latency import Kind
 from app.console.pages import render
@@ -51,6 +51,8 @@ COUNT_LABELS = (
     ("oldest", "Oldest"),
 )
 """The figures at the top of the page."""
+
+StatusFields: TypeAlias = Annotated[Mapping[str, str], Depends(form_texts("seen", "status"))]
 
 router = APIRouter(prefix="/console/queues/{queue}")
 may_browse, may_manage = Depends(needs(Right.BROWSE, "queue")), Depends(needs(Right.MANAGE, "queue"))
@@ -104,9 +106,8 @@ async def read_plots(context: Context, visitor: CurrentVisitor, queue: str) -> d
 
 
 @router.post("/status", dependencies=[may_manage])
-async def change_status(request: Request, context: Context, queue: str) -> RedirectResponse:
+async def change_status(context: Context, queue: str, fields: StatusFields) -> RedirectResponse:
     """Pause or resume sends and receives, if the status is still as the page has shown it."""
-    fields = await typed(request)
     seen, status = _status(fields, "seen"), _status(fields, "status")
 
     def change(settings: QueueSettings) -> QueueSettings:

@@ -1,9 +1,10 @@
 """Edit a dead letter and send it again. The old message ends in the transaction that stores the new one."""
 
 from collections.abc import Mapping
+from typing import Annotated, TypeAlias
 
 import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from msgspec.structs import replace
 
@@ -11,8 +12,9 @@ from app.broker.administration.browse import read_message
 from app.broker.administration.queues import reload_queue
 from app.broker.administration.resubmit import resubmit
 from app.console.bodies import MAX_SHOWN_BYTES
-from app.console.forms import faults_of, typed
-from app.console.message_forms import new_message_of, readable_json
+from app.console.form_fields import form_texts
+from app.console.forms import faults_of
+from app.console.message_forms import CONTENT_FIELDS, new_message_of, readable_json
 from app.console.messages import number_of
 from app.console.pages import CurrentPage, PageRequest
 from app.console.sender_texts import RESUBMITTED_FIELDS, resubmitted_texts, with_hidden_texts
@@ -25,6 +27,11 @@ from app.wire.text_bodies import text_of
 RECEIVER = "console"
 TOO_LARGE = "The body of this message is too large to edit on a page. Redrive the message, or receive it."
 NOT_DEAD = "Only a dead-lettered message is resubmitted."
+
+Fields: TypeAlias = Annotated[
+    Mapping[str, str],
+    Depends(form_texts("etag", *CONTENT_FIELDS, *(name for name, _, _ in RESUBMITTED_FIELDS))),
+]
 
 router = APIRouter(prefix="/console/queues/{queue}/messages/{sequence_number}/resubmit")
 
@@ -42,10 +49,10 @@ async def show_resubmission(page: CurrentPage, queue: str, sequence_number: str)
 
 
 @router.post("")
-async def resubmit_message(page: CurrentPage, queue: str, sequence_number: str) -> Response:
+async def resubmit_message(page: CurrentPage, queue: str, sequence_number: str, fields: Fields) -> Response:
     """Replace a dead letter by the message of the form, if it is still as the form has shown it."""
     _require_rights(page, queue)
-    fields, number = await typed(page.request), number_of(sequence_number)
+    number = number_of(sequence_number)
     found = await reload_queue(page.context.broker.administration, queue)
     try:
         seen = await _read(page, queue, sequence_number)

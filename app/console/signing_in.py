@@ -2,7 +2,7 @@
 
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from app.console.access import (
@@ -17,7 +17,7 @@ from app.console.access import (
     set_session_cookie,
 )
 from app.console.context import ConsoleContext
-from app.console.forms import typed
+from app.console.form_fields import form_texts, read_fields
 from app.console.pages import render
 from app.domain.refusals import Unauthenticated
 
@@ -45,9 +45,9 @@ async def sign_in(request: Request, context: Context) -> Response:
     """Start a session, and go to the page that needed it."""
     check_no_query(request)
     await check_token(request, session_secret(request) or "", MAX_SIGN_IN_FIELD_BYTES)
+    fields = dict(await read_fields(request, ("api_key", "next_page")))
     if context.sessions is None:
         return RedirectResponse(START, 303)
-    fields = await typed(request)
     next_page = fields.get("next_page", START)
     try:
         secret = await context.sessions.sign_in(fields.get("api_key", "").strip())
@@ -58,7 +58,7 @@ async def sign_in(request: Request, context: Context) -> Response:
     return response
 
 
-@router.post("/console/sign-out")
+@router.post("/console/sign-out", dependencies=[Depends(form_texts())])
 async def sign_out(request: Request, context: Context, visitor: CurrentVisitor) -> Response:
     """End the session, in the server as well as in the browser."""
     if context.sessions is not None:

@@ -10,6 +10,7 @@ from app.broker.administration import states as verbs
 from app.console.access import needs
 from app.console.bodies import BodyView, body_view
 from app.console.differences import Difference, differences
+from app.console.form_fields import form_texts
 from app.console.pages import CurrentPage, PageRequest
 from app.console.results import result_page
 from app.domain.access import Right
@@ -75,7 +76,7 @@ async def show_state(page: CurrentPage, key: str) -> HTMLResponse:
     )
 
 
-@router.post("/{key}/delete", dependencies=[may_manage])
+@router.post("/{key}/delete", dependencies=[may_manage, Depends(form_texts())])
 async def delete_state(page: CurrentPage, key: str) -> Response:
     """Delete a state with all its versions."""
     await verbs.delete_state(page.context.broker.store.states, key)

@@ -1,7 +1,7 @@
 """Forms that create topics and subscriptions and change their settings."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
@@ -9,8 +9,9 @@ from fastapi.responses import HTMLResponse, Response
 from app.broker.precondition import Precondition
 from app.broker.topics import topics as verbs
 from app.broker.topics.subscription_filter import check_filter
-from app.console.access import CSRF_FIELD, needs
-from app.console.forms import check_fields, decoded, faults_of, json_field, status_of_form, typed
+from app.console.access import needs
+from app.console.form_fields import form_texts
+from app.console.forms import decoded, faults_of, json_field, status_of_form
 from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
 from app.console.results import result_page
@@ -53,12 +54,12 @@ async def show_new_topic(page: CurrentPage) -> HTMLResponse:
 
 
 @router.post("/new-topic")
-async def create_topic(page: CurrentPage) -> Response:
+async def create_topic(
+    page: CurrentPage, fields: Annotated[Mapping[str, str], Depends(form_texts("name", "description"))]
+) -> Response:
     """Create the topic, and go to its page. A topic that exists stays as it is."""
-    fields = await typed(page.request)
     check_somewhere(page.visitor, Right.MANAGE)
     try:
-        check_fields(fields, (CSRF_FIELD, "name", "description"))
         name = check_new_name(fields)
         page.visitor.require(Right.MANAGE, name, "topic")
         await verbs.put(_topics(page), name, _topic_settings(fields).settings(), Precondition(None, ANY_TAG))
@@ -77,11 +78,12 @@ async def show_topic(page: CurrentPage, topic: str) -> HTMLResponse:
 
 
 @router.post("/topics/{topic}/settings", dependencies=[may_manage])
-async def change_topic(page: CurrentPage, topic: str) -> Response:
+async def change_topic(
+    page: CurrentPage, topic: str, fields: Annotated[Mapping[str, str], Depends(form_texts("etag", "description"))]
+) -> Response:
     """Change a topic that is still as its page has shown it."""
-    fields, found = await typed(page.request), await verbs.read(_topics(page), topic)
+    found = await verbs.read(_topics(page), topic)
     try:
-        check_fields(fields, (CSRF_FIELD, "etag", "description"))
         settings = _topic_settings(fields).settings()
         await verbs.change(_topics(page), topic, lambda _: settings, Precondition({fields.get("etag", "")}))
     except Refusal as refusal:
@@ -120,11 +122,12 @@ async def show_new_subscription(page: CurrentPage, topic: str) -> HTMLResponse:
 
 
 @router.post("/topics/{topic}/new-subscription", dependencies=[may_manage])
-async def create_subscription(page: CurrentPage, topic: str) -> Response:
+async def create_subscription(
+    page: CurrentPage, topic: str, fields: Annotated[Mapping[str, str], Depends(form_texts(*NEW_SUBSCRIPTION))]
+) -> Response:
     """Create the subscription, and go to the page of its topic. One that exists stays as it is."""
-    fields, found = await typed(page.request), await verbs.read(_topics(page), topic)
+    found = await verbs.read(_topics(page), topic)
     try:
-        check_fields(fields, (CSRF_FIELD, *NEW_SUBSCRIPTION))
         name = check_new_name(fields)
         subscriptions = verbs.subscriptions_of(page.context.broker.topics, found)
         settings = _subscription_settings(fields, found, name)
@@ -148,12 +151,15 @@ async def show_subscription(page: CurrentPage, topic: str, subscription: str) ->
 
 
 @router.post("/topics/{topic}/subscriptions/{subscription}", dependencies=[may_manage])
-async def change_subscription(page: CurrentPage, topic: str, subscription: str) -> Response:
+async def change_subscription(
+    page: CurrentPage,
+    topic: str,
+    subscription: str,
+    fields: Annotated[Mapping[str, str], Depends(form_texts("etag", *SUBSCRIPTION_FIELDS))],
+) -> Response:
     """Change a subscription that is still as its page has shown it."""
-    fields = await typed(page.request)
     found, one = await _subscription(page, topic, subscription)
     try:
-        check_fields(fields, (CSRF_FIELD, "etag", *SUBSCRIPTION_FIELDS))
         settings = _subscription_settings(fields, found, subscription)
         condition = Precondition({fields.get("etag", "")})
         condition.check("subscription", subscription, one.etag)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse
@@ -11,7 +12,8 @@ from app.broker.topics import topics as verbs
 from app.broker.topics.publish import EVALUATION_BATCH_SIZE
 from app.broker.topics.subscription_filter import check_filter, compiled, input_of
 from app.console.access import needs
-from app.console.forms import faults_of, typed
+from app.console.form_fields import form_texts
+from app.console.forms import faults_of
 from app.console.message_forms import new_message_of
 from app.console.overview import browsable_rows
 from app.console.pages import CurrentPage, PageRequest
@@ -41,6 +43,10 @@ TESTED_FIELDS = (
 
 NEW = {"properties": '{"region": "eu"}', "priority": "5"}
 """What the form has at first."""
+
+TestFields: TypeAlias = Annotated[
+    Mapping[str, str], Depends(form_texts("properties", "filter", *(name for name, _, _ in TESTED_FIELDS)))
+]
 
 router = APIRouter(prefix="/console/topics")
 may_browse = Depends(needs(Right.BROWSE, "topic", "topic"))
@@ -90,9 +96,8 @@ async def show_topic(page: CurrentPage, topic: str) -> HTMLResponse:
 
 
 @router.post("/{topic}/test", dependencies=[may_browse])
-async def test_filters(page: CurrentPage, topic: str) -> HTMLResponse:
+async def test_filters(page: CurrentPage, topic: str, fields: TestFields) -> HTMLResponse:
     """Show which subscriptions would copy a message, and whether a filter matches it. Nothing is stored."""
-    fields = await typed(page.request)
     found = await _topic(page, topic)
     routes = await _routes(page, found)
     try:

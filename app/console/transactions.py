@@ -1,9 +1,10 @@
 """Open transactions: who opened them, what waits in each for the commit, and their rollback."""
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
 
 from app.broker.transactions.open_transactions import list_open_transactions, read_transaction, roll_back
+from app.console.form_fields import form_texts
 from app.console.pages import CurrentPage, PageRequest
 from app.console.results import result_page
 from app.domain.access import Right
@@ -33,7 +34,7 @@ async def show_transaction(page: CurrentPage, transaction_id: str) -> HTMLRespon
     )
 
 
-@router.post("/{transaction_id}/rollback")
+@router.post("/{transaction_id}/rollback", dependencies=[Depends(form_texts())])
 async def end_transaction(page: CurrentPage, transaction_id: str) -> Response:
     """Roll back a transaction: no member takes effect."""
     await roll_back(page.context.broker.transactions, (await _find(page, transaction_id)).key)

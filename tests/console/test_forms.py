@@ -1,19 +1,31 @@
 """Forms and addresses are read within limits: other clients than browsers send them too."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
+from fastapi.routing import APIRoute
 
-from app.console.access import COOKIE, csrf_token
+from app.console.access import COOKIE, CSRF_HEADER, csrf_token
+from app.console.application import ROUTERS
 from app.console.forms import FORM_COPIES, FORM_TYPE, MAX_FIELD_BYTES, MAX_FIELDS, MAX_FORM_BYTES
 from app.domain.access import Right
 from tests.console.console_server import ConsoleServer
+from tests.walks import for_each
 
 TOKEN_PART = b'--x\r\nContent-Disposition: form-data; name="csrf_token"\r\n\r\n+2AA-\\ud800\r\n'
 FILE_PART = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n1\r\n'
 PART = 64 << 10
+
+FORMS = [
+    re.sub(r"\{\w+\}", "1", route.path.removeprefix("/console"))
+    for router in ROUTERS
+    for route in router.routes
+    if isinstance(route, APIRoute) and "POST" in route.methods
+]
+"""The path of each form of the console."""
 
 
 async def post(
@@ -31,6 +43,40 @@ async def test_a_body_of_another_kind_has_no_fields(console: ConsoleServer, medi
     response = await post(console, "/sign-in", TOKEN_PART + FILE_PART + b"--x--\r\n", media_type)
     assert response.status_code == 403
     assert "This form was not sent by a page of this console" in response.text
+
+
+def test_the_forms_of_the_walks_are_all_forms() -> None:
+    assert len(FORMS) == len(set(FORMS)) > 20
+    assert {"/sign-in", "/sign-out", "/keys", "/queues/1/status", "/transactions/1/rollback"} <= set(FORMS)
+
+
+@for_each("path", FORMS)
+async def test_every_form_refuses_a_field_that_it_does_not_have(console: ConsoleServer, path: str) -> None:
+    response = await console.post(path, dry_run="true")
+    assert (response.status_code, "This form has no field `dry_run`." in response.text) == (422, True)
+
+
+@for_each("path", FORMS)
+async def test_every_form_refuses_a_field_that_is_given_twice(console: ConsoleServer, path: str) -> None:
+    await console.get()
+    token = csrf_token(console.http.cookies[COOKIE])
+    response = await post(console, path, f"csrf_token={token}&csrf_token={token}")
+    assert (response.status_code, "This form gives the field `csrf_token` twice." in response.text) == (422, True)
+
+
+@for_each("path", FORMS)
+async def test_every_form_refuses_a_field_that_is_too_large(console: ConsoleServer, path: str) -> None:
+    response = await console.post(path, name="1" * (MAX_FIELD_BYTES + 1))
+    assert response.status_code == 400
+    assert "1111" not in response.text
+
+
+@for_each("path", FORMS)
+async def test_every_form_refuses_a_body_that_is_no_form(console: ConsoleServer, path: str) -> None:
+    await console.get()
+    token = {CSRF_HEADER: csrf_token(console.http.cookies[COOKIE])}
+    response = await console.http.post(f"/console{path}", json={"dry_run": True}, headers=token)
+    assert (response.status_code, FORM_TYPE in response.text) == (422, True)
 
 
 async def test_a_form_has_a_limited_number_of_fields(console: ConsoleServer) -> None:

@@ -162,9 +162,9 @@ async def test_an_api_key_never_comes_back(console_with_keys: ConsoleServer) -> 
 
 async def test_a_refusal_by_another_status_comes_back_too(console: ConsoleServer) -> None:
     await console.get()
-    response = await console.post("/queues/orders/status", seen="disabled", status="receive_disabled", note=TYPED)
+    response = await console.post("/queues/orders/send", body=TYPED)
     assert response.status_code == 404
-    assert kept(response.text)["note"] == TYPED
+    assert kept(response.text)["body"] == TYPED
 
 
 async def test_a_form_that_would_be_many_times_as_large_in_html_does_not_come_back(console: ConsoleServer) -> None:
