@@ -52,6 +52,7 @@ STEP_SECONDS = 2.0
 """How long one step of an action takes, unless it finds nothing or its rate is slow."""
 
 PLAN_SECONDS = 2.0
+NO_PLAN = "This form has no plan. Load the page again."
 RESTORE_SPAN = 3600 * SECOND
 """How far back an undo looks at first."""
 
@@ -339,14 +340,16 @@ def _filter(source: str | None) -> Filter:
 
 
 def _left(fields: Mapping[str, str]) -> int | None:
-    """Return how many messages of the plan are left, None if the plan did not count them all."""
-    text = fields.get("left", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 and int(text) else None
+    """Return how many messages of the plan are left, None if the plan did not count them all. Refuses with `InvalidRequest`."""
+    return _plan_number(fields["left"]) if fields.get("left") else None
 
 
 def _until(fields: Mapping[str, str]) -> Instant:
     """Return when the plan was made. Refuses with `InvalidRequest`."""
-    text = fields.get("until", "")
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise invalid_at("", "This form has no plan. Load the page again.")
+    return _plan_number(fields.get("until", ""))
+
+
+def _plan_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text)):
+        raise invalid_at("", NO_PLAN)
     return int(text)

@@ -132,8 +132,10 @@ def new_message_of(fields: Mapping[str, str]) -> NewMessage:
             given["content_type"] = given["content_type"] or "text/plain"
         case "base64":
             given["body_base64"] = body.strip() or None
-        case _:
+        case "json" | None:
             given["body"] = json_field("body", body)
+        case _:
+            raise invalid_at("/body_form", "A body is JSON, text, or bytes in base64.")
     given["properties"] = json_field("properties", fields.get("properties", ""))
     return decoded(MessageToSend, given).new_message()
 

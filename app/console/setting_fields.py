@@ -19,6 +19,9 @@ from app.wire.type_lookup import members, types_at
 
 FieldKind: TypeAlias = Literal["text", "number", "duration", "switch", "choice"]
 
+ON, OFF = "true", ""
+"""What a switch contains. A browser leaves out one that is off."""
+
 LARGEST_SHOWN = 1 << 40
 """A larger bound is that of an integer, and says nothing about the setting."""
 
@@ -130,18 +133,24 @@ def _in_form(text: str) -> str:
 
 def _value(shape: type[msgspec.Struct], field: SettingField, text: str) -> object:
     if field.kind == "switch":
-        return bool(text)
+        return _is_on(field, text)
     text = text.strip()
     if field.kind != "duration" or not text:
         return text
     return seconds_in(shape, f".{field.json_name}", field.name, text)
 
 
+def _is_on(field: SettingField, text: str) -> bool:
+    if text not in (ON, OFF):
+        raise invalid_at(f"/{field.name}", f"This is `{ON}`, or the form does not have it.")
+    return text == ON
+
+
 def _text(field: SettingField, value: Any) -> str:
     if value is None:
         return ""
     if field.kind == "switch":
-        return "true" if value else ""
+        return ON if value else OFF
     return duration_text(from_seconds(value)) if field.kind == "duration" else str(value)
 
 

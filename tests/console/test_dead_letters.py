@@ -236,6 +236,16 @@ async def test_a_form_without_a_plan_is_refused(console: ConsoleServer, action: 
     assert await console.api.counts() == {"dead_lettered": 1}
 
 
+@pytest.mark.parametrize("action", ["redrive", "purge", "restore"])
+async def test_a_step_without_a_number_of_messages_is_refused(console: ConsoleServer, action: str) -> None:
+    await dead_letter(console, "bad")
+    fields = {**await form_of(console, f"{DEAD}/{action}"), **({"name": "orders"} if action == "purge" else {})}
+    for left in ("0", "-1", "all", "1.5", "9" * 19):
+        answer = await step(console, f"{DEAD}/{action}", {**fields, "left": left})
+        assert (answer.status_code, "This form has no plan." in answer.json()["fault"]) == (422, True), left
+    assert await console.api.counts() == {"dead_lettered": 1}
+
+
 async def test_a_purge_and_its_undo_change_no_more_than_their_plans_show(console: ConsoleServer) -> None:
     await dead_letter(console, *["bad"] * 3)
     fields = {**await form_of(console, f"{DEAD}/purge"), "name": "orders"}

@@ -49,6 +49,13 @@ async def test_a_message_is_sent(console: ConsoleServer, fields: dict[str, str],
     assert ("body" in found or "body_base64" in found) == bool(fields["body"])
 
 
+async def test_a_body_of_an_unknown_form_is_refused(console: ConsoleServer) -> None:
+    await console.api.request("PUT", QUEUE, {})
+    response = await console.post(SEND, SEND, body="1", body_form="xml")
+    assert (response.status_code, 'id="fault-body_form"' in response.text) == (422, True)
+    assert await console.api.counts() == {}
+
+
 async def test_a_form_that_is_sent_twice_stores_one_message(console: ConsoleServer) -> None:
     await console.api.request("PUT", QUEUE, {})
     page = await console.page(SEND)

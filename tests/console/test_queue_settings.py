@@ -118,6 +118,12 @@ async def test_a_preview_of_one_lock_and_of_the_end_of_histories(console: Consol
     assert "No further events are recorded." in preview
 
 
+async def test_a_switch_is_on_or_absent(console: ConsoleServer) -> None:
+    await console.api.request("PUT", "/queues/orders", {"history": True})
+    response = await console.post("/queues/orders/settings", history="false")
+    assert (response.status_code, 'id="fault-history"' in response.text) == (422, True)
+
+
 async def test_switches_and_empty_fields_restore_defaults(console: ConsoleServer) -> None:
     await console.api.request("PUT", "/queues/orders", {"history": True, "default_ttl_seconds": 60, "description": "x"})
     fields = form_fields(await console.page(PATH)) | {"default_ttl": "", "description": ""}
