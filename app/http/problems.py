@@ -1,5 +1,6 @@
 """Convert refusals to problem documents, and map each to its HTTP status."""
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from app.domain.refusals import (
@@ -25,6 +26,7 @@ from app.domain.refusals import (
 )
 from app.domain.state_refusals import VersionConflict
 from app.domain.transaction_refusals import TransactionRolledBack
+from app.http.asgi import Headers
 from app.wire.problems import Problem, ProblemFault, transaction_member
 from app.wire.times import maybe_to_wire
 
@@ -105,6 +107,15 @@ MAX_DETAIL_LENGTH = 500
 
 RETRYABLE = frozenset({429, 500, 503})
 
+RETRY_AFTER: Mapping[int, int] = {429: 1, 503: 1}
+"""Seconds after which a client may try again, by the status of the problem."""
+
+HEADERS_OF_STATUS: Mapping[int, Headers] = {
+    401: ((b"www-authenticate", b'Bearer realm="peeklock"'),),
+    415: ((b"accept-encoding", b"identity"),),
+}
+"""The headers that tell a client how to mend its request, by the status of the problem."""
+
 
 def status_of(kind: type[Refusal | BackendUnavailable]) -> int:
     """Return the HTTP status of a class of refusals."""
@@ -162,7 +173,14 @@ def make_problem(status: int, code: str, detail: str, tracking_id: str) -> Probl
         code=code,
         tracking_id=tracking_id,
         retryable=status in RETRYABLE,
+        retry_after=RETRY_AFTER.get(status),
     )
+
+
+def problem_headers(problem: Problem) -> Headers:
+    """Return the headers that the answer of a problem has. `Retry-After` is what the document says."""
+    retry_after = () if problem.retry_after is None else ((b"retry-after", b"%d" % problem.retry_after),)
+    return (*HEADERS_OF_STATUS.get(problem.status, ()), *retry_after)
 
 
 def _truncate(detail: str) -> str:

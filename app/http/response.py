@@ -7,7 +7,8 @@ import msgspec
 
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.http.asgi import Event, Headers, Receive, Send, is_disconnected
-from app.http.problems import make_problem, problem_of
+from app.http.problems import make_problem, problem_headers, problem_of
+from app.wire.problems import Problem
 
 JSON = b"application/json"
 MERGE_PATCH = b"application/merge-patch+json"
@@ -84,8 +85,7 @@ def location(path: str) -> Headers:
 
 def problem_response(status: int, code: str, detail: str, request_id: str, headers: Headers = ()) -> Response:
     """Return a problem that no refusal stands for, such as an unknown path or method."""
-    shape = make_problem(status, code, detail, request_id)
-    return Response(shape, status, content_type=PROBLEM, headers=headers)
+    return _problem_response(make_problem(status, code, detail, request_id), headers)
 
 
 def error_response(error: Exception, request_id: str) -> Response:
@@ -97,12 +97,9 @@ def error_response(error: Exception, request_id: str) -> Response:
 
 def refusal_response(error: Refusal | BackendUnavailable, request_id: str) -> Response:
     """Return the problem document of a refusal, with the headers that its status requires."""
-    problem = problem_of(error, request_id)
-    headers: Headers = ()
-    if problem.status in (429, 503):
-        headers = ((b"retry-after", b"1"),)
-    elif problem.status == 415:
-        headers = ((b"accept-encoding", b"identity"),)
-    elif problem.status == 401:
-        headers = ((b"www-authenticate", b'Bearer realm="peeklock"'),)
+    return _problem_response(problem_of(error, request_id))
+
+
+def _problem_response(problem: Problem, headers: Headers = ()) -> Response:
+    headers = (*headers, *problem_headers(problem))
     return Response(problem, problem.status, content_type=PROBLEM, headers=headers)

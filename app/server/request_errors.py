@@ -6,7 +6,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from app.domain.refusals import MessageTooLarge, Overloaded
-from app.http.problems import PARSE_ERROR_CODES, make_problem
+from app.http.problems import PARSE_ERROR_CODES, make_problem, problem_headers
 from app.server.chunk_overhead import MAX_SMALL_CHUNKS, MIN_BYTES_PER_CHUNK
 
 MAX_URL_BYTES = 16 << 10
@@ -42,14 +42,15 @@ def error_response(
 ) -> bytes:
     """Return the bytes of the problem document for this error, without the document to HEAD. The connection closes after it."""
     status, detail = error
-    body = msgspec.json.encode(make_problem(status, CODES[status], detail, request_id))
+    problem = make_problem(status, CODES[status], detail, request_id)
+    body = msgspec.json.encode(problem)
     headers = (
         *default_headers,
         (b"content-length", b"%d" % len(body)),
         (b"content-type", b"application/problem+json"),
         (b"x-request-id", request_id.encode()),
         (b"connection", b"close"),
-        *(((b"retry-after", b"1"),) if status == 503 else ()),
+        *problem_headers(problem),
     )
     head = (STATUS_LINE[status], *(b"%s: %s\r\n" % header for header in headers), b"\r\n")
     return b"".join(head if method == b"HEAD" else (*head, body))

@@ -40,6 +40,7 @@ class Problem(msgspec.Struct, omit_defaults=True):
     code: str
     tracking_id: str
     retryable: bool
+    retry_after: Annotated[int, msgspec.Meta(ge=0)] | None = None
     errors: list[ProblemFault] | None = None
     outcome: str | None = None
     lost_at: Timestamp | None = None

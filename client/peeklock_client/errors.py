@@ -256,7 +256,9 @@ DOUBTFUL = frozenset(("store-unavailable", "internal-error"))
 
 
 def error_of(problem: Problem, retry_after: float | None = None) -> Refusal | InDoubt:
-    """Return the exception of a problem document."""
+    """Return the exception of a problem document. `retry_after` is what the header says, if the document says nothing."""
+    if problem.retry_after is not UNSET:
+        retry_after = problem.retry_after
     if problem.code in DOUBTFUL:
         return InDoubt(f"{problem.detail} (tracking id {problem.tracking_id})", problem, retry_after)
     default = Conflict if problem.status == 409 else Refusal

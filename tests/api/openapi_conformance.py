@@ -43,7 +43,10 @@ async def check_conformance(answer: httpx.Response) -> None:
         errors = list(validator(operation, status, kind).iter_errors(json.loads(body)))
         assert not errors, f"{operation} {answer.status_code}: {errors[0].message} at {list(errors[0].absolute_path)}"
     if answer.status_code >= 400:
-        code = json.loads(body)["code"]
+        problem = json.loads(body)
+        code = problem["code"]
+        seconds = problem.get("retry_after")
+        assert answer.headers.get("retry-after") == (None if seconds is None else str(seconds)), "the header differs"
         assert code in COMMON_CODES | problem_codes(operation), f"{operation} does not promise {code}"
     for name in {*response["headers"]} - HEADERS_OF_SOME | {*HEADERS_OF_STATUS.get(answer.status_code, ())}:
         assert name in answer.headers, f"{operation} {answer.status_code} promises the header {name}"

@@ -42,8 +42,8 @@ async def test_a_request_that_may_be_repeated_later_is_told_when(api: ApiServer)
     busy = ApiServer(replace(api.broker, searches=SearchRegistry(api.clock, 0)), api.clock, None)
     await busy.request_json("PUT", "/queues/orders", {})
     refused = await busy.request("POST", "/queues/orders/messages/receive", {"filter": "message.priority == 4"})
-    assert problem(refused, 429, "rate-limited")["retryable"]
-    assert refused.headers["retry-after"] == "1"
+    found = problem(refused, 429, "rate-limited")
+    assert (found["retryable"], found["retry_after"], refused.headers["retry-after"]) == (True, 1, "1")
 
 
 @pytest.mark.parametrize(
@@ -313,8 +313,8 @@ class TestServerErrors:
     @pytest.mark.parametrize("path", ["/v1/queues", "/v1/queues/orders", "/readyz", "/v1/queues/orders/messages/1"])
     async def test_without_the_store_the_answer_is_503(self, api_without_store: ApiServer, path: str) -> None:
         answer = await api_without_store.http.get(path)
-        assert problem(answer, 503, "store-unavailable")["retryable"] is True
-        assert answer.headers["retry-after"] == "1"
+        found = problem(answer, 503, "store-unavailable")
+        assert (found["retryable"], found["retry_after"], answer.headers["retry-after"]) == (True, 1, "1")
 
     async def test_without_the_store_the_process_is_alive_and_counts(self, api_without_store: ApiServer) -> None:
         assert (await api_without_store.http.get("/livez")).status_code == 200

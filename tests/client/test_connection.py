@@ -299,6 +299,14 @@ def test_a_repeat_waits_as_long_as_the_server_says() -> None:
     assert 7 <= run_virtually(scenario()) <= 7 * 1.25
 
 
+@pytest.mark.parametrize(("code", "kind"), [("overloaded", Unavailable), ("store-unavailable", InDoubt)])
+async def test_an_exception_has_the_seconds_of_the_problem_document(code: str, kind: type[Refusal | InDoubt]) -> None:
+    document = {**problem(503, code, retryable=True).json(), "retry_after": 3600}
+    with pytest.raises(kind) as refused:
+        await Server(httpx.Response(503, json=document)).client().queue("orders").send(1)
+    assert refused.value.retry_after == 3600
+
+
 def test_a_repeat_that_would_take_too_long_is_left_to_the_caller() -> None:
     async def scenario() -> float:
         busy = problem(503, "overloaded", retryable=True, **{"Retry-After": "3600"})

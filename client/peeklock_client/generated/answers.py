@@ -516,6 +516,7 @@ class Problem(Struct):
     code: str
     tracking_id: str
     retryable: bool
+    retry_after: int | UnsetType = UNSET
     errors: list[ProblemFault] | UnsetType = UNSET
     outcome: str | UnsetType = UNSET
     lost_at: datetime | UnsetType = UNSET
