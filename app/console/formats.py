@@ -53,6 +53,11 @@ def format_bytes(size: float) -> str:
     return f"{size:.1f} GiB"
 
 
+def format_exact_bytes(size: int) -> str:
+    """Format a number of bytes in the largest unit that fits, with the exact number beside it."""
+    return format_bytes(size) if size < 1024 else f"{format_bytes(size)} ({size:,} bytes)"
+
+
 def format_time(instant: Instant) -> str:
     """Format an instant for people, in UTC; a script shows it in the zone of the reader."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=instant)).strftime("%Y-%m-%d %H:%M:%S UTC")

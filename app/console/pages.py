@@ -16,6 +16,7 @@ from app.console.context import ConsoleContext
 from app.console.formats import (
     format_bytes,
     format_duration,
+    format_exact_bytes,
     format_number,
     format_rate,
     format_time,
@@ -24,6 +25,7 @@ from app.console.formats import (
 )
 from app.console.results import result_of
 from app.console.servers import scope_note
+from app.console.sizes import exact_beside
 from app.http.asgi import root_path
 from app.wire.times import to_wire
 
@@ -101,6 +103,8 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "rate": format_rate,
     "duration": format_duration,
     "bytes": format_bytes,
+    "exact_bytes": format_exact_bytes,
+    "exact_beside": exact_beside,
     "time": format_time,
     "iso": to_wire,
     "mark_times": mark_times,

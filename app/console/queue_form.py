@@ -69,7 +69,7 @@ LIMITS = FieldGroup(
         _field("default_ttl", "How long does a message live?", "duration"),
         _field("dead_letter_on_expiry", "Dead-letter messages that expire.", "switch"),
         _field("max_messages", "How many messages may the queue hold?", "number"),
-        _field("max_message_bytes", "How many bytes may a message have?", "number"),
+        _field("max_message_bytes", "How large may a message be?", "size"),
         _field("duplicate_detection_window", "How long are repeated sends recognised?", "duration"),
     ),
 )

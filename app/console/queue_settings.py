@@ -15,6 +15,7 @@ from app.console.form_fields import form_texts
 from app.console.forms import faults_of, status_of_form
 from app.console.pages import CurrentPage, PageRequest
 from app.console.results import result_page
+from app.console.sizes import exact_size_text, parse_size
 from app.domain.access import Right
 from app.domain.queue import Queue, QueueSettings, check_known, is_receive_enabled, is_send_enabled, revokes_locks
 from app.domain.refusals import Refusal
@@ -101,6 +102,8 @@ def _shown(field: queue_form.SettingField, text: str) -> str:
     """Return what a field contains as a person reads it."""
     if field.kind == "switch":
         return YES if text else NO
+    if field.kind == "size":
+        return exact_size_text(parse_size(text))
     return dict(field.choices).get(text, text)
 
 

@@ -1,9 +1,9 @@
 """The fields of forms with settings: each with a label, and with what the OpenAPI document says about it and its limits.
 
-Durations are written as people write them. A field without a text has the default of the API.
+Durations and sizes are written as people write them. A field without a text has the default of the API.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
@@ -12,12 +12,13 @@ import msgspec
 from msgspec import inspect
 
 from app.console.durations import NoDuration, duration_text, parse_duration
+from app.console.sizes import NoSize, exact_size_text, parse_size, size_text
 from app.domain.instant import from_seconds, to_seconds
 from app.domain.refusals import FieldError, InvalidRequest, Refusal, invalid_at
 from app.wire.field_descriptions import FieldDescriptions
 from app.wire.type_lookup import members, types_at
 
-FieldKind: TypeAlias = Literal["text", "number", "duration", "switch", "choice"]
+FieldKind: TypeAlias = Literal["text", "number", "duration", "size", "switch", "choice"]
 
 ON, OFF = "true", ""
 """What a switch contains. A browser leaves out one that is off."""
@@ -34,6 +35,37 @@ WORDS_OF_FORMS = (
     ("`on_request`: a message", "On request: a message"),
 )
 """What the document says of JSON, and a form in other words: an empty field, durations that have units, and choices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """How numbers of a kind are read and written in a form, how a text about limits writes them, and what one out of them is."""
+
+    read: Callable[[str], float]
+    write: Callable[[float], str]
+    write_limit: Callable[[float], str]
+    out_of_bounds: str
+
+
+def _duration_text(seconds: float) -> str:
+    return duration_text(from_seconds(seconds))
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "duration": Quantity(
+        lambda text: to_seconds(parse_duration(text)),
+        _duration_text,
+        _duration_text,
+        "This is too long or too short.",
+    ),
+    "size": Quantity(
+        parse_size,
+        lambda size: size_text(int(size)),
+        lambda size: exact_size_text(int(size)),
+        "This is too large or too small.",
+    ),
+}
+"""The kinds of fields whose numbers have units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +105,7 @@ def setting_field(
 def read_settings(
     shape: type[msgspec.Struct], fields: Sequence[SettingField], typed: Mapping[str, str]
 ) -> dict[str, object]:
-    """Return the settings in a form by their names in JSON. Refuses with `InvalidRequest` that names every wrong duration."""
+    """Return the settings in a form by their names in JSON. Refuses with `InvalidRequest` that names every wrong field."""
     found: dict[str, object] = {}
     faults: list[FieldError] = []
     for field in fields:
@@ -96,14 +128,7 @@ def seconds_in(shape: Any, path: str, name: str, text: str) -> float:
 
     Refuses with `InvalidRequest`.
     """
-    try:
-        seconds = to_seconds(parse_duration(text))
-    except NoDuration as fault:
-        raise invalid_at(f"/{name}", str(fault)) from None
-    lowest, highest = _bounds(shape, path)
-    if (lowest is not None and seconds < lowest) or (highest is not None and seconds > highest):
-        raise invalid_at(f"/{name}", f"This is too long or too short. {_range(lowest, highest, 'duration')}")
-    return seconds
+    return _quantity_in(shape, path, name, text, "duration")
 
 
 def renamed(refusal: Refusal, names: Mapping[str, str]) -> Refusal:
@@ -135,9 +160,21 @@ def _value(shape: type[msgspec.Struct], field: SettingField, text: str) -> objec
     if field.kind == "switch":
         return _is_on(field, text)
     text = text.strip()
-    if field.kind != "duration" or not text:
+    if field.kind not in QUANTITIES or not text:
         return text
-    return seconds_in(shape, f".{field.json_name}", field.name, text)
+    return _quantity_in(shape, f".{field.json_name}", field.name, text, field.kind)
+
+
+def _quantity_in(shape: Any, path: str, name: str, text: str, kind: FieldKind) -> float:
+    quantity = QUANTITIES[kind]
+    try:
+        number = quantity.read(text)
+    except (NoDuration, NoSize) as fault:
+        raise invalid_at(f"/{name}", str(fault)) from None
+    lowest, highest = _bounds(shape, path)
+    if (lowest is not None and number < lowest) or (highest is not None and number > highest):
+        raise invalid_at(f"/{name}", f"{quantity.out_of_bounds} {_range(lowest, highest, kind)}")
+    return number
 
 
 def _is_on(field: SettingField, text: str) -> bool:
@@ -151,7 +188,7 @@ def _text(field: SettingField, value: Any) -> str:
         return ""
     if field.kind == "switch":
         return ON if value else OFF
-    return duration_text(from_seconds(value)) if field.kind == "duration" else str(value)
+    return QUANTITIES[field.kind].write(value) if field.kind in QUANTITIES else str(value)
 
 
 def _form_pointer(pointer: str, names: Mapping[str, str]) -> str:
@@ -170,7 +207,7 @@ def _bounds(shape: Any, path: str) -> tuple[float | None, float | None]:
 
 
 def _limits(shape: type[msgspec.Struct], json_name: str, kind: FieldKind) -> str:
-    if kind not in ("duration", "number"):
+    if kind != "number" and kind not in QUANTITIES:
         return ""
     lowest, highest = _bounds(shape, f".{json_name}")
     default = next(field.default for field in _struct_fields(shape) if field.encode_name == json_name)
@@ -195,4 +232,4 @@ def _range(lowest: float | None, highest: float | None, kind: FieldKind) -> str:
 
 
 def _amount(number: float, kind: FieldKind) -> str:
-    return duration_text(from_seconds(number)) if kind == "duration" else f"{number:,.0f}"
+    return QUANTITIES[kind].write_limit(number) if kind in QUANTITIES else f"{number:,.0f}"

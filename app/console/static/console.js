@@ -58,6 +58,8 @@ const shortcuts = {
   k: () => moveRow(-1),
 };
 
+// The number of bytes beside a size is that of the text that was there.
+document.addEventListener("input", (event) => event.target.parentElement?.querySelector("[data-exact]")?.replaceChildren());
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.target.closest("input, textarea, select, [contenteditable]")) {
