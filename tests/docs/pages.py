@@ -8,8 +8,9 @@ The language of a fenced block says what happens to it:
 - A block below `<!-- executed by nightly runs -->` uses another broker. `test_other_brokers.py` runs it.
 - A block below `<!-- not executed: REASON -->` is left alone. `REASONS` lists what may stand there.
 
-The server of the page listens on localhost:8080. A page that starts another one uses localhost:8081. Addresses of databases
-in `DATABASES` are replaced by those of real ones.
+The server of the page listens on localhost:8080, and has had messages before, as after another page. A page that starts
+another server uses localhost:8081. Addresses of databases in `DATABASES` are replaced by those of real ones. At its end the
+page has stopped what it has started, and taken back the settings of its shell.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+
+import httpx
 
 from developing.environment import node
 from tests.answers import check_answer, masked
@@ -62,6 +65,21 @@ DATABASES = {
     "redis://localhost:6379/0": "redis",
 }
 """The kind of server behind each address that a page may show. Each is empty at the start of the page."""
+MESSAGES_BEFORE = 3
+"""How many messages the server has had when the page begins. The numbers that a page shows are those of a new server."""
+SEQUENCE_NUMBER = re.compile(r'("sequence_number": ?|"lock_token": ?"|\bsent |\bmessage )(\d+)')
+QUEUE_OR_TOPIC = re.compile(
+    r"""(?:/(?:queues|topics)/|\.(?:queue|topic)\("|@worker\.on(?:_state)?\("|\bqueue="|"queue": "|--queue """
+    r"""|\bpeeklock (?:(?:queue|topic|subscription|dead-letter) [a-z]+|send|receive|publish|browse|explain|restore|history) )"""
+    r"""([a-z][\w-]*)"""
+)
+"""The first part of the name of a queue or a topic, where a command or a program has it."""
+FIRST_COMMANDS = "compgen -e PEEKLOCK_ > settings-before || true\n"
+LAST_COMMANDS = """
+[ -z "$(jobs -rp)" ] || { echo "At the end of the page this still runs: $(jobs -r)" >&2; exit 1; }
+left=$(compgen -e PEEKLOCK_ | grep -vxFf settings-before || true)
+[ -z "$left" ] || { echo "The page leaves these settings in its shell: $left" >&2; exit 1; }
+"""
 LONGEST_RUN_SECONDS = 2 * TIMEOUT_SECONDS
 
 
@@ -99,19 +117,29 @@ def check(text: str, service: PeeklockProcess, addresses: Mapping[str, str] | No
     `addresses` has the address of a real server for addresses that the page shows.
     """
     executed = [block for block in read(text) if block.is_typed]
+    batch = {"messages": [{}] * MESSAGES_BEFORE}
+    httpx.post(f"{service.url}/v1/queues/earlier/messages/batch", json=batch).raise_for_status()
     outputs = iter(_printed(service, executed, addresses or {}))
     for block, below in zip_longest(executed, executed[1:]):
         if block.kind == COMMANDS:
             _check_output(next(outputs), below if below and below.kind in ANSWERS else None)
 
 
-def _check_output(output: str, shown: Block | None) -> None:
-    if shown is None:
+def queues_and_topics(text: str) -> set[str]:
+    """Return the names of the queues and topics that the commands and programs of a page use, up to their first dot."""
+    typed = (block.text for block in read(text) if block.is_typed and block.kind not in ANSWERS)
+    return {name for block in typed for name in QUEUE_OR_TOPIC.findall(block)}
+
+
+def _check_output(output: str, block: Block | None) -> None:
+    if block is None:
         assert not output.strip(), f"the page does not show this output:\n{output}"
-    elif shown.kind == "text":
-        assert _is_shown(output.strip(), shown.text.strip()), f"printed:\n{output}\nshown:\n{shown.text}"
+        return
+    shown = SEQUENCE_NUMBER.sub(lambda found: f"{found[1]}{int(found[2]) + MESSAGES_BEFORE}", block.text)
+    if block.kind == "text":
+        assert _is_shown(output.strip(), shown.strip()), f"printed:\n{output}\nshown:\n{shown}"
     else:
-        check_answer(shown.kind, output, shown.text)
+        check_answer(block.kind, output, shown)
 
 
 def _is_shown(output: str, shown: str) -> bool:
@@ -149,6 +177,7 @@ def _printed(service: PeeklockProcess, blocks: Sequence[Block], addresses: Mappi
 
 def _typed(service: PeeklockProcess, blocks: Sequence[Block], addresses: Mapping[str, str]) -> Iterator[str]:
     """Yield what a reader types for each block: its commands, or the saving of a program."""
+    yield FIRST_COMMANDS
     real = {GUIDE_ADDRESS: service.url.removeprefix("http://"), SECOND_PORT: str(_free_port()), **addresses}
     for number, block in enumerate(blocks):
         text = replaced(block.text, real)
@@ -157,6 +186,7 @@ def _typed(service: PeeklockProcess, blocks: Sequence[Block], addresses: Mapping
         elif block.kind in PROGRAMS:
             (service.directory / f"block-{number}").write_text(text)
             yield f"mv block-{number} {block.file}\n"
+    yield LAST_COMMANDS
 
 
 def replaced(text: str, real: Mapping[str, str]) -> str:

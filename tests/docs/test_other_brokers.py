@@ -31,13 +31,13 @@ PGMQ = "guides/migrate-pgmq.md"
 CREATE_QUEUE = """
 import boto3
 
-boto3.client("sqs").create_queue(QueueName="orders")
+boto3.client("sqs").create_queue(QueueName="sqs-orders")
 """
 COUNT_MESSAGES = """
 import boto3
 
 sqs = boto3.client("sqs")
-url = sqs.get_queue_url(QueueName="orders")["QueueUrl"]
+url = sqs.get_queue_url(QueueName="sqs-orders")["QueueUrl"]
 counts = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
 print(counts["ApproximateNumberOfMessages"], counts["ApproximateNumberOfMessagesNotVisible"])
 """
@@ -45,13 +45,13 @@ PUBLISH_NEXT = """
 import pika
 
 with pika.BlockingConnection(pika.ConnectionParameters("localhost")) as connection:
-    connection.channel().basic_publish("", "orders", '{"order": 18}')
+    connection.channel().basic_publish("", "rabbit-orders", '{"order": 18}')
 """
 GET_FIRST = """
 import pika
 
 with pika.BlockingConnection(pika.ConnectionParameters("localhost")) as connection:
-    print(connection.channel().basic_get("orders"))
+    print(connection.channel().basic_get("rabbit-orders"))
 """
 SIGNATURES = """
 CREATE SCHEMA pgmq;

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.databases import RunResources
 from tests.docs import pages
-from tests.docs.pages import ANSWERS, COMMANDS, DATABASES, PAGES, PROGRAMS, REASONS
+from tests.docs.pages import ANSWERS, COMMANDS, DATABASES, DOCS, PAGES, PROGRAMS, REASONS
 from tests.peeklock_process import PeeklockProcess
 
 NEEDS_JAVA = ("start/java.md",)
@@ -51,7 +53,14 @@ def test_the_page_works_as_shown(
     shown = {address: require_server(kind) for address, kind in DATABASES.items() if _is_typed(address, page)}
     with ExitStack() as stack:
         real = {address: stack.enter_context(run_resources.empty_database(kind)) for address, kind in shown.items()}
-        pages.check(PAGES[page], serve_as_reader(), real)
+        service = serve_as_reader()
+        pages.check(PAGES[page], service, real)
+        made = {name.partition(".")[0] for name in _names(service, "queues") | _names(service, "topics")}
+        assert made - {"earlier"} <= pages.queues_and_topics(PAGES[page])
+
+
+def _names(service: PeeklockProcess, kind: str) -> set[str]:
+    return {item["name"] for item in httpx.get(f"{service.url}/v1/{kind}").raise_for_status().json()["items"]}
 
 
 def _is_typed(address: str, page: str) -> bool:
@@ -71,11 +80,24 @@ def test_each_block_is_executed_or_says_why_not(page: str) -> None:
             assert block.file in typed or Path(block.file).stem in typed, f"no command runs {block.file}"
 
 
+def test_each_page_has_queues_and_topics_of_its_own() -> None:
+    """So that a reader can go through the pages on one server, in any order."""
+    used = Counter(name for page in PAGES for name in pages.queues_and_topics(PAGES[page]))
+    shared = {name for name, number in used.items() if number > 1}
+    assert {page: found for page in PAGES if (found := shared & pages.queues_and_topics(PAGES[page]))} == {}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_each_program_in_python_compiles(page: str) -> None:
     for block in pages.read(PAGES[page]):
         if block.kind == "python":
             ast.parse(block.text)
+
+
+def test_the_index_of_the_documentation_has_each_reason() -> None:
+    """A reason above a block is a comment, which a reader does not see."""
+    index = " ".join((DOCS / "README.md").read_text().split())
+    assert [reason for reason in REASONS if reason.removeprefix("needs ") not in index] == []
 
 
 def test_few_blocks_are_not_executed() -> None:

@@ -22,6 +22,8 @@ PROGRAM = 'Save this as `a.py`:\n\n```python\nprint("one")\nprint("two 17")\n```
         PROGRAM + "```text\n...\ntwo 17\n```\n",
         "<!-- not executed: needs root -->\n```sh\nfalse\n```\n",
         "<!-- executed by nightly runs -->\n```sh\nfalse\n```\n",
+        "```sh\nsleep 60 &\nkill $!\nwait $! || true\n```\n",
+        "```sh\nexport PEEKLOCK_PORT=1\nunset PEEKLOCK_PORT\n```\n",
     ],
 )
 def test_a_page_that_is_right_passes(page: str, serve: Callable[[], PeeklockProcess]) -> None:
@@ -39,12 +41,20 @@ def test_a_page_that_is_right_passes(page: str, serve: Callable[[], PeeklockProc
         "```sh\nfalse\n```\n",
         "```sh\nfalse | cat\n```\n",
         "```sh\necho $UNKNOWN\n```\n",
+        "```sh\nsleep 60 &\n```\n",  # still runs at the end
+        "```sh\nexport PEEKLOCK_PORT=1\n```\n",  # would change the next page
     ],
 )
 def test_a_page_that_is_wrong_fails(page: str, serve: Callable[[], PeeklockProcess]) -> None:
     service = serve()
     with pytest.raises(AssertionError):
         pages.check(page, service)
+
+
+def test_queues_and_topics_are_found_in_commands_and_programs() -> None:
+    commands = "```sh\npeeklock queue create bills.eu\npeeklock send mails x\ncurl localhost:8080/v1/topics/news\n```\n"
+    program = 'Save this as `b.py`:\n\n```python\n@worker.on("tasks")\nNewMessage(1, queue="results")\n```\n'
+    assert pages.queues_and_topics(commands + program) == {"bills", "mails", "news", "tasks", "results"}
 
 
 def test_a_block_between_two_marked_blocks_is_executed() -> None:
