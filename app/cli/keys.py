@@ -68,8 +68,8 @@ def create_key(
     printer.answer(created, created["secret"])
     if not printer.is_for_programs:
         say(f"Key {created['id']} of {principal}. The secret is shown only now. Send it as Authorization: Bearer.")
-        if place:
-            say(place)
+    if place:
+        say(place)
 
 
 @with_options(target=OPTIONAL)

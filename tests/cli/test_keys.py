@@ -94,6 +94,12 @@ def test_a_key_in_the_database_says_where_it_is_stored_and_whether_the_file_is_n
     ]
 
 
+def test_a_document_of_a_new_key_leaves_the_place_to_standard_error(tmp_path: Path) -> None:
+    done = run_command("key", "create", "--principal", "anna", "--json", directory=tmp_path)
+    assert json.loads(done.stdout)["principal"] == "anna"
+    assert done.stderr.startswith(f"Stored in {tmp_path / 'data' / 'peeklock.db'}, which is new.")
+
+
 def test_a_key_of_a_named_database_says_so(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'named.db'}"
     assert run_command("migrate", directory=tmp_path, database_url=url).returncode == 0
