@@ -14,7 +14,7 @@ from peeklock_pipeline.dialects import Dialect
 from peeklock_pipeline.job_app import JobApp
 from peeklock_pipeline.job_options import AsJson, Job, LakePlace, StorageOptions, err, open_lake, out, print_result
 from peeklock_pipeline.output_file import write_output
-from peeklock_pipeline.plurals import batches, messages, queues
+from peeklock_pipeline.plurals import batches, files, messages, queues, size
 from peeklock_pipeline.replay_request import InDoubtAction
 from peeklock_pipeline.run_metrics import AUDIT_FROM_SCRATCH, measure, name_run
 
@@ -267,7 +267,7 @@ def compact(
     target.archive_table()  # refuse before Spark starts, which takes seconds
     with progress("compacting") as report_progress:
         done = run(job.open_session(), target, report_progress)
-    job.print_result(done, f"{done.files_before} files before, {done.files} now; `vacuum` removes the old ones later.")
+    job.print_result(done, f"{files(done.files_before)} before, {done.files} now; `vacuum` removes the old ones later.")
 
 
 @app.command()
@@ -286,7 +286,7 @@ def copy(
     source.archive_table()  # refuse before Spark starts, which takes seconds
     with progress("copying") as report_progress:
         done = run(job.open_session(), source, target, report_progress)
-    sentence = f"{messages(done.messages)} in {done.files} files went into {to}, which has all batches up to {done.last_batch}."
+    sentence = f"{messages(done.messages)} in {files(done.files)} went into {to}, which has all batches up to {done.last_batch}."
     job.print_result(done, sentence)
 
 
@@ -303,7 +303,7 @@ def vacuum(
 
     with progress("vacuuming") as report_progress:
         done = run(open_lake(lake, storage_option), parse_age(older_than), report_progress)
-    print_result(done, as_json, f"{done.files} files of {done.bytes} bytes were removed from {lake}.")
+    print_result(done, as_json, f"Removed {files(done.files)} with {size(done.bytes)} from {lake}.")
 
 
 @app.command()

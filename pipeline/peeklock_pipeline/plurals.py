@@ -16,5 +16,15 @@ def queues(count: int) -> str:
     return _counted(count, "queue", "queues")
 
 
+def files(count: int) -> str:
+    """Return a count of files."""
+    return _counted(count, "file", "files")
+
+
+def size(count: int) -> str:
+    """Return a count of bytes."""
+    return _counted(count, "byte", "bytes")
+
+
 def _counted(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"

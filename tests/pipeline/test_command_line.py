@@ -59,9 +59,9 @@ def test_a_day_with_the_pipeline(run_command: RunCommand, small_archive: Archive
     assert "11 accepted = 1 live + 0 dead-lettered + 10 completed" in out
     assert run_command("compact", "--lake", lake.root)[:2] == (
         0,
-        "1 files before, 1 now; `vacuum` removes the old ones later.\n",
+        "1 file before, 1 now; `vacuum` removes the old ones later.\n",
     )
-    assert run_command("vacuum", "--lake", lake.root)[1] == f"0 files of 0 bytes were removed from {lake.root}.\n"
+    assert run_command("vacuum", "--lake", lake.root)[1] == f"Removed 0 files with 0 bytes from {lake.root}.\n"
     code, out, _ = run_command("retention", "--lake", lake.root, "--older-than", "0d", "--queue", "billing", "--json")
     assert (code, json.loads(out)["messages"]) == (0, 0)
 

@@ -70,7 +70,7 @@ def test_the_jobs_of_a_day_work_on_a_lake_in_an_object_store(
     assert "13" in page.read_text()
     words = ("--older-than", "0d", "--queue", "queue-1", "--json")
     assert json.loads(run_command("retention", *lake, *words)[1])["messages"] == 4
-    assert run_command("vacuum", *lake, "--older-than", "1h")[1] == f"0 files of 0 bytes were removed from {uri}.\n"
+    assert run_command("vacuum", *lake, "--older-than", "1h")[1] == f"Removed 0 files with 0 bytes from {uri}.\n"
     code, out, err = run_command("audit", *both)
     assert (code, out.splitlines()[-1].partition(" = ")[0]) == (0, "No message is lost or duplicated: 13 accepted"), err
 

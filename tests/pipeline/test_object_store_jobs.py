@@ -107,8 +107,8 @@ def test_a_replay_sends_the_same_messages_once(
         name = queue(server)
         command = ("replay", "--lake", place.root, *options, "--url", server, "--to", name, "--name", "again")
         orders = (*command, "--where", "queue = 'orders' AND sequence_number > 200")
-        assert "8 messages with 8 bytes match, up to batch 3. 8 would be sent" in run_command(*orders, "--plan")[1]
-        assert run_command(*orders)[1] == f"Replay again: 8 messages were sent to {name}.\n"
+        assert "selects 8 messages with 8 bytes, up to batch 3. 8 would be sent" in run_command(*orders, "--plan")[1]
+        assert run_command(*orders)[1] == f"Replay again sent 8 messages to {name}.\n"
         assert "0 messages were sent" in run_command(*orders)[1]
         sent.append(messages_of(server, name))
     assert len(sent[0]) == ROWS

@@ -21,7 +21,7 @@ import pytest
 from peeklock_pipeline.database import Database
 from peeklock_pipeline.jobs.compact import compact
 from peeklock_pipeline.jobs.export import export
-from peeklock_pipeline.jobs.replay import ReplayResult, merge_ranges, plan, replay
+from peeklock_pipeline.jobs.replay import ReplayPlan, ReplayResult, merge_ranges, plan, replay
 from peeklock_pipeline.jobs.retention import retention
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.refusals import (
@@ -251,7 +251,7 @@ def test_messages_in_doubt_are_not_sent_without_a_decision(
     def late() -> float:
         return time.time() + 2 * HOUR
 
-    with pytest.raises(InDoubt, match="ended while it sent the 10 messages with sequence numbers from 1 to 10"):
+    with pytest.raises(InDoubt, match="ended while it sent 10 messages with sequence numbers from 1 to 10"):
         replay(spark, lake, replay_request(queue, name="sent"), clock=late)
     sent = replay(spark, lake, replay_request(queue, name="sent"), InDoubtAction.SEND, clock=late)
     skipped = replay(spark, lake, replay_request(queue, name="skipped"), InDoubtAction.SKIP, clock=late)
@@ -398,8 +398,15 @@ def test_the_command_prints_sentences_and_json(
     assert refused == (2, "", "The rate is a number of messages per second above 0.\n")
 
 
+def test_one_message_is_not_told_as_several() -> None:
+    plan = ReplayPlan("one", last_batch=3, messages=1, bytes=1, done=0, in_doubt=0, remaining=1, sample=[])
+    assert plan.sentence("q") == "Replay one selects 1 message with 1 byte, up to batch 3. 1 would be sent to q."
+    result = ReplayResult("one", messages=1, duplicates=1, skipped=0, done_before=0)
+    assert result.sentence("q") == "Replay one sent 1 message to q, of which 1 had arrived before."
+
+
 PLANNED = """\
-Replay told: 2 messages with 0 bytes match, up to batch 1. 2 would be sent to {}, first of them:
+Replay told selects 2 messages with 0 bytes, up to batch 1. 2 would be sent to {}, first of them:
   1  orders  completed  2026-09-21 12:00:00  id-1
   2  orders  completed  2026-09-21 12:00:00  id-2
 """

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from peeklock_pipeline import plurals
 from peeklock_pipeline.lake import Lake
 from peeklock_pipeline.message_json import new_messages
 from peeklock_pipeline.progress import Progress, no_progress
@@ -58,11 +59,12 @@ class ReplayPlan:
 
     def sentence(self, queue: str) -> str:
         """Return the plan as text, with its first messages."""
-        sentence = f"Replay {self.replay}: {self.messages} messages with {self.bytes} bytes match, up to batch {self.last_batch}."
+        selected = f"{plurals.messages(self.messages)} with {plurals.size(self.bytes)}"
+        sentence = f"Replay {self.replay} selects {selected}, up to batch {self.last_batch}."
         if self.done:
-            sentence += f" {self.done} of them are sent or skipped, and would not be sent again."
+            sentence += f" {self.done} had been sent or skipped, and would not be sent again."
         if self.in_doubt:
-            sentence += f" {self.in_doubt} were being sent when a run ended."
+            sentence += f" A run ended while it sent {self.in_doubt}."
         sentence += f" {self.remaining} would be sent to {queue}" + (", first of them:" if self.sample else ".")
         return "\n".join([sentence, *("  " + "  ".join(str(value) for value in row.values()) for row in self.sample)])
 
@@ -79,10 +81,10 @@ class ReplayResult:
 
     def sentence(self, queue: str) -> str:
         """Return the run as text."""
-        sentence = f"Replay {self.replay}: {self.messages} messages were sent to {queue}"
-        sentence += f", {self.duplicates} of them duplicates." if self.duplicates else "."
+        sentence = f"Replay {self.replay} sent {plurals.messages(self.messages)} to {queue}"
+        sentence += f", of which {self.duplicates} had arrived before." if self.duplicates else "."
         if self.skipped:
-            sentence += f" {self.skipped} in doubt were skipped."
+            sentence += f" It skipped {self.skipped} in doubt."
         if self.done_before:
             sentence += f" {self.done_before} had been sent or skipped before, and were not sent again."
         return sentence
@@ -253,7 +255,7 @@ class _Run:
             self._log.skip(portion)
             return None
         raise InDoubt(
-            f"A run of the replay {self._request.name} ended while it sent the {portion.messages} messages with sequence "
+            f"A run of the replay {self._request.name} ended while it sent {plurals.messages(portion.messages)} with sequence "
             f"numbers from {portion.first} to {portion.last}, so long ago that the queue no longer knows which it has. "
             "Look there for messages of this replay, and choose --in-doubt send or --in-doubt skip."
         )
