@@ -29,9 +29,16 @@ def report(language: str) -> Made:
     return Made(**json.loads((_made(language) / REPORT).read_text()))
 
 
+def installed(directory: Path) -> Path:
+    """Return the directory of an environment. The test fails with what to do if it is not installed."""
+    assert directory.exists(), "the generators are missing: run `python3 dev.py test tests/sdks`"
+    return directory
+
+
 def _made(language: str) -> Path:
-    assert SDK_VENV.exists(), "the generators are missing: run `python3 dev.py test tests/sdks`"
-    pins = (REQUIREMENTS / "sdk.txt", *sorted(CONFIGURATIONS.iterdir()))
+    installed(SDK_VENV)
+    configurations = sorted(file for file in CONFIGURATIONS.rglob("*") if file.is_file())
+    pins = (REQUIREMENTS / "sdk.txt", *configurations)
     made = MADE / f"{language}-{digest(OPENAPI, ROOT / 'developing/sdk.py', Path(__file__), *pins)[:16]}"
     with environment_lock():  # or two workers would make it at the same time
         if not made.exists():

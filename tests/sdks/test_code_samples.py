@@ -18,6 +18,7 @@ from developing.paths import SDK_VENV
 from tests.api.openapi_conformance import check_conformance
 from tests.databases import RunResources
 from tests.peeklock_process import PeeklockProcess, services
+from tests.sdks.made import installed
 from tests.walks import for_each
 
 DOCUMENT = openapi_document()
@@ -121,7 +122,7 @@ def test_a_sample_in_python_compiles(name: str) -> None:
 
 def test_the_samples_in_typescript_compile(tmp_path: Path) -> None:
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    (tmp_path / "node_modules").symlink_to(SDK_NODE / "node_modules")
+    (tmp_path / "node_modules").symlink_to(installed(SDK_NODE) / "node_modules")
     files = [write(tmp_path / f"{name}.ts", languages["TypeScript"]) for name, languages in SAMPLES.items()]
     run(node(SDK_VENV), tmp_path / "node_modules/typescript/bin/tsc", *TYPESCRIPT, *files, directory=tmp_path)
 
