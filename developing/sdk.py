@@ -106,8 +106,9 @@ def _adapted(document: dict[str, Any], language: str) -> dict[str, Any]:
 
 def _openapi_python_client(_: str, directory: Path) -> str:
     program, configuration = SDK_VENV / "bin/openapi-python-client", CONFIGURATIONS / "openapi-python-client.yaml"
-    options = ("--path", OPENAPI, "--config", configuration, "--output-path", directory, "--overwrite")
-    return _generate(program, "generate", *options)
+    templates = CONFIGURATIONS / "templates/openapi-python-client"
+    options = ("--path", OPENAPI, "--config", configuration, "--custom-template-path", templates)
+    return _generate(program, "generate", *options, "--output-path", directory, "--overwrite")
 
 
 def _hey_api(_: str, directory: Path) -> str:

@@ -9,11 +9,17 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from app.http.problems import make_problem, problem_headers
+from app.http.response import PROBLEM
 from developing.environment import SDK_NODE, node
 from developing.machine import JAVA_ANNOTATIONS
 from developing.paths import OPENAPI, PYTHON, ROOT, SDK_VENV
@@ -82,6 +88,7 @@ EXPECTED = {
     "browsed": [[2, "no-such-article"], ["wake", "unreadable"]],
     "deferred": ["deferred", "later"],
     "transaction": [True, "uncommitted", "committed", "paid"],
+    "newer": [503, "unknown_default_open_api", "Service unavailable", "The moon is full.", True, 7],
 }
 SAFE = {**PROPERTIES, "greatest": 2**53 - 1, "least": -(2**53) + 1}
 EXPECTED_OF_JAVASCRIPT = {
@@ -89,6 +96,8 @@ EXPECTED_OF_JAVASCRIPT = {
     # Its numbers hold integers up to 2^53.
     "properties": {name: value for name, value in SAFE.items() if name != "beyond_double"},
     "body": {"order": 17, "lines": [{"article": "007", "count": 2}], "note": None},
+    # A code is a text there, and stays what it is.
+    "newer": [503, "full-moon", "Service unavailable", "The moon is full.", True, 7],
 }
 
 
@@ -111,6 +120,34 @@ EXAMPLES = list(_examples())
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with services(tmp_path_factory.mktemp("sdks")) as start:
         yield start().url
+
+
+class NewerServer(BaseHTTPRequestHandler):
+    """Answers every request with a problem whose code this version does not know."""
+
+    def do_POST(self) -> None:
+        problem = replace(make_problem(503, "full-moon", "The moon is full.", "req-17"), retry_after=7)
+        content = msgspec.json.encode(problem)
+        self.send_response(problem.status)
+        for name, value in problem_headers(problem):
+            self.send_header(name.decode(), value.decode())
+        self.send_header("Content-Type", PROBLEM.decode())
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any, **__: Any) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture(scope="module")
+def newer_url() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), NewerServer) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
 
 
 def same(output: str, expected: Any) -> None:
@@ -166,15 +203,15 @@ def test_a_program_passes_the_strict_mode_of_mypy(language: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("language", PYTHONS)
-def test_an_sdk_for_python_keeps_every_value(language: str, url: str) -> None:
-    program = (SDK_VENV / "bin/python", PROGRAMS / language / "program.py", url, language)
+def test_an_sdk_for_python_keeps_every_value(language: str, url: str, newer_url: str) -> None:
+    program = (SDK_VENV / "bin/python", PROGRAMS / language / "program.py", url, language, newer_url)
     same(printed(*program, directory=PROGRAMS, PYTHONPATH=str(sdk(language))), EXPECTED)
 
 
 @pytest.mark.parametrize("language", TYPESCRIPTS)
-def test_an_sdk_for_typescript_keeps_every_value(language: str, url: str, tmp_path: Path) -> None:
+def test_an_sdk_for_typescript_keeps_every_value(language: str, url: str, newer_url: str, tmp_path: Path) -> None:
     program = compiled_typescript(language, (PROGRAMS / language / "program.ts").read_text(), tmp_path)
-    same(printed(node(SDK_VENV), program, url, language, directory=tmp_path), EXPECTED_OF_JAVASCRIPT)
+    same(printed(node(SDK_VENV), program, url, language, newer_url, directory=tmp_path), EXPECTED_OF_JAVASCRIPT)
 
 
 def compiled_typescript(language: str, program: str, directory: Path) -> Path:
@@ -247,13 +284,13 @@ def go(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.sdks
-def test_the_sdk_for_java_keeps_every_value(url: str, java: tuple[str, ...]) -> None:
-    same(printed(*java, "Program", url, "java", directory=PROGRAMS), EXPECTED)
+def test_the_sdk_for_java_keeps_every_value(url: str, newer_url: str, java: tuple[str, ...]) -> None:
+    same(printed(*java, "Program", url, "java", newer_url, directory=PROGRAMS), EXPECTED)
 
 
 @pytest.mark.sdks
-def test_the_sdk_for_go_keeps_every_value(url: str, go: Path) -> None:
-    same(printed(go / "program", url, "go", directory=go), EXPECTED)
+def test_the_sdk_for_go_keeps_every_value(url: str, newer_url: str, go: Path) -> None:
+    same(printed(go / "program", url, "go", newer_url, directory=go), EXPECTED)
 
 
 # ---- every example of the document -----------------------------------------------------------------------------------

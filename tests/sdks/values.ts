@@ -27,6 +27,7 @@ export function at<Value>(values: readonly Value[], place: number): Value {
   return present(values[place]);
 }
 
-/** The address of the server, and the name of a queue. */
+/** The address of the server, the name of a queue, and the address of a server that answers a problem of a newer version. */
 export const url = at(process.argv, 2);
 export const queue = at(process.argv, 3);
+export const newerUrl = at(process.argv, 4);

@@ -10,7 +10,7 @@ import httpx
 import peeklock_models as models
 from pydantic import BaseModel
 
-url, queue = sys.argv[1:]
+url, queue, newer_url = sys.argv[1:]
 PROPERTIES = {
     "text": "007",
     "letters": "grün ☕",
@@ -64,6 +64,7 @@ lock = f"/v1/queues/{queue}/locks/{token}"
 renewed = call(models.LockRenewed, f"{lock}/renew", models.RenewLock(lock_seconds=3600))
 completed = settle("complete", token)
 problem = call(models.Problem, f"{lock}/abandon")
+newer = call(models.Problem, f"{newer_url}{lock}/abandon")
 
 numbers = [models.MessageToSend(body=number) for number in range(4)]
 call(models.SendResults, f"/v1/queues/{queue}/messages/batch", models.SendBatch(messages=numbers))
@@ -114,6 +115,7 @@ print(
             "browsed": [[message.body, message.dead_letter_reason] for message in browsed.items],
             "deferred": [deferred.outcome, late.body],
             "transaction": [pending.pending, uncommitted.state, committed.state, paid.body],
+            "newer": [newer.status, newer.code, newer.title, newer.detail, newer.retryable, newer.retry_after],
         }
     )
 )

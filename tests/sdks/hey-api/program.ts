@@ -2,7 +2,7 @@
 
 import { createClient } from "./sdk/client/index.ts";
 import * as sdk from "./sdk/index.ts";
-import { at, body, present, properties, queue, url } from "./values.ts";
+import { at, body, newerUrl, present, properties, queue, url } from "./values.ts";
 
 const client = createClient({ baseUrl: url });
 const path = { queue };
@@ -35,6 +35,9 @@ const { data: renewed } = await sdk.renewLock({ ...lock, body: { lock_seconds: 3
 const { data: completed } = await sdk.completeLock(lock);
 const { error } = await sdk.abandonLock({ ...lock, throwOnError: false });
 const problem = present(error);
+const newerClient = createClient({ baseUrl: newerUrl });
+const { error: unknown } = await sdk.abandonLock({ ...lock, client: newerClient, throwOnError: false });
+const newer = present(unknown);
 
 await sdk.sendBatch({ ...common, body: { messages: [0, 1, 2, 3].map((number) => ({ body: number })) } });
 const batch = await receive({ max_messages: 4, wait_seconds: 20 });
@@ -82,5 +85,6 @@ console.log(
     browsed: browsed.items.map((message) => [message.body, message.dead_letter_reason]),
     deferred: [deferred.outcome, late.body],
     transaction: [pending.pending, uncommitted.state, committed.state, paid.body],
+    newer: [newer.status, newer.code, newer.title, newer.detail, newer.retryable, newer.retry_after],
   }),
 );

@@ -21,9 +21,10 @@ public class Program {
     private final LocksApi locks;
     private final QueuesApi queues;
     private final TransactionsApi transactions;
+    private final LocksApi newerLocks;
     private final ObjectMapper json;
 
-    Program(String url, String queue) {
+    Program(String url, String queue, String newerUrl) {
         ApiClient client = new ApiClient();
         client.updateBaseUri(url);
         this.queue = queue;
@@ -31,11 +32,14 @@ public class Program {
         this.locks = new LocksApi(client);
         this.queues = new QueuesApi(client);
         this.transactions = new TransactionsApi(client);
+        ApiClient newer = new ApiClient();
+        newer.updateBaseUri(newerUrl);
+        this.newerLocks = new LocksApi(newer);
         this.json = client.getObjectMapper();
     }
 
     public static void main(String[] arguments) throws Exception {
-        new Program(arguments[0], arguments[1]).run();
+        new Program(arguments[0], arguments[1], arguments[2]).run();
     }
 
     static Map<String, Object> properties() {
@@ -67,10 +71,10 @@ public class Program {
         return messages.receiveMessages(queue, wanted, null, null).getMessages();
     }
 
-    /** Returns the problem with which a server refuses to abandon a delivery that has ended. */
-    Problem refusal(String token) throws Exception {
+    /** Returns the problem with which a server refuses to abandon a delivery. */
+    Problem refusal(LocksApi api, String token) throws Exception {
         try {
-            locks.abandonLock(queue, token, null);
+            api.abandonLock(queue, token, null);
             throw new IllegalStateException("the delivery was abandoned");
         } catch (ApiException refused) {
             return json.readValue(refused.getResponseBody(), Problem.class);
@@ -123,8 +127,18 @@ public class Program {
         LockRenewed renewed = locks.renewLock(queue, token, new RenewLock().lockSeconds(3600.0));
         found.put("renewed", renewed.getLockRemainingMs() > 600_000);
         found.put("completed", locks.completeLock(queue, token, null).getOutcome().getValue());
-        Problem problem = refusal(token);
+        Problem problem = refusal(locks, token);
         found.put("problem", Arrays.asList(problem.getStatus(), problem.getCode().getValue(), problem.getRetryable()));
+        Problem newer = refusal(newerLocks, token);
+        found.put(
+            "newer",
+            Arrays.asList(
+                newer.getStatus(),
+                newer.getCode().getValue(),
+                newer.getTitle(),
+                newer.getDetail(),
+                newer.getRetryable(),
+                newer.getRetryAfter()));
 
         List<MessageToSend> numbers =
             IntStream.range(0, 4).mapToObj(number -> new MessageToSend().body(number)).collect(Collectors.toList());

@@ -19,7 +19,7 @@ from peeklock_sdk.api.messages import browse_messages, receive_messages, send_ba
 from peeklock_sdk.api.queues import put_queue
 from peeklock_sdk.api.transactions import commit_transaction, start_transaction
 
-url, queue = sys.argv[1:]
+url, queue, newer_url = sys.argv[1:]
 PROPERTIES = {
     "text": "007",
     "letters": "grün ☕",
@@ -71,6 +71,7 @@ renewal = renew_lock.sync(queue, token, client=connection, body=models.RenewLock
 renewed = answer(models.LockRenewed, renewal)
 completed = answer(models.SettlementDone, complete_lock.sync(queue, token, client=connection))
 problem = answer(models.Problem, abandon_lock.sync(queue, token, client=connection))
+newer = answer(models.Problem, abandon_lock.sync(queue, token, client=Client(base_url=newer_url)))
 
 numbers = [models.MessageToSend(body=number) for number in range(4)]
 send_batch.sync(queue, client=connection, body=models.SendBatch(messages=numbers))
@@ -127,6 +128,7 @@ print(
             "browsed": [[message.body, message.dead_letter_reason] for message in browsed.items],
             "deferred": [deferred.outcome, late.body],
             "transaction": [pending.pending, uncommitted.state, committed.state, paid.body],
+            "newer": [newer.status, newer.code, newer.title, newer.detail, newer.retryable, newer.retry_after],
         }
     )
 )

@@ -2,7 +2,7 @@
 
 import createClient from "openapi-fetch";
 import type { components, paths } from "./sdk/peeklock.js";
-import { at, body, present, properties, queue, url } from "./values.ts";
+import { at, body, newerUrl, present, properties, queue, url } from "./values.ts";
 
 type Schemas = components["schemas"];
 
@@ -43,6 +43,9 @@ const { data: renewed } = await client.POST("/v1/queues/{queue}/locks/{lock_toke
 const { data: completed } = await client.POST("/v1/queues/{queue}/locks/{lock_token}/complete", lock);
 const { error } = await client.POST("/v1/queues/{queue}/locks/{lock_token}/abandon", lock);
 const problem = present(error);
+const newerClient = createClient<paths>({ baseUrl: newerUrl });
+const { error: unknown } = await newerClient.POST("/v1/queues/{queue}/locks/{lock_token}/abandon", lock);
+const newer = present(unknown);
 
 const numbers = [0, 1, 2, 3].map((number) => ({ body: number }));
 await client.POST("/v1/queues/{queue}/messages/batch", { params, body: { messages: numbers } });
@@ -99,5 +102,6 @@ console.log(
     browsed: present(browsed).items.map((message) => [message.body, message.dead_letter_reason]),
     deferred: [present(deferred).outcome, late.body],
     transaction: [present(pending).pending, uncommitted.state, present(committed).state, paid.body],
+    newer: [newer.status, newer.code, newer.title, newer.detail, newer.retryable, newer.retry_after],
   }),
 );

@@ -1,7 +1,7 @@
 // Send, receive, renew and settle with the functions for fetch that orval makes.
 
 import * as sdk from "./sdk/peeklock.ts";
-import { at, body, properties, queue, url } from "./values.ts";
+import { at, body, newerUrl, properties, queue, url } from "./values.ts";
 
 process.env["PEEKLOCK_URL"] = url;
 
@@ -49,6 +49,11 @@ const received = at(await receive({ wait_seconds: 20 }), 0);
 const renewed = succeeded(await sdk.renewLock(queue, received.lock_token, { lock_seconds: 3600 }), 200);
 const completed = succeeded(await sdk.completeLock(queue, received.lock_token), 200);
 const problem = succeeded(await sdk.abandonLock(queue, received.lock_token), 409);
+process.env["PEEKLOCK_URL"] = newerUrl;
+const refused = await sdk.abandonLock(queue, received.lock_token);
+if (refused.status !== 503) throw new Error(`${refused.status} is the answer of the newer server`);
+const newer = refused.data;
+process.env["PEEKLOCK_URL"] = url;
 
 await sdk.sendBatch(queue, { messages: [0, 1, 2, 3].map((number) => ({ body: number })) });
 const batch = await receive({ max_messages: 4, wait_seconds: 20 });
@@ -94,5 +99,6 @@ console.log(
     browsed: browsed.items.map((message) => [message.body, message.dead_letter_reason]),
     deferred: [deferred.outcome, late.body],
     transaction: [pending.pending, uncommitted.state, committed.state, paid.body],
+    newer: [newer.status, newer.code, newer.title, newer.detail, newer.retryable, newer.retry_after],
   }),
 );

@@ -5,10 +5,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import peeklock_sdk as sdk
-from peeklock_sdk.exceptions import ConflictException
+from peeklock_sdk.exceptions import ApiException
 from peeklock_sdk.models import settlement
 
-url, queue = sys.argv[1:]
+url, queue, newer_url = sys.argv[1:]
 PROPERTIES = {
     "text": "007",
     "letters": "grün ☕",
@@ -34,15 +34,19 @@ def receive(wanted: sdk.ReceiveMessages) -> list[sdk.ReceivedMessage]:
     return messages.receive_messages(queue, wanted).messages
 
 
-def refusal(token: str) -> sdk.Problem:
-    """Return the problem with which the server refuses to abandon a delivery that has ended."""
+def refusal(api: sdk.LocksApi, token: str) -> sdk.Problem:
+    """Return the problem with which a server refuses to abandon a delivery."""
     try:
-        locks.abandon_lock(queue, token)
-    except ConflictException as refused:
-        if isinstance(refused.data, sdk.Problem):
-            return refused.data
-        raise
-    raise SystemExit("a delivery that has ended was abandoned")
+        api.abandon_lock(queue, token)
+    except ApiException as refused:
+        match refused:
+            case ApiException(data=sdk.Problem() as problem):
+                return problem
+            case ApiException(body=str(text)) if decoded := sdk.Problem.from_json(text):
+                return decoded
+            case _:
+                raise
+    raise SystemExit("the delivery was abandoned")
 
 
 def summary(result: object) -> list[str]:
@@ -57,7 +61,8 @@ sent = messages.send_message(queue, sdk.SendMessage(body=BODY, properties=PROPER
 token = received.lock_token
 renewed = locks.renew_lock(queue, token, sdk.RenewLock(lock_seconds=3600))
 completed = locks.complete_lock(queue, token)
-problem = refusal(token)
+problem = refusal(locks, token)
+newer = refusal(sdk.LocksApi(sdk.ApiClient(sdk.Configuration(host=newer_url))), token)
 
 messages.send_batch(queue, sdk.SendBatch(messages=[sdk.MessageToSend(body=number) for number in range(4)]))
 tokens = [message.lock_token for message in receive(sdk.ReceiveMessages(max_messages=4, wait_seconds=20))]
@@ -106,6 +111,7 @@ print(
             "browsed": [[message.body, message.dead_letter_reason] for message in browsed.items],
             "deferred": [deferred.outcome, late.body],
             "transaction": [pending.pending, uncommitted.state, committed.state, paid.body],
+            "newer": [newer.status, newer.code, newer.title, newer.detail, newer.retryable, newer.retry_after],
         }
     )
 )

@@ -1,7 +1,7 @@
 // Send, receive, renew and settle with the SDK that openapi-generator makes for TypeScript and fetch.
 
 import * as sdk from "./sdk/index.js";
-import { at, body, properties, queue, url } from "./values.ts";
+import { at, body, newerUrl, properties, queue, url } from "./values.ts";
 
 const configuration = new sdk.Configuration({ basePath: url });
 const messages = new sdk.MessagesApi(configuration);
@@ -45,6 +45,8 @@ const lock = lockOf(received);
 const renewed = await locks.renewLock({ ...lock, body: { lockSeconds: 3600 } });
 const completed = await locks.completeLock(lock);
 const problem = await refusal(locks.abandonLock(lock));
+const newerLocks = new sdk.LocksApi(new sdk.Configuration({ basePath: newerUrl }));
+const newer = await refusal(newerLocks.abandonLock(lock));
 
 await messages.sendBatch({ queue, body: { messages: [0, 1, 2, 3].map((number) => ({ body: number })) } });
 const batch = await receive({ maxMessages: 4, waitSeconds: 20 });
@@ -90,5 +92,6 @@ console.log(
     browsed: browsed.items.map((message) => [message.body, message.deadLetterReason]),
     deferred: [deferred.outcome, late.body],
     transaction: [pending.pending, uncommitted.state, committed.state, paid.body],
+    newer: [newer.status, newer.code, newer.title, newer.detail, newer.retryable, newer.retryAfter],
   }),
 );

@@ -25,6 +25,26 @@ func check(err error) {
 	}
 }
 
+func clientOf(url string) *peeklock.APIClient {
+	configuration := peeklock.NewConfiguration()
+	configuration.Servers = peeklock.ServerConfigurations{{URL: url}}
+	return peeklock.NewAPIClient(configuration)
+}
+
+// refusal returns the problem with which a server refuses to abandon a delivery.
+func refusal(api *peeklock.APIClient, token string) peeklock.Problem {
+	_, _, err := api.LocksAPI.AbandonLock(ctx, queue, token).Execute()
+	var refused *peeklock.GenericOpenAPIError
+	if !errors.As(err, &refused) {
+		panic(err)
+	}
+	problem, isProblem := refused.Model().(peeklock.Problem)
+	if !isProblem {
+		panic(err)
+	}
+	return problem
+}
+
 func receive(wanted *peeklock.ReceiveMessages) []peeklock.ReceivedMessage {
 	received, _, err := client.MessagesAPI.ReceiveMessages(ctx, queue).Body(*wanted).Execute()
 	check(err)
@@ -78,9 +98,7 @@ func settlements(tokens []string, ended string) []peeklock.Settlement {
 }
 
 func main() {
-	configuration := peeklock.NewConfiguration()
-	configuration.Servers = peeklock.ServerConfigurations{{URL: os.Args[1]}}
-	client, queue = peeklock.NewAPIClient(configuration), os.Args[2]
+	client, queue = clientOf(os.Args[1]), os.Args[2]
 	settings := peeklock.NewQueueSettingsBody()
 	settings.SetLockDurationSeconds(600)
 	_, _, err := client.QueuesAPI.PutQueue(ctx, queue).Body(*settings).Execute()
@@ -115,15 +133,8 @@ func main() {
 	check(err)
 	completed, _, err := client.LocksAPI.CompleteLock(ctx, queue, token).Execute()
 	check(err)
-	_, _, err = client.LocksAPI.AbandonLock(ctx, queue, token).Execute()
-	var refused *peeklock.GenericOpenAPIError
-	if !errors.As(err, &refused) {
-		panic(err)
-	}
-	problem, isProblem := refused.Model().(peeklock.Problem)
-	if !isProblem {
-		panic(err)
-	}
+	problem := refusal(client, token)
+	newer := refusal(clientOf(os.Args[3]), token)
 
 	numbers := make([]peeklock.MessageToSend, 4)
 	for number := range numbers {
@@ -197,6 +208,7 @@ func main() {
 		"browsed":       browsed,
 		"deferred":      []interface{}{deferred.Outcome, late.Body},
 		"transaction":   []interface{}{pending.GetPending(), uncommitted.GetState(), committed.State, paid.Body},
+		"newer":         []interface{}{newer.Status, newer.Code, newer.Title, newer.Detail, newer.Retryable, newer.GetRetryAfter()},
 	})
 	check(err)
 	fmt.Println(string(written))
