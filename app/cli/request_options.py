@@ -212,6 +212,11 @@ QUEUE_SETTINGS_BODY = (
         "text",
         "The queue to which dead-lettered messages are moved, with their reason and the property dead_letter_queue; null: they stay. What that queue does not accept stays too.",
     ),
+    FieldOption(
+        ("default_delay_seconds",),
+        "float",
+        "How long a message without delay_seconds or available_at waits before it can be received; null: not at all. With the delivery synchronous it does not wait.",
+    ),
 )
 TOPIC_SETTINGS_BODY = (FieldOption(("description",), "text", "Text for operators."),)
 SUBSCRIPTION_SETTINGS_BODY = (

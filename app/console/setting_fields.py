@@ -31,6 +31,8 @@ WORDS_OF_FORMS = (
     ("null: ", "empty: "),
     (", in seconds", ""),
     ("`ttl_seconds`", "a time to live"),
+    ("`delay_seconds` or `available_at`", "a delay or a due time"),
+    ("the delivery `synchronous`", "synchronous delivery"),
     ("`active`, or which of sends and receives are refused. ", ""),
     ("`on_request`: a message", "On request: a message"),
 )

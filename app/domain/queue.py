@@ -95,6 +95,8 @@ class QueueSettings:
     """The queue that stores the messages that are sent to this one. None: this queue."""
     forward_dead_letters_to: str | None = None
     """The queue to which dead-lettered messages are moved. None: they stay."""
+    default_delay: Duration | None = None
+    """The delay of a message that is stored here and was sent with neither a delay nor a due time. None: no delay."""
 
 
 LEVEL_OF_SETTING: Mapping[str, int] = {
@@ -103,12 +105,14 @@ LEVEL_OF_SETTING: Mapping[str, int] = {
     "history": 3,
     "forward_to": 4,
     "forward_dead_letters_to": 6,
+    "default_delay": 8,
 }
 """The feature level of each setting that servers of the first release do not know. Its default changes nothing for them.
 
 Level 0 has the settings of version 0.1. Level 1 adds groups, level 2 redelivery on request, level 3
 histories, in which the transitions that an older server makes would be missing, level 4 forwarding, level 5
-synchronous sends, level 6 the forwarding of dead letters, and level 7 shared bodies.
+synchronous sends, level 6 the forwarding of dead letters, level 7 shared bodies, and level 8 the default delay, without
+which an older server would deliver at once.
 """
 
 SYNCHRONOUS_LEVEL = 5

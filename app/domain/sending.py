@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from app.domain.delivery import time_to_live
 from app.domain.instant import Duration, Instant
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Draft, Durability, Envelope
-from app.domain.queue import Queue
+from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import MessageTooLarge, invalid_at
 
 
@@ -46,12 +46,19 @@ def create_draft(new_message: NewMessage, queue: Queue, default_id: str) -> Draf
         body_kind=new_message.body_kind,
         priority=new_message.priority,
         available_at=new_message.available_at,
-        delay=new_message.delay or None,
+        delay=_delay(new_message, settings) or None,
         ttl=time_to_live(new_message.ttl, settings),
         duplicate_window=settings.duplicate_detection_window or 0,
         is_in_group=group_id is not None,
         keeps_history=settings.history,
     )
+
+
+def _delay(new_message: NewMessage, settings: QueueSettings) -> Duration | None:
+    """Return the delay of a message: its own one, also 0, or that of the queue if the message has no due time either."""
+    if new_message.delay is not None or new_message.available_at is not None:
+        return new_message.delay
+    return settings.default_delay
 
 
 def fit_draft(draft: Draft, queue: Queue) -> Draft:

@@ -61,6 +61,7 @@ def create_synchronous_draft(
 ) -> Draft:
     """Return the draft of a message whose sender waits for `wait_seconds`. Its outcome is kept for `retention` after that.
 
+    It is delivered at once and lives as long as its sender waits, so the queue's default delay and time to live do not apply.
     Refuses with `InvalidRequest` settings of the message or of the queue that need a stored message, and as `create_draft`
     does.
     """
@@ -76,7 +77,7 @@ def create_synchronous_draft(
         raise invalid_at("/delivery", "A queue that keeps a history does not support synchronous delivery.")
     draft = create_draft(new_message, queue, default_id)
     wait = from_seconds(wait_seconds)
-    return replace(draft, ttl=wait, offer_retention=wait + retention)
+    return replace(draft, delay=None, ttl=wait, offer_retention=wait + retention)
 
 
 def _check_message(new_message: NewMessage) -> None:

@@ -25,6 +25,7 @@ from app.domain.queue import (
     QueueStatus,
     Redelivery,
 )
+from app.domain.retry import MAX_DELAY
 from app.wire.field_types import (
     NO_NUL,
     DateTime,
@@ -91,6 +92,15 @@ ForwardDeadLettersTo: TypeAlias = Annotated[
         "`dead_letter_queue`; null: they stay. What that queue does not accept stays too."
     ),
 ]
+DefaultDelay: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(
+        ge=0,
+        le=to_seconds(MAX_DELAY),
+        description="How long a message without `delay_seconds` or `available_at` waits before it can be received; null: "
+        "not at all. With the delivery `synchronous` it does not wait.",
+    ),
+]
 QueueDescription: TypeAlias = Annotated[
     str, text_of(NO_NUL, "Text for operators.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)
 ]
@@ -106,7 +116,7 @@ Rate: TypeAlias = Annotated[
 ]
 
 
-DURATIONS = ("lock_duration", "default_ttl", "duplicate_detection_window", "archive_retention")
+DURATIONS = ("lock_duration", "default_ttl", "duplicate_detection_window", "archive_retention", "default_delay")
 """The settings that are durations; in JSON they are seconds."""
 
 JSON_NAMES = {
@@ -134,6 +144,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     history: RecordsHistory = False
     forward_to: ForwardTo | None = None
     forward_dead_letters_to: ForwardDeadLettersTo | None = None
+    default_delay_seconds: DefaultDelay | None = None
 
     def settings(self) -> QueueSettings:
         """Convert to the settings of the broker."""

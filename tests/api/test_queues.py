@@ -27,6 +27,7 @@ DEFAULTS = {
     "history": False,
     "forward_to": None,
     "forward_dead_letters_to": None,
+    "default_delay_seconds": None,
 }
 OTHER = {
     "lock_duration_seconds": 60.5,
@@ -45,6 +46,7 @@ OTHER = {
     "history": True,
     "forward_to": "elsewhere",
     "forward_dead_letters_to": "elsewhere",
+    "default_delay_seconds": 90.5,
 }
 
 
@@ -112,6 +114,10 @@ class TestPut:
             ({"max_delivery_count": 0}, "/max_delivery_count"),
             ({"max_delivery_count": 2.5}, "/max_delivery_count"),
             ({"default_ttl_seconds": 0}, "/default_ttl_seconds"),
+            ({"default_delay_seconds": -0.001}, "/default_delay_seconds"),
+            ({"default_delay_seconds": 604_800.001}, "/default_delay_seconds"),
+            ({"default_delay_seconds": True}, "/default_delay_seconds"),
+            ({"default_delay_seconds": "10"}, "/default_delay_seconds"),
             ({"duplicate_detection_window_seconds": 604_801}, "/duplicate_detection_window_seconds"),
             ({"archive_retention_seconds": -1}, "/archive_retention_seconds"),
             ({"max_message_bytes": 0}, "/max_message_bytes"),

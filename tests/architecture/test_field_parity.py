@@ -60,6 +60,7 @@ SETTINGS = QueueSettings(
     history=True,
     forward_to="eleven",
     forward_dead_letters_to="twelve",
+    default_delay=13 * SECOND,
 )
 GRANT = Grant(frozenset({Right.SEND, Right.BROWSE}), ("a*", "b"))
 

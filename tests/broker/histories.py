@@ -36,6 +36,7 @@ from tests.broker.short_forms import (
     at_least,
     attempt,
     if_match,
+    in_time_units,
     result_code,
     token_text,
 )
@@ -62,6 +63,8 @@ lowest_priorities = st.sampled_from([0, 0, 5])
 limits = st.sampled_from([None, None, 1, 2])
 keys = st.integers(1, 2)
 picks = st.integers(0, 1000)
+delays = st.sampled_from([None, 0, 0, 10])
+default_delays = st.sampled_from([None, None, 10])
 groups = st.sampled_from([None, "a", "a", "b"])
 group_limits = st.sampled_from([None, 1, 1, 2])
 is_stale_choices = st.sampled_from([False, False, False, True])
@@ -77,16 +80,18 @@ class VerbHistories(RuleBasedStateMachine):
         super().__init__()
         self.make_store_fixture = make_store_fixture
 
-    @initialize(group_in_flight=group_limits)
-    def open(self, group_in_flight: int | None) -> None:
-        self.settings = replace(SETTINGS, group_in_flight=group_in_flight)
+    @initialize(group_in_flight=group_limits, default_delay=default_delays)
+    def open(self, group_in_flight: int | None, default_delay: int | None) -> None:
+        self.settings = replace(SETTINGS, group_in_flight=group_in_flight, default_delay=in_time_units(default_delay))
         self.runner = asyncio.Runner()
         self.subject = self.make_store_fixture()
         self.run(self.subject.open())
         self.clock = self.subject.clock
         self.broker = build_broker(self.subject.store, self.clock)
         self.create_queues()
-        self.model = self.make_model(MAX_DELIVERY_COUNT, MAX_MESSAGES, self.clock.now(), group_in_flight)
+        self.model = self.make_model(
+            MAX_DELIVERY_COUNT, MAX_MESSAGES, self.clock.now(), group_in_flight, self.settings.default_delay
+        )
         self._send_initial_messages()
 
     def teardown(self) -> None:
@@ -107,7 +112,8 @@ class VerbHistories(RuleBasedStateMachine):
     def _send_initial_messages(self) -> None:
         """Start with a message in every unlocked state: few random histories are long enough to reach all of them."""
         for set_aside in (self.dead_letter, self.defer):
-            (receipt,) = self.run(result_of(send(self.broker.sending, self.queue.name, [NewMessage(Envelope(""))])))
+            new_message = NewMessage(Envelope(""), delay=0)
+            (receipt,) = self.run(result_of(send(self.broker.sending, self.queue.name, [new_message])))
             self.model.sent(receipt.sequence_number, DEFAULT_PRIORITY, 0, None)
             (token,) = self.check_locked(
                 self.run(result_of(receive(self.broker.receiving, self.queue, ReceiveRequest()))),
@@ -121,14 +127,14 @@ class VerbHistories(RuleBasedStateMachine):
 
     @rule(
         priorities=st.lists(priorities, min_size=1, max_size=3),
-        delay=st.sampled_from([0, 0, 10]),
+        delay=delays,
         ttl=st.sampled_from([None, None, 40]),
         group=groups,
     )
-    def send(self, priorities: list[int], delay: int, ttl: int | None, group: str | None) -> None:
-        time_to_live = None if ttl is None else ttl * TIME_UNIT
+    def send(self, priorities: list[int], delay: int | None, ttl: int | None, group: str | None) -> None:
+        own_delay, time_to_live = in_time_units(delay), in_time_units(ttl)
         new_messages = [
-            NewMessage(Envelope("", group_id=group), priority=one, delay=delay * TIME_UNIT, ttl=time_to_live)
+            NewMessage(Envelope("", group_id=group), priority=one, delay=own_delay, ttl=time_to_live)
             for one in priorities
         ]
         result = self.result_or_code(result_of(send(self.broker.sending, self.queue.name, new_messages)))
@@ -137,7 +143,7 @@ class VerbHistories(RuleBasedStateMachine):
             return
         assert not isinstance(result, str)
         for receipt, priority in zip(result, priorities, strict=True):
-            state = self.model.sent(receipt.sequence_number, priority, delay * TIME_UNIT, time_to_live, group)
+            state = self.model.sent(receipt.sequence_number, priority, own_delay, time_to_live, group)
             assert receipt.state is state
 
     @rule(
@@ -155,7 +161,7 @@ class VerbHistories(RuleBasedStateMachine):
                 assert result_code(one) == "queue-full"
             else:
                 assert isinstance(one, Receipt)
-                assert one.state is self.model.sent(one.sequence_number, priority, 0, None, group)
+                assert one.state is self.model.sent(one.sequence_number, priority, None, None, group)
 
     @rule(key=keys, priority=st.sampled_from([2, 7]))
     def send_or_replay(self, key: int, priority: int) -> None:
@@ -171,7 +177,7 @@ class VerbHistories(RuleBasedStateMachine):
                 assert not isinstance(result, str)
                 assert not result.replayed
                 (receipt,) = result.result
-                assert receipt.state is self.model.sent(receipt.sequence_number, priority, 0, None, group)
+                assert receipt.state is self.model.sent(receipt.sequence_number, priority, None, None, group)
                 self.model.remember("send", key, priority, [receipt.sequence_number], ATTEMPT_RETENTION)
             case str(refusal):
                 assert result == refusal

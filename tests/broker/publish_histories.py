@@ -1,6 +1,7 @@
 """Random histories with a topic: a publish has the effect of one send for each subscription that matches, or none.
 
-Both subscriptions copy to the queue under test, one through a queue that forwards, the other through a chain of two.
+Both subscriptions copy to the queue under test, one through a queue that forwards, the other through a chain of two. The
+queues that forward have a default delay, which has no effect.
 """
 
 from collections.abc import Sequence
@@ -17,8 +18,8 @@ from app.domain.message import Envelope, MessageState
 from app.domain.queue import QueueSettings
 from app.domain.sending import NewMessage
 from app.domain.topic import Published, Subscription, SubscriptionSettings, TopicSettings
-from tests.broker.histories import NAME, groups, keys, priorities
-from tests.broker.short_forms import ATTEMPT_RETENTION, TIME_UNIT, attempt
+from tests.broker.histories import NAME, delays, groups, keys, priorities
+from tests.broker.short_forms import ATTEMPT_RETENTION, TIME_UNIT, attempt, in_time_units
 from tests.broker.unit_histories import UnitHistories
 from tests.brokers import result_of
 
@@ -36,7 +37,11 @@ class PublishHistories(UnitHistories):
         """Create the queues that forward, and the topic with its subscriptions, too."""
         super().create_queues()
         for name, target in (("near", NAME), ("far", "near")):
-            self.run(put_queue(self.broker.administration, name, QueueSettings(forward_to=target)))
+            self.run(
+                put_queue(
+                    self.broker.administration, name, QueueSettings(forward_to=target, default_delay=5 * TIME_UNIT)
+                )
+            )
         topic, _ = self.run(put(all_topics(self.broker.topics), TOPIC, TopicSettings()))
         self.subscriptions: Collection[Subscription, SubscriptionSettings] = subscriptions_of(self.broker.topics, topic)
         self.run(put(self.subscriptions, "every", EVERY))
@@ -51,14 +56,14 @@ class PublishHistories(UnitHistories):
 
     @rule(
         published=st.lists(priorities, min_size=1, max_size=2),
-        delay=st.sampled_from([0, 0, 10]),
+        delay=delays,
         ttl=st.sampled_from([None, None, 40]),
         group=groups,
     )
-    def publish(self, published: list[int], delay: int, ttl: int | None, group: str | None) -> None:
-        time_to_live = None if ttl is None else ttl * TIME_UNIT
+    def publish(self, published: list[int], delay: int | None, ttl: int | None, group: str | None) -> None:
+        own_delay, time_to_live = in_time_units(delay), in_time_units(ttl)
         new_messages = [
-            NewMessage(Envelope("", group_id=group), priority=one, delay=delay * TIME_UNIT, ttl=time_to_live)
+            NewMessage(Envelope("", group_id=group), priority=one, delay=own_delay, ttl=time_to_live)
             for one in published
         ]
         result = self.result_or_code(result_of(publish(self.broker.topics, TOPIC, new_messages)))
@@ -69,7 +74,7 @@ class PublishHistories(UnitHistories):
         assert not isinstance(result, str)
         self._check_matched(result, published)
         for number, priority in zip(self.new_numbers(), copies, strict=True):
-            self.model.sent(number, priority, delay * TIME_UNIT, time_to_live, group)
+            self.model.sent(number, priority, own_delay, time_to_live, group)
 
     @rule(key=keys, priority=st.sampled_from([2, 7]))
     def publish_or_replay(self, key: int, priority: int) -> None:
@@ -90,7 +95,7 @@ class PublishHistories(UnitHistories):
                 assert not result.replayed
                 self._check_matched(result.result, [priority])
                 for number, copy in zip(self.new_numbers(), copies, strict=True):
-                    self.model.sent(number, copy, 0, None)
+                    self.model.sent(number, copy, None, None)
                 self.model.remember("publish", key, priority, copies, ATTEMPT_RETENTION)
             case str(refusal):
                 assert result == refusal
@@ -109,7 +114,7 @@ class PublishHistories(UnitHistories):
             assert result == "queue-full"
             return
         assert not isinstance(result, str)
-        self.model.sent(result[0].sequence_number, priority, 0, None)
+        self.model.sent(result[0].sequence_number, priority, None, None)
 
     def new_numbers(self) -> list[int]:
         """Return the numbers of stored messages that the model does not know, ascending."""

@@ -43,12 +43,13 @@ class AttemptRecord:
 
 @dataclass
 class Model:
-    """A queue with a delivery limit, a limit of messages, a limit of each group, and no retry delay."""
+    """A queue with a delivery limit, a limit of messages, a limit of each group, a default delay, and no retry delay."""
 
     max_delivery_count: int
     max_messages: int
     now: Instant
     group_in_flight: int | None = None
+    default_delay: Duration | None = None
     messages: dict[int, ModelMessage] = field(default_factory=dict)
     outcomes: dict[str, str] = field(default_factory=dict)
     """The outcome of each token that no longer holds a message."""
@@ -64,9 +65,11 @@ class Model:
         return len(self.messages) + count <= self.max_messages
 
     def sent(
-        self, number: int, priority: int, delay: Duration, ttl: Duration | None, group: str | None = None
+        self, number: int, priority: int, delay: Duration | None, ttl: Duration | None, group: str | None = None
     ) -> MessageState:
         """Store a message; return its state."""
+        if delay is None:
+            delay = self.default_delay or 0
         # The time to live starts when the message can first be received.
         expires = None if ttl is None else self.now + delay + ttl
         message = ModelMessage(number, priority, self.now + delay, expires, MessageState.SCHEDULED, group=group)

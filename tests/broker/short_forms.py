@@ -14,6 +14,11 @@ TIME_UNIT: Duration = 20 * MINUTE
 ATTEMPT_RETENTION = 35 * TIME_UNIT
 
 
+def in_time_units(count: int | None) -> Duration | None:
+    """Return the duration of this many time units, None for None."""
+    return None if count is None else count * TIME_UNIT
+
+
 def attempt(verb: str, key: object, payload: object) -> Attempt:
     """Return the attempt of a verb with this key and payload."""
     key_digest, payload_digest = (hashlib.sha256(repr(value).encode()).digest() for value in ((verb, key), payload))

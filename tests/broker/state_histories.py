@@ -49,7 +49,7 @@ class StateHistories(TransactionHistories):
     @rule(target=VerbHistories.tokens, message_id=message_ids, key=state_keys, value=values, sends=st.integers(0, 1))
     def process_a_message(self, message_id: str, key: str, value: bytes, sends: int) -> Any:
         """Send a message that may be a duplicate, and process the next one as its processor does."""
-        message = NewMessage(Envelope(message_id), priority=HIGHEST_PRIORITY)
+        message = NewMessage(Envelope(message_id), priority=HIGHEST_PRIORITY, delay=0)
         (receipt,) = self.run(result_of(send(self.broker.sending, self.queue.name, [message])))
         self.model.sent(receipt.sequence_number, HIGHEST_PRIORITY, 0, None)
         (token,) = self.check_locked(

@@ -29,12 +29,14 @@ async def test_a_queue_that_was_created_takes_messages(console: ConsoleServer) -
 
 async def test_a_new_queue_has_the_settings_of_the_form(console: ConsoleServer) -> None:
     settings = {"lock_duration": "2 min", "default_ttl": "7 d", "archive_retention": "0", "history": "true"}
+    settings["default_delay"] = "1 min 30 s"
     policy = {"retry": "list", "retry_delays": "1 s, 1 min"}
     response = await create(console, name="orders", max_delivery_count="3", **settings, **policy)
     assert response.status_code == 303
     queue = await console.api.request_json("GET", "/queues/orders")
     assert (queue["lock_duration_seconds"], queue["default_ttl_seconds"]) == (120, 604800)
     assert (queue["archive_retention_seconds"], queue["history"], queue["max_delivery_count"]) == (0, True, 3)
+    assert queue["default_delay_seconds"] == 90
     assert queue["retry"] == {"kind": "list", "delays_seconds": [1, 60]}
 
 
@@ -60,6 +62,7 @@ async def test_an_unchanged_form_creates_a_queue_with_the_defaults(console: Cons
         ("name", "a" * 129, "A name has 1 to 128"),
         ("lock_duration", "13 h", "This is too long or too short. From 1 s to 12 h."),
         ("lock_duration", "half an hour", "Write a duration such as 30 s, 2 min, 1 h 30 min or 7 d."),
+        ("default_delay", "8 d", "This is too long or too short. From 0 s to 7 d."),
         ("max_messages", "many", "must be an integer"),
         ("max_delivery_count", "0", "must be an integer of at least 1"),
         ("forward_to", "no name!", "must match the pattern"),

@@ -25,6 +25,7 @@ SETTINGS = QueueSettings(
     max_message_bytes=5,
     max_messages=6,
     status=QueueStatus.RECEIVE_DISABLED,
+    default_delay=90 * SECOND,
     description="ünïcode with 'quotes', \\ and 🦀",
 )
 

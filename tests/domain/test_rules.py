@@ -1,6 +1,7 @@
 """Names, tokens, lead times, times to live and rights."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -44,6 +45,7 @@ from app.domain.refusals import (
 )
 from app.domain.sending import NewMessage, create_draft
 from app.domain.settlement import LockToken
+from app.domain.synchronous_send import create_synchronous_draft
 from tests.domain.messages import message
 
 
@@ -94,6 +96,23 @@ def test_the_shorter_time_to_live_applies() -> None:
     assert time_to_live(5, QueueSettings()) == 5
     assert time_to_live(None, QueueSettings(default_ttl=7)) == 7
     assert time_to_live(9, QueueSettings(default_ttl=7)) == 7
+
+
+@pytest.mark.parametrize(
+    ("own", "waits"),
+    [({}, 7), ({"delay": 5}, 5), ({"delay": 9}, 9), ({"delay": 0}, None), ({"available_at": 1}, None)],
+)
+def test_the_default_delay_applies_to_a_message_without_a_delay_or_a_due_time(
+    own: dict[str, Any], waits: int | None
+) -> None:
+    delaying = queue(QueueSettings(default_delay=7))
+    draft = create_draft(NewMessage(Envelope("id"), **own), delaying, "")
+    assert (draft.delay, draft.available_at) == (waits, own.get("available_at"))
+
+
+def test_a_synchronous_send_is_delivered_at_once_in_a_queue_with_a_default_delay() -> None:
+    delaying = queue(QueueSettings(default_delay=7))
+    assert create_synchronous_draft(NewMessage(Envelope("id")), delaying, "", 1.0, SECOND).delay is None
 
 
 @pytest.mark.behaviour("S3.33")

@@ -21,6 +21,8 @@ from tests.faults.polling import wait_until
 GROUPS = ("app/domain/queue.py", '"group_in_flight": 1')
 """A file, and the feature level in it that the older version does not know, as `LEVEL_OF_SETTING` has it."""
 
+DEFAULT_DELAYS = ("app/domain/queue.py", '"default_delay": 8')
+
 SHARED_BODIES = ("app/domain/offer.py", "class OfferState")
 """The first text of the changes that also brought shared bodies. Versions between the first and the last of them do not
 start."""
@@ -30,6 +32,12 @@ start."""
 def older_version(tmp_path: Path) -> Path:
     """The folder of the last version without groups, from the history of this repository."""
     return version_before(GROUPS, tmp_path / "older")
+
+
+@pytest.fixture
+def version_before_default_delays(tmp_path: Path) -> Path:
+    """The folder of the last version in which a message without a delay can be received at once, in every queue."""
+    return version_before(DEFAULT_DELAYS, tmp_path / "older")
 
 
 @pytest.fixture
@@ -83,6 +91,21 @@ async def test_an_older_server_refuses_queues_with_groups_and_serves_all_others(
         assert len(served.json()["messages"]) == 1
     await clients.end()
     assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults
+async def test_an_older_server_sends_no_message_without_its_default_delay(
+    fleet: Fleet, version_before_default_delays: Path
+) -> None:
+    newer, older = await asyncio.gather(fleet.serve(), fleet.serve(PYTHONPATH=str(version_before_default_delays)))
+    path = f"/v1/queues/{fleet.queue}-delays"
+    async with httpx.AsyncClient(timeout=60) as http:
+        await answer(http, "PUT", newer.url + path, default_delay_seconds=600)
+        for method, verb in (("POST", "/messages"), ("POST", "/messages/receive"), ("PATCH", "")):
+            refused = await http.request(method, older.url + path + verb, json={})
+            assert (refused.status_code, refused.json()["code"]) == (503, "queue-needs-newer-server")
+        sent = await answer(http, "POST", f"{newer.url}{path}/messages")
+        assert sent.json()["state"] == "scheduled"
 
 
 @pytest.mark.faults

@@ -69,6 +69,7 @@ RENAMED: Mapping[str, str] = {"Event": "MessageEventType", "Outcome": "MessageOu
 NO_VALUE: Mapping[type[msgspec.Struct], frozenset[str]] = {
     queues.QueueSettingsBody: frozenset(
         (
+            "default_delay_seconds",
             "default_ttl_seconds",
             "duplicate_detection_window_seconds",
             "forward_dead_letters_to",

@@ -601,6 +601,7 @@ class QueueStatusView(Struct):
     history: bool
     forward_to: str | None
     forward_dead_letters_to: str | None
+    default_delay_seconds: float | None
     name: str
     created_at: datetime
     updated_at: datetime
@@ -635,6 +636,7 @@ class QueueView(Struct):
     history: bool
     forward_to: str | None
     forward_dead_letters_to: str | None
+    default_delay_seconds: float | None
     name: str
     created_at: datetime
     updated_at: datetime

@@ -628,6 +628,7 @@ class QueuePatch(Struct):
     history: bool | None | UnsetType = UNSET
     forward_to: str | None | UnsetType = UNSET
     forward_dead_letters_to: str | None | UnsetType = UNSET
+    default_delay_seconds: float | None | UnsetType = UNSET
 
 
 class QueueSettingsBody(Struct):
@@ -667,6 +668,7 @@ class QueueSettingsBody(Struct):
     history: bool | UnsetType = UNSET
     forward_to: str | None | UnsetType = UNSET
     forward_dead_letters_to: str | None | UnsetType = UNSET
+    default_delay_seconds: float | None | UnsetType = UNSET
 
 
 class SendBatch(Struct):
