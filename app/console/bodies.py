@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from app.console.formats import format_bytes
 from app.domain.message import BodyKind
+from app.domain.plurals import count_of
 
 MAX_SHOWN_BYTES = 64 << 10
 """Bytes of a text on a page. The whole body can be downloaded."""
@@ -164,11 +165,11 @@ class _Tree:
             raise _TooLarge
         if isinstance(value, _Members):
             members = [self.node(visible(name), member, depth + 1) for name, member in value]
-            return Node(label, "object", _count(len(members), "member"), members, depth < OPEN_DEPTH)
+            return Node(label, "object", count_of(len(members), "member"), members, depth < OPEN_DEPTH)
         if isinstance(value, list):
             items = cast("list[Any]", value)
             entries = [self.node(str(index), entry, depth + 1) for index, entry in enumerate(items)]
-            return Node(label, "array", _count(len(entries), "entry", "entries"), entries, depth < OPEN_DEPTH)
+            return Node(label, "array", count_of(len(entries), "entry", "entries"), entries, depth < OPEN_DEPTH)
         if isinstance(value, Number):
             return Node(label, "number", value, None, is_open=False)
         if isinstance(value, str):
@@ -179,7 +180,3 @@ class _Tree:
 def visible(text: str) -> str:
     """Return a text that can be encoded: half of a pair of surrogates is written as its escape."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -31,6 +31,7 @@ from app.console.results import NOTHING_CHECKED
 from app.domain.access import Right
 from app.domain.message import Message, MessageMetadata, MessageState
 from app.domain.plan import MessageSummary, summarize
+from app.domain.plurals import count_of
 from app.domain.queue import Queue
 from app.domain.refusals import Conflict, MessageNotFound, Refusal, invalid_at
 from app.domain.sending import NewMessage
@@ -142,7 +143,8 @@ async def perform_plan(page: CurrentPage, queue: str, sent: Fields) -> Response:
     except Refusal as refusal:
         return await _show(page, found, asked, refusal)
     if done.count < len(plan.changed):
-        text = f"{done.count} of {len(plan.changed)} messages were {asked.act.done}. {done.why_not_all}"
+        messages = count_of(len(plan.changed), "message was", "messages were")
+        text = f"{done.count} of {messages} {asked.act.done}. {done.why_not_all}"
         return await _show(page, found, asked, Conflict(text))
     return RedirectResponse(_target(queue, asked, done.count, to_wire(since)), 303)
 

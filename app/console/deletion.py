@@ -22,6 +22,7 @@ from app.console.pages import CurrentPage, PageRequest
 from app.console.results import result_page
 from app.console.topic_settings import check_subscription_name
 from app.domain.access import ApiKey, Right
+from app.domain.plurals import count_of
 from app.domain.queue import QueueCounts, QueueSettings
 from app.domain.refusals import KeyNotFound, Refusal
 from app.domain.topic import Route
@@ -164,9 +165,7 @@ def _message_effects(counts: QueueCounts, settings: QueueSettings) -> list[str]:
             for state in STATES
             if getattr(counts, state)
         ]
-        found = [
-            f"{_messages(counts.total)} {'leaves' if counts.total == 1 else 'leave'} the queue: {', '.join(states)}."
-        ]
+        found = [f"{count_of(counts.total, 'message leaves', 'messages leave')} the queue: {', '.join(states)}."]
         if settings.archive_retention:
             found.append(
                 f"The archive keeps messages of this queue for {duration_text(settings.archive_retention)}. Until then, a restore into "
@@ -177,7 +176,7 @@ def _message_effects(counts: QueueCounts, settings: QueueSettings) -> list[str]:
     if counts.locked:
         found.append("Receivers lose the locks that they hold.")
     if counts.uncommitted:
-        found.append(f"{_messages(counts.uncommitted)} of open transactions cannot be committed.")
+        found.append(f"{count_of(counts.uncommitted, 'message')} of open transactions cannot be committed.")
     return found
 
 
@@ -190,7 +189,7 @@ async def _forwarding(page: PageRequest, name: str) -> list[str]:
         return []
     named = [other for other in found if page.visitor.may(Right.BROWSE, other)]
     listed = f": {', '.join(named[:MAX_NAMED])}" if named else ""
-    count = "1 queue forwards" if len(found) == 1 else f"{format_number(len(found))} queues forward"
+    count = count_of(len(found), "queue forwards", "queues forward")
     return [
         f"{count} to it{listed}. Sends that they forward here are refused from then on, and their dead letters stay."
     ]
@@ -202,7 +201,7 @@ async def _topic(page: PageRequest, name: str) -> Subject:
     routes = await ports.store.routes(topic)
     effects = ["Publishes to this topic are refused from then on."]
     if routes:
-        count = "1 subscription ends" if len(routes) == 1 else f"{format_number(len(routes))} subscriptions end"
+        count = count_of(len(routes), "subscription ends", "subscriptions end")
         effects.append(
             f"{count}: {', '.join(route.subscription.name for route in routes[:MAX_NAMED])}{_others(routes)}."
         )
@@ -237,7 +236,7 @@ async def _with_messages(page: PageRequest, queue: str) -> str:
     if found is None:
         return ""
     total = await page.context.broker.store.queues.total(found.id)
-    return f", with {_messages(total)}"
+    return f", with {count_of(total, 'message')}"
 
 
 async def _key(page: PageRequest, key_id: str) -> Subject:
@@ -259,10 +258,6 @@ def _last_use(key: ApiKey) -> str:
 
 def _rights(key: ApiKey) -> str:
     return f"{', '.join(sorted(key.grant.rights))} on {' '.join(key.grant.patterns)}"
-
-
-def _messages(count: int) -> str:
-    return f"{format_number(count)} message{'' if count == 1 else 's'}"
 
 
 def _page(

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from markupsafe import Markup, escape
 
 from app.domain.instant import Duration, Instant, to_seconds
+from app.domain.plurals import count_of
 
 CODE = re.compile(r"`([^`]*)`")
 """A name within a text of the documentation."""
@@ -55,7 +56,7 @@ def format_bytes(size: float) -> str:
 
 def format_exact_bytes(size: int) -> str:
     """Format a number of bytes in the largest unit that fits, with the exact number beside it."""
-    return format_bytes(size) if size < 1024 else f"{format_bytes(size)} ({size:,} bytes)"
+    return format_bytes(size) if size < 1024 else f"{format_bytes(size)} ({count_of(size, 'byte')})"
 
 
 def format_time(instant: Instant) -> str:

@@ -20,6 +20,7 @@ from app.console.summaries import QueueSummary
 from app.console.total_plots import SPAN_LABELS, TotalPlots
 from app.domain.access import Right
 from app.domain.attention import AttentionCause
+from app.domain.plurals import count_of
 from app.domain.refusals import StoreUnavailable
 from app.http.asgi import root_path
 
@@ -156,13 +157,13 @@ def found_rows(rows: Iterable[QueueSummary], find: str, sort: str) -> list[Queue
 
 def format_found(found: int) -> str:
     """Return how many queues a page has found."""
-    return f"{format_number(found)} queue{'' if found == 1 else 's'}"
+    return count_of(found, "queue")
 
 
 def format_attention_count(rows: Iterable[QueueSummary]) -> str:
     """Return how many queues need attention, empty if none does."""
     count = sum(row.attention is not None for row in rows)
-    return f"{count} need{'s' if count == 1 else ''} attention" if count else ""
+    return count_of(count, "needs attention", "need attention") if count else ""
 
 
 def totals(rows: Iterable[QueueSummary]) -> dict[str, float]:

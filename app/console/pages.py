@@ -26,6 +26,7 @@ from app.console.formats import (
 from app.console.results import result_of
 from app.console.servers import scope_note
 from app.console.sizes import exact_beside
+from app.domain.plurals import count_of
 from app.http.asgi import root_path
 from app.wire.times import to_wire
 
@@ -100,6 +101,7 @@ CurrentPage: TypeAlias = Annotated[PageRequest, Depends(page_request)]
 
 FILTERS: Mapping[str, Callable[..., str]] = {
     "number": format_number,
+    "counted": count_of,
     "rate": format_rate,
     "duration": format_duration,
     "bytes": format_bytes,

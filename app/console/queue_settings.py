@@ -17,6 +17,7 @@ from app.console.pages import CurrentPage, PageRequest
 from app.console.results import result_page
 from app.console.sizes import exact_size_text, parse_size
 from app.domain.access import Right
+from app.domain.plurals import count_of
 from app.domain.queue import Queue, QueueSettings, check_known, is_receive_enabled, is_send_enabled, revokes_locks
 from app.domain.refusals import Refusal
 
@@ -85,7 +86,7 @@ def effects(queue: Queue, locked: int, after: QueueSettings) -> list[str]:
     """Return what a change of the settings does to the messages and clients of a queue now, in sentences."""
     before, found = queue.settings, list[str]()
     if locked and revokes_locks(before, after):
-        locks = "1 lock ends" if locked == 1 else f"{locked:,} locks end"
+        locks = count_of(locked, "lock ends", "locks end")
         found.append(f"{locks}. The messages return to the queue, and no delivery of them counts as failed.")
     if is_send_enabled(before) and not is_send_enabled(after):
         found.append("Sends are refused from now on.")

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from fastapi import Request
 from fastapi.responses import RedirectResponse
 
-from app.console.formats import format_number
+from app.domain.plurals import count_of
 from app.domain.queue import is_valid_name
 
 OF_MESSAGES = {"redrive": "redriven", "resubmit": "resubmitted", "purge": "purged"}
@@ -52,7 +52,7 @@ def result_of(request: Request) -> Result | None:
         return Result(OF_ONE[act].format(done)) if is_valid_name(done) else None
     if act not in OF_MESSAGES or not (done.isascii() and done.isdigit() and len(done) < 10):
         return None
-    messages = "1 message was" if int(done) == 1 else f"{format_number(int(done))} messages were"
+    messages = count_of(int(done), "message was", "messages were")
     return Result(f"{messages} {OF_MESSAGES[act]}.", _undo(request) if act == "purge" else "")
 
 

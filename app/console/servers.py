@@ -8,6 +8,7 @@ from app.broker.ports.server_directory import WINDOW_SECONDS, ListedServer
 from app.console.activity import Activity
 from app.console.formats import format_duration, format_time
 from app.domain.instant import SECOND, Duration, from_seconds
+from app.domain.plurals import count_of
 from app.wire.times import to_wire
 
 LATE = from_seconds(2 * WINDOW_SECONDS)
@@ -61,9 +62,11 @@ def server_list(activity: Activity) -> ServerList:
     expected = max(versions, key=lambda version: (versions[version], version == activity.server.version), default="")
     rows = [_row(one, activity.server.id, expected) for one in listed]
     late = sum(one.age >= LATE for one in listed)
-    warnings = [f"{len(versions)} versions"] * (len(versions) > 1) + [f"{late} without a report"] * bool(late)
-    servers = "1 server" if len(rows) == 1 else f"{len(rows)} servers"
-    return ServerList(f"{servers}, version {expected}" if len(versions) == 1 else servers, ", ".join(warnings), rows)
+    warnings = [count_of(len(versions), "version")] * (len(versions) > 1) + [f"{late} without a report"] * bool(late)
+    servers = count_of(len(rows), "server")
+    if len(versions) == 1:
+        servers += f", version {expected}"
+    return ServerList(servers, ", ".join(warnings), rows)
 
 
 def _row(listed: ListedServer, this_id: str, expected: str) -> ServerRow:

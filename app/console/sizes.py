@@ -3,6 +3,7 @@
 import re
 from fractions import Fraction
 
+from app.domain.plurals import count_of
 from app.domain.suggestions import did_you_mean
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -52,7 +53,7 @@ def size_text(size: int) -> str:
 
 def bytes_text(size: int) -> str:
     """Return a size as a number of bytes."""
-    return "1 byte" if size == 1 else f"{size:,} bytes"
+    return count_of(size, "byte")
 
 
 def exact_size_text(size: int) -> str:

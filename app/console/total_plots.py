@@ -14,6 +14,7 @@ from app.console.formats import format_duration, format_number, format_rate, for
 from app.console.spans import SPANS, Span
 from app.domain.access import Grant, Right
 from app.domain.instant import from_seconds
+from app.domain.plurals import count_of
 from app.wire.times import to_wire
 
 MAX_CACHED = 64
@@ -131,7 +132,7 @@ def _sum(activity: Activity, queues: Iterable[QueueWithCounts], span: Span, name
 
 
 def _sentence(lines: Sequence[PlottedLine], waiting: int, span: Span, covered: float, points: int) -> str:
-    waits = f"{format_number(waiting)} wait{'s' if waiting == 1 else ''} now"
+    waits = count_of(waiting, "waits now", "wait now")
     if not points:
         return f"{NO_SAMPLE} {waits}."
     entered, left, failed = (line.amount for line in lines)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.domain.instant import MINUTE, Duration, to_seconds
+from app.domain.plurals import count_of
 from app.domain.queue import QueueCounts, QueueStatus
 
 STUCK_AFTER: Duration = 5 * MINUTE
@@ -50,18 +51,19 @@ def attention_of(status: QueueStatus, counts: QueueCounts, trend: Trend) -> Atte
         waits = _duration(counts.oldest_available or 0)
         return Attention(
             AttentionCause.STUCK,
-            f"No receiver takes its messages: {_messages(counts.available)} available, the oldest for {waits}.",
+            f"No receiver takes its messages: {count_of(counts.available, 'message')} available, the oldest for {waits}.",
         )
     risen = counts.dead_lettered - trend.dead_lettered_before
     if risen > 0:
-        letters = "1 more dead letter" if risen == 1 else f"{risen:,} more dead letters"
-        return Attention(AttentionCause.DEAD_LETTERS, f"{letters} in {_duration(trend.period)}.")
+        return Attention(
+            AttentionCause.DEAD_LETTERS, f"{count_of(risen, 'more dead letter')} in {_duration(trend.period)}."
+        )
     if waiting >= trend.waiting_before + _MIN_GROWTH and waiting >= trend.waiting_before * _MIN_GROWTH_RATIO:
         came_and_went = f"{trend.arrived:,} arrived and {trend.left:,} left"
         return Attention(AttentionCause.GROWING, f"Growing: {came_and_went} in {_duration(trend.period)}.")
     if status is not QueueStatus.ACTIVE and waiting:
         return Attention(
-            AttentionCause.PAUSED, f"{_PAUSED[status]} while {_messages(waiting)} wait{'s' if waiting == 1 else ''}."
+            AttentionCause.PAUSED, f"{_PAUSED[status]} while {count_of(waiting, 'message waits', 'messages wait')}."
         )
     return None
 
@@ -79,15 +81,10 @@ def _is_stuck(status: QueueStatus, counts: QueueCounts, trend: Trend) -> bool:
     return (counts.oldest_available or 0) >= STUCK_AFTER and trend.period >= STUCK_AFTER and not trend.delivered
 
 
-def _messages(count: int) -> str:
-    return "1 message" if count == 1 else f"{count:,} messages"
-
-
 def _duration(duration: Duration) -> str:
     """Format a duration in the largest whole unit."""
     seconds = int(to_seconds(duration))
     for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
         if seconds >= size:
-            number = seconds // size
-            return f"{number} {unit}{'' if number == 1 else 's'}"
-    return f"{seconds} second{'' if seconds == 1 else 's'}"
+            return count_of(seconds // size, unit)
+    return count_of(seconds, "second")

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from app.domain.instant import HOUR, Duration, Instant
 from app.domain.message import Message, MessageState, SelectedMessage
+from app.domain.plurals import count_of
 from app.domain.queue import QueueSettings
 from app.domain.refusals import LossCause, MessageNotFound
 from app.domain.retry import retry_delay
@@ -268,7 +269,7 @@ def release(row: LockedMessage, settings: QueueSettings, failure: Failure, rando
             move,
             state=MessageState.DEAD_LETTERED,
             dead_letter_reason=MAX_DELIVERY_COUNT_REASON,
-            dead_letter_description=f"Failed {failure_count} times.",
+            dead_letter_description=f"Failed {count_of(failure_count, 'time')}.",
         )
     delay = failure.delay
     if delay is None and failures:

@@ -4,6 +4,7 @@ from typing import assert_never
 
 from app.domain.explanation import MAX_MESSAGES_AHEAD, EndedMessage, MessageExplanation, MessageFacts, MessageReason
 from app.domain.message import MessageState
+from app.domain.plurals import count_of
 from app.domain.queue import QueueStatus
 from app.domain.settlement import Outcome
 from app.domain.transaction import WaitingSettlement
@@ -121,7 +122,7 @@ def _in_flight(behind: MessageFacts, waiting: WaitingSettlement | None) -> str:
 def _ahead(explanation: MessageExplanation) -> str:
     number = explanation.messages_ahead or 0
     least = "at least " if number >= MAX_MESSAGES_AHEAD else ""
-    return f"{least}{count_of(number, 'message')} {'is' if number == 1 else 'are'}"
+    return f"{least}{count_of(number, 'message is', 'messages are')}"
 
 
 def _lock_text(explanation: MessageExplanation, facts: MessageFacts) -> str:
@@ -181,8 +182,3 @@ def _dead_letter_text(facts: MessageFacts) -> str:
     reason = f" with the reason {facts.dead_letter_reason}" if facts.dead_letter_reason else ""
     description = f" ({facts.dead_letter_description})" if facts.dead_letter_description else ""
     return f"The message was dead-lettered{at}{reason}{description}."
-
-
-def count_of(number: int, noun: str) -> str:
-    """Write a number with its noun, in the plural where it needs that."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

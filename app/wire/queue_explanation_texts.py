@@ -2,9 +2,10 @@
 
 from typing import assert_never
 
+from app.domain.plurals import count_of
 from app.domain.queue import QueueCounts
 from app.domain.queue_explanation import QueueExplanation, QueueReason, SendAcceptance
-from app.wire.explanation_texts import NO_RECEIVER_WAITS, SOON, count_of, settlement_waits
+from app.wire.explanation_texts import NO_RECEIVER_WAITS, SOON, settlement_waits
 from app.wire.times import to_wire
 
 
@@ -64,8 +65,10 @@ def _waiting_text(explanation: QueueExplanation) -> list[str]:
     if not explanation.waiting:
         return []
     number = len(explanation.waiting)
-    which = "The" if number == 1 else f"{number:,} settlements wait for commits. The first"
-    return [f"{which} {settlement_waits(explanation.waiting[0])}."]
+    first = settlement_waits(explanation.waiting[0])
+    if number == 1:
+        return [f"The {first}."]
+    return [f"{number:,} settlements wait for commits. The first {first}."]
 
 
 def _next_text(explanation: QueueExplanation) -> list[str]:
@@ -87,4 +90,4 @@ def _sends_text(explanation: QueueExplanation) -> list[str]:
 
 
 def _messages(number: int) -> str:
-    return f"{count_of(number, 'message')} {'is' if number == 1 else 'are'}"
+    return count_of(number, "message is", "messages are")

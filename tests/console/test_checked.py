@@ -141,7 +141,7 @@ async def test_a_plan_says_which_messages_stay_and_why(console: ConsoleServer) -
     await dead_letter(console, "a")
     await console.api.send(body="available")
     page = await console.page(address("redrive", 1, 2, 3, 99))
-    assert "1 message with 3 B will be redriven. 3 will stay as they are." in page
+    assert "1 message with 3 B will be redriven. 3 messages stay as before." in page
     stay = re.findall(r">Message (\d+)</a> ([^<]*)\.</li>", page)
     assert stay == [
         ("1", "is locked: a receiver holds it"),
@@ -254,7 +254,7 @@ async def test_a_message_that_is_dead_lettered_again_since_its_plan_stays(consol
     fields = await form_of(console, address(act, 1))
     before_the_act(console, lambda: die_again(console))
     response = await confirm(console, fields)
-    assert (response.status_code, f"0 of 1 messages were {ACTS[act]}." in response.text) == (409, True)
+    assert (response.status_code, f"0 of 1 message was {ACTS[act]}." in response.text) == (409, True)
     assert await dead_numbers(console) == [1]
 
 
