@@ -201,6 +201,44 @@ def test_tls_that_breaks_after_a_success_changes_nothing() -> None:
     assert settled(network) == [{"action": "complete"}]
 
 
+@pytest.mark.parametrize(
+    "excess", [answered(200), answered(200)[:9], b"No content", b"\r\n" * 9], ids=["answer", "part", "text", "lines"]
+)
+@pytest.mark.parametrize(
+    "first",
+    [
+        answered(204),
+        answered(200, body=b"done"),
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 X\r\n\r\n",
+        b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ndone\r\n0\r\n\r\n",
+    ],
+    ids=["204", "length", "100", "chunked"],
+)
+def test_bytes_after_an_answer_are_no_answer_to_the_next_request(first: bytes, excess: bytes) -> None:
+    network = ScriptedNetwork(always(200))
+
+    async def answer(_: PushedRequest) -> bytes:
+        return first + excess if len(network.requests) == 1 else answered(422)
+
+    network.answer = answer
+    broker = Broker(2)
+    push(broker, network, until=1, concurrency=1)
+    assert [one["action"] for one in settlements(broker)] == ["complete", "dead_letter"]
+    assert settlements(broker)[1]["reason"] == "http_422"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_answer_that_ends_where_it_says_leaves_its_connection_usable(chunked: bool) -> None:
+    body = b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ndone\r\n0\r\n\r\n"
+
+    async def answer(_: PushedRequest) -> bytes:
+        return body if chunked else answered(200, body=b"done")
+
+    network = ScriptedNetwork(answer)
+    push(Broker(3), network, until=1, concurrency=1)
+    assert (len(network.requests), len(network.tls_names)) == (3, 1)
+
+
 def test_a_long_answer_is_not_read_to_its_end() -> None:
     network = ScriptedNetwork(always(200, body=b"x" * (1 << 20)))
     assert settled(network) == [{"action": "complete"}]

@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 import httpcore
 
 from peeklock_client.push.errors import NotConnected
+from peeklock_client.push.streams import WatchedStream
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Returns the addresses of a host for a port. Raises `OSError`, and `UnicodeError` for a text that cannot be a name."""
@@ -108,9 +109,11 @@ class CheckedConnections(httpcore.AsyncNetworkBackend):
         problem = "it has no address"
         for address in addresses:
             try:
-                return await self._connections.connect_tcp(address, port, share, local_address, socket_options)
+                stream = await self._connections.connect_tcp(address, port, share, local_address, socket_options)
             except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
                 problem = f"{type(error).__name__} {error}".strip()
+            else:
+                return WatchedStream(stream)
         raise NotConnected(UNREACHABLE, f"No connection to {', '.join(addresses)} on port {port}: {problem}.")
 
     async def sleep(self, seconds: float) -> None:
