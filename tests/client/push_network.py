@@ -69,7 +69,8 @@ def always(status: int, headers: dict[str, str] | None = None, body: bytes = b""
 @dataclass
 class ScriptedNetwork(httpcore.AsyncNetworkBackend):
     """Every address leads to one target. `refusing` addresses refuse connections, `silent` ones accept none. An
-    `untrusted` target has a certificate that is not valid. Reads after an answer raise the `fault`.
+    `untrusted` target has a certificate that is not valid. Reads after an answer raise the `fault`. Writes take as long as
+    `bytes_per_second` says.
     """
 
     answer: Answer
@@ -80,6 +81,7 @@ class ScriptedNetwork(httpcore.AsyncNetworkBackend):
     untrusted: bool = False
     unread: bool = False
     fault: Exception | None = None
+    bytes_per_second: float | None = None
     now: int = 0
     most: int = 0
 
@@ -113,6 +115,13 @@ class ScriptedStream(httpcore.AsyncNetworkStream):
         if self._network.unread:
             await asyncio.sleep(timeout or 3600)
             raise httpcore.WriteTimeout
+        if self._network.bytes_per_second is not None:
+            seconds = len(buffer) / self._network.bytes_per_second
+            try:
+                async with asyncio.timeout(timeout):
+                    await asyncio.sleep(seconds)
+            except TimeoutError:
+                raise httpcore.WriteTimeout from None
         self._written += buffer
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:

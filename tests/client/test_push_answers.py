@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import ssl
 from datetime import timedelta
@@ -242,6 +243,14 @@ def test_an_answer_that_ends_where_it_says_leaves_its_connection_usable(chunked:
 def test_a_long_answer_is_not_read_to_its_end() -> None:
     network = ScriptedNetwork(always(200, body=b"x" * (1 << 20)))
     assert settled(network) == [{"action": "complete"}]
+
+
+def test_the_limit_of_a_write_is_for_each_part_of_a_large_body() -> None:
+    network = ScriptedNetwork(always(200), bytes_per_second=100_000)
+    broker = Broker(1, fields={"body_base64": base64.b64encode(bytes(1 << 20)).decode()})
+    push(broker, network, until=20, limits=TimeLimits(send=2))
+    assert settlements(broker) == [{"action": "complete"}]
+    assert len(network.requests[0].body) == 1 << 20
 
 
 def test_a_lock_is_renewed_while_the_target_works() -> None:

@@ -39,10 +39,10 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "action": "store_true", "default": None, "help": "allow private, loopback and link-local addresses",
     },
     "connect-seconds": {
-        "type": float, "metavar": "SECONDS", "help": f"limit for a connection with TLS (default: {LIMITS.connect:g})",
+        "type": float, "metavar": "SECONDS", "help": f"limit for a connection, and for TLS on it (default: {LIMITS.connect:g})",
     },
     "send-seconds": {
-        "type": float, "metavar": "SECONDS", "help": f"limit for each write of a request (default: {LIMITS.send:g})",
+        "type": float, "metavar": "SECONDS", "help": f"limit for each 64 KiB of a request (default: {LIMITS.send:g})",
     },
     "answer-seconds": {
         "type": float, "metavar": "SECONDS",

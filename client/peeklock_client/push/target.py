@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import cast
@@ -20,6 +20,9 @@ from peeklock_client.push.errors import InvalidPush, NotConnected, TargetFailed
 MAX_CONTENT_BYTES = 64 << 10
 """How much of an answer is read."""
 
+PART_BYTES = 64 << 10
+"""How much of a request is written at a time. A target that reads this much within the limit of a write is at work."""
+
 DRAIN_SECONDS = 1.0
 """How long to read an answer whose body does not matter, so that its connection can be used again."""
 
@@ -32,7 +35,10 @@ MAX_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """How many seconds each phase of a request may take: the connection with TLS, each write, and each read. `total` is for all."""
+    """How many seconds each phase of a request may take: the connection, TLS on it, each write, and each read. `total` is for all.
+
+    `connect` is for the connection and for TLS, one after the other.
+    """
 
     connect: float = 5.0
     send: float = 10.0
@@ -111,7 +117,7 @@ class Target:
             async with (
                 asyncio.timeout(limits.total),
                 self._pool.stream(
-                    "POST", self._url.url, headers=sent, content=body, extensions={"timeout": phases}
+                    "POST", self._url.url, headers=sent, content=_parts(body), extensions={"timeout": phases}
                 ) as response,
             ):
                 answer = _head_of(response)
@@ -139,6 +145,11 @@ def open_target(url: TargetUrl, limits: TimeLimits, connections: int, *, allow_p
     network = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
     backend = CheckedConnections(allow_private=allow_private, connections=network)
     return Target(url, limits, connections, backend=backend)
+
+
+async def _parts(body: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(body), PART_BYTES):
+        yield body[start : start + PART_BYTES]
 
 
 def _head_of(response: httpcore.Response) -> Answer:
@@ -172,7 +183,7 @@ def _failure(error: Exception, limits: TimeLimits) -> TargetFailed:
         case httpcore.ConnectTimeout():
             return NotConnected(TIMEOUT, f"No connection within {limits.connect:g} s.")
         case httpcore.WriteTimeout():
-            return TargetFailed(TIMEOUT, f"The target read nothing for {limits.send:g} s.")
+            return TargetFailed(TIMEOUT, f"The target read less than {PART_BYTES >> 10} KiB in {limits.send:g} s.")
         case httpcore.ReadTimeout():
             return TargetFailed(TIMEOUT, f"The target sent nothing for {limits.answer:g} s.")
         case TimeoutError():
