@@ -119,6 +119,19 @@ def test_a_push_that_cannot_work_is_refused(
     assert "tiger" not in told
 
 
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_authorities_that_cannot_be_read_are_refused(
+    content: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "authority.pem"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv(SECRET_VARIABLE, SECRET)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    assert main.main(["--push=https://shop.example/", "--queue=q"]) == 2
+    assert "SSL_CERT_FILE or SSL_CERT_DIR has no certificates that can be read" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

@@ -77,10 +77,7 @@ def target_url(text: str, *, allow_private: bool) -> TargetUrl:
 
 
 class Target:
-    """One URL with its connections, at most `connections` at a time.
-
-    Certificates are verified with the authorities of certifi, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names.
-    """
+    """One URL with its connections, at most `connections` at a time. `tls` verifies certificates."""
 
     def __init__(
         self,
@@ -89,13 +86,13 @@ class Target:
         connections: int,
         *,
         backend: httpcore.AsyncNetworkBackend,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext,
     ) -> None:
         self.name = url.name
         self._url = url
         self._limits = limits
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls or httpx.create_ssl_context(),
+            ssl_context=tls,
             max_connections=connections,
             max_keepalive_connections=connections,
             keepalive_expiry=KEEPALIVE_SECONDS,
@@ -140,11 +137,19 @@ class Target:
 
 
 def open_target(url: TargetUrl, limits: TimeLimits, connections: int, *, allow_private: bool) -> Target:
-    """Return a target that is reached over the network."""
+    """Return a target that is reached over the network.
+
+    Certificates are verified with the authorities of certifi, or with those that `SSL_CERT_FILE` or `SSL_CERT_DIR` names.
+    Raises `InvalidPush` if these cannot be read.
+    """
+    try:
+        tls = httpx.create_ssl_context()
+    except OSError as error:  # also that of a file without a certificate
+        raise InvalidPush(f"SSL_CERT_FILE or SSL_CERT_DIR has no certificates that can be read: {error}") from None
     # Its type is not known where anyio is missing, which httpx installs.
     network = cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
     backend = CheckedConnections(allow_private=allow_private, connections=network)
-    return Target(url, limits, connections, backend=backend)
+    return Target(url, limits, connections, backend=backend, tls=tls)
 
 
 async def _parts(body: bytes) -> AsyncIterator[bytes]:
