@@ -10,11 +10,13 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 from peeklock_client.messages import Message as ClientMessage
 from peeklock_client.messages import MessageFields, NewMessage
+from peeklock_client.push import attributes
 from peeklock_pipeline.table_specs import ARCHIVE_COLUMNS as EXPORTED
 from peeklock_pipeline.table_specs import HEADERS as SENT_AGAIN
 from peeklock_pipeline.table_specs import HISTORY_FIELDS
 from sqlalchemy import Integer, LargeBinary, String
 
+from app.api.endpoints import cloudevents
 from app.domain.access import ApiKey, Grant, Right
 from app.domain.digest import content_digest
 from app.domain.instant import SECOND
@@ -183,6 +185,11 @@ def test_clients_and_the_pipeline_send_and_receive_every_text_of_a_message() -> 
         assert not texts - shape.__annotations__.keys(), shape
     # A message that is sent again has a trace of its own.
     assert {*SENT_AGAIN, "traceparent"} == set(HEADER_TEXTS)
+
+
+def test_a_push_accepts_the_forms_of_attributes_that_the_server_accepts() -> None:
+    for name in ("URI_REFERENCE", "FORBIDDEN_CHARACTERS"):
+        assert getattr(attributes, name).pattern == getattr(cloudevents, name).pattern
 
 
 def test_a_message_without_headers_has_none_stored() -> None:

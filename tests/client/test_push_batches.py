@@ -86,6 +86,10 @@ def test_an_event_that_was_sent_keeps_its_attributes() -> None:
     [
         {"specversion": "0.3"}, {"id": ""}, {"source": None}, {"type": 5}, {"subject": ""}, {"data": "false"},
         {"data_base64": "AAAA"}, {"": "x"}, {"Region": "eu"}, {"region": 1.5}, {"region": None}, {"region": 1 << 31},
+        {"time": "yesterday"}, {"time": "2026-01-01"}, {"time": "2026-02-30T10:00:00Z"}, {"time": "2026-01-01T10:00:00"},
+        {"time": "20260101T100000Z"}, {"time": "2026-W01-1T10:00:00Z"},
+        {"source": "a b"}, {"source": "/%zz"}, {"source": ":1"}, {"dataschema": "/schema"}, {"datacontenttype": "json"},
+        {"datacontenttype": "text/plain\n"}, {"type": "a\nb"}, {"region": "\u0085"}, {"subject": "\ufffe"},
     ],
 )  # fmt: skip
 def test_properties_that_make_no_valid_event_cannot_spoil_a_batch(attributes: dict[str, Any]) -> None:
@@ -99,6 +103,32 @@ def test_properties_that_make_no_valid_event_cannot_spoil_a_batch(attributes: di
         "time": "2026-01-01T00:00:00Z", "datacontenttype": "application/json", "data": True,
         "peeklockqueue": "orders", "peeklocksequence": "1", "peeklockdelivery": 1,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("time", "2026-02-28t10:00:00.123456789z"), ("time", "2026-01-01 10:00:00+05:30"), ("source", "urn:shop:7"),
+        ("source", "https://shop.example/a%20b?c#d"), ("source", "a/b"), ("dataschema", "https://shop.example/schema"),
+        ("datacontenttype", 'text/plain; charset="utf-8"'), ("subject", "Grüße"), ("region", -(1 << 31)), ("region", True),
+        ("region", ""),
+    ],
+)  # fmt: skip
+def test_attributes_of_every_allowed_form_are_kept(name: str, value: object) -> None:
+    sent = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.paid", name: value}
+    properties = {f"cloudEvents:{name}": value for name, value in sent.items()}
+    network = ScriptedNetwork(always(200))
+    push(Broker(1, fields={"properties": properties}), network, until=1, batch=1)
+    [[event]] = events_of(network)
+    assert event.items() >= sent.items()
+
+
+@pytest.mark.parametrize("content_type", ["json", "webhook-id: 1", "a/b/c", "/", "text/", "text/plain, text/html"])
+def test_a_content_type_that_is_no_media_type_is_left_out_of_the_event(content_type: str) -> None:
+    network = ScriptedNetwork(always(200))
+    push(Broker(1, fields={"content_type": content_type}), network, until=1, batch=1)
+    [[event]] = events_of(network)
+    assert "datacontenttype" not in event
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from peeklock_client.encoding import encoded
-from peeklock_client.events import ATTRIBUTES, EXTENSION_NAME, PREFIX, VERSION
+from peeklock_client.events import PREFIX, VERSION
 from peeklock_client.messages import Message
+from peeklock_client.push.attributes import is_attribute, is_media_type
 from peeklock_client.push.headers import text_of
 from peeklock_client.push.raw_messages import content_of, properties_of
 
@@ -34,7 +35,7 @@ def event_of(queue: str, message: Message[Any]) -> bytes:
         "source": f"/queues/{queue}",
         "type": message.subject or MESSAGE_TYPE,
         "time": text_of(message.enqueued_at),
-        **({} if content_type is None else {"datacontenttype": content_type}),
+        **({} if content_type is None or not is_media_type(content_type) else {"datacontenttype": content_type}),
         **_own_attributes(message),
         "peeklockqueue": queue,
         "peeklocksequence": str(message.sequence_number),
@@ -58,16 +59,7 @@ def _own_attributes(message: Message[Any]) -> dict[str, str | int | bool]:
     properties = _properties(message).items()
     own = {name.removeprefix(PREFIX): value for name, value in properties if name.startswith(PREFIX)}
     is_event = own.get("specversion") == VERSION and all(own.get(name) for name in REQUIRED)
-    return own if is_event and all(_is_attribute(name, value) for name, value in own.items()) else {}
-
-
-def _is_attribute(name: str, value: object) -> bool:
-    """Return whether an event may have this attribute. The body is its data, and no attribute is."""
-    if name in ATTRIBUTES:
-        return isinstance(value, str) and bool(value)
-    is_extension = EXTENSION_NAME.fullmatch(name) is not None and name != "data"
-    is_int32 = isinstance(value, int) and -(1 << 31) <= value < 1 << 31
-    return is_extension and (is_int32 or isinstance(value, str))
+    return own if is_event and all(is_attribute(name, value) for name, value in own.items()) else {}
 
 
 def _texts(message: Message[Any]) -> dict[str, str]:
