@@ -4,7 +4,7 @@ ARG BASE=python:3.15-slim-trixie
 # ---- the environment: exactly what requirements/ pins, by hash, and nothing that could install more
 FROM ${BASE} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ONLY_BINARY=:all: PIP_ROOT_USER_ACTION=ignore
-WORKDIR /app
+WORKDIR /build
 COPY requirements/build.txt requirements/run.txt requirements/
 RUN python3 -m venv /opt/peeklock \
  && /opt/peeklock/bin/pip install --require-hashes --requirement requirements/build.txt --requirement requirements/run.txt
@@ -12,9 +12,7 @@ COPY pyproject.toml LICENSE README.md ./
 COPY requirements/run.in requirements/
 COPY app app
 COPY migrations migrations
-# Editable, because the migrations are found beside the package.
-RUN /opt/peeklock/bin/pip install --no-deps --no-build-isolation --editable . \
- && /opt/peeklock/bin/python3 -m compileall -q app migrations \
+RUN /opt/peeklock/bin/pip install --no-deps --no-build-isolation . \
  && /opt/peeklock/bin/pip uninstall --yes setuptools pip
 
 # ---- the site of the documentation, which the server shows at /docs/guide
@@ -39,12 +37,11 @@ FROM ${BASE}
 ARG VERSION=0.2.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Peeklock" \
-      org.opencontainers.image.description="A message queue with peek-lock over HTTP" \
+      org.opencontainers.image.description="A message broker with a plain HTTP interface" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /opt/peeklock /opt/peeklock
-COPY --from=build /app /app
 COPY --from=guide /site /opt/peeklock-guide
 RUN install --directory --owner=10001 --group=10001 --mode=0700 /data
 ENV PATH=/opt/peeklock/bin:${PATH} \

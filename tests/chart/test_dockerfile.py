@@ -66,7 +66,6 @@ def test_the_last_stage_installs_nothing_and_takes_only_what_was_built() -> None
     copies = re.findall(r"^COPY (.+)$", LAST_STAGE, re.MULTILINE)
     assert copies == [
         "--from=build /opt/peeklock /opt/peeklock",
-        "--from=build /app /app",
         "--from=guide /site /opt/peeklock-guide",
     ]
     assert not re.search(r"\b(pip|apt-get|gcc|curl) ", LAST_STAGE)
@@ -109,6 +108,13 @@ def test_image_and_chart_agree_on_user_port_and_folder() -> None:
 def test_image_and_project_agree_on_version_and_build_tool() -> None:
     assert f"ARG VERSION={PROJECT['project']['version']}\n" in LAST_STAGE
     assert (TREE / "requirements" / "build.in").read_text().split() == PROJECT["build-system"]["requires"]
+
+
+def test_the_server_is_installed_from_its_wheel_as_the_guide_says() -> None:
+    """`tests/client/test_package.py` shows that the wheel alone runs, with its migrations."""
+    own = "pip install --no-deps --no-build-isolation ."
+    assert re.findall(r"pip install --no-deps.*?(?= \\|$)", BUILD_STAGE, re.MULTILINE) == [own]
+    assert f".venv/bin/{own}\n" in (TREE / "docs/deploy.md").read_text()
 
 
 # ---- the image of the pipeline ---------------------------------------------------------------------------------------
