@@ -39,7 +39,7 @@ def explain(
         int | None, typer.Argument(min=1, help="Sequence number of a message. Without it the queue is explained.")
     ] = None,
 ) -> None:
-    """Explain why a message is not delivered, how it ended, or why a queue is stalled."""
+    """Explain why a message or a queue waits. For a message that has ended, explain how."""
     rest = () if sequence_number is None else ("messages", str(sequence_number))
     explanation = client.call("GET", queue_path(name, *rest, "explain"))
     client.printer.answer(explanation, explanation["text"])
@@ -52,7 +52,7 @@ def history(
     sequence_number: Annotated[int, typer.Argument(min=1, help="Sequence number of the message.")],
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of events.")] = PAGE_SIZE,
 ) -> None:
-    """Show what happened to a message of a queue with a history, in order."""
+    """Show what happened to a message. Its queue must keep a history."""
     path = queue_path(name, "messages", str(sequence_number), "history")
     events = islice(client.pages(path, {"limit": min(limit, PAGE_SIZE)}), limit)
     client.printer.rows(events, EVENT_COLUMNS, "events of this message")

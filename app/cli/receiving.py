@@ -106,7 +106,7 @@ def recover(
     ] = True,
     raw: Raw = False,
 ) -> None:
-    """Receive again the messages that a receiver has locked, under new lock tokens, and print them. They stay locked."""
+    """Receive again what a receiver has locked, and print it. The messages stay locked, under new lock tokens."""
     request_body = {"receiver_id": receiver, "max_messages": max_messages or 1000, "count": count}
     messages = _messages(client, queue_path(name, "recover"), request_body)
     if client.printer.output is Output.TABLE or not messages:

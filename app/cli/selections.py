@@ -47,7 +47,7 @@ def redrive_dead_letters(
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Make dead-lettered messages available again, with their counts reset."""
+    """Make dead-lettered messages available again. Both counts begin at 0."""
     request_body = without_none(to_queue=to_queue, filter=filter_, rate_per_second=rate)
     change_messages(client, queue_path(name, "dead-letter", "redrive"), request_body, "moved", limit, dry_run)
 
@@ -63,7 +63,7 @@ def restore(
     limit: Limit = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Bring purged and cancelled messages of a queue back from the archive, each once."""
+    """Bring purged and cancelled messages back. Each is restored once, from the archive."""
     request_body = without_none(since=since, filter=filter_)
     change_messages(client, queue_path(name, "restore"), request_body, "restored", limit, dry_run)
 

@@ -61,7 +61,7 @@ def publish(
     file: BodyFile = None,
     texts: PropertyTexts = None,
 ) -> None:
-    """Copy a message to the queues of all subscriptions of a topic that match it."""
+    """Send a message to a topic. It is copied to the queue of each subscription that matches."""
     message = message_fields(fields, texts)
     message |= body_field(read_body(body, file), message["content_type"])
     answer = client.call("POST", topic_path(topic, "messages"), message)

@@ -84,7 +84,7 @@ def openapi() -> None:
 def bench(
     rest: Annotated[list[str] | None, typer.Argument(metavar="[OPTION]...", help="Options of the benchmark.")] = None,
 ) -> None:
-    """Measure the cost of a message and compare it with references. This needs the source tree."""
+    """Measure the cost of a message. This needs the source tree."""
     if not (CHECKOUT / "benchmarks").is_dir():
         say(
             "The benchmark is not installed with the server. It is in benchmarks/ of the source tree. "

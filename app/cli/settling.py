@@ -17,31 +17,31 @@ LockToken: TypeAlias = Annotated[
 
 @with_options(fields=FieldGroup(COMPLETE_LOCK), client=CONNECTION)
 def complete(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
-    """Complete a message: it is processed, and no receiver gets it again."""
+    """Complete a message. It leaves its queue, and no receiver gets it again."""
     _settle(client, name, lock_token, "complete", fields)
 
 
 @with_options(fields=FieldGroup(ABANDON_LOCK), client=CONNECTION)
 def abandon(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
-    """Return a message to its queue, after a delay if one is given."""
+    """Return a message to its queue as failed. It may be delayed."""
     _settle(client, name, lock_token, "abandon", fields)
 
 
 @with_options(fields=FieldGroup(DEFER_LOCK), client=CONNECTION)
 def defer(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
-    """Set a message aside, to be received later with `receive --number`."""
+    """Set a message aside. `receive --number` receives it later."""
     _settle(client, name, lock_token, "defer", fields)
 
 
 @with_options(fields=FieldGroup(RELEASE_LOCK), client=CONNECTION)
 def release(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
-    """Return a message that was not processed, as if it had not been delivered."""
+    """Return a message that was not processed. Nothing is counted."""
     _settle(client, name, lock_token, "release", fields)
 
 
 @with_options(fields=FieldGroup(DEAD_LETTER_LOCK), client=CONNECTION)
 def dead_letter(name: QueueName, lock_token: LockToken, client: ApiClient, fields: dict[str, Any]) -> None:
-    """Move a locked message to the dead-letter queue, because it cannot be processed."""
+    """Dead-letter a locked message that cannot be processed."""
     _settle(client, name, lock_token, "dead-letter", fields)
 
 

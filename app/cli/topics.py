@@ -54,7 +54,7 @@ def check_subscription(
         str | None, typer.Option(help="Test messages of this queue instead of the subscription's own queue.")
     ] = None,
 ) -> None:
-    """Show which of the newest messages of a queue a subscription would copy."""
+    """Show which messages of a queue a subscription would copy. The newest are tested."""
     answer = client.call("POST", subscription_path(topic, name) + "/test", {"queue": queue})
     if client.printer.is_for_programs:
         client.printer.document(answer)

@@ -64,7 +64,7 @@ def execute(
         str | None, typer.Option(help="A repeat with the same key gets the first answer and has no further effect.")
     ] = None,
 ) -> None:
-    """Settle deliveries, send and publish messages in one transaction, and print the results as JSON.
+    """Settle, send and publish messages in one transaction. Print the results as JSON.
 
     The request has `settlements` (queue, lock_token, action), `sends` (queue, body) and `publishes` (topic, body).
     """
@@ -79,7 +79,7 @@ def commit_with_state(
     lock_token: Annotated[str, typer.Argument(metavar="TOKEN", help="Lock token of the message.")],
     file: RequestFile = None,
 ) -> None:
-    """Complete a message, send its results and add a version to a state in one transaction, and print the result.
+    """Complete a message with its results and a new state. All of it takes effect in one transaction. Print the result.
 
     The request has `sends` (queue, body), `publishes` (topic, body) and `state` (key, if_version, value, metadata). A
     repeat gets the first result.
