@@ -64,7 +64,7 @@ def _worker_section() -> str:
     rows = [_worker_row(one) for one in actions]
     parts = [
         "## peeklock-worker",
-        f"{worker.description} It is a command of the package peeklock-client. The guides are [Workers](../guides/workers.md) "
+        f"{worker.description} {worker.epilog} It is a command of the package peeklock-client. The guides are [Workers](../guides/workers.md) "
         "and [Push](../guides/push.md).",
         markdown.block(
             "text", "peeklock-worker [OPTIONS] MODULE:WORKER\npeeklock-worker --push URL --queue NAME [OPTIONS]"
@@ -75,14 +75,11 @@ def _worker_section() -> str:
 
 
 def _worker_row(action: argparse.Action) -> tuple[str, str]:
-    """Return the form of an option and its meaning, with its default where that is not in the text."""
+    """Return the form of an option and its meaning."""
     name = ", ".join(action.option_strings)
     values = action.metavar or ("|".join(map(str, action.choices)) if action.choices else action.dest.upper())
     shown = name if action.nargs == 0 else f"{name} {values}".strip()
-    default = (
-        "" if action.default in (None, False) or "default" in str(action.help) else f" (default: {action.default})"
-    )
-    return f"`{shown}`", f"{action.help}{default}"
+    return f"`{shown}`", str(action.help) % vars(action)
 
 
 def _row(parameter: Any, context: Any) -> tuple[str, str]:

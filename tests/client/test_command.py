@@ -349,6 +349,12 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out == f"peeklock-worker {importlib.metadata.version('peeklock-client')}\n"
 
 
+def test_the_help_names_the_server_its_key_and_each_default() -> None:
+    shown = " ".join(main.parser().format_help().split())
+    assert all(name in shown for name in ("PEEKLOCK_URL", "http://localhost:8080", "PEEKLOCK_API_KEY"))
+    assert all(f"(default: {value})" in shown for value in ("1", "30", "127.0.0.1", "info"))
+
+
 def test_each_count_is_a_series() -> None:
     text = metrics_of(WorkerReport(received=3))
     assert text.count("peeklock_worker_messages_total{") == 10

@@ -15,6 +15,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 
+from peeklock_client.client import DEFAULT_URL
 from peeklock_client.command.health import Extra, serve_health
 from peeklock_client.command.processes import WORKER_NOT_FOUND, Supervisor
 from peeklock_client.command.push import Push, add_options, check_options, command_line, push_of
@@ -26,6 +27,7 @@ from peeklock_client.worker.worker import Worker
 log = logging.getLogger("peeklock.worker")
 
 DESCRIPTION = "Run the worker of a module, or push messages to a URL, until SIGTERM."
+SERVER = f"The server is that of PEEKLOCK_URL, or {DEFAULT_URL}. PEEKLOCK_API_KEY is its API key, if it needs one."
 
 IDLE_THREAD_SECONDS = 1.0
 """How long threads without a handler may take to end."""
@@ -102,12 +104,15 @@ def _leave_threads() -> None:
 
 def parser() -> argparse.ArgumentParser:
     """Return the options of the command."""
-    options = argparse.ArgumentParser(prog="peeklock-worker", description=DESCRIPTION)
+    options = argparse.ArgumentParser(prog="peeklock-worker", description=DESCRIPTION, epilog=SERVER)
     options.add_argument(
         "target", nargs="?", metavar="MODULE:WORKER", help="the worker to run, such as shop.orders:worker"
     )
     options.add_argument(
-        "--processes", type=int, default=1, help="number of processes; a process that dies is restarted"
+        "--processes",
+        type=int,
+        default=1,
+        help="number of processes; a process that dies is restarted (default: %(default)s)",
     )
     options.add_argument(
         "--reload",
@@ -118,9 +123,11 @@ def parser() -> argparse.ArgumentParser:
         "--grace-seconds",
         type=float,
         default=30.0,
-        help="how long handlers may run after SIGTERM before they are cancelled",
+        help="how long handlers may run after SIGTERM before they are cancelled (default: %(default)g)",
     )
-    options.add_argument("--host", default="127.0.0.1", help="address of /livez, /readyz and /metrics")
+    options.add_argument(
+        "--host", default="127.0.0.1", help="address of /livez, /readyz and /metrics (default: %(default)s)"
+    )
     options.add_argument(
         "--port",
         type=int,
@@ -129,7 +136,10 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--supervisor", type=int, help=argparse.SUPPRESS)
     options.add_argument("--process", type=int, default=1, help=argparse.SUPPRESS)
     options.add_argument(
-        "--log-level", default="info", choices=("debug", "info", "warning", "error"), help="log from this level on"
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="log from this level on (default: %(default)s)",
     )
     options.add_argument(
         "--version",
