@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.console.browser import open_browser, open_screen
+from tests.console.browser import faults_of_accessibility, open_browser, open_screen
 from tests.peeklock_process import PeeklockProcess
 
 pytestmark = pytest.mark.full
@@ -31,6 +31,21 @@ async def test_an_operation_has_samples_for_this_server_in_the_chosen_language(
             assert f'"{service.url}/v1/queues/orders/messages' in shown
         assert await page.evaluate("document.documentElement.scrollWidth") == 390
         assert foreign == []
+
+
+async def test_the_page_is_dark_and_readable_on_a_dark_screen(serve: Callable[..., PeeklockProcess]) -> None:
+    service = serve()
+    ground = "getComputedStyle(document.body).backgroundColor"
+    async with open_browser() as browser, open_screen(browser, service.url, theme="dark") as screen:
+        page = screen.page
+        await page.goto(f"{service.url}/docs")
+        await page.click("#operations-messages-send_message .opblock-summary-control")
+        await page.wait_for_selector(".code-samples")
+        dark = await page.evaluate(ground)
+        assert "color-contrast" not in dict(await faults_of_accessibility(page))
+        await page.emulate_media(color_scheme="light")
+        assert await page.locator("html.dark-mode").count() == 0
+        assert await page.evaluate(ground) != dark
 
 
 async def test_descriptions_are_read_as_markdown(serve: Callable[..., PeeklockProcess]) -> None:

@@ -1,5 +1,11 @@
 "use strict";
 
+// Swagger UI has a dark theme, which this class selects.
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const followTheme = () => document.documentElement.classList.toggle("dark-mode", dark.matches);
+dark.addEventListener("change", followTheme);
+followTheme();
+
 let language = "curl";
 const changed = new EventTarget();
 
