@@ -185,6 +185,10 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "findall",
         [lambda n: "ERROR: <input>:" + "1" * n, lambda n: "ERROR: <input>:1:" * n, lambda n: "\nERROR: <input>:1" * n],
     ),
+    "app.console.sizes.SIZE": (
+        "fullmatch",
+        [lambda n: "1" * n, lambda n: "1" + ",000" * n, lambda n: "1" + " " * n + "!", lambda n: "1" + "a" * n + "!"],
+    ),
     "app.console.snippets.HOST": ("fullmatch", [lambda n: "a" * n + "/", lambda n: ":" * n]),
     "app.console.trail_filter.TRACE_ID": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
     "app.domain.filter_expression.TOKEN_PATTERN": (
