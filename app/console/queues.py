@@ -73,7 +73,9 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
     listed = await get_queue(context.broker.administration, queue)
     past = await _past(context, listed.queue) if listed.queue.settings.history else None
     waiting = context.broker.receiving.wait_queue
-    locked, more = await browse(
+    # The counts are read after these messages, and again while the page is open. So the page says when it has read them.
+    locked_at = await context.broker.store.now()
+    locked, _ = await browse(
         context.broker.administration, listed.queue, [MessageState.LOCKED], MatchAll(), 0, MAX_LOCKED
     )
     shown, explained = await _figures(context, listed.queue, visitor)
@@ -88,10 +90,10 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
         count_labels=COUNT_LABELS,
         view=queue_status(listed.queue, explained.counts),
         locked=locked,
-        has_more_locked=more is not None,
+        locked_at=locked_at,
+        max_locked=MAX_LOCKED,
         receivers_waiting=waiting.waiter_count(wait_key_of(listed.queue.id, MessageState.AVAILABLE)),
         groups=await blocked_groups(context, listed.queue, visitor.principal.name) if explained.counts.blocked else (),
-        now=await context.broker.store.now(),
         plots=_plots(context, listed.queue.id) | (past or {}),
         has_past=past is not None,
     )

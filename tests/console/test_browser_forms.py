@@ -22,7 +22,7 @@ FORMS = [
     (f"{QUEUE}/messages/2/edit", "properties", '{"typed": 1}', "Save", "typed"),
     (f"{QUEUE}/messages/1/resubmit", "body", '"typed"', "Resubmit", "Message 4"),
     ("/topics/shop", "properties", '{"typed": 1}', "Test", "1 of 1 subscription would copy this message."),
-    ("/new-queue", "name", "typed", "Create the queue", "No receiver holds a message."),
+    ("/new-queue", "name", "typed", "Create the queue", "No message was locked at"),
     ("/new-topic", "name", "typed", "Create the topic", "its messages go nowhere"),
     ("/topics/shop/new-subscription", "name", "typed", "Create the subscription", "shop.typed"),
     ("/queues/typed/delete", "name", "typed", "Delete the queue", "Dead-lettered"),

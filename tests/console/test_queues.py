@@ -9,6 +9,7 @@ import pytest
 
 from app.console.activity import SAMPLE_SECONDS
 from app.console.groups import MAX_GROUPS
+from app.console.queues import MAX_LOCKED
 from app.domain.access import Right
 from app.domain.instant import SECOND
 from tests.brokers import ChangedStore
@@ -68,6 +69,16 @@ async def test_the_plots_tell_completed_deliveries_from_failed_ones(console: Con
     assert {name: counts[-1] * SAMPLE_SECONDS for name, counts in found.items()} == {
         "Sent": 4, "Delivered": 4, "Completed": 1, "Failed": 2,
     }  # fmt: skip
+
+
+async def test_the_locked_messages_are_those_of_a_time_and_at_most_a_number(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {})
+    assert "No message was locked at <time" in await console.page("/queues/orders")
+    await console.api.send(body=1)
+    await console.api.request_json("POST", "/queues/orders/messages/receive", {})
+    page = await console.page("/queues/orders")
+    assert "These messages were locked at <time" in page
+    assert f"At most {MAX_LOCKED} messages are shown." in page
 
 
 async def test_a_blocked_message_that_ends_during_the_look_stands_behind_none(console: ConsoleServer) -> None:
