@@ -26,7 +26,9 @@ MAX_FORM_BYTES = 2 << 20
 FORM_COPIES = 3
 """Copies of a form in memory: as it was sent, its fields, and what is made of them."""
 
-MAX_FIELDS = 100
+MAX_FIELDS = 256
+"""Fields of a form: three for each property that a message may have, and those beside them."""
+
 MAX_FIELD_BYTES = 1 << 20
 """The largest field, as it was sent: a quarter of a second is needed to read it."""
 

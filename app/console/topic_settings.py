@@ -1,7 +1,7 @@
 """Forms that create topics and subscriptions and change their settings."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse, Response
@@ -9,11 +9,13 @@ from fastapi.responses import HTMLResponse, Response
 from app.broker.precondition import Precondition
 from app.broker.topics import topics as verbs
 from app.broker.topics.subscription_filter import check_filter
+from app.console import property_rows
 from app.console.access import needs
-from app.console.form_fields import form_texts
-from app.console.forms import decoded, faults_of, json_field, status_of_form
+from app.console.form_fields import form_pairs, form_texts
+from app.console.forms import decoded, faults_of, status_of_form
 from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
+from app.console.property_rows import PropertyRow
 from app.console.results import result_page
 from app.console.setting_fields import meanings, setting_field
 from app.domain.access import Right
@@ -29,8 +31,17 @@ SUBSCRIPTION_MEANINGS: Mapping[str, str] = {
     # A form has no room for the grammar of filters. The documentation of the API has it.
     "filter": meanings(SubscriptionView)["filter"],
 }
-SUBSCRIPTION_FIELDS = ("target_queue", "filter", "set_properties", "remove_properties")
-NEW_SUBSCRIPTION: Mapping[str, str] = dict.fromkeys(("name", *SUBSCRIPTION_FIELDS), "")
+SUBSCRIPTION_FIELDS = ("target_queue", "filter", "remove_properties", "more_rows")
+"""The fields beside the rows of properties. `more_rows` is the button that adds rows to the form."""
+
+MORE_ROWS = 5
+NEW_SUBSCRIPTION: Mapping[str, str] = dict.fromkeys(("name", "target_queue", "filter", "remove_properties"), "")
+NewFields: TypeAlias = Annotated[
+    Sequence[tuple[str, str]], Depends(form_pairs(("name", *SUBSCRIPTION_FIELDS), property_rows.FIELDS))
+]
+ChangedFields: TypeAlias = Annotated[
+    Sequence[tuple[str, str]], Depends(form_pairs(("etag", *SUBSCRIPTION_FIELDS), property_rows.FIELDS))
+]
 
 router = APIRouter(prefix="/console")
 may_browse = Depends(needs(Right.BROWSE, "topic", "topic"))
@@ -118,28 +129,29 @@ def _topic_page(
 @router.get("/topics/{topic}/new-subscription", dependencies=[may_manage])
 async def show_new_subscription(page: CurrentPage, topic: str) -> HTMLResponse:
     """Show the form that creates a subscription of a topic."""
-    return _subscription_page(page, await verbs.read(_topics(page), topic), None, NEW_SUBSCRIPTION)
+    return _subscription_page(page, await verbs.read(_topics(page), topic), None, NEW_SUBSCRIPTION, ())
 
 
 @router.post("/topics/{topic}/new-subscription", dependencies=[may_manage])
-async def create_subscription(
-    page: CurrentPage, topic: str, fields: Annotated[Mapping[str, str], Depends(form_texts(*NEW_SUBSCRIPTION))]
-) -> Response:
+async def create_subscription(page: CurrentPage, topic: str, sent: NewFields) -> Response:
     """Create the subscription, and go to the page of its topic. One that exists stays as it is."""
+    fields, rows = dict(sent), property_rows.sent_rows(sent)
     found = await verbs.read(_topics(page), topic)
+    if "more_rows" in fields:
+        return _subscription_page(page, found, None, fields, rows)
     try:
         name = check_new_name(fields)
         subscriptions = verbs.subscriptions_of(page.context.broker.topics, found)
-        settings = _subscription_settings(fields, found, name)
+        settings = _subscription_settings(fields, rows, found, name)
         # Only a subscription that will be created gets a queue.
         if await subscriptions.store.find(name) is not None:
             raise name_taken(fields, "subscription")
         await _prepare_target(page, settings, is_given=bool(fields.get("target_queue", "").strip()))
         await verbs.put(subscriptions, name, settings, Precondition(None, ANY_TAG))
     except PreconditionFailed:
-        return _subscription_page(page, found, None, fields, name_taken(fields, "subscription"))
+        return _subscription_page(page, found, None, fields, rows, name_taken(fields, "subscription"))
     except Refusal as refusal:
-        return _subscription_page(page, found, None, fields, refusal)
+        return _subscription_page(page, found, None, fields, rows, refusal)
     return result_page(f"/console/topics/{topic}", "create-subscription", name)
 
 
@@ -147,20 +159,19 @@ async def create_subscription(
 async def show_subscription(page: CurrentPage, topic: str, subscription: str) -> HTMLResponse:
     """Show a subscription. Visitors with the right to manage its topic get a form that changes it."""
     found, one = await _subscription(page, topic, subscription)
-    return _subscription_page(page, found, one, {**_subscription_texts(one), "etag": one.etag})
+    rows = property_rows.property_rows(one.settings.set_properties)
+    return _subscription_page(page, found, one, {**_subscription_texts(one), "etag": one.etag}, rows)
 
 
 @router.post("/topics/{topic}/subscriptions/{subscription}", dependencies=[may_manage])
-async def change_subscription(
-    page: CurrentPage,
-    topic: str,
-    subscription: str,
-    fields: Annotated[Mapping[str, str], Depends(form_texts("etag", *SUBSCRIPTION_FIELDS))],
-) -> Response:
+async def change_subscription(page: CurrentPage, topic: str, subscription: str, sent: ChangedFields) -> Response:
     """Change a subscription that is still as its page has shown it."""
+    fields, rows = dict(sent), property_rows.sent_rows(sent)
     found, one = await _subscription(page, topic, subscription)
+    if "more_rows" in fields:
+        return _subscription_page(page, found, one, fields, rows)
     try:
-        settings = _subscription_settings(fields, found, subscription)
+        settings = _subscription_settings(fields, rows, found, subscription)
         condition = Precondition({fields.get("etag", "")})
         condition.check("subscription", subscription, one.etag)
         if settings.target_queue != one.settings.target_queue:
@@ -168,7 +179,7 @@ async def change_subscription(
         subscriptions = verbs.subscriptions_of(page.context.broker.topics, found)
         await verbs.change(subscriptions, subscription, lambda _: settings, condition)
     except Refusal as refusal:
-        return _subscription_page(page, found, one, fields, refusal)
+        return _subscription_page(page, found, one, fields, rows, refusal)
     return result_page(f"/console/topics/{topic}", "change-settings", subscription)
 
 
@@ -184,17 +195,18 @@ def _subscription_texts(subscription: Subscription) -> dict[str, str]:
     return {
         "target_queue": settings.target_queue,
         "filter": settings.filter or "",
-        "set_properties": settings.set_properties.decode(),
         "remove_properties": "\n".join(settings.remove_properties),
     }
 
 
-def _subscription_settings(fields: Mapping[str, str], topic: Topic, name: str) -> SubscriptionSettings:
+def _subscription_settings(
+    fields: Mapping[str, str], rows: Sequence[PropertyRow], topic: Topic, name: str
+) -> SubscriptionSettings:
     """Return the settings in a form. Refuses with `InvalidRequest`."""
     given: dict[str, object] = {
         "target_queue": fields.get("target_queue", "").strip(),
         "filter": fields.get("filter", "").strip(),
-        "set_properties": json_field("set_properties", fields.get("set_properties", "")),
+        "set_properties": property_rows.json_of(rows),
         "remove_properties": [line for line in fields.get("remove_properties", "").split("\n") if line.strip()],
     }
     settings = decoded(SubscriptionSettingsBody, given).settings(topic.name, name)
@@ -214,8 +226,11 @@ def _subscription_page(
     topic: Topic,
     subscription: Subscription | None,
     fields: Mapping[str, str],
+    rows: Sequence[PropertyRow],
     refusal: Refusal | None = None,
 ) -> HTMLResponse:
+    empty = MORE_ROWS if "more_rows" in fields else 1
+    may_manage = page.visitor.may(Right.MANAGE, topic.name)
     return page.render(
         "subscription.html",
         status_of_form(refusal),
@@ -223,6 +238,9 @@ def _subscription_page(
         subscription=subscription,
         meanings=SUBSCRIPTION_MEANINGS,
         default_target=default_target(topic.name, "NAME"),
+        may_manage=may_manage,
+        rows=[*rows, *[PropertyRow()] * empty] if may_manage else rows,
+        property_types=property_rows.TYPES,
         fields=fields,
         faults=faults_of(refusal) if refusal else {},
     )
