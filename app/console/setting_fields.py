@@ -18,7 +18,7 @@ from app.domain.refusals import FieldError, InvalidRequest, Refusal, invalid_at
 from app.wire.field_descriptions import FieldDescriptions
 from app.wire.type_lookup import members, types_at
 
-FieldKind: TypeAlias = Literal["text", "number", "duration", "size", "switch", "choice"]
+FieldKind: TypeAlias = Literal["text", "number", "duration", "size", "switch", "choice", "lines"]
 
 ON, OFF = "true", ""
 """What a switch contains. A browser leaves out one that is off."""

@@ -17,7 +17,7 @@ from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
 from app.console.property_rows import PropertyRow
 from app.console.results import result_page
-from app.console.setting_fields import meanings, setting_field
+from app.console.setting_fields import SettingField, meanings, setting_field
 from app.domain.access import Right
 from app.domain.queue import is_valid_name
 from app.domain.refusals import PreconditionFailed, Refusal, SubscriptionNotFound
@@ -26,16 +26,25 @@ from app.http.request import ANY_TAG
 from app.wire.topics import SubscriptionSettingsBody, SubscriptionView, TopicSettingsBody
 
 DESCRIPTION = setting_field(TopicSettingsBody, "description", "What is this topic for?")
-SUBSCRIPTION_MEANINGS: Mapping[str, str] = {
-    **meanings(SubscriptionSettingsBody),
-    # A form has no room for the grammar of filters. The documentation of the API has it.
-    "filter": meanings(SubscriptionView)["filter"],
+SETTING_FIELDS: Mapping[str, SettingField] = {
+    field.name: field
+    for field in (
+        setting_field(SubscriptionSettingsBody, "target_queue", "Which queue gets the copies?"),
+        # A form has no room for the grammar of filters. The documentation of the API has it.
+        setting_field(SubscriptionView, "filter", "Which messages does it copy?"),
+        setting_field(
+            SubscriptionSettingsBody,
+            "remove_properties",
+            "Which properties are removed from each copy, one per line?",
+            "lines",
+        ),
+    )
 }
-SUBSCRIPTION_FIELDS = ("target_queue", "filter", "remove_properties", "more_rows")
+SUBSCRIPTION_FIELDS = (*SETTING_FIELDS, "more_rows")
 """The fields beside the rows of properties. `more_rows` is the button that adds rows to the form."""
 
 MORE_ROWS = 5
-NEW_SUBSCRIPTION: Mapping[str, str] = dict.fromkeys(("name", "target_queue", "filter", "remove_properties"), "")
+NEW_SUBSCRIPTION: Mapping[str, str] = dict.fromkeys(("name", *SETTING_FIELDS), "")
 NewFields: TypeAlias = Annotated[
     Sequence[tuple[str, str]], Depends(form_pairs(("name", *SUBSCRIPTION_FIELDS), property_rows.FIELDS))
 ]
@@ -236,7 +245,8 @@ def _subscription_page(
         status_of_form(refusal),
         topic=topic,
         subscription=subscription,
-        meanings=SUBSCRIPTION_MEANINGS,
+        setting_fields=SETTING_FIELDS,
+        set_properties_meaning=meanings(SubscriptionSettingsBody)["set_properties"],
         default_target=default_target(topic.name, "NAME"),
         may_manage=may_manage,
         rows=[*rows, *[PropertyRow()] * empty] if may_manage else rows,
