@@ -35,6 +35,9 @@ LAST_MANAGER = (
     "Only peeklock key create --principal admin, in the folder of the stopped server, makes another one."
 )
 
+REFUSED_FORWARDS = "Sends that they forward here are refused from then on, and their dead letters stay."
+UNSEEN_FORWARDS = "Queues that you may not browse may forward to it too."
+
 STATES = ("available", "locked", "scheduled", "deferred", "blocked", "dead_lettered")
 
 router = APIRouter(prefix="/console")
@@ -181,18 +184,19 @@ def _message_effects(counts: QueueCounts, settings: QueueSettings) -> list[str]:
 
 
 async def _forwarding(page: PageRequest, name: str) -> list[str]:
-    """Return a sentence about the queues that forward to this one. It names those that the visitor may browse."""
+    """Return sentences about the queues that forward to this one: those that the visitor may browse, and that others may."""
     await page.context.activity.refresh(page.context.statistics)
     settings = [(listed.queue.name, listed.queue.settings) for listed in page.context.activity.queues]
-    found = [other for other, its in settings if name in (its.forward_to, its.forward_dead_letters_to)]
-    if not found:
-        return []
-    named = [other for other in found if page.visitor.may(Right.BROWSE, other)]
-    listed = f": {', '.join(named[:MAX_NAMED])}" if named else ""
-    count = count_of(len(found), "queue forwards", "queues forward")
-    return [
-        f"{count} to it{listed}. Sends that they forward here are refused from then on, and their dead letters stay."
+    found = [
+        other
+        for other, its in settings
+        if name in (its.forward_to, its.forward_dead_letters_to) and page.visitor.may(Right.BROWSE, other)
     ]
+    sentences = [] if page.visitor.may(Right.BROWSE) else [UNSEEN_FORWARDS]
+    if found:
+        count = count_of(len(found), "queue forwards", "queues forward")
+        sentences.insert(0, f"{count} to it: {', '.join(found[:MAX_NAMED])}. {REFUSED_FORWARDS}")
+    return sentences
 
 
 async def _topic(page: PageRequest, name: str) -> Subject:
