@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,10 @@ from peeklock_client.generated import requests
 
 from tests.bounds import bounded
 from tests.client.conftest import LONG_ON_EACH_STORE, new_queue, until_empty
+from tests.client.push_network import answered
 from tests.client.push_processes import PushProcesses
 from tests.client.push_receiver import REJECTED
+from tests.servers import TIMEOUT_SECONDS
 
 MESSAGES = 1500
 LOCK_SECONDS = 4
@@ -73,3 +77,39 @@ async def test_killed_workers_and_targets_lose_nothing_and_complete_only_what_wa
     dead = [message async for message in any_queue.browse(states=["dead_lettered"])]
     assert {message.body for message in dead} == rejected
     assert {message.dead_letter_reason for message in dead} <= {"no such order"}
+
+
+@asynccontextmanager
+async def requests_at(port: int) -> AsyncIterator[asyncio.Queue[asyncio.StreamWriter]]:
+    """Listen as a target. Each request puts the writer for its answer into the queue."""
+    arrived = asyncio.Queue[asyncio.StreamWriter]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        arrived.put_nowait(writer)
+
+    async with await asyncio.start_server(serve, "127.0.0.1", port), asyncio.timeout(6 * TIMEOUT_SECONDS):
+        yield arrived
+
+
+@LONG_ON_EACH_STORE
+@pytest.mark.faults
+async def test_an_answer_that_a_worker_reads_after_the_end_of_its_lock_completes_nothing(
+    any_queue: Queue, processes: PushProcesses
+) -> None:
+    await any_queue.send(17)
+    async with requests_at(processes.port) as arrived:
+        suspended = processes.push(any_queue.name)
+        first = await arrived.get()
+        suspended.send_signal(signal.SIGSTOP)
+        first.write(answered(200))
+        steady = processes.push(any_queue.name)
+        second = await arrived.get()  # the lock of the first delivery has ended
+        suspended.send_signal(signal.SIGCONT)
+        logged = await asyncio.to_thread(processes.stop, suspended)
+        counts = (await any_queue.status()).counts
+        assert (" 0 completed, " in logged, counts.available + counts.locked) == (True, 1)
+        second.write(answered(200))
+        await until_empty(any_queue)
+        logged = await asyncio.to_thread(processes.stop, steady)
+    assert " 1 completed, " in logged
