@@ -6,9 +6,23 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from peeklock_client.push.answers import Complete, Fail
 from peeklock_client.push.circuit import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, Circuit
+from peeklock_client.push.delivery import PushCounts
+from peeklock_client.push.options import PushOptions
 
-from tests.client.push_network import Answer, PushedRequest, ScriptedNetwork, always, answered, push, settlements
+from tests.client.push_network import (
+    SECRETS,
+    URL,
+    Answer,
+    PushedRequest,
+    ScriptedNetwork,
+    always,
+    answered,
+    delivery_over,
+    push,
+    settlements,
+)
 from tests.client.virtual_broker import Broker
 from tests.client.virtual_loop import run_virtually
 
@@ -151,6 +165,36 @@ def test_a_try_that_shows_nothing_may_be_made_again_and_wakes_the_worker() -> No
         return woken
 
     assert run_virtually(scenario()) == ["worker", "worker"]
+
+
+def test_a_try_that_is_cancelled_is_made_again() -> None:
+    async def answer(request: PushedRequest) -> bytes:
+        if request.at > 2 * FIRST_PAUSE_SECONDS:
+            return answered(200)
+        return await always(500, seconds=3600 * request.at)(request)
+
+    async def scenario() -> list[object]:
+        options = PushOptions(URL, ("orders",), SECRETS, open_after=1)
+        delivery = delivery_over(ScriptedNetwork(answer), options)
+        decisions: list[object] = [await delivery.deliver("a", [], b"")]
+        await asyncio.sleep(FIRST_PAUSE_SECONDS)
+        tried = asyncio.create_task(delivery.deliver("b", [], b""))
+        await asyncio.sleep(2 * FIRST_PAUSE_SECONDS)
+        tried.cancel()
+        await asyncio.wait([tried])
+        decisions.append(await delivery.deliver("c", [], b""))
+        await delivery.target.close()
+        return decisions
+
+    assert run_virtually(scenario()) == [Fail("http_500", "The target answered 500."), Complete()]
+
+
+def test_requests_are_counted_by_what_they_meant() -> None:
+    async def answer(request: PushedRequest) -> bytes:
+        return answered([200, 410, 429, 500][int(request.headers["peeklock-sequence-number"]) % 4])
+
+    counts = push(Broker(8), ScriptedNetwork(answer), until=1, concurrency=1).delivery.counts
+    assert counts == PushCounts(completed=2, retry_later=2, dead_lettered=2, failed=2)
 
 
 def test_queues_of_one_target_share_its_circuit() -> None:
