@@ -42,7 +42,12 @@ def receive(
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option("--wait-seconds", "--wait", min=0, help="Seconds to wait for the first message. 0 by default."),
+        typer.Option(
+            "--wait-seconds",
+            "--wait",
+            min=0,
+            help="Seconds to wait for the first message. The setting of the queue by default.",
+        ),
     ] = None,
     lock_seconds: Annotated[
         float | None, typer.Option(help="Seconds until the locks end. The setting of the queue by default.")
@@ -75,8 +80,10 @@ def receive(
     if number and (max_messages or wait is not None or dead_letter or group is not None or filter_):
         raise typer.BadParameter("--number cannot be used with --max, --wait, --dead-letter, --group or --filter.")
     source = "dead_letter" if dead_letter else "queue"
-    chosen = {"max_messages": max_messages or 1, "wait_seconds": wait or 0, "source": source}
-    request_body = {"sequence_numbers": number} if number else chosen | without_none(group_id=group, filter=filter_)
+    chosen = {"max_messages": max_messages or 1, "source": source} | without_none(
+        wait_seconds=wait, group_id=group, filter=filter_
+    )
+    request_body = {"sequence_numbers": number} if number else chosen
     request_body |= without_none(receiver_id=receiver, lock_seconds=lock_seconds)
     messages = _messages(client, queue_path(name, "messages", "receive"), request_body)
     if client.printer.output is Output.TABLE or not messages:

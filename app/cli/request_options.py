@@ -217,6 +217,11 @@ QUEUE_SETTINGS_BODY = (
         "float",
         "How long a message without delay_seconds or available_at waits before it can be received; null: not at all. With the delivery synchronous it does not wait.",
     ),
+    FieldOption(
+        ("default_wait_seconds",),
+        "float",
+        "How long a receive without wait_seconds waits for the first message; null: not at all. The server caps it.",
+    ),
 )
 TOPIC_SETTINGS_BODY = (FieldOption(("description",), "text", "Text for operators."),)
 SUBSCRIPTION_SETTINGS_BODY = (

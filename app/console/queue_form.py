@@ -54,6 +54,7 @@ DELIVERY = FieldGroup(
     (
         _field("lock_duration", "How long does a receiver hold a message?", "duration"),
         _field("default_delay", "How long does a message wait before it can be received?", "duration"),
+        _field("default_wait", "How long does a receive wait for a message?", "duration"),
         _field("redelivery", "When is a message that was not settled delivered again?", "choice", REDELIVERIES),
         _field("group_in_flight", "How many messages of a group are in flight at the same time?", "number"),
         _field("status", "Does the queue accept sends and receives?", "choice", STATUSES),

@@ -31,6 +31,7 @@ WORDS_OF_FORMS = (
     ("null: ", "empty: "),
     (", in seconds", ""),
     ("`ttl_seconds`", "a time to live"),
+    ("`wait_seconds`", "a time to wait"),
     ("`delay_seconds` or `available_at`", "a delay or a due time"),
     ("the delivery `synchronous`", "synchronous delivery"),
     ("`active`, or which of sends and receives are refused. ", ""),

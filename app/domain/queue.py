@@ -32,6 +32,9 @@ MAX_ARCHIVE_RETENTION: Duration = 3650 * DAY
 _MIN_HISTORY_RETENTION: Duration = HOUR
 """How long events are kept at least: as long as the tombstones of deliveries, also in a queue without an archive."""
 
+MAX_DEFAULT_WAIT: Duration = HOUR
+"""The longest wait that a server can be configured to allow."""
+
 MAX_QUEUE_DESCRIPTION_LENGTH = 1024
 MAX_GROUP_IN_FLIGHT = 1000
 
@@ -97,6 +100,8 @@ class QueueSettings:
     """The queue to which dead-lettered messages are moved. None: they stay."""
     default_delay: Duration | None = None
     """The delay of a message that is stored here and was sent with neither a delay nor a due time. None: no delay."""
+    default_wait: Duration | None = None
+    """How long a receive waits that does not say so. None: it does not wait."""
 
 
 LEVEL_OF_SETTING: Mapping[str, int] = {
@@ -106,13 +111,15 @@ LEVEL_OF_SETTING: Mapping[str, int] = {
     "forward_to": 4,
     "forward_dead_letters_to": 6,
     "default_delay": 8,
+    "default_wait": 9,
 }
 """The feature level of each setting that servers of the first release do not know. Its default changes nothing for them.
 
 Level 0 has the settings of version 0.1. Level 1 adds groups, level 2 redelivery on request, level 3
 histories, in which the transitions that an older server makes would be missing, level 4 forwarding, level 5
-synchronous sends, level 6 the forwarding of dead letters, level 7 shared bodies, and level 8 the default delay, without
-which an older server would deliver at once.
+synchronous sends, level 6 the forwarding of dead letters, level 7 shared bodies, level 8 the default delay, without
+which an older server would deliver at once, and level 9 the default wait, without which it would answer at once. An older
+server would also drop such a setting with its next change of the queue.
 """
 
 SYNCHRONOUS_LEVEL = 5

@@ -111,9 +111,9 @@ class Request(msgspec.Struct, Generic[Body]):
         """Return the key of a transaction of this client."""
         return TransactionKey(transaction_id, self.principal.name)
 
-    def wait_seconds(self, requested: float | None) -> float:
-        """Return the seconds to wait: `requested` or those of `Prefer: wait=N`, at most the cap of the server."""
-        wanted = self._preferred_wait() or 0.0 if requested is None else requested
+    def wait_seconds(self, requested: float | None, default: float = 0.0) -> float:
+        """Return the seconds to wait: `requested`, those of `Prefer: wait=N` or `default`, at most the cap of the server."""
+        wanted = next(one for one in (requested, self._preferred_wait(), default) if one is not None)
         return min(wanted, self.context.long_poll_cap_seconds)
 
     def preference_applied(self, requested: float | None) -> Headers:

@@ -14,6 +14,7 @@ from app.domain.queue import (
     DEFAULT_MAX_DELIVERY_COUNT,
     DEFAULT_MAX_MESSAGE_BYTES,
     MAX_ARCHIVE_RETENTION,
+    MAX_DEFAULT_WAIT,
     MAX_DELIVERY_LIMIT,
     MAX_DUPLICATE_WINDOW,
     MAX_GROUP_IN_FLIGHT,
@@ -101,6 +102,15 @@ DefaultDelay: TypeAlias = Annotated[
         "not at all. With the delivery `synchronous` it does not wait.",
     ),
 ]
+DefaultWait: TypeAlias = Annotated[
+    float,
+    msgspec.Meta(
+        ge=0,
+        le=to_seconds(MAX_DEFAULT_WAIT),
+        description="How long a receive without `wait_seconds` waits for the first message; null: not at all. The server "
+        "caps it.",
+    ),
+]
 QueueDescription: TypeAlias = Annotated[
     str, text_of(NO_NUL, "Text for operators.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)
 ]
@@ -116,7 +126,14 @@ Rate: TypeAlias = Annotated[
 ]
 
 
-DURATIONS = ("lock_duration", "default_ttl", "duplicate_detection_window", "archive_retention", "default_delay")
+DURATIONS = (
+    "lock_duration",
+    "default_ttl",
+    "duplicate_detection_window",
+    "archive_retention",
+    "default_delay",
+    "default_wait",
+)
 """The settings that are durations; in JSON they are seconds."""
 
 JSON_NAMES = {
@@ -145,6 +162,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     forward_to: ForwardTo | None = None
     forward_dead_letters_to: ForwardDeadLettersTo | None = None
     default_delay_seconds: DefaultDelay | None = None
+    default_wait_seconds: DefaultWait | None = None
 
     def settings(self) -> QueueSettings:
         """Convert to the settings of the broker."""

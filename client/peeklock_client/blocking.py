@@ -107,7 +107,7 @@ class BlockingQueue:
         self,
         max_messages: int = 1,
         *,
-        wait_seconds: float = 0.0,
+        wait_seconds: float | None = 0.0,
         lock_seconds: float | None = None,
         source: Source = "queue",
         sequence_numbers: Sequence[int] | None = None,
@@ -129,7 +129,7 @@ class BlockingQueue:
         )
         return [BlockingReceive(context, self._call) for context in received]
 
-    def receive_and_delete(self, max_messages: int = 1, *, wait_seconds: float = 0.0) -> list[Message[Any]]:
+    def receive_and_delete(self, max_messages: int = 1, *, wait_seconds: float | None = 0.0) -> list[Message[Any]]:
         """Receive messages and remove them from the queue at once. If the answer is lost, the messages are lost."""
         return self._call(self._queue.receive_and_delete, max_messages, wait_seconds=wait_seconds)
 

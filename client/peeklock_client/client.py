@@ -150,7 +150,7 @@ class Queue:
         self,
         max_messages: int = 1,
         *,
-        wait_seconds: float = 0.0,
+        wait_seconds: float | None = 0.0,
         lock_seconds: float | None = None,
         source: Source = "queue",
         sequence_numbers: Sequence[int] | None = None,
@@ -160,11 +160,12 @@ class Queue:
     ) -> list[ReceiveContext[Any]]:
         """Receive up to 1000 messages under lock, or none if none comes within `wait_seconds` (S3.13).
 
+        Without a wait it answers at once; None waits as long as the queue says (`default_wait_seconds`).
         Settle each with the methods of its `ReceiveContext` before its lock ends, or renew it.
         """
         body = requests.ReceiveMessages(
             max_messages,
-            wait_seconds,
+            _or_unset(wait_seconds),
             _or_unset(lock_seconds),
             source=source,
             sequence_numbers=_or_unset(None if sequence_numbers is None else list(sequence_numbers)),
@@ -176,9 +177,11 @@ class Queue:
         received = await self._api.receive_messages(self.name, body, idempotency_key=new_key() if has_key else None)
         return [receive_context(view, self._settler) for view in received.messages]
 
-    async def receive_and_delete(self, max_messages: int = 1, *, wait_seconds: float = 0.0) -> list[Message[Any]]:
+    async def receive_and_delete(
+        self, max_messages: int = 1, *, wait_seconds: float | None = 0.0
+    ) -> list[Message[Any]]:
         """Receive messages and remove them from the queue at once (S3.11). If the answer is lost, the messages are lost."""
-        body = requests.ReceiveMessages(max_messages, wait_seconds, mode="receive_and_delete")
+        body = requests.ReceiveMessages(max_messages, _or_unset(wait_seconds), mode="receive_and_delete")
         received = await self._api.receive_messages(self.name, body)
         return [message_of(view) for view in received.messages]
 

@@ -10,16 +10,21 @@ from typing import Any, Self
 
 import httpx
 import msgspec
+from msgspec import UNSET
 
 from peeklock_client.encoding import encoded
 from peeklock_client.errors import ClientClosed, InDoubt, NotConnected, Refusal, UnexpectedAnswer, error_of, problem_of
 from peeklock_client.generated.answers import Problem
 from peeklock_client.generated.operations import Operations
+from peeklock_client.generated.requests import ReceiveMessages
 from peeklock_client.http_pools import GivenHttp, HttpPools
 from peeklock_client.retrying import NOT_PEEKLOCK, RetryLimits, repeat
 
 READ_SECONDS = 30.0
 """How long an answer may take, in addition to the `wait_seconds` of the request."""
+
+LONGEST_DEFAULT_WAIT_SECONDS = 3600.0
+"""The longest `default_wait_seconds` of a queue, for which a receive waits that does not say how long."""
 
 CONNECT_SECONDS = 5.0
 MIN_SERVER_ERROR = 500
@@ -102,15 +107,21 @@ class Connection(Operations):
         if body is not None:
             sent["Content-Type"] = JSON
             content = encoded(body)
-        wait = getattr(body, "wait_seconds", None) or 0.0
         return http.build_request(
             method,
             self._url + path,
             content=content,
             params={name: value for name, value in (query or {}).items() if value is not None},
             headers=sent,
-            timeout=httpx.Timeout(READ_SECONDS + wait, connect=CONNECT_SECONDS),
+            timeout=httpx.Timeout(READ_SECONDS + _longest_wait(body), connect=CONNECT_SECONDS),
         )
+
+
+def _longest_wait(body: Any) -> float:
+    """Return how many seconds the server may wait before it answers a request with this body."""
+    if isinstance(body, ReceiveMessages) and body.wait_seconds is UNSET:
+        return LONGEST_DEFAULT_WAIT_SECONDS
+    return getattr(body, "wait_seconds", None) or 0.0
 
 
 async def _send(http: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:

@@ -43,8 +43,8 @@ NULLABLE = {
         f"{name}.{setting}"
         for name in ("QueueSettingsBody", "QueueStatusView", "QueueView")
         for setting in (
-            "default_delay_seconds", "default_ttl_seconds", "duplicate_detection_window_seconds", "forward_dead_letters_to", "forward_to",
-            "group_in_flight", "max_messages",
+            "default_delay_seconds", "default_ttl_seconds", "default_wait_seconds", "duplicate_detection_window_seconds",
+            "forward_dead_letters_to", "forward_to", "group_in_flight", "max_messages",
         )
     ),
     "SubscriptionSettingsBody.filter", "SubscriptionView.filter",

@@ -28,6 +28,7 @@ DEFAULTS = {
     "forward_to": None,
     "forward_dead_letters_to": None,
     "default_delay_seconds": None,
+    "default_wait_seconds": None,
 }
 OTHER = {
     "lock_duration_seconds": 60.5,
@@ -47,6 +48,7 @@ OTHER = {
     "forward_to": "elsewhere",
     "forward_dead_letters_to": "elsewhere",
     "default_delay_seconds": 90.5,
+    "default_wait_seconds": 20,
 }
 
 
@@ -118,6 +120,9 @@ class TestPut:
             ({"default_delay_seconds": 604_800.001}, "/default_delay_seconds"),
             ({"default_delay_seconds": True}, "/default_delay_seconds"),
             ({"default_delay_seconds": "10"}, "/default_delay_seconds"),
+            ({"default_wait_seconds": -1}, "/default_wait_seconds"),
+            ({"default_wait_seconds": 3600.001}, "/default_wait_seconds"),
+            ({"default_wait_seconds": True}, "/default_wait_seconds"),
             ({"duplicate_detection_window_seconds": 604_801}, "/duplicate_detection_window_seconds"),
             ({"archive_retention_seconds": -1}, "/archive_retention_seconds"),
             ({"max_message_bytes": 0}, "/max_message_bytes"),

@@ -63,6 +63,7 @@ SETTINGS = QueueSettings(
     forward_to="eleven",
     forward_dead_letters_to="twelve",
     default_delay=13 * SECOND,
+    default_wait=14 * SECOND,
 )
 GRANT = Grant(frozenset({Right.SEND, Right.BROWSE}), ("a*", "b"))
 

@@ -34,6 +34,8 @@ from peeklock_client.errors import CLASSES, DOUBTFUL
 from peeklock_client.generated import requests
 from peeklock_client.http_pools import is_loopback
 
+from app.domain.instant import to_seconds
+from app.domain.queue import MAX_DEFAULT_WAIT
 from tests.client.virtual_loop import run_virtually
 
 QUICK = RetryLimits(attempts=3, first_wait_seconds=0, max_wait_seconds=0)
@@ -331,6 +333,15 @@ async def test_the_time_for_an_answer_is_longer_than_the_wait() -> None:
     server = Server(httpx.Response(200, json={"messages": []}))
     await server.client().queue("orders").receive(wait_seconds=40)
     assert server.requests[0].extensions["timeout"]["read"] > 40
+
+
+async def test_a_receive_may_wait_as_long_as_its_queue_says() -> None:
+    server = Server(*(httpx.Response(200, json={"messages": []}) for _ in range(2)))
+    await server.client().queue("orders").receive(wait_seconds=None)
+    await server.client().queue("orders").receive_and_delete(wait_seconds=None)
+    for request in server.requests:
+        assert "wait_seconds" not in json.loads(request.content)
+        assert request.extensions["timeout"]["read"] > to_seconds(MAX_DEFAULT_WAIT)
 
 
 async def test_an_answer_that_cannot_be_decoded_raises_unexpected_answer() -> None:

@@ -29,14 +29,14 @@ async def test_a_queue_that_was_created_takes_messages(console: ConsoleServer) -
 
 async def test_a_new_queue_has_the_settings_of_the_form(console: ConsoleServer) -> None:
     settings = {"lock_duration": "2 min", "default_ttl": "7 d", "archive_retention": "0", "history": "true"}
-    settings["default_delay"] = "1 min 30 s"
+    settings |= {"default_delay": "1 min 30 s", "default_wait": "20 s"}
     policy = {"retry": "list", "retry_delays": "1 s, 1 min"}
     response = await create(console, name="orders", max_delivery_count="3", **settings, **policy)
     assert response.status_code == 303
     queue = await console.api.request_json("GET", "/queues/orders")
     assert (queue["lock_duration_seconds"], queue["default_ttl_seconds"]) == (120, 604800)
     assert (queue["archive_retention_seconds"], queue["history"], queue["max_delivery_count"]) == (0, True, 3)
-    assert queue["default_delay_seconds"] == 90
+    assert (queue["default_delay_seconds"], queue["default_wait_seconds"]) == (90, 20)
     assert queue["retry"] == {"kind": "list", "delays_seconds": [1, 60]}
 
 

@@ -26,6 +26,7 @@ SETTINGS = QueueSettings(
     max_messages=6,
     status=QueueStatus.RECEIVE_DISABLED,
     default_delay=90 * SECOND,
+    default_wait=20 * SECOND,
     description="ünïcode with 'quotes', \\ and 🦀",
 )
 

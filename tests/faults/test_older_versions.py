@@ -94,18 +94,18 @@ async def test_an_older_server_refuses_queues_with_groups_and_serves_all_others(
 
 
 @pytest.mark.faults
-async def test_an_older_server_sends_no_message_without_its_default_delay(
+async def test_an_older_server_refuses_queues_with_defaults_that_it_would_not_apply(
     fleet: Fleet, version_before_default_delays: Path
 ) -> None:
     newer, older = await asyncio.gather(fleet.serve(), fleet.serve(PYTHONPATH=str(version_before_default_delays)))
-    path = f"/v1/queues/{fleet.queue}-delays"
     async with httpx.AsyncClient(timeout=60) as http:
-        await answer(http, "PUT", newer.url + path, default_delay_seconds=600)
-        for method, verb in (("POST", "/messages"), ("POST", "/messages/receive"), ("PATCH", "")):
-            refused = await http.request(method, older.url + path + verb, json={})
-            assert (refused.status_code, refused.json()["code"]) == (503, "queue-needs-newer-server")
-        sent = await answer(http, "POST", f"{newer.url}{path}/messages")
-        assert sent.json()["state"] == "scheduled"
+        for setting in ("default_delay_seconds", "default_wait_seconds"):
+            path = f"/v1/queues/{fleet.queue}-{setting}"
+            await answer(http, "PUT", newer.url + path, **{setting: 1})
+            for method, verb in (("POST", "/messages"), ("POST", "/messages/receive"), ("PATCH", "")):
+                refused = await http.request(method, older.url + path + verb, json={})
+                assert (refused.status_code, refused.json()["code"]) == (503, "queue-needs-newer-server")
+            await answer(http, "POST", f"{newer.url}{path}/messages")
 
 
 @pytest.mark.faults

@@ -15,6 +15,7 @@ from app.broker.ports.attempts import Attempt
 from app.broker.receiving.receive import ReceiveRequest
 from app.domain.access import Right
 from app.domain.message import HEADER_TEXTS, BodyKind, Message
+from app.domain.queue import Queue
 from app.domain.refusals import FieldError, InvalidRequest, QueueNotFound, RateLimited, ReceiveDisabled
 from app.http.asgi import Headers
 from app.http.operation import operation
@@ -70,8 +71,8 @@ async def receive_raw(request: Request[Any]) -> Response:
 
     The headers of a message have at most 3 KiB, with its Content-Type. `Peeklock-Omitted` names the fields that did not fit.
     """
-    receiving, wanted, attempt = _read(request)
     queue = await request.queue()
+    receiving, wanted, attempt = _read(request, queue)
     received = await receive_unless_disconnected(request, queue, wanted, attempt)
     headers = received_headers(receiving, received)
     if not received.messages:
@@ -123,13 +124,13 @@ def _text_header(name: bytes, text: str) -> tuple[bytes, bytes]:
     return name + b"*", (EXTENDED_PREFIX + quote(text, safe="")).encode()
 
 
-def _read(request: Request[Any]) -> tuple[Request[ReceiveMessages], ReceiveRequest, Attempt | None]:
+def _read(request: Request[Any], queue: Queue) -> tuple[Request[ReceiveMessages], ReceiveRequest, Attempt | None]:
     """Return the receive that the query asks for. Refuses with `InvalidRequest`, which names the parameter."""
     query: ReceiveRaw = request.query
     values = {name: getattr(query, name) for name in query.__struct_fields__}
     receiving = replace(request, body=ReceiveMessages(**values))
     try:
-        wanted = receive_request(receiving)
+        wanted = receive_request(receiving, queue)
     except InvalidRequest as refusal:
         faults = [FieldError(_in_query(fault.pointer), fault.detail) for fault in refusal.field_errors]
         raise InvalidRequest(field_errors=faults) from None

@@ -8,8 +8,9 @@ from app.broker.filtering.filters import CelFilter
 from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, check_receive
 from app.broker.receiving.recover import recover
 from app.domain.access import Right
-from app.domain.instant import from_seconds
+from app.domain.instant import from_seconds, to_seconds
 from app.domain.message import MessageState
+from app.domain.queue import Queue
 from app.domain.refusals import QueueNotFound, RateLimited, ReceiveDisabled, invalid_at
 from app.http.asgi import Headers
 from app.http.operation import operation
@@ -46,7 +47,7 @@ async def receive_messages(request: Request[ReceiveMessages]) -> Response:
     at the end of a wait, and again for each repeat with an `Idempotency-Key`.
     """
     queue = await request.queue()
-    wanted, attempt = receive_request(request), request.idempotent_attempt("receive")
+    wanted, attempt = receive_request(request, queue), request.idempotent_attempt("receive")
     entries = read_settlements(queue, request.body.settlements) if request.body.settlements else []
     results: Sequence[BatchResult] = ()
     if entries:
@@ -86,14 +87,14 @@ def received_headers(request: Request[ReceiveMessages], received: Received) -> H
     return (*headers, *request.preference_applied(request.body.wait_seconds)) if received.waited else headers
 
 
-def receive_request(request: Request[ReceiveMessages]) -> ReceiveRequest:
-    """Return what to receive. Refuses with `InvalidRequest`."""
+def receive_request(request: Request[ReceiveMessages], queue: Queue) -> ReceiveRequest:
+    """Return what to receive, with the default wait of the queue. Refuses with `InvalidRequest`."""
     body = request.body
     _check_consistency(request)
     numbers = body.sequence_numbers or ()
     return ReceiveRequest(
         max_messages=len(numbers) or body.max_messages,
-        wait_seconds=request.wait_seconds(body.wait_seconds),
+        wait_seconds=request.wait_seconds(body.wait_seconds, to_seconds(queue.settings.default_wait or 0)),
         lock_duration=None if body.lock_seconds is None else from_seconds(body.lock_seconds),
         receiver_id=body.receiver_id,
         source=SOURCES[body.source],

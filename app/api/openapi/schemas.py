@@ -71,6 +71,7 @@ NO_VALUE: Mapping[type[msgspec.Struct], frozenset[str]] = {
         (
             "default_delay_seconds",
             "default_ttl_seconds",
+            "default_wait_seconds",
             "duplicate_detection_window_seconds",
             "forward_dead_letters_to",
             "forward_to",

@@ -602,6 +602,7 @@ class QueueStatusView(Struct):
     forward_to: str | None
     forward_dead_letters_to: str | None
     default_delay_seconds: float | None
+    default_wait_seconds: float | None
     name: str
     created_at: datetime
     updated_at: datetime
@@ -637,6 +638,7 @@ class QueueView(Struct):
     forward_to: str | None
     forward_dead_letters_to: str | None
     default_delay_seconds: float | None
+    default_wait_seconds: float | None
     name: str
     created_at: datetime
     updated_at: datetime

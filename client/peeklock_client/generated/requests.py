@@ -629,6 +629,7 @@ class QueuePatch(Struct):
     forward_to: str | None | UnsetType = UNSET
     forward_dead_letters_to: str | None | UnsetType = UNSET
     default_delay_seconds: float | None | UnsetType = UNSET
+    default_wait_seconds: float | None | UnsetType = UNSET
 
 
 class QueueSettingsBody(Struct):
@@ -669,6 +670,7 @@ class QueueSettingsBody(Struct):
     forward_to: str | None | UnsetType = UNSET
     forward_dead_letters_to: str | None | UnsetType = UNSET
     default_delay_seconds: float | None | UnsetType = UNSET
+    default_wait_seconds: float | None | UnsetType = UNSET
 
 
 class SendBatch(Struct):
