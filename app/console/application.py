@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect
 from app.broker.access.sessions import Sessions
 from app.console import (
     assets,
-    checked,
     dead_letters,
     deletion,
     keys,
@@ -27,6 +26,7 @@ from app.console import (
     queue_settings,
     queues,
     resubmission,
+    selection,
     signing_in,
     states,
     topic_settings,
@@ -63,7 +63,7 @@ ROUTERS = (
     message_forms.router,
     messages.router,
     dead_letters.router,
-    checked.router,
+    selection.router,
     resubmission.router,
     trail.router,
     topics.router,

@@ -1,6 +1,6 @@
 """The dead letters of a queue: by their reason, by the time they came, and each in a list that a filter narrows.
 
-Many of them can be redriven and purged, and a purge can be undone. `checked.py` acts on those that are checked in the list.
+Many of them can be redriven and purged, and a purge can be undone. `selection.py` acts on those that are selected in the list.
 
 An action shows its plan first. It is then carried out in steps of a few seconds, each a request, so that a page shows its
 progress and can stop it. A browser without scripts sends one step at a time.
@@ -110,8 +110,8 @@ async def show_dead_letters(page: CurrentPage, queue: str) -> HTMLResponse:
     ports = page.context.broker.administration
     listed = await get_queue(ports, queue)
     expression, cursor = page.query("filter"), page.query("cursor")
-    asked: dict[str, object] = {"state": ["dead_lettered"], "filter": expression, "cursor": cursor}
-    found_page = await list_page(page.context, listed.queue, asked)
+    wanted: dict[str, object] = {"state": ["dead_lettered"], "filter": expression, "cursor": cursor}
+    found_page = await list_page(page.context, listed.queue, wanted)
     found = await group_dead_letters(ports, listed.queue)
     groups = [_group_row(group, expression) for group in found.groups[:MAX_GROUPS]]
     query = [("filter", expression)] if expression else []
@@ -163,13 +163,13 @@ async def show_redrive(page: CurrentPage, queue: str) -> HTMLResponse:
 async def redrive_step(page: CurrentPage, queue: str, fields: RedriveFields) -> Response:
     """Redrive as many messages as a step takes."""
     try:
-        asked = await _redriving(page, queue, fields)
+        wanted = await _redriving(page, queue, fields)
         left = _left(fields)
-        limit = left if asked.rate is None else min(left or 1 << 62, max(1, int(asked.rate * STEP_SECONDS)))
-        selection = MessageSelection(DEAD, EarlierDeadLetters(asked.message_filter, _until(fields)), limit)
-        seconds = STEP_SECONDS if asked.rate is None else page.context.time_limit_seconds
+        limit = left if wanted.rate is None else min(left or 1 << 62, max(1, int(wanted.rate * STEP_SECONDS)))
+        selection = MessageSelection(DEAD, EarlierDeadLetters(wanted.message_filter, _until(fields)), limit)
+        seconds = STEP_SECONDS if wanted.rate is None else page.context.time_limit_seconds
         moved = await redrive(
-            page.context.broker.administration, asked.queue, asked.to_queue, selection, asked.rate, seconds
+            page.context.broker.administration, wanted.queue, wanted.to_queue, selection, wanted.rate, seconds
         )
     except Refusal as refusal:
         return _fault(refusal) if _is_script(page) else await _show_redrive(page, queue, fields, refusal)
@@ -182,10 +182,10 @@ async def _show_redrive(
     plan, now = None, await page.context.broker.store.now()
     if refusal is None:
         try:
-            asked = await _redriving(page, queue, fields)
-            selection = MessageSelection(DEAD, asked.message_filter)
+            wanted = await _redriving(page, queue, fields)
+            selection = MessageSelection(DEAD, wanted.message_filter)
             ports = page.context.broker.administration
-            plan = await plan_redrive(ports, asked.queue, asked.to_queue, selection, None, PLAN_SECONDS)
+            plan = await plan_redrive(ports, wanted.queue, wanted.to_queue, selection, None, PLAN_SECONDS)
         except Refusal as fault:
             refusal = fault
     return _action(page, "redrive.html", queue, fields, refusal, plan=plan, until=now)

@@ -13,7 +13,7 @@ from app.console.forms import MAX_FORM_BYTES, read_form
 from app.domain.refusals import BackendUnavailable, Refusal
 
 HIDDEN_FIELDS = (
-    CSRF_FIELD, "etag", "idempotency_key", "until", "left", "seen", "confirmed", "done", "plan", "act", "list", "number",
+    CSRF_FIELD, "etag", "idempotency_key", "until", "left", "seen", "confirmed", "done", "plan", "action_name", "list", "number",
 )  # fmt: skip
 """Fields that no person types. They are sent again, and are not shown."""
 

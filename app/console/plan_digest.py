@@ -7,8 +7,8 @@ from app.domain.message import Message, MessageMetadata
 from app.domain.queue import Queue
 
 
-def plan_digest(act: str, queue: Queue, messages: Sequence[Message | MessageMetadata]) -> str:
-    """Return the digest of a plan: that of the act, and of what can change in its messages."""
+def plan_digest(action: str, queue: Queue, messages: Sequence[Message | MessageMetadata]) -> str:
+    """Return the digest of a plan: that of the action, and of what can change in its messages."""
     parts = [
         (
             message.sequence_number,
@@ -23,4 +23,4 @@ def plan_digest(act: str, queue: Queue, messages: Sequence[Message | MessageMeta
         )
         for message in messages
     ]
-    return blake2b(repr((act, queue.id, parts)).encode(), digest_size=16).hexdigest()
+    return blake2b(repr((action, queue.id, parts)).encode(), digest_size=16).hexdigest()

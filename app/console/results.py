@@ -1,4 +1,4 @@
-"""What a form has done, as the page shows it to which the browser returns. The address of that page names the act."""
+"""What a form has done, as the page shows it to which the browser returns. The address of that page names the action."""
 
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -10,7 +10,7 @@ from app.domain.plurals import count_of
 from app.domain.queue import is_valid_name
 
 OF_MESSAGES = {"redrive": "redriven", "resubmit": "resubmitted", "purge": "purged"}
-"""The acts on checked messages. The address has their number."""
+"""The actions on selected messages. The address has their number."""
 
 OF_ONE = {
     "create-queue": "Queue {} was created.",
@@ -24,36 +24,36 @@ OF_ONE = {
     "roll-back": "The transaction was rolled back.",
     "revoke-key": "The key was revoked.",
 }
-"""The other acts. The address has the name of what they changed."""
+"""The other actions. The address has the name of what they changed."""
 
-NOTHING_CHECKED = "Select at least one message."
+NOTHING_SELECTED = "Select at least one message."
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A sentence, and the address of the page that undoes a purge, empty for another act."""
+    """A sentence, and the address of the page that undoes a purge, empty for another action."""
 
     text: str
     undo: str = ""
 
 
-def result_page(path: str, act: str, name: str) -> RedirectResponse:
-    """Lead to a page that says what an act has done."""
-    assert act in OF_ONE
-    return RedirectResponse(f"{path}?{urlencode({'act': act, 'done': name})}", 303)
+def result_page(path: str, action: str, name: str) -> RedirectResponse:
+    """Lead to a page that says what an action has done."""
+    assert action in OF_ONE
+    return RedirectResponse(f"{path}?{urlencode({'action_name': action, 'done': name})}", 303)
 
 
 def result_of(request: Request) -> Result | None:
     """Return the result that the address of a page names, None without one."""
-    act, done = request.query_params.get("act", ""), request.query_params.get("done", "")
-    if act == "none":
-        return Result(NOTHING_CHECKED)
-    if act in OF_ONE:
-        return Result(OF_ONE[act].format(done)) if is_valid_name(done) else None
-    if act not in OF_MESSAGES or not (done.isascii() and done.isdigit() and len(done) < 10):
+    action, done = request.query_params.get("action_name", ""), request.query_params.get("done", "")
+    if action == "none":
+        return Result(NOTHING_SELECTED)
+    if action in OF_ONE:
+        return Result(OF_ONE[action].format(done)) if is_valid_name(done) else None
+    if action not in OF_MESSAGES or not (done.isascii() and done.isdigit() and len(done) < 10):
         return None
     messages = count_of(int(done), "message was", "messages were")
-    return Result(f"{messages} {OF_MESSAGES[act]}.", _undo(request) if act == "purge" else "")
+    return Result(f"{messages} {OF_MESSAGES[action]}.", _undo(request) if action == "purge" else "")
 
 
 def _undo(request: Request) -> str:

@@ -73,7 +73,7 @@ async def test_a_purge_asks_for_the_name_and_leads_to_its_undo(server: PeeklockP
         assert (count(call, "dead_lettered"), count(call, "available")) == (0, 3)
 
 
-async def test_checked_dead_letters_are_redriven_after_their_plan(server: PeeklockProcess, call: Call) -> None:
+async def test_selected_dead_letters_are_redriven_after_their_plan(server: PeeklockProcess, call: Call) -> None:
     dead_letter(call, 3)
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
         page = await screen.open(f"{QUEUE}/dead-letters")
@@ -82,7 +82,7 @@ async def test_checked_dead_letters_are_redriven_after_their_plan(server: Peeklo
         await expect(redrive).to_be_disabled()
         await page.get_by_label("Select message 1").check()
         await page.get_by_label("Select message 3").check()
-        await expect(page.locator("[data-checked]")).to_have_text("2 of 3 selected:")
+        await expect(page.locator("[data-selected]")).to_have_text("2 of 3 selected:")
         await redrive.click()
         await expect(page.locator(".explanation")).to_contain_text("2 messages with")
         await page.get_by_role("button", name="Redrive 2").click()
@@ -107,7 +107,7 @@ async def test_a_new_plan_replaces_one_that_is_outdated(server: PeeklockProcess,
         screen.faults.clear()  # the browser reports the refusal
 
 
-async def test_messages_are_checked_by_the_keyboard(server: PeeklockProcess, call: Call) -> None:
+async def test_messages_are_selected_by_the_keyboard(server: PeeklockProcess, call: Call) -> None:
     for body in range(2):
         call("POST", f"{QUEUE}/messages", body=body)
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
@@ -172,9 +172,13 @@ async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
     dead_letter(call, 2, reason="a-reason-of-many-letters" * 5, body={"a": [1, {"b": HOSTILE}], "long": "x" * 300})
     call("POST", f"{QUEUE}/messages", body=HOSTILE, message_id="y" * 128)
     paths = ("messages", "messages?filter=x", "messages/1", "messages/1?body=hex", "messages/3", "messages/3/edit")
-    checked = "number=1&number=3&number=99"
-    lists = ("dead-letters", "dead-letters?filter=message.priority > 8", f"checked?act=redrive&{checked}")
-    lists = (*lists, f"checked?act=purge&list=messages&{checked}", "dead-letters?act=purge&done=1&since=x")
+    selected = "number=1&number=3&number=99"
+    lists = ("dead-letters", "dead-letters?filter=message.priority > 8", f"selected?action_name=redrive&{selected}")
+    lists = (
+        *lists,
+        f"selected?action_name=purge&list=messages&{selected}",
+        "dead-letters?action_name=purge&done=1&since=x",
+    )
     forms = ("messages/1/resubmit", "send", *lists, *(f"dead-letters/{name}" for name in ACTIONS))
     async with open_browser() as browser, open_screen(browser, server.url, width=width, theme=theme) as screen:
         for path in (*paths, *forms):

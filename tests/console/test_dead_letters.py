@@ -348,11 +348,11 @@ async def test_a_browser_without_scripts_goes_step_by_step(console: ConsoleServe
 async def test_a_browser_without_scripts_goes_on_with_what_was_asked(console: ConsoleServer) -> None:
     await dead_letter(console, "bad")
     await console.api.request("PUT", "/queues/repaired", {})
-    asked = {"filter": "message.dead_letter_reason == 'bad'", "to_queue": "repaired", "rate_per_second": "5"}
-    fields = await form_of(console, f"{DEAD}/redrive?{urlencode(asked)}")
+    wanted = {"filter": "message.dead_letter_reason == 'bad'", "to_queue": "repaired", "rate_per_second": "5"}
+    fields = await form_of(console, f"{DEAD}/redrive?{urlencode(wanted)}")
     response = await run_advancing(console.api.clock, console.http.post(f"/console{DEAD}/redrive", data=fields))
     following = dict(parse_qsl(response.headers["location"].partition("?")[2]))
-    assert following == {**asked, "done": "1"}
+    assert following == {**wanted, "done": "1"}
 
 
 async def test_a_purge_needs_the_name_of_the_queue(console: ConsoleServer) -> None:

@@ -1,5 +1,5 @@
 // What every page does: times in the zone of the reader, theme, keyboard, dialogs, copies.
-import { countChecks } from "./checks.js";
+import { countSelected } from "./selection.js";
 import { sendForms } from "./forms.js";
 import { awaitAnswer, awaitFirstQueue, followRows } from "./live.js";
 import { root } from "./root.js";
@@ -106,7 +106,7 @@ if (find && !find.value && document.querySelector("tr[data-row]")) find.addEvent
 function refresh(part) {
   showLocalTimes(part);
   drawSparks(part);
-  countChecks(part);
+  countSelected(part);
 }
 
 refresh(document);

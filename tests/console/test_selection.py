@@ -1,4 +1,4 @@
-"""The checked messages of a list are redriven, resubmitted or purged as a plan shows, and the others stay."""
+"""The selected messages of a list are redriven, resubmitted or purged as a plan shows, and the others stay."""
 
 import dataclasses
 import html
@@ -14,9 +14,9 @@ from msgspec import structs
 from app.broker.administration.browse import read_named
 from app.broker.administration.dead_letter_groups import dead_since
 from app.broker.administration.queues import reload_queue
-from app.console.checked import MAX_CHECKED, OUTDATED, TOO_MANY
 from app.console.plan_digest import plan_digest
-from app.console.results import NOTHING_CHECKED
+from app.console.results import NOTHING_SELECTED
+from app.console.selection import MAX_SELECTED, OUTDATED, TOO_MANY
 from app.domain.access import Right
 from app.domain.message import MessageState
 from tests.brokers import ChangedStore
@@ -24,13 +24,13 @@ from tests.console.console_server import ConsoleServer, token_of
 from tests.console.test_dead_letters import DEAD, dead_letter
 from tests.walks import for_each
 
-CHECKED = "/queues/orders/checked"
-ACTS = {"redrive": "redriven", "resubmit": "resubmitted", "purge": "purged"}
+SELECTED = "/queues/orders/selected"
+ACTIONS = {"redrive": "redriven", "resubmit": "resubmitted", "purge": "purged"}
 
 
-def address(act: str, *numbers: object, **fields: str) -> str:
+def address(action: str, *numbers: object, **fields: str) -> str:
     """The address of a plan."""
-    return f"{CHECKED}?{urlencode([('act', act), *fields.items(), *(('number', number) for number in numbers)])}"
+    return f"{SELECTED}?{urlencode([('action_name', action), *fields.items(), *(('number', number) for number in numbers)])}"
 
 
 async def form_of(console: ConsoleServer, path: str) -> dict[str, Any]:
@@ -44,7 +44,7 @@ async def form_of(console: ConsoleServer, path: str) -> dict[str, Any]:
 
 async def confirm(console: ConsoleServer, fields: dict[str, Any]) -> httpx.Response:
     """Send the form of a plan."""
-    return await console.http.post(f"/console{CHECKED}", data=fields)
+    return await console.http.post(f"/console{SELECTED}", data=fields)
 
 
 async def dead_numbers(console: ConsoleServer) -> list[int]:
@@ -56,17 +56,17 @@ async def dead_numbers(console: ConsoleServer) -> list[int]:
 # ---- what is done ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("act", ACTS)
-async def test_the_checked_are_changed_and_the_unchecked_stay(console: ConsoleServer, act: str) -> None:
+@pytest.mark.parametrize("action", ACTIONS)
+async def test_the_selected_are_changed_and_the_unselected_stay(console: ConsoleServer, action: str) -> None:
     await dead_letter(console, *"abcd", subject="order")
-    page = await console.page(address(act, 2, 4))
-    assert f"2 messages with 6 B will be {ACTS[act]}." in page
-    response = await confirm(console, await form_of(console, address(act, 2, 4)))
+    page = await console.page(address(action, 2, 4))
+    assert f"2 messages with 6 B will be {ACTIONS[action]}." in page
+    response = await confirm(console, await form_of(console, address(action, 2, 4)))
     assert response.status_code == 303
     assert await dead_numbers(console) == [1, 3]
-    assert await console.api.counts() == {"dead_lettered": 2} | ({} if act == "purge" else {"available": 2})
+    assert await console.api.counts() == {"dead_lettered": 2} | ({} if action == "purge" else {"available": 2})
     listed = await console.page(response.headers["location"].removeprefix("/console"))
-    assert f"2 messages were {ACTS[act]}." in listed
+    assert f"2 messages were {ACTIONS[action]}." in listed
 
 
 async def test_a_redriven_message_keeps_its_number_and_a_resubmitted_one_gets_another(console: ConsoleServer) -> None:
@@ -80,7 +80,7 @@ async def test_a_redriven_message_keeps_its_number_and_a_resubmitted_one_gets_an
     assert [second[name] for name in kept] == ["b", "order", {"n": 1}, 7]
 
 
-async def test_a_purge_of_the_checked_is_undone(console: ConsoleServer) -> None:
+async def test_a_purge_of_the_selected_is_undone(console: ConsoleServer) -> None:
     await dead_letter(console, "a", "b")
     response = await confirm(console, await form_of(console, address("purge", 1)))
     page = await console.page(response.headers["location"].removeprefix("/console"))
@@ -94,7 +94,7 @@ async def test_messages_in_any_unlocked_state_are_purged(console: ConsoleServer)
     await console.api.send(body="later", delay_seconds=60)
     await console.api.send(body="kept", delay_seconds=60)
     response = await confirm(console, await form_of(console, address("purge", 1, 2, 3, list="messages")))
-    assert response.headers["location"].startswith("/console/queues/orders/messages?act=purge&done=3")
+    assert response.headers["location"].startswith("/console/queues/orders/messages?action_name=purge&done=3")
     assert await console.api.counts() == {"scheduled": 1}
 
 
@@ -110,7 +110,7 @@ async def test_the_list_keeps_its_filter_and_its_states(console: ConsoleServer) 
     await dead_letter(console, "a", "b")
     chosen = {"list": "messages", "filter": "message.priority < 9", "state": "dead_lettered"}
     page = await console.page(f"/queues/orders/messages?{urlencode(chosen)}")
-    form = page.partition("data-checks")[2].partition("</form>")[0]
+    form = page.partition("data-selection")[2].partition("</form>")[0]
     sent = {
         name: html.unescape(value) for name, value in re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form)
     }
@@ -152,10 +152,10 @@ async def test_a_plan_says_which_messages_stay_and_why(console: ConsoleServer) -
     assert await console.api.counts() == {"locked": 1, "available": 2}
 
 
-@pytest.mark.parametrize("act", ACTS)
-async def test_an_outdated_plan_does_nothing_and_is_made_again(console: ConsoleServer, act: str) -> None:
+@pytest.mark.parametrize("action", ACTIONS)
+async def test_an_outdated_plan_does_nothing_and_is_made_again(console: ConsoleServer, action: str) -> None:
     await dead_letter(console, "a", "b")
-    fields = await form_of(console, address(act, 1, 2))
+    fields = await form_of(console, address(action, 1, 2))
     await confirm(console, await form_of(console, address("redrive", 1)))
     response = await confirm(console, fields)
     assert (response.status_code, OUTDATED in response.text) == (409, True)
@@ -175,7 +175,7 @@ async def test_a_form_that_is_sent_twice_takes_effect_once(console: ConsoleServe
 async def test_a_plan_is_that_of_its_act(console: ConsoleServer) -> None:
     await dead_letter(console, "a")
     fields = await form_of(console, address("redrive", 1))
-    assert (await confirm(console, {**fields, "act": "purge"})).status_code == 409
+    assert (await confirm(console, {**fields, "action_name": "purge"})).status_code == 409
     assert await dead_numbers(console) == [1]
 
 
@@ -204,8 +204,8 @@ async def test_a_plan_is_outdated_by_each_change_of_a_message(console: ConsoleSe
 async def test_a_refusal_of_the_broker_is_shown_with_the_plan(console: ConsoleServer) -> None:
     await dead_letter(console, "a")
     await console.api.request("PATCH", "/queues/orders", {"status": "send_disabled"})
-    for act in ("redrive", "resubmit"):
-        response = await confirm(console, await form_of(console, address(act, 1)))
+    for action in ("redrive", "resubmit"):
+        response = await confirm(console, await form_of(console, address(action, 1)))
         assert (response.status_code, 'role="alert"' in response.text) == (403, True)
     assert await dead_numbers(console) == [1]
 
@@ -220,11 +220,11 @@ async def test_resubmissions_that_are_refused_leave_the_others_and_say_why(conso
     assert await dead_numbers(console) == [2]
 
 
-# ---- what happens between the plan and its act ---------------------------------------------------------------------------
+# ---- what happens between the plan and its action ---------------------------------------------------------------------------
 
 
 def before_the_act(console: ConsoleServer, change: Callable[[], Awaitable[object]]) -> None:
-    """Let a change happen once, after the plan of a form was found to be the plan still, and before the act."""
+    """Let a change happen once, after the plan of a form was found to be the plan still, and before the action."""
     broker = console.context.broker
     changes = [change]
 
@@ -248,13 +248,13 @@ async def die_again(console: ConsoleServer) -> None:
     assert (await console.api.settle(received, "dead-letter", reason="again")).is_success
 
 
-@pytest.mark.parametrize("act", ["redrive", "purge"])
-async def test_a_message_that_is_dead_lettered_again_since_its_plan_stays(console: ConsoleServer, act: str) -> None:
+@pytest.mark.parametrize("action", ["redrive", "purge"])
+async def test_a_message_that_is_dead_lettered_again_since_its_plan_stays(console: ConsoleServer, action: str) -> None:
     await dead_letter(console, "a")
-    fields = await form_of(console, address(act, 1))
+    fields = await form_of(console, address(action, 1))
     before_the_act(console, lambda: die_again(console))
     response = await confirm(console, fields)
-    assert (response.status_code, f"0 of 1 message was {ACTS[act]}." in response.text) == (409, True)
+    assert (response.status_code, f"0 of 1 message was {ACTIONS[action]}." in response.text) == (409, True)
     assert await dead_numbers(console) == [1]
 
 
@@ -284,14 +284,14 @@ async def test_a_message_that_leaves_after_its_plan_does_not_end_a_resubmission(
 @for_each(
     ("fields", "fault"),
     [
-        ({"act": "destroy"}, "This is none of the acts"),
+        ({"action_name": "destroy"}, "This is none of the actions"),
         ({"list": "//elsewhere"}, "This is not a list of messages."),
-        ({"number": []}, NOTHING_CHECKED),
+        ({"number": []}, NOTHING_SELECTED),
         ({"number": ["x"]}, "A sequence number is a whole number"),
-        ({"number": [str(number) for number in range(1, MAX_CHECKED + 2)]}, TOO_MANY),
+        ({"number": [str(number) for number in range(1, MAX_SELECTED + 2)]}, TOO_MANY),
         ({"filter": "x" * 1025}, "A filter has at most"),
         ({"filtre": "false"}, "This form has no field `filtre`."),
-        ({"act": ["redrive", "purge"]}, "This form gives the field `act` twice."),
+        ({"action_name": ["redrive", "purge"]}, "This form gives the field `action_name` twice."),
     ],
 )
 async def test_what_a_form_may_not_have_is_refused(console: ConsoleServer, fields: dict[str, Any], fault: str) -> None:
@@ -303,14 +303,14 @@ async def test_what_a_form_may_not_have_is_refused(console: ConsoleServer, field
     await console.api.request_json("POST", "/queues/orders/purge", {})
 
 
-async def test_nothing_checked_returns_to_the_list_which_says_so(console: ConsoleServer) -> None:
+async def test_nothing_selected_returns_to_the_list_which_says_so(console: ConsoleServer) -> None:
     await dead_letter(console, "a")
     response = await console.get(address("redrive", list="messages", state="dead_lettered"))
     assert (response.status_code, response.headers["location"].partition("?")[0]) == (
         303,
         "/console/queues/orders/messages",
     )
-    assert NOTHING_CHECKED in await console.page(response.headers["location"].removeprefix("/console"))
+    assert NOTHING_SELECTED in await console.page(response.headers["location"].removeprefix("/console"))
 
 
 @pytest.mark.parametrize(
@@ -325,13 +325,13 @@ async def test_an_act_needs_its_rights(
     await api.request("POST", "/queues/orders/messages", {"body": 1}, headers=everything)
     await console_with_keys.sign_in(await api.new_key(Right.BROWSE, *([right] if right else [])))
     page = await console_with_keys.page("/queues/orders/messages")
-    assert re.findall(r'name="act" value="(\w+)"', page) == allowed
+    assert re.findall(r'name="action_name" value="(\w+)"', page) == allowed
     assert ('type="checkbox" name="number"' in page) == bool(allowed)
-    for act in ACTS:
-        status = 200 if act in allowed else 403
-        assert (await console_with_keys.get(address(act, 1))).status_code == status
-        fields = {"csrf_token": token_of(page), "act": act, "number": "1", "plan": "old"}
-        assert (await confirm(console_with_keys, fields)).status_code == (409 if act in allowed else 403)
+    for action in ACTIONS:
+        status = 200 if action in allowed else 403
+        assert (await console_with_keys.get(address(action, 1))).status_code == status
+        fields = {"csrf_token": token_of(page), "action_name": action, "number": "1", "plan": "old"}
+        assert (await confirm(console_with_keys, fields)).status_code == (409 if action in allowed else 403)
 
 
 async def test_a_form_of_another_page_is_refused(console: ConsoleServer) -> None:
@@ -339,14 +339,14 @@ async def test_a_form_of_another_page_is_refused(console: ConsoleServer) -> None
     fields = await form_of(console, address("purge", 1))
     assert (await confirm(console, {**fields, "csrf_token": "x"})).status_code == 403
     headers = {"origin": "http://elsewhere.test"}
-    assert (await console.http.post(f"/console{CHECKED}", data=fields, headers=headers)).status_code == 403
+    assert (await console.http.post(f"/console{SELECTED}", data=fields, headers=headers)).status_code == 403
     assert await dead_numbers(console) == [1]
 
 
 async def test_every_row_of_the_dead_letters_can_be_checked(console: ConsoleServer) -> None:
-    await dead_letter(console, *["a"] * (MAX_CHECKED + 1))
+    await dead_letter(console, *["a"] * (MAX_SELECTED + 1))
     page = await console.page(DEAD)
-    assert re.findall(r'name="number" value="(\d+)"', page) == [str(number) for number in range(1, MAX_CHECKED + 1)]
-    numbers = range(1, MAX_CHECKED + 1)
+    assert re.findall(r'name="number" value="(\d+)"', page) == [str(number) for number in range(1, MAX_SELECTED + 1)]
+    numbers = range(1, MAX_SELECTED + 1)
     assert (await confirm(console, await form_of(console, address("redrive", *numbers)))).status_code == 303
-    assert await dead_numbers(console) == [MAX_CHECKED + 1]
+    assert await dead_numbers(console) == [MAX_SELECTED + 1]
