@@ -70,7 +70,12 @@ async def test_the_page_after_a_deletion_says_what_was_deleted(
 
 
 async def test_a_page_confirms_no_act_that_it_does_not_know(console: ConsoleServer) -> None:
-    for query in ("action_name=delete-queue&done=<b>", "action_name=delete-queue", "action_name=boast&done=orders", "done=orders"):
+    for query in (
+        "action_name=delete-queue&done=<b>",
+        "action_name=delete-queue",
+        "action_name=boast&done=orders",
+        "done=orders",
+    ):
         assert 'class="banner done' not in await console.page(f"?{query}")
 
 
