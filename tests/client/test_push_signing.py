@@ -70,3 +70,11 @@ def test_each_request_is_signed_and_a_retry_has_the_id_of_the_first() -> None:
     signed = f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}.".encode() + b'{"order":17}'
     words = [f"whsec_{base64.b64encode(secret).decode()}" for secret in secrets]
     assert request.headers["webhook-signature"].split(" ") == [expected(word, signed) for word in words]
+
+
+@pytest.mark.parametrize("batch", [None, 1], ids=["single", "batch"])
+def test_an_id_names_the_queue_the_number_and_the_id_of_the_message(batch: int | None) -> None:
+    network = ScriptedNetwork(always(200))
+    for queue, fields in (("orders", {}), ("letters", {}), ("orders", {"message_id": "other"})):
+        push(Broker(2, fields=fields), network, until=1, queues=(queue,), batch=batch, concurrency=1)
+    assert len({request.headers["webhook-id"] for request in network.requests}) == len(network.requests) == 6
