@@ -129,6 +129,12 @@ def test_any_other_answer_is_a_failure_and_the_queue_decides(status: int) -> Non
     assert [request.line for request in network.requests] == ["POST /hook?key=1 HTTP/1.1"]  # no redirect is followed
 
 
+def test_a_failure_is_counted_and_the_log_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    pushed = push(Broker(1), ScriptedNetwork(always(500)), until=1)
+    assert (pushed.report.failed, pushed.report.abandoned) == (1, 1)
+    assert "message 1: https://shop.example/hook failed: The target answered 500." in caplog.text
+
+
 ADDRESS = "93.184.215.14"
 LIMITS = TimeLimits(connect=1, send=2, answer=3, total=6)
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from peeklock_client import CloudEvent
 from peeklock_client.push.answers import Complete, Decision
 from peeklock_client.push.batches import MAX_BATCH_BYTES, Batches
@@ -89,12 +90,13 @@ def test_an_event_that_was_sent_keeps_its_attributes() -> None:
         {"time": "yesterday"}, {"time": "2026-01-01"}, {"time": "2026-02-30T10:00:00Z"}, {"time": "2026-01-01T10:00:00"},
         {"time": "20260101T100000Z"}, {"time": "2026-W01-1T10:00:00Z"},
         {"source": "a b"}, {"source": "/%zz"}, {"source": ":1"}, {"dataschema": "/schema"}, {"datacontenttype": "json"},
+        {"specversion": UNSET}, {"id": UNSET}, {"source": UNSET}, {"type": UNSET},
         {"datacontenttype": "text/plain\n"}, {"type": "a\nb"}, {"region": "\u0085"}, {"subject": "\ufffe"},
     ],
 )  # fmt: skip
 def test_properties_that_make_no_valid_event_cannot_spoil_a_batch(attributes: dict[str, Any]) -> None:
     sent = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.paid", **attributes}
-    properties = {f"cloudEvents:{name}": value for name, value in sent.items()}
+    properties = {f"cloudEvents:{name}": value for name, value in sent.items() if value is not UNSET}
     network = ScriptedNetwork(always(200))
     push(Broker(1, fields={"body": True, "properties": properties}), network, until=1, batch=1)
     [[event]] = events_of(network)

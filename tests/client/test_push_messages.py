@@ -12,6 +12,7 @@ import pytest
 from peeklock_client import RetryLimits
 from peeklock_client.generated import answers
 from peeklock_client.messages import message_of
+from peeklock_client.push.events import event_of
 from peeklock_client.push.headers import FIELDS, MAX_BYTES, message_headers
 from peeklock_client.push.raw_messages import (
     RawConnection,
@@ -90,6 +91,11 @@ def test_a_recovered_message_keeps_its_bytes_too() -> None:
 @pytest.mark.parametrize("content_type", [None, "image/png"])
 def test_a_message_without_a_body_gets_no_type_that_it_was_not_sent_with(content_type: str | None) -> None:
     assert content_of(message_of(decoded_view({"body": None, "content_type": content_type}))) == (b"", content_type)
+
+
+def test_a_message_without_a_body_is_an_event_without_data() -> None:
+    event = json.loads(event_of("orders", message_of(decoded_view({"body": None}))))
+    assert {"data", "data_base64", "datacontenttype"}.isdisjoint(event)
 
 
 def whole(**fields: Any) -> dict[str, Any]:
