@@ -139,7 +139,7 @@ def test_a_content_type_that_is_no_media_type_is_left_out_of_the_event(content_t
         ({"body_base64": "AP8=", "content_type": "image/png"}, {"data_base64": "AP8=", "datacontenttype": "image/png"}),
         ({"body": "text", "content_type": "text/plain"}, {"data": "text", "datacontenttype": "text/plain"}),
         ({"body": None}, {"data": None, "datacontenttype": "application/json"}),
-        ({"properties": {"n": 1}}, {"type": "peeklock.message"}),
+        ({"properties": {"n": 1}, "subject": ""}, {"type": "peeklock.message"}),
     ],
 )
 def test_a_body_is_data_in_the_form_of_its_type(fields: dict[str, Any], member: dict[str, Any]) -> None:
@@ -147,6 +147,14 @@ def test_a_body_is_data_in_the_form_of_its_type(fields: dict[str, Any], member: 
     push(Broker(1, fields=fields), network, until=1, batch=1)
     [[event]] = events_of(network)
     assert member.items() <= event.items()
+
+
+def test_texts_that_are_empty_are_no_attributes() -> None:
+    network = ScriptedNetwork(always(200))
+    texts = dict.fromkeys(("correlation_id", "reply_to", "to"), "")
+    push(Broker(1, fields=texts), network, until=1, batch=1)
+    [[event]] = events_of(network)
+    assert "" not in event.values()
 
 
 def test_large_events_are_sent_in_batches_of_limited_size() -> None:
