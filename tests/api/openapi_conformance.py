@@ -8,7 +8,8 @@ from typing import Any
 import httpx
 from jsonschema import Draft202012Validator
 
-from app.api.openapi.document import OTHER_PROBLEM_HEADERS, openapi_document
+from app.api.openapi.document import openapi_document
+from app.api.openapi.problem_answers import OTHER_PROBLEM_HEADERS
 from app.http.problems import COMMON_CODES
 from tests.api.expected_rights import PAGES
 
@@ -32,7 +33,7 @@ async def check_conformance(answer: httpx.Response) -> None:
     operation, responses = promise
     status = declared_status(responses, answer.status_code)
     assert status in responses, f"{operation} does not promise {answer.status_code}"
-    response = resolved(responses[status])
+    response = responses[status]
     content = response.get("content", {})
     body = await answer.aread()
     if not content:
@@ -57,12 +58,6 @@ def declared_status(responses: dict[str, Any], status: int) -> str:
     return str(status) if status < 400 or str(status) in responses else "default"
 
 
-def resolved(response: dict[str, Any]) -> dict[str, Any]:
-    """Return a response, with a reference to a shared one resolved."""
-    _, shared, name = response.get("$ref", "//").rsplit("/", 2)
-    return DOCUMENT["components"][shared][name] if name else response
-
-
 @cache
 def problem_codes(operation: str) -> frozenset[str]:
     """Return the codes that an operation declares, besides those of every operation."""
@@ -76,7 +71,7 @@ def problem_codes(operation: str) -> frozenset[str]:
 def validator(operation: str, status: str, kind: str) -> Draft202012Validator:
     """Return the validator of an answer's body."""
     (schema,) = [
-        resolved(found["responses"][status])["content"][kind]["schema"]
+        found["responses"][status]["content"][kind]["schema"]
         for methods in DOCUMENT["paths"].values()
         for found in methods.values()
         if found["operationId"] == operation

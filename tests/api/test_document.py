@@ -12,12 +12,13 @@ import pytest
 
 from app.api.application import FRAMEWORK_CODES
 from app.api.endpoints.routes import OPERATIONS
-from app.api.openapi.document import NAMED_PROBLEMS, answer_examples, openapi_document
+from app.api.openapi.document import answer_examples, openapi_document
+from app.api.openapi.problem_answers import NAMED_PROBLEMS
 from app.http.problems import COMMON_CODES, TITLES, codes_of_status
 from app.wire import field_descriptions
 from app.wire.message_fields import MessageView
 from tests.api.api_server import ApiServer
-from tests.api.openapi_conformance import check_conformance, resolved, validator
+from tests.api.openapi_conformance import check_conformance, problem_codes, validator
 from tests.walks import for_each
 
 OPENAPI = Path(__file__).parents[2] / "openapi"
@@ -121,19 +122,42 @@ def test_every_operation_is_described(promise: dict[str, Any]) -> None:
 def test_every_error_is_a_problem_document(promise: dict[str, Any]) -> None:
     for status, answer in promise["responses"].items():
         if status == "default" or int(status) >= 400:
-            problem = {"schema": {"$ref": "#/components/schemas/Problem"}}
-            assert resolved(answer)["content"] == {"application/problem+json": problem}
+            ((kind, content),) = answer["content"].items()
+            assert (kind, content["schema"]["$ref"]) == ("application/problem+json", "#/components/schemas/Problem")
+
+
+@each_operation
+def test_every_problem_has_an_example_for_each_code_of_its_status(promise: dict[str, Any]) -> None:
+    name = promise["operationId"]
+    shown: set[str] = set()
+    for status, content in problem_contents(promise):
+        for code, example in content["examples"].items():
+            problem = DOCUMENT["components"]["examples"][example["$ref"].rpartition("/")[2]]["value"]
+            assert not list(validator(name, status, "application/problem+json").iter_errors(problem))
+            assert (problem["code"], problem["title"]) == (code, TITLES[problem["status"]])
+            assert code in codes_of_status(problem["status"])
+            assert status in (str(problem["status"]), "default")
+            assert problem["detail"]
+            shown.add(code)
+    assert problem_codes(name) <= shown <= problem_codes(name) | COMMON_CODES
+
+
+def problem_contents(promise: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the content of each problem of an operation, with its status."""
+    for status, answer in promise["responses"].items():
+        if "application/problem+json" in answer.get("content", {}):
+            yield status, answer["content"]["application/problem+json"]
 
 
 @each_operation
 def test_an_answer_without_content_declares_none(promise: dict[str, Any]) -> None:
     for status, answer in promise["responses"].items():
-        assert ("content" in resolved(answer)) == (status not in ("204", "304"))
+        assert ("content" in answer) == (status not in ("204", "304"))
 
 
 @each_operation
 def test_bodies_and_answers_are_named(promise: dict[str, Any]) -> None:
-    contents = [resolved(answer).get("content", {}) for answer in promise["responses"].values()]
+    contents = [answer.get("content", {}) for answer in promise["responses"].values()]
     contents.append(promise.get("requestBody", {}).get("content", {}))
     for kind, media in [item for content in contents for item in content.items()]:
         if "json" in kind:
@@ -254,7 +278,7 @@ def test_every_reference_resolves() -> None:
                 found = found[name]
 
 
-@pytest.mark.parametrize("kind", ["schemas", "responses", "headers"])
+@pytest.mark.parametrize("kind", ["schemas", "examples", "headers"])
 def test_every_shared_component_is_used(kind: str) -> None:
     used = {part for where, part in walk(DOCUMENT) if where.endswith("/$ref")}
     assert {f"#/components/{kind}/{name}" for name in DOCUMENT["components"][kind]} <= used

@@ -164,6 +164,12 @@ def test_the_document_is_as_makers_of_clients_are_told() -> None:
         "TransactionSettlement": "action",
         "RetrySettings": "kind",
     }
-    problems = [response["content"] for response in DOCUMENT["components"]["responses"].values()]
-    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    problems = [
+        {kind: content["schema"] for kind, content in answer["content"].items()}
+        for methods in DOCUMENT["paths"].values()
+        for operation in methods.values()
+        for status, answer in operation["responses"].items()
+        if status == "default" or status >= "400"
+    ]
+    problem = {"application/problem+json": {"$ref": "#/components/schemas/Problem"}}
     assert problems == [problem] * len(problems)

@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 import app
 from app.api.endpoints.raw_send import FIELD_HEADERS, PROPERTIES_HEADER
 from app.api.endpoints.routes import OPERATIONS
+from app.api.openapi.problem_answers import header_references, problem_answers, problem_examples
 from app.api.openapi.schemas import Schema, Schemas, reference
 from app.domain.access import ANY_RIGHT
 from app.domain.message import MAX_ID_LENGTH
@@ -22,9 +23,9 @@ from app.http.answer_headers import is_paged
 from app.http.authorize import DEFAULT_RIGHT
 from app.http.local_access import LOCAL_ADMIN
 from app.http.operation import EmptyBody, Operation
-from app.http.problems import COMMON_CODES, TITLES, codes_of_status, status_of
+from app.http.problems import COMMON_CODES, TITLES, codes_of_status
 from app.http.request import MAX_IDEMPOTENCY_KEY_LENGTH
-from app.http.response import OCTET_STREAM, PROBLEM
+from app.http.response import OCTET_STREAM
 from app.wire.capabilities import OPENAPI_VERSION
 from app.wire.message_fields import MessageToSend
 from app.wire.problems import Problem
@@ -152,11 +153,6 @@ RESPONSE_HEADERS: Mapping[str, tuple[str, Schema]] = {
 EVERY_CODE = COMMON_CODES.union(*map(codes_of_status, TITLES))
 """The code of every problem."""
 
-NAMED_PROBLEMS = frozenset({404, 409, 410, 412, 504})
-"""The statuses by which a client decides what to do next. Every other problem is the default answer of its operation."""
-
-OTHER_PROBLEM_HEADERS = ("WWW-Authenticate", "Accept-Encoding", "Retry-After")
-"""Headers that some other problems have."""
 SUCCESS_DESCRIPTIONS = {
     200: "Done.",
     201: "Created.",
@@ -187,12 +183,11 @@ def openapi_document(
     _add_default_right(document["paths"])
     _add_examples(document["paths"], operations)
     headers = {name: {"description": text, "schema": schema} for name, (text, schema) in RESPONSE_HEADERS.items()}
-    named = sorted({status for operation in operations for status in _named_statuses(operation)})
     components: dict[str, Any] = document.get("components", {})
     document["components"] = {
         "schemas": {**components.get("schemas", {}), **schemas.components()},
         "headers": headers,
-        "responses": {_response_name(status): _problem_response(f"{TITLES[status]}.") for status in named},
+        "examples": problem_examples(operations),
         "securitySchemes": SECURITY,
     }
     # A server without keys needs none.
@@ -277,11 +272,7 @@ def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
         ],
         "responses": {
             **{str(status): _response(operation, status) for status in operation.responses},
-            **{
-                str(status): {"$ref": f"#/components/responses/{_response_name(status)}"}
-                for status in _named_statuses(operation)
-            },
-            "default": _problem_response(_own_codes(operation), OTHER_PROBLEM_HEADERS),
+            **problem_answers(operation),
         },
     }
     if operation.problems:
@@ -294,10 +285,6 @@ def _operation_object(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     else:
         operation_object["x-peeklock-right"] = str(operation.right)
     return operation_object
-
-
-def _named_statuses(operation: Operation) -> list[int]:
-    return sorted(NAMED_PROBLEMS & {status_of(kind) for kind in operation.problems})
 
 
 def _required_right(operation: Operation) -> str:
@@ -359,7 +346,7 @@ def _response(operation: Operation, status: int) -> dict[str, Any]:
     names += ["Link"] if is_paged(operation) else []
     names += ["Preference-Applied"] if "Prefer" in operation.headers else []
     names += ["Idempotency-Replayed"] if "Idempotency-Key" in operation.headers and status != 202 else []
-    response: dict[str, Any] = {"description": SUCCESS_DESCRIPTIONS[status], "headers": _header_references(names)}
+    response: dict[str, Any] = {"description": SUCCESS_DESCRIPTIONS[status], "headers": header_references(names)}
     if shape is bytes:
         response["content"] = _binary_content(operation.response_media_type)
     elif shape is not None:
@@ -376,31 +363,3 @@ def _binary_content(kind: bytes) -> dict[str, Any]:
     if kind.startswith(b"text/"):
         return {kind.decode(): {"schema": {"type": "string"}}}
     return {OCTET_STREAM.decode(): {"schema": BINARY}, "*/*": {"schema": {}}}
-
-
-def _response_name(status: int) -> str:
-    """Return the name of a shared response in the document, such as `NotFound`."""
-    return TITLES[status].title().replace(" ", "")
-
-
-def _problem_response(description: str, headers: Sequence[str] = ()) -> dict[str, Any]:
-    return {
-        "description": description,
-        "headers": _header_references(["X-Request-Id", *headers]),
-        "content": {PROBLEM.decode(): {"schema": reference(Problem)}},
-    }
-
-
-def _own_codes(operation: Operation) -> str:
-    """Return the description of the answer that stands for every problem, with the codes of the operation by status."""
-    kinds = operation.problems
-    lines = [
-        f"- {status}: {', '.join(sorted({f'`{kind.code}`' for kind in kinds if status_of(kind) == status}))}"
-        for status in sorted({status_of(kind) for kind in kinds})
-    ]
-    listed = ["A problem. Its `code` is one that every operation may answer, or one of these:", "", *lines]
-    return "\n".join(listed) if lines else "A problem. Its `code` is one that every operation may answer."
-
-
-def _header_references(names: list[str]) -> dict[str, Any]:
-    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
