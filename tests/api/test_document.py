@@ -14,6 +14,7 @@ from app.api.application import FRAMEWORK_CODES
 from app.api.endpoints.routes import OPERATIONS
 from app.api.openapi.document import answer_examples, openapi_document
 from app.api.openapi.problem_answers import NAMED_PROBLEMS
+from app.domain.access import ANY_RIGHT
 from app.http.problems import COMMON_CODES, TITLES, codes_of_status
 from app.wire import field_descriptions
 from app.wire.message_fields import MessageView
@@ -501,3 +502,29 @@ async def test_an_undocumented_answer_is_noticed(method: str, path: str, status:
         await check_conformance(
             httpx.Response(status, json=body, request=request, headers={"X-Request-Id": "1", "ETag": "2"})
         )
+
+
+@each_operation
+def test_an_operation_says_whether_it_needs_a_key_and_with_which_right(promise: dict[str, Any]) -> None:
+    right = promise.get("x-peeklock-right")
+    sentences = {None: "Needs no API key.", ANY_RIGHT: "Needs an API key with any right."}
+    assert (promise.get("security") == []) == (right is None)
+    assert sentences.get(right, f"Needs the right `{right}` on ") in promise["description"]
+
+
+@each_operation
+def test_an_answer_names_only_headers_that_it_can_have(promise: dict[str, Any]) -> None:
+    named = {(status, name) for status, answer in promise["responses"].items() for name in answer.get("headers", {})}
+    assert {status for status, name in named if name == "Location"} <= {"201"}
+    assert ("202", "Idempotency-Replayed") not in named
+
+
+@each_operation
+def test_a_header_with_a_text_has_no_format(promise: dict[str, Any]) -> None:
+    schemas_of_headers = [one["schema"] for one in promise.get("parameters", ()) if one["in"] == "header"]
+    assert [schema for schema in schemas_of_headers if schema.get("type") == "string" and "format" in schema] == []
+
+
+def test_metrics_are_a_text() -> None:
+    answer = DOCUMENT["paths"]["/metrics"]["get"]["responses"]["200"]
+    assert [content["schema"] for content in answer["content"].values()] == [{"type": "string"}]
