@@ -16,6 +16,8 @@ from tests.client.push_network import PushedRequest, ScriptedNetwork, always, an
 from tests.client.virtual_broker import Broker
 from tests.client.virtual_loop import run_virtually
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
 
 def events_of(network: ScriptedNetwork) -> list[list[dict[str, Any]]]:
     """Return the events of each request."""
@@ -80,6 +82,16 @@ def test_an_event_that_was_sent_keeps_its_attributes() -> None:
     assert {name: event[name] for name in ("type", "source", "id", "subject", "region", "data")} == {
         "type": "order.paid", "source": "/shop", "id": "e-1", "subject": "17", "region": "eu", "data": {"order": 17},
     }  # fmt: skip
+
+
+def test_no_sender_chooses_the_queue_the_number_or_the_delivery_of_an_event() -> None:
+    names = ("peeklockqueue", "peeklocksequence", "peeklockdelivery")
+    sent = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.paid", **dict.fromkeys(names, "x")}
+    network = ScriptedNetwork(always(200))
+    fields = {"properties": {f"cloudEvents:{name}": value for name, value in sent.items()}, "traceparent": TRACE}
+    push(Broker(1, fields=fields), network, until=1, batch=1)
+    [[event]] = events_of(network)
+    assert [event[name] for name in (*names, "id", "traceparent")] == ["orders", "1", 1, "e-1", TRACE]
 
 
 @pytest.mark.parametrize(

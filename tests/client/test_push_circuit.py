@@ -197,6 +197,15 @@ def test_requests_are_counted_by_what_they_meant() -> None:
     assert counts == PushCounts(completed=2, retry_later=2, dead_lettered=2, failed=2)
 
 
+def test_a_circuit_that_has_closed_opens_and_closes_again() -> None:
+    async def answer(request: PushedRequest) -> bytes:
+        return answered(200 if 10 < request.at < 20 or request.at > 40 else 500)
+
+    broker = Broker(MANY)
+    pushed = push(broker, ScriptedNetwork(answer), until=80, concurrency=1, rate=1)
+    assert (pushed.delivery.circuit.is_open, pushed.delivery.circuit.opened) == (False, 2)
+
+
 def test_queues_of_one_target_share_its_circuit() -> None:
     network = ScriptedNetwork(always(500))
     pushed = push(Broker(MANY), network, until=3.5, concurrency=1, queues=("orders", "letters"))
