@@ -163,7 +163,7 @@ def test_a_body_is_data_in_the_form_of_its_type(fields: dict[str, Any], member: 
 
 def test_texts_that_are_empty_are_no_attributes() -> None:
     network = ScriptedNetwork(always(200))
-    texts = dict.fromkeys(("correlation_id", "reply_to", "to"), "")
+    texts: dict[str, Any] = dict.fromkeys(("correlation_id", "reply_to", "to"), "")
     push(Broker(1, fields=texts), network, until=1, batch=1)
     [[event]] = events_of(network)
     assert "" not in event.values()
