@@ -112,7 +112,7 @@ async def test_a_client_without_the_right_does_not_learn_which_queues_exist(api_
 
 @pytest.mark.parametrize("path", [path for (_, path), right in RIGHTS.items() if right == PUBLIC])
 async def test_these_paths_need_no_key(api_with_keys: ApiServer, path: str) -> None:
-    assert (await api_with_keys.http.get(path)).status_code == 200
+    assert (await api_with_keys.http.get(path, follow_redirects=True)).status_code == 200
 
 
 @pytest.mark.parametrize(
