@@ -80,6 +80,13 @@ async def test_a_redriven_message_keeps_its_number_and_a_resubmitted_one_gets_an
     assert [second[name] for name in kept] == ["b", "order", {"n": 1}, 7]
 
 
+async def test_a_message_that_is_selected_twice_is_one(console: ConsoleServer) -> None:
+    await dead_letter(console, "a", "b")
+    page = await console.page(address("resubmit", 1, 1))
+    assert "<h2>Resubmit 1 message</h2>" in page
+    assert page.count('name="number" value="1"') == 1
+
+
 async def test_a_purge_of_the_selected_is_undone(console: ConsoleServer) -> None:
     await dead_letter(console, "a", "b")
     response = await confirm(console, await form_of(console, address("purge", 1)))

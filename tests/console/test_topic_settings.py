@@ -86,6 +86,27 @@ async def test_settings_are_changed_unless_others_have_changed_them_meanwhile(co
     assert (await console.api.request_json("GET", "/topics/shop"))["description"] == "mine"
 
 
+async def test_a_queue_that_is_named_needs_send_and_a_new_one_manage(console_with_keys: ConsoleServer) -> None:
+    api = console_with_keys.api
+    admin = {"authorization": f"Bearer {await api.new_key(*Right, principal='admin')}"}
+    await api.request("PUT", "/topics/shop", {}, headers=admin)
+    await api.request("PUT", "/queues/shop.us", {}, headers=admin)
+    rights = (Right.BROWSE, Right.MANAGE)
+    await console_with_keys.sign_in(await api.new_key(*rights, patterns=("shop", "shop.*")))
+    named = await console_with_keys.post(NEW_SUBSCRIPTION, "", name="us", target_queue="shop.us")
+    assert (named.status_code, "right send" in named.text) == (403, True)
+    assert (await console_with_keys.post(NEW_SUBSCRIPTION, "", name="eu")).status_code == 303
+
+
+async def test_a_form_that_is_refused_as_late_creates_no_queue(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/topics/shop", {})
+    await console.api.request_json("PUT", "/queues/orders", {})
+    await console.api.request_json("PUT", "/topics/shop/subscriptions/eu", {"target_queue": "orders"})
+    late = await console.post(SUBSCRIPTION, "", etag="late", target_queue="")
+    assert late.status_code == 412
+    assert (await console.api.request("GET", "/queues/shop.eu")).status_code == 404
+
+
 async def test_a_subscription_gets_another_queue(console: ConsoleServer) -> None:
     await console.api.request_json("PUT", "/topics/shop", {})
     await console.api.request_json("PUT", "/queues/orders", {})
