@@ -17,3 +17,9 @@ def with_source(properties: bytes, queue: str) -> bytes:
     The limits of a sender's properties do not apply: no message may stay in a dead-letter queue because of its name.
     """
     return _encode({**(_decode(properties) if properties else {}), SOURCE_PROPERTY: queue})
+
+
+def source_of(properties: bytes) -> str | None:
+    """Return the name of the queue that has forwarded the message as a dead letter, None if none has."""
+    source = _decode(properties).get(SOURCE_PROPERTY) if properties else None
+    return source if isinstance(source, str) else None

@@ -21,7 +21,7 @@ class Event(StrEnum):
     - `settled`: its receiver ended the delivery. `outcome` says how.
     - `released`: the delivery ended without a result. `outcome` says why.
     - `edited`: its due time, priority or properties were changed.
-    - `redriven`: it became available again after it was dead-lettered.
+    - `redriven`: it became available with counts of 0: after it was dead-lettered, or because a task moved it here.
     - `expired`: its time to live ended.
     - `purged`: an administrator removed it with others.
     - `cancelled`: an administrator removed this message.

@@ -20,7 +20,7 @@ from app.maintenance.background_loops import BackgroundLoops, Intervals
 from tests.maintenance.harness import BrokerHarness
 
 ACTING = {"expiry", "schedule", "retention"}
-PASSES = {*ACTING, "forget", "seal", "look", "roll back", "dead letters"}
+PASSES = {*ACTING, "forget", "seal", "look", "roll back", "dead letters", "moves"}
 SEAL_SECONDS = 10.0
 POLLS, POLL_SECONDS = 1000, 0.01  # for events that take only moments unless the machine is very busy
 
@@ -179,6 +179,7 @@ class UnavailableStore:
         self._store = store
         self.archive = UnavailablePart(store.archive, self)
         self.queues = UnavailablePart(store.queues, self)
+        self.moves = UnavailablePart(store.moves, self)
         self.transactions = UnavailablePart(store.transactions, self)
         self.states = UnavailablePart(store.states, self)
         self.is_available = False
@@ -191,7 +192,7 @@ class UnavailableStore:
 
 
 class UnavailablePart:
-    """The archive, the queues, the transactions or the states of an unavailable store."""
+    """The archive, the queues, the moves, the transactions or the states of an unavailable store."""
 
     def __init__(self, part: object, store: UnavailableStore) -> None:
         self._part = part

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from app.domain.instant import Duration, Instant
 from app.domain.message import Message, MessageState, Receipt
+from app.domain.move_task import MoveState, MoveTask
 from app.domain.queue import Queue
 from app.domain.settlement import Outcome, Removal
 
@@ -35,7 +36,7 @@ class Withdrawal:
 
 @dataclass(frozen=True, slots=True)
 class Redrive:
-    """A dead-lettered message that becomes available in its queue or another, with counts of 0.
+    """A message that becomes available in another queue, or a dead-lettered one in its own, with counts of 0.
 
     If its queue forwards it, `forwarded_from` is that queue. Then the message keeps the reason for which it was
     dead-lettered, and the name becomes a property.
@@ -44,6 +45,20 @@ class Redrive:
     row: UnlockedRow
     to_queue_id: int
     forwarded_from: Queue | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStep:
+    """The next page of a move task: these messages move, and the task has passed over those up to `position`.
+
+    Afterwards the task is in this state; `reason` says why it has failed.
+    """
+
+    task: MoveTask
+    redrives: Sequence[Redrive]
+    position: int
+    state: MoveState = MoveState.RUNNING
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +104,21 @@ class MaintainingStore(Protocol):
         ...
 
     async def redrive(self, redrives: Sequence[Redrive]) -> list[bool]:
-        """Make dead-lettered messages available: clear counts, lock columns, reasons and the time to live.
+        """Make messages available: clear counts, lock columns, reasons and the time to live.
 
-        Messages of a deleted queue stay, and those that another transaction holds, or the group that they enter. Raises
-        `QueueGone` if the target is deleted, or if a queue that forwards was changed; then nothing has moved.
+        Only dead-lettered, available and blocked messages move. The latter stay if they have expired, if their sender
+        waits, or behind a message of their group that is in flight. Messages of a deleted queue stay, and those that
+        another transaction holds, or the group that they enter. Raises `QueueGone` if the target is deleted, or if a
+        queue that forwards was changed; then nothing has moved.
+        """
+        ...
+
+    async def advance_move(self, step: MoveStep) -> list[bool] | None:
+        """Move the messages of a step as `redrive` does, and record the step, in one transaction.
+
+        Return whether each message has moved. Return None, and move nothing, if the task is not as it was read, if its
+        page is not due, or if another transaction holds it. So two callers move no page twice. Raises `QueueGone` if a
+        target is deleted.
         """
         ...
 

@@ -62,7 +62,7 @@ class QueueStore(Protocol):
         ...
 
     async def delete(self, queue: Queue) -> bool:
-        """Delete the queue; return False if its version has changed. Its messages move to the archive later.
+        """Delete the queue and its move tasks; return False if its version has changed. Its messages move to the archive later.
 
         Refuses with `QueueIsTarget` the target of a subscription.
         """
@@ -86,6 +86,10 @@ class QueueStore(Protocol):
 
     async def that_forward_dead_letters(self) -> list[Queue]:
         """Return the queues that forward their dead letters, have one, and that this version knows."""
+        ...
+
+    async def dead_letter_sources(self, name: str) -> list[Queue]:
+        """Return the queues that forward their dead letters to the queue of this name, by name."""
         ...
 
     async def revocations(self, limit: int) -> list[LockRevocation]:

@@ -7,6 +7,7 @@ from app.broker.ports.access import ApiKeyStore, SessionStore
 from app.broker.ports.archive import ArchiveStore
 from app.broker.ports.browsing import BrowsingStore
 from app.broker.ports.maintaining import MaintainingStore
+from app.broker.ports.move_tasks import MoveTaskStore
 from app.broker.ports.queues import QueueStore
 from app.broker.ports.receiving import ReceivingStore
 from app.broker.ports.sending import SendingStore
@@ -83,7 +84,7 @@ class Store(
     StoreDatabase,
     Protocol,
 ):
-    """An open message store. `archive`, `queues`, `topics`, `transactions`, `keys`, `sessions` and `states` share its connections.
+    """An open message store. `archive`, `queues`, `moves`, `topics`, `transactions`, `keys`, `sessions` and `states` share its connections.
 
     When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with
     whether each took effect. When messages become available because others have left their group, it calls
@@ -101,6 +102,11 @@ class Store(
     @property
     def queues(self) -> QueueStore:
         """The queues."""
+        ...
+
+    @property
+    def moves(self) -> MoveTaskStore:
+        """The move tasks."""
         ...
 
     @property

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from app.broker.ports.attempts import Attempt, AttemptResult
-from app.broker.ports.maintaining import Edit, Promoted, Redrive
+from app.broker.ports.maintaining import Edit, MoveStep, Promoted, Redrive
 from app.broker.ports.settling import Admitted, Extended, Extension
 from app.domain.delivery import Claim
 from app.domain.message import Draft, Message, MessageState, Receipt
@@ -266,6 +266,13 @@ class PostgresqlStore(PooledStore[PostgresqlSession]):
             return await super().redrive(redrives)
         finally:
             self._discard_bounds({redrive.to_queue_id for redrive in redrives})
+
+    async def advance_move(self, step: MoveStep) -> list[bool] | None:
+        """See `MaintainingStore`."""
+        try:
+            return await super().advance_move(step)
+        finally:
+            self._discard_bounds({redrive.to_queue_id for redrive in step.redrives})
 
     async def restore(self, queue: Queue, numbers: Sequence[int]) -> list[Receipt]:
         """See `MaintainingStore`."""

@@ -326,6 +326,16 @@ WHERE sequence_number @in(:numbers)
   AND state <> 2  -- fence: locked
 @skip_locked;
 
+-- movable_for_update: the same, for messages within their time to live whose senders do not wait
+SELECT sequence_number
+FROM message @index(PRIMARY)
+WHERE sequence_number @in(:numbers)
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = :state  -- fence: state
+  AND home_state <> 8  -- fence: offer
+  AND (expires_at IS NULL OR expires_at > @now)  -- fence: time
+@skip_locked;
+
 -- expired_for_update: the same, for messages that are still past their time to live
 SELECT sequence_number
 FROM message @index(PRIMARY)
@@ -1233,6 +1243,14 @@ WHERE feature_level > 0
   AND feature_level >= :level
   AND settings LIKE '%"forward%":"%';
 
+-- dead_letter_sources: queues of a feature level or a newer one that may forward their dead letters; the text leaves out most others
+SELECT @queue
+FROM queue
+WHERE feature_level > 0
+  AND feature_level >= :level
+  AND settings LIKE '%"forward_dead_letters_to":"%'
+ORDER BY name;
+
 -- forwarding_dead_letters: queues of a feature level, or a newer one that this version knows, that may forward a dead letter
 --
 -- The text of the settings leaves out most others. One look-up per queue: a semi-join may read all messages.
@@ -1349,6 +1367,72 @@ CROSS JOIN (
 ) AS p
 WHERE q.id @in(:queue_ids)
 GROUP BY q.id;
+
+-- ---- move tasks ------------------------------------------------------------------------------------------------------
+
+-- running_move: a row if a move task of a queue runs
+SELECT id FROM move_task WHERE queue_id = :queue_id AND state = 1;
+
+-- start_move: start a move task; the transaction holds its queue and has checked that none runs
+INSERT INTO move_task (
+    id, queue_id, request, state, position, last_number, found, moved, started_at, progressed_at, next_at
+)
+VALUES (:id, :queue_id, :request, 1, 0, :last_number, :found, 0, @now, @now, @now);
+
+-- old_moves: the move tasks of a queue before its newest ones
+SELECT id FROM move_task WHERE queue_id = :queue_id ORDER BY started_at DESC, id LIMIT 100 OFFSET :kept;
+
+-- delete_move: forget a move task
+DELETE FROM move_task WHERE id = :id;
+
+-- delete_moves: forget the move tasks of a queue
+DELETE FROM move_task WHERE queue_id = :queue_id;
+
+-- moves_of_queue: the newest move tasks of a queue
+SELECT @move_task FROM move_task WHERE queue_id = :queue_id ORDER BY started_at DESC, id LIMIT :limit;
+
+-- find_move: a move task of a queue
+SELECT @move_task
+FROM move_task
+WHERE id = :id
+  AND queue_id = :queue_id;  -- fence: queue
+
+-- running_moves: running move tasks, in the order in which their pages are due
+SELECT @move_task
+FROM move_task
+WHERE state = 1
+  AND queue_id NOT IN @newer_queues  -- fence: level
+ORDER BY next_at
+LIMIT :limit;
+
+-- move_for_update: a move task if no page has followed and the next one is due; held until the transaction ends
+SELECT id
+FROM move_task
+WHERE id = :id
+  AND state = 1  -- fence: state
+  AND position = :position  -- fence: position
+  AND (next_at <= @now OR next_at > @now + :longest_pause)  -- fence: time
+  AND queue_id NOT IN @newer_queues  -- fence: level
+@skip_locked;
+
+-- advance_move: record a page of a move task that the transaction holds
+UPDATE move_task
+SET progressed_at = CASE WHEN position < :position THEN @now ELSE progressed_at END,
+    position = :position,
+    moved = moved + :moved,
+    next_at = @now + :pause,
+    ended_at = CASE WHEN :is_ended = 1 THEN @now END,
+    state = :state,
+    reason = :reason
+WHERE id = :id;
+
+-- cancel_move: end a running move task as cancelled
+UPDATE move_task
+SET state = 3,
+    ended_at = @now
+WHERE id = :id
+  AND queue_id = :queue_id  -- fence: queue
+  AND state = 1;  -- fence: state
 
 -- ---- API keys --------------------------------------------------------------------------------------------------------
 

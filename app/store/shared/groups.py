@@ -11,7 +11,7 @@ lock no group afterwards. It has no reason to, because a blocked message has no 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import TypeAlias
 from zlib import crc32
@@ -68,6 +68,25 @@ async def admit(session: SqlSession, groups: Iterable[GroupKey]) -> list[Admitte
         raise GroupInUse from error
 
 
+async def hold(session: SqlSession, groups: Iterable[GroupKey]) -> None:
+    """Hold these groups until the transaction ends: no other one admits their messages. Raises `GroupInUse`."""
+    buckets = sorted(set(map(bucket_of, groups)))
+    try:
+        if buckets:
+            await _lock(session, buckets)
+    except LockWaitTimeout as error:
+        raise GroupInUse from error
+
+
+async def with_room(session: SqlSession, groups: Iterable[GroupKey]) -> set[GroupKey]:
+    """Return those of these groups that have blocked messages and a free place."""
+    waiting = sorted(set(groups))
+    if not waiting:
+        return set()
+    heads = [Head(*row) for row in await session.fetch("admissible", groups=write_groups(waiting), limit=MAX_ADMITTED)]
+    return {(head.queue_id, head.group_id) for head in heads}
+
+
 async def _admit(session: SqlSession, waiting: list[GroupKey]) -> list[Admitted]:
     await _lock(session, sorted(set(map(bucket_of, waiting))))
     admitted: list[Admitted] = []
@@ -96,10 +115,21 @@ async def enter(session: SqlSession, numbers: Sequence[int]) -> tuple[set[int], 
 
     Return those that are blocked after it, and every message that was admitted, these or others.
     """
+    blocked = await block(session, numbers)
+    admitted = await admit(session, blocked.values())
+    return blocked.keys() - {message.sequence_number for message in admitted}, admitted
+
+
+async def block(session: SqlSession, numbers: Sequence[int]) -> Mapping[int, GroupKey]:
+    """Let messages that have just become available enter their groups, blocked. Return the group of each that has one.
+
+    The transaction ends with `admit`.
+    """
+    if not numbers:
+        return {}
     await session.change("block", numbers=list(numbers))
     blocked = await session.fetch("blocked_messages", numbers=list(numbers))
-    admitted = await admit(session, [(queue_id, group_id) for _, queue_id, group_id in blocked])
-    return {number for number, *_ in blocked} - {message.sequence_number for message in admitted}, admitted
+    return {number: (queue_id, group_id) for number, queue_id, group_id in blocked}
 
 
 async def admit_after(

@@ -9,6 +9,7 @@ import msgspec
 from app.domain.access import Grant, Right
 from app.domain.instant import Instant
 from app.domain.message import NO_HEADERS, Message, MessageHeaders, MessageState, Receipt
+from app.domain.move_task import MoveRequest
 from app.domain.queue import QueueSettings, QueueStatus, Redelivery
 from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
 from app.domain.settlement import LockToken, Outcome, Settled
@@ -222,3 +223,18 @@ def read_rights(stored: str) -> Grant:
 def write_rights(grant: Grant) -> str:
     """Return the value of column `rights`: names and patterns, in a stable order."""
     return _encode(Rights(sorted(grant.rights), list(grant.patterns))).decode()
+
+
+# ---- move tasks ------------------------------------------------------------------------------------------------------
+
+_decode_move_request = msgspec.json.Decoder(MoveRequest).decode
+
+
+def write_move_request(request: MoveRequest) -> str:
+    """Return the value of column `request`."""
+    return _encode(request).decode()
+
+
+def read_move_request(stored: str) -> MoveRequest:
+    """Read what `write_move_request` wrote."""
+    return _decode_move_request(stored)

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import compress
 from typing import TypeVar
 
-from app.broker.ports.maintaining import Edit, Promoted, Redrive, UnlockedRow, Withdrawal
+from app.broker.ports.maintaining import Edit, MoveStep, Promoted, Redrive, UnlockedRow, Withdrawal
 from app.broker.ports.receiving import Recovered
 from app.broker.ports.sending import QueueGone
 from app.broker.ports.settling import Admitted
@@ -37,6 +37,7 @@ from app.store.shared.message_changes import (
     withdraw,
 )
 from app.store.shared.message_reads import MessageReads, read_message
+from app.store.shared.move_tasks import MoveTaskRecords, advance
 from app.store.shared.promoting import due_messages, merged, promote
 from app.store.shared.queues import QueueRecords, last_known
 from app.store.shared.recovering import recover
@@ -82,6 +83,7 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         self._shared_bodies = SharedBodyRecords(database)
         self.archive = ArchiveRecords(database)
         self.queues = QueueRecords(database)
+        self.moves = MoveTaskRecords(database)
         self.keys = KeyRecords(database)
         self.sessions = SessionRecords(database)
         self.topics = TopicRecords(database)
@@ -214,6 +216,12 @@ class MessageRecords(MessageReads, ExplanationReads, HistoryReads, SynchronousSe
         messages = {index: (one.to_queue_id, one.row.sequence_number) for index, one in enumerate(redrives)}
         await change_apart(self._database, messages, move, HeldGroups())
         return [index in moved for index in range(len(redrives))]
+
+    async def advance_move(self, step: MoveStep) -> list[bool] | None:
+        """See `MaintainingStore`."""
+        moved, admitted = await self._database.transaction(partial(advance, step=step))
+        self._announce(admitted)
+        return moved
 
     async def edit(self, edit: Edit) -> Message | None:
         """See `MaintainingStore`."""

@@ -89,6 +89,12 @@ class QueueRecords(ReplicatedRecords):
         queues = [rows.queue(row) for row in await self._database.fetch("forwarding_dead_letters", level=level)]
         return [queue for queue in queues if queue.settings.forward_dead_letters_to is not None]
 
+    async def dead_letter_sources(self, name: str) -> list[Queue]:
+        """See `QueueStore`."""
+        level = LEVEL_OF_SETTING["forward_dead_letters_to"]
+        queues = [rows.queue(row) for row in await self._database.fetch("dead_letter_sources", level=level)]
+        return [queue for queue in queues if queue.settings.forward_dead_letters_to == name]
+
     async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
         """See `QueueStore`."""
 
@@ -137,6 +143,7 @@ class QueueRecords(ReplicatedRecords):
             if not await session.change("delete_queue", id=queue.id, version=queue.version):
                 return False
             retention = queue.settings.archive_retention
+            await session.change("delete_moves", queue_id=queue.id)
             await session.change("add_deleted_queue", id=queue.id, name=queue.name, archive_retention=retention)
             return True
 

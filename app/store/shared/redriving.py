@@ -1,7 +1,7 @@
-"""Redrives within a transaction: dead-lettered messages become available in their queue or in another one."""
+"""Redrives within a transaction: unlocked messages become available in another queue, or dead-lettered ones in their own."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 
@@ -14,38 +14,112 @@ from app.domain.message import MessageState
 from app.domain.queue import FEATURE_LEVEL, Queue
 from app.store.shared import rows
 from app.store.shared.database import SqlSession
-from app.store.shared.groups import enter
+from app.store.shared.groups import admit, block, hold, left_groups, with_room
 from app.store.shared.history import record, record_admitted
 from app.store.shared.json_columns import read_properties, write_properties
 from app.store.shared.message_changes import lock_rows
 
+LOCKING_STATEMENTS = {
+    MessageState.DEAD_LETTERED: ("unlocked_for_update", (MessageState.DEAD_LETTERED,)),
+    MessageState.AVAILABLE: ("movable_for_update", (MessageState.AVAILABLE, MessageState.BLOCKED)),
+    MessageState.BLOCKED: ("movable_for_update", (MessageState.BLOCKED,)),
+}
+"""The states from which a message is redriven: the statement that locks rows, and the states in which they were read."""
+
 
 async def redrive(session: SqlSession, redrives: Sequence[Redrive]) -> tuple[list[bool], list[Admitted]]:
-    """Make these messages available. Return for each whether it was dead-lettered, and all messages that were admitted.
+    """Make these messages available. Return for each whether it has moved, and all messages that were admitted.
 
-    Raises `QueueGone` if a target is deleted, or a queue that forwards was changed; then nothing has moved.
+    Raises `QueueGone` if a target is deleted, or a queue that forwards was changed; then nothing has moved. Raises
+    `GroupInUse`.
     """
     queues = await _served_queues(
         session, {queue for redrive in redrives for queue in (redrive.row.queue_id, redrive.to_queue_id)}
     )
     if not all(redrive.to_queue_id in queues for redrive in redrives):
         raise QueueGone
-    expected = [replace(redrive.row, state=MessageState.DEAD_LETTERED) for redrive in redrives]
-    locked = await lock_rows(session, "unlocked_for_update", expected)
-    effective = [
-        is_locked and redrive.row.queue_id in queues for redrive, is_locked in zip(redrives, locked, strict=True)
-    ]
-    redriven = [*compress(redrives, effective)]
-    await _move(session, redriven, queues)
-    entering = [redrive.row.sequence_number for redrive in redriven if queues[redrive.to_queue_id].has_groups]
-    admitted = (await enter(session, entering))[1] if entering else []
-    await record(session, Event.REDRIVEN, [redrive.row.sequence_number for redrive in redriven])
+    served = {index: redrive for index, redrive in enumerate(redrives) if redrive.row.queue_id in queues}
+    await _hold_groups(session, served.values(), queues)
+    states = await _lock(session, served)
+    first = {index: served[index] for index, state in states.items() if state is not MessageState.BLOCKED}
+    left = await left_groups(session, _numbers(first.values())) if first else []
+    await _move(session, first.values(), queues)
+    blocked = {index: served[index] for index, state in states.items() if state is MessageState.BLOCKED}
+    following = await _with_room(session, blocked)
+    await _move(session, following.values(), queues)
+    moved = {**first, **following}
+    entering = [one.row.sequence_number for one in moved.values() if queues[one.to_queue_id].has_groups]
+    entered = await block(session, entering)
+    admitted = await admit(session, [*left, *entered.values()])
+    await record(session, Event.REDRIVEN, _numbers(moved.values()))
     await record_admitted(session, admitted, entering)
-    await _hold_sources(session, redriven)
-    return effective, admitted
+    await _hold_sources(session, moved.values())
+    return [index in moved for index in range(len(redrives))], admitted
 
 
-async def _hold_sources(session: SqlSession, redrives: Sequence[Redrive]) -> None:
+async def _hold_groups(session: SqlSession, redrives: Collection[Redrive], queues: Mapping[int, Queue]) -> None:
+    """If blocked messages are to move, hold the groups that any of the messages leaves or enters.
+
+    Groups are held before blocked messages are locked. Messages in flight may be locked later here, because `_lock`
+    waits for none.
+    """
+    if not any(redrive.row.state is MessageState.BLOCKED for redrive in redrives):
+        return
+    group_ids = await _group_ids(session, redrives)
+    await hold(
+        session,
+        {
+            (queue_id, group_id)
+            for redrive in redrives
+            for queue_id in (redrive.row.queue_id, redrive.to_queue_id)
+            if (group_id := group_ids.get(redrive.row.sequence_number)) is not None
+            and (queue_id == redrive.row.queue_id or queues[queue_id].has_groups)
+        },
+    )
+
+
+async def _lock(session: SqlSession, redrives: Mapping[int, Redrive]) -> Mapping[int, MessageState]:
+    """Lock the rows that may move. Return for each of these redrives the state of its row.
+
+    A row that was read as blocked may have become available since. Of two redrives of one row, only the
+    first locks it.
+    """
+    states: dict[int, MessageState] = {}
+    for state, (statement, read_states) in LOCKING_STATEMENTS.items():
+        expected = {
+            index: replace(redrive.row, state=state)
+            for index, redrive in redrives.items()
+            if index not in states and redrive.row.state in read_states
+        }
+        locked = await lock_rows(session, statement, [*expected.values()])
+        states |= dict.fromkeys(compress(expected, locked), state)
+    return states
+
+
+async def _with_room(session: SqlSession, blocked: Mapping[int, Redrive]) -> Mapping[int, Redrive]:
+    """Return the redrives of those blocked rows whose group has a free place, after others in flight have moved.
+
+    In the other groups, a message before them is still in flight here. They stay behind it.
+    """
+    if not blocked:
+        return {}
+    group_ids = await _group_ids(session, blocked.values())
+    groups = {
+        index: (redrive.row.queue_id, str(group_ids[redrive.row.sequence_number])) for index, redrive in blocked.items()
+    }
+    free = await with_room(session, groups.values())
+    return {index: redrive for index, redrive in blocked.items() if groups[index] in free}
+
+
+async def _group_ids(session: SqlSession, redrives: Collection[Redrive]) -> Mapping[int, str | None]:
+    return {row[0]: row[1] for row in await session.fetch("group_ids", numbers=_numbers(redrives))}
+
+
+def _numbers(redrives: Collection[Redrive]) -> list[int]:
+    return [redrive.row.sequence_number for redrive in redrives]
+
+
+async def _hold_sources(session: SqlSession, redrives: Collection[Redrive]) -> None:
     """Keep the settings of queues that forward as they were read, until the transaction ends.
 
     It waits for no other transaction, because this one may hold groups.
@@ -56,7 +130,7 @@ async def _hold_sources(session: SqlSession, redrives: Sequence[Redrive]) -> Non
             raise QueueGone
 
 
-async def _move(session: SqlSession, redrives: Sequence[Redrive], queues: Mapping[int, Queue]) -> None:
+async def _move(session: SqlSession, redrives: Collection[Redrive], queues: Mapping[int, Queue]) -> None:
     """Make locked rows available, and count those that change their queue."""
     groups: defaultdict[tuple[int, int, str | None], list[int]] = defaultdict(list)
     for redrive in redrives:

@@ -12,10 +12,11 @@ from app.domain.archive import ArchiveBatch, RemovalCause
 from app.domain.explanation import EndedMessage, MessageFacts
 from app.domain.history import Event, MessageEvent
 from app.domain.message import MessageState
+from app.domain.move_task import MoveState, MoveTask
 from app.domain.queue import Queue
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
 from app.domain.topic import Route, Subscription, SubscriptionSettings, Topic, TopicSettings
-from app.store.shared.json_columns import read_names, read_properties, read_rights, read_settings
+from app.store.shared.json_columns import read_move_request, read_names, read_properties, read_rights, read_settings
 
 Row: TypeAlias = Sequence[Any]
 """One row as a driver returns it, read by position."""
@@ -204,3 +205,29 @@ def read_key(row: Row) -> ReadKey:
     """Convert a row of `API_KEY_COLUMNS` and the time."""
     *columns, read_at = row
     return ReadKey(api_key(columns), read_at)
+
+
+# ---- move tasks ------------------------------------------------------------------------------------------------------
+
+MOVE_TASK_COLUMNS = (
+    "id",
+    "queue_id",
+    "request",
+    "state",
+    "position",
+    "last_number",
+    "found",
+    "moved",
+    "started_at",
+    "progressed_at",
+    "next_at",
+    "ended_at",
+    "reason",
+    "read_at",
+)
+
+
+def move_task(row: Row) -> MoveTask:
+    """Convert a row of `MOVE_TASK_COLUMNS`."""
+    task_id, queue_id, request, state, *others = row
+    return MoveTask(task_id, queue_id, read_move_request(request), MoveState(state), *others)

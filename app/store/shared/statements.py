@@ -20,7 +20,7 @@ with `-- @name: purpose` holds text that statements of the file share: `@name` s
 `@replicated`         true for each row; on PostgreSQL its evaluation makes the commit wait until the synchronous standbys
                       have what was read, even if the transaction that wrote it did not wait for them
 `@message`, `@metadata`, `@locked_message`, `@facts`, `@event`, `@tombstone`, `@batch`, `@queue`, `@topic`,
-`@subscription`, `@api_key`, `@transaction`, `@member`
+`@subscription`, `@api_key`, `@transaction`, `@member`, `@move_task`
                       the columns from which `message_rows.py`, `rows.py` and `transaction_rows.py` make these values, in
                       the order of their `*_COLUMNS`; `@m.message` is those of table `m`
 `@ended`              the columns from which `message_rows.py` makes a message of the archive
@@ -110,6 +110,7 @@ COLUMNS = {
     "api_key": rows.API_KEY_COLUMNS,
     "transaction": transaction_rows.TRANSACTION_COLUMNS,
     "member": transaction_rows.MEMBER_COLUMNS,
+    "move_task": rows.MOVE_TASK_COLUMNS,
 }
 
 INLINE_LIMIT = 8 << 10

@@ -19,6 +19,7 @@ from app.store.tables.messages import (
     SettlementRow,
     SharedBodyRow,
 )
+from app.store.tables.move_tasks import MoveTaskRow
 from app.store.tables.queues import ApiKeyRow, BrokerRow, DeletedQueueRow, QueueRow, SessionRow
 from app.store.tables.states import StateRow, StateVersionRow
 from app.store.tables.topics import SubscriptionRow, TopicRow
@@ -38,6 +39,7 @@ __all__ = [
     "MessageEventRow",
     "MessageRow",
     "MessageTransactionRow",
+    "MoveTaskRow",
     "OfferRow",
     "QueueRow",
     "RecentIdRow",
