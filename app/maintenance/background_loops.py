@@ -11,6 +11,7 @@ from app.domain.instant import Duration
 from app.domain.state import DEFAULT_RETENTION
 from app.maintenance.dead_letters import DeadLetterForwarder
 from app.maintenance.expiry import expire_locks, roll_back_overdue
+from app.maintenance.moves import advance_moves
 from app.maintenance.retention import (
     delete_expired,
     delete_old_versions,
@@ -61,6 +62,7 @@ class BackgroundLoops:
             self._schedule,
             self._loop("retention", partial(expire_overdue, administration), sweep_seconds),
             self._loop("dead letters", DeadLetterForwarder(administration).step, sweep_seconds),
+            self._loop("moves", partial(advance_moves, administration), POLL_SECONDS),
             self._loop("roll back", partial(roll_back_overdue, broker.transactions), sweep_seconds),
             self._loop("forget", partial(delete_expired, administration), sweep_seconds),
             self._loop(

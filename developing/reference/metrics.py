@@ -31,7 +31,7 @@ below `/docs` are counted as `read_page`. `outcome` is `ok`, the `code` of the p
 read, and paths that do not exist, are not counted.
 """
 MESSAGE_EVENTS = """
-One process counts each event, so sum over all servers. Redrives, restores and forwarded dead letters are not counted
+One process counts each event, so sum over all servers. Redrives, moves, restores and forwarded dead letters are not counted
 here. A process has series for the first 2,000 queues that it serves. Other queues count in the totals only. A deleted
 queue has no series, and leaves its place to another queue when the process answers a request for metrics.
 """

@@ -1,15 +1,16 @@
-"""Plan: what a purge, a redrive, a restore or the deletion of a queue would do now, without doing it.
+"""Plan: what a purge, a redrive, a move, a restore or the deletion of a queue would do now, without doing it.
 
 A plan uses the selection of the request itself: it reads in batches, each in its turn, and reads no bodies.
 """
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import TypeAlias
 
+from app.broker.administration.move_page import accepting_target, open_targets
 from app.broker.administration.ports import AdministrationPorts
 from app.broker.administration.redrive import check_rate, redrivable
 from app.broker.administration.select_messages import MessageSelection, select_batches, select_restorable
@@ -17,6 +18,7 @@ from app.broker.filtering.filters import MatchAll
 from app.broker.sending.target_queue import free_capacity, queue_full
 from app.domain.instant import Instant
 from app.domain.message import MessageMetadata, SelectedMessage
+from app.domain.move_task import MOVABLE_STATES, MoveRequest
 from app.domain.plan import MAX_SAMPLE_SIZE, Plan, summarize
 from app.domain.queue import Queue, check_send_enabled
 from app.domain.weight import content_bytes
@@ -56,6 +58,30 @@ async def plan_redrive(
         return await plan_selection(ports, queue, selection, timeout_seconds)
     plan = partial(plan_selection, ports, queue, timeout_seconds=timeout_seconds)
     return await _plan_what_fits(ports, to_queue, redrivable(selection, queue, to_queue), plan)
+
+
+async def plan_move(
+    ports: AdministrationPorts, queue: Queue, request: MoveRequest, timeout_seconds: float = inf
+) -> Plan:
+    """Return what a move task would move if it passed over the messages of the queue now.
+
+    A task waits for the room that its targets do not have, so those messages count. Refuses as `open_targets` does.
+    """
+    targets = await open_targets(ports.queue_cache, queue, request)
+    selection = MessageSelection(MOVABLE_STATES, _Accepted(request, targets))
+    return await plan_selection(ports, queue, selection, timeout_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """Selects the messages that a target of a move accepts."""
+
+    request: MoveRequest
+    targets: Mapping[str, Queue]
+
+    async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
+        """See `Filter`."""
+        return [message for message in messages if accepting_target(message, self.request, self.targets) is not None]
 
 
 async def plan_restore(
