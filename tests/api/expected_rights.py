@@ -39,6 +39,10 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/queues/{queue}/dead-letter/redrive"): "manage",
     ("POST", "/v1/queues/{queue}/purge"): "manage",
     ("POST", "/v1/queues/{queue}/restore"): "manage",
+    ("POST", "/v1/queues/{queue}/moves"): "manage",
+    ("GET", "/v1/queues/{queue}/moves"): "browse",
+    ("GET", "/v1/queues/{queue}/moves/{move_id}"): "browse",
+    ("POST", "/v1/queues/{queue}/moves/{move_id}/cancel"): "manage",
     ("PUT", "/v1/queues/{queue}"): "manage",
     ("PATCH", "/v1/queues/{queue}"): "manage",
     ("DELETE", "/v1/queues/{queue}"): "manage",
@@ -98,6 +102,7 @@ PATH_VALUES = {
     "lock_token": f"1.{'0' * 32}",
     "key_id": "x",
     "transaction_id": "x",
+    "move_id": "x",
 }
 
 

@@ -33,6 +33,7 @@ NULLABLE = {
     "BatchPage.next_cursor", "BatchView.removal", "BatchView.removed_at", "CommittedMessage.version",
     "CreatedKey.expires_at", "CreatedKey.last_used_at", "CreatedKey.revoked_at", "HistoryPage.next_cursor",
     "KeyPage.next_cursor", "KeyView.expires_at", "KeyView.last_used_at", "KeyView.revoked_at", "MessagePage.next_cursor",
+    "MovePage.next_cursor", "MoveView.ended_at", "MoveView.rate_per_second", "MoveView.reason", "MoveView.to_queue",
     "QueueExplanationView.next_deliverable_at", "QueueExplanationView.next_due_at",
     "QueueExplanationView.next_lock_ends_at", "QueueExplanationView.next_waiting_settlement", "QueuePage.next_cursor",
     "QueueStatusView.oldest_available_seconds", "RefusedResult.lock_token", "SendAnswer.enqueued_at",
@@ -358,6 +359,7 @@ def test_a_body_is_optional_where_clients_mostly_send_none() -> None:
     }
     assert optional == {
         "abandon_lock",
+        "cancel_move",
         "commit_transaction",
         "complete_lock",
         "dead_letter_lock",
@@ -368,6 +370,7 @@ def test_a_body_is_optional_where_clients_mostly_send_none() -> None:
         "renew_lock",
         "restore_messages",
         "rollback_transaction",
+        "start_move",
         "start_transaction",
     }
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
@@ -131,7 +132,7 @@ async def redrive_dead_letters(request: Request[RedriveDeadLetters]) -> Response
     body = request.body
     if body.to_queue is not None and body.to_queue != queue.name:
         authorize(request.principal, Right.SEND, body.to_queue)
-        to_queue = await _target_queue(request, body.to_queue)
+        to_queue = await target_queue(request, body.to_queue)
     selection = MessageSelection([MessageState.DEAD_LETTERED], parse_filter(body.filter), body.limit)
     time_limit_seconds = request.context.long_poll_cap_seconds
     how = (queue, to_queue, selection, body.rate_per_second, time_limit_seconds)
@@ -203,7 +204,7 @@ async def read_message_history(request: Request[None]) -> Response:
     return Response(history_page(found, more))
 
 
-async def _target_queue(request: Request[RedriveDeadLetters], name: str) -> Queue:
+async def target_queue(request: Request[Any], name: str) -> Queue:
     """Return the target queue. The refusal points at `to_queue`, so that a client knows which queue is missing."""
     try:
         return await request.broker.queue_cache.by_name(name)

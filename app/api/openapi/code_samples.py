@@ -26,6 +26,7 @@ EXAMPLE_VALUES: Mapping[str, str] = {
     "lock_token": "17.1c66d937e0ceeec78eb91ef100ded6eb",
     "key_id": "7022c1fdfc584c22",
     "transaction_id": "5d0a1f6f2b0c4d51a2f5a0b8a1c9e7d3",
+    "move_id": "0b2cc5b08a5b4e0c8f7d5f6f3f0e1a9d",
 }
 """The value of each parameter of a path."""
 

@@ -101,6 +101,7 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Schema]] = {
     "lock_token": ("The lock token of the delivery, as it was received.", TEXT_SCHEMA),
     "key_id": ("The id of the key, not its secret.", TEXT_SCHEMA),
     "transaction_id": ("The id of the transaction.", TEXT_SCHEMA),
+    "move_id": ("The id of the move task.", TEXT_SCHEMA),
 }
 REQUEST_HEADERS: Mapping[str, tuple[str, Schema]] = {
     "Idempotency-Key": (

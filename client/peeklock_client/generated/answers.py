@@ -130,6 +130,22 @@ class MessageCounts(Struct):
     uncommitted: int
 
 
+class MoveView(Struct):
+    """
+    A move task.
+    """
+
+    id: str
+    state: str
+    to_queue: str | None
+    rate_per_second: float | None
+    found: int
+    moved: int
+    started_at: datetime
+    ended_at: datetime | None
+    reason: str | None
+
+
 class NoRetryDelay(Struct, tag_field="kind", tag="none"):
     """
     Deliver again at once.
@@ -225,6 +241,18 @@ class ServerLimits(Struct):
     max_properties_bytes: int
     max_filter_bytes: int
     max_name_length: int
+
+
+class StartedMove(Struct):
+    """
+    The task that was started, or with `dry_run` a plan.
+    """
+
+    count: int | UnsetType = UNSET
+    bytes: int | UnsetType = UNSET
+    complete: bool | UnsetType = UNSET
+    sample: list[SampleMessage] | UnsetType = UNSET
+    move: MoveView | UnsetType = UNSET
 
 
 class StateView(Struct):
@@ -407,7 +435,7 @@ class MessageEventView(Struct):
     event: Annotated[
         str,
         Meta(
-            description="What happened to a message.\n\n- `sent`: it was stored.\n- `restored`: it was stored as a copy of a message that had been purged or cancelled.\n- `due`: the due time of a scheduled message came.\n- `admitted`: it was blocked and became available, because its group had room again or lost its limit.\n- `delivered`: a receiver got it under lock.\n- `renewed`: the lock was extended in the database. Renewals in the lock store are not recorded.\n- `settled`: its receiver ended the delivery. `outcome` says how.\n- `released`: the delivery ended without a result. `outcome` says why.\n- `edited`: its due time, priority or properties were changed.\n- `redriven`: it became available again after it was dead-lettered.\n- `expired`: its time to live ended.\n- `purged`: an administrator removed it with others.\n- `cancelled`: an administrator removed this message."
+            description="What happened to a message.\n\n- `sent`: it was stored.\n- `restored`: it was stored as a copy of a message that had been purged or cancelled.\n- `due`: the due time of a scheduled message came.\n- `admitted`: it was blocked and became available, because its group had room again or lost its limit.\n- `delivered`: a receiver got it under lock.\n- `renewed`: the lock was extended in the database. Renewals in the lock store are not recorded.\n- `settled`: its receiver ended the delivery. `outcome` says how.\n- `released`: the delivery ended without a result. `outcome` says why.\n- `edited`: its due time, priority or properties were changed.\n- `redriven`: it became available with counts of 0: after it was dead-lettered, or because a task moved it here.\n- `expired`: its time to live ended.\n- `purged`: an administrator removed it with others.\n- `cancelled`: an administrator removed this message."
         ),
     ]
     state: str | UnsetType = UNSET
@@ -491,6 +519,15 @@ class MessageView(Struct):
     delivery: str | UnsetType = UNSET
     receiver_id: str | UnsetType = UNSET
     locked_until: datetime | UnsetType = UNSET
+
+
+class MovePage(Struct):
+    """
+    The last tasks of a queue, the newest first. There is one page.
+    """
+
+    items: list[MoveView]
+    next_cursor: str | None
 
 
 class PlanView(Struct):

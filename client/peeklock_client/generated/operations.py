@@ -301,6 +301,36 @@ class Operations(ABC):
             "POST", f"/v1/queues/{quote(str(queue), safe='')}/restore", {200: answers.RestoredMessages}, body=body
         )
 
+    async def start_move(self, queue: str, body: requests.StartMove) -> answers.StartedMove:
+        """Start a task that moves the messages of a queue to another one."""
+        return await self.call(
+            "POST",
+            f"/v1/queues/{quote(str(queue), safe='')}/moves",
+            {200: answers.StartedMove, 201: answers.StartedMove},
+            body=body,
+        )
+
+    async def list_moves(self, queue: str) -> answers.MovePage:
+        """List the last ten move tasks of a queue, the newest first, each with its progress."""
+        return await self.call("GET", f"/v1/queues/{quote(str(queue), safe='')}/moves", {200: answers.MovePage})
+
+    async def get_move(self, queue: str, move_id: str) -> answers.MoveView:
+        """Get a move task and its progress."""
+        return await self.call(
+            "GET",
+            f"/v1/queues/{quote(str(queue), safe='')}/moves/{quote(str(move_id), safe='')}",
+            {200: answers.MoveView},
+        )
+
+    async def cancel_move(self, queue: str, move_id: str, body: requests.CancelMove) -> answers.MoveView:
+        """Cancel a running move task."""
+        return await self.call(
+            "POST",
+            f"/v1/queues/{quote(str(queue), safe='')}/moves/{quote(str(move_id), safe='')}/cancel",
+            {200: answers.MoveView},
+            body=body,
+        )
+
     async def put_queue(
         self,
         queue: str,

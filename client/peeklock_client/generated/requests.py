@@ -18,6 +18,12 @@ class BatchCopy(Struct):
     digest: str
 
 
+class CancelMove(Struct):
+    """
+    The parameters of a cancellation: none.
+    """
+
+
 class CommitState(Struct):
     """
     The next version of a state.
@@ -364,6 +370,16 @@ class SendMessage(Struct):
     wait_seconds: float | UnsetType = UNSET
     traceparent: str | UnsetType = UNSET
     transaction_id: str | UnsetType = UNSET
+
+
+class StartMove(Struct):
+    """
+    To which queue to move the messages (default: back to the queues that dead-lettered them), and how fast.
+    """
+
+    to_queue: str | UnsetType = UNSET
+    rate_per_second: float | UnsetType = UNSET
+    dry_run: bool | UnsetType = UNSET
 
 
 class StateBody(Struct):
