@@ -39,7 +39,7 @@ COMMANDS: Commands = {
     ),
     "capabilities": "capabilities:capabilities",
     "queue": Group(
-        "Create, change, show, purge and delete queues.",
+        "Create, change, show, purge and delete queues, and move their messages.",
         {
             "list": "queues:list_queues",
             "show": "queues:show_queue",
@@ -47,6 +47,9 @@ COMMANDS: Commands = {
             "update": "queue_settings:update_queue",
             "delete": "queues:delete_queue",
             "purge": "queues:purge_queue",
+            "move": "moving:move",
+            "moves": "moving:list_moves",
+            "cancel-move": "moving:cancel_move",
         },
     ),
     "topic": Group(

@@ -191,6 +191,26 @@ class BlockingQueue:
         """Say which messages such a `redrive` would move now. Change nothing."""
         return self._call(self._queue.plan_redrive, to_queue=to_queue, filter=filter)
 
+    def move(self, to_queue: str | None = None, *, rate_per_second: float | None = None) -> answers.MoveView:
+        """Start a task of the servers that moves the messages of this queue. See `Queue.move`."""
+        return self._call(self._queue.move, to_queue, rate_per_second=rate_per_second)
+
+    def plan_move(self, to_queue: str | None = None) -> Plan:
+        """Say which messages such a `move` would move now. Change nothing."""
+        return self._call(self._queue.plan_move, to_queue)
+
+    def move_tasks(self) -> Sequence[answers.MoveView]:
+        """Return the last ten move tasks of this queue, the newest first."""
+        return self._call(self._queue.move_tasks)
+
+    def move_task(self, move_id: str) -> answers.MoveView:
+        """Return a move task and its progress."""
+        return self._call(self._queue.move_task, move_id)
+
+    def cancel_move(self, move_id: str) -> answers.MoveView:
+        """Cancel a move task. What it has moved stays where it is."""
+        return self._call(self._queue.cancel_move, move_id)
+
     def delete(self) -> None:
         """Delete the queue and its messages."""
         self._call(self._queue.delete)

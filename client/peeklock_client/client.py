@@ -262,6 +262,33 @@ class Queue:
         body = requests.RedriveDeadLetters(_or_unset(to_queue), _or_unset(filter), dry_run=True)
         return _plan(await self._api.redrive_dead_letters(self.name, body))
 
+    async def move(self, to_queue: str | None = None, *, rate_per_second: float | None = None) -> answers.MoveView:
+        """Start a task of the servers that moves the messages of this queue to another one, with their counts reset.
+
+        Without `to_queue`, each message goes back to the queue that dead-lettered it. `move_task` reads its progress.
+        """
+        body = requests.StartMove(_or_unset(to_queue), _or_unset(rate_per_second))
+        started = await self._api.start_move(self.name, body)
+        if isinstance(started.move, UnsetType):
+            raise TypeError("only a dry run has no task")
+        return started.move
+
+    async def plan_move(self, to_queue: str | None = None) -> Plan:
+        """Say which messages such a `move` would move now. Change nothing."""
+        return _plan(await self._api.start_move(self.name, requests.StartMove(_or_unset(to_queue), dry_run=True)))
+
+    async def move_tasks(self) -> Sequence[answers.MoveView]:
+        """Return the last ten move tasks of this queue, the newest first."""
+        return (await self._api.list_moves(self.name)).items
+
+    async def move_task(self, move_id: str) -> answers.MoveView:
+        """Return a move task and its progress."""
+        return await self._api.get_move(self.name, move_id)
+
+    async def cancel_move(self, move_id: str) -> answers.MoveView:
+        """Cancel a move task. What it has moved stays where it is."""
+        return await self._api.cancel_move(self.name, move_id, requests.CancelMove())
+
     async def delete(self) -> None:
         """Delete the queue and its messages."""
         await self._api.delete_queue(self.name)
@@ -323,7 +350,7 @@ async def _in_batches(limit: int | None, change: Callable[[int], Awaitable[int]]
     return done
 
 
-def _plan(planned: answers.PurgedMessages | answers.RedrivenMessages) -> Plan:
+def _plan(planned: answers.PurgedMessages | answers.RedrivenMessages | answers.StartedMove) -> Plan:
     sample = planned.sample
     return Plan(
         given(planned.count) or 0,

@@ -111,6 +111,37 @@ def test_dead_letters_are_listed_and_redriven(command_line: CommandLine) -> None
     assert command_line.run_ok("receive", "elsewhere") == "bb\n"
 
 
+def test_the_messages_of_a_queue_are_moved(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "leaving", "--lines", stdin=b"a\nbb\n")
+    command_line.run_ok("queue", "create", "arriving")
+    (plan,) = command_line.read_json("queue", "move", "leaving", "--to-queue", "arriving", "--dry-run")
+    assert (plan["count"], plan["bytes"], plan["complete"]) == (2, 3, True)
+    assert command_line.run_ok("queue", "move", "leaving", "--to-queue", "arriving") == "2 moved, completed\n"
+    assert command_line.run_ok("receive", "arriving", "--max", "2") == "a\nbb\n"
+    (task,) = command_line.read_json("queue", "moves", "leaving")
+    assert (task["state"], task["to_queue"], task["moved"]) == ("completed", "arriving", 2)
+    assert task["id"] in command_line.run_ok("queue", "moves", "leaving")
+
+
+def test_a_move_is_cancelled(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "slow", "--lines", stdin=b"a\nb\n")
+    command_line.run_ok("queue", "create", "last")
+    started = command_line.run_ok("queue", "move", "slow", "--to-queue", "last", "--rate", "0.001", "--no-wait")
+    cancelled = command_line.run_ok("queue", "cancel-move", "slow", started.strip())
+    assert cancelled in ("0 moved, cancelled\n", "1 moved, cancelled\n")
+    done = command_line.run("queue", "cancel-move", "slow", "absent")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "move-not-found" in done.stderr
+
+
+def test_a_move_that_fails_ends_with_status_1(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "stuck", "a")
+    command_line.run_ok("queue", "create", "closed", "--set", "status=send_disabled")
+    done = command_line.run("queue", "move", "stuck", "--to-queue", "closed")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "send-disabled" in done.stderr
+
+
 @pytest.mark.parametrize("command", [("queue", "purge"), ("queue", "delete"), ("dead-letter", "redrive")], ids=" ".join)
 def test_a_dry_run_shows_a_plan_and_changes_nothing(command_line: CommandLine, command: tuple[str, ...]) -> None:
     name = "planned-" + command[1]

@@ -28,6 +28,7 @@ from peeklock_client.errors import MessageNotFound, NoReceiver, QueueNotFound, T
 from peeklock_client.generated import requests
 from pydantic import BaseModel
 
+from tests.bounds import bounded
 from tests.client.conftest import LONG_ON_EACH_STORE, new_queue
 
 WAIT = 20.0
@@ -230,6 +231,29 @@ async def test_dead_letters_are_redriven_as_planned(client: Client, queue: Queue
     assert await queue.redrive(limit=2) == 2
     assert await queue.redrive(to_queue=other.name) == 1
     assert [(await one.status()).counts.available for one in (queue, other)] == [2, 1]
+
+
+async def test_messages_move_to_another_queue_in_the_background(client: Client, queue: Queue) -> None:
+    other = await new_queue(client)
+    await queue.send_batch([1, 2, 3])
+    assert (await queue.plan_move(other.name)).count == 3
+    started = await queue.move(other.name)
+    assert (started.state, started.found) == ("running", 3)
+    for _ in bounded("the task ends"):
+        task = await queue.move_task(started.id)
+        if task.state != "running":
+            break
+        await asyncio.sleep(0.05)
+    assert (task.state, task.moved) == ("completed", 3)
+    assert await queue.move_tasks() == [task]
+    assert sorted(received.message.body for received in await other.receive(3)) == [1, 2, 3]
+
+
+async def test_a_move_is_cancelled(client: Client, queue: Queue) -> None:
+    other = await new_queue(client)
+    await queue.send_batch([1, 2])
+    started = await queue.move(other.name, rate_per_second=0.001)
+    assert (await queue.cancel_move(started.id)).state == "cancelled"
 
 
 async def test_a_queue_says_why_it_is_stalled_and_where_a_message_is(queue: Queue) -> None:
