@@ -27,6 +27,7 @@ AROUND_CALL = ("before", "after")
 METHODS_WITH_COMMIT = frozenset(
     {"send_or_replay", "claim_or_replay", "edit", "cancel", "withdraw", "redrive", "restore", "execute"}
     | {"join_sends", "join_settlements", "commit"}
+    | {"start", "advance_move"}
     | {"settle_offer", "withdraw_offer"}
 )
 """What has a COMMIT of its own on a server; of other methods it is part of their one statement."""

@@ -77,7 +77,7 @@ class CrashTrigger:
             die()
 
 
-NESTED_COMPONENTS = ("queues", "archive", "transactions")
+NESTED_COMPONENTS = ("queues", "archive", "moves", "transactions")
 """The components of a store."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 
 import httpx
@@ -11,12 +12,14 @@ import psutil
 import pytest
 
 from app.domain.instant import MINUTE
+from tests.faults import moves
 from tests.faults.conservation import EARLY
 from tests.faults.database_access import execute, forget_locks, pass_time, pass_time_for_locks
 from tests.faults.fleet import Fleet, PeeklockServer
 from tests.faults.journal import NO_ANSWER
 from tests.faults.polling import TIMEOUT_SECONDS, wait_until
 from tests.faults.proxies import DuplicatingProxy, FaultyProxy
+from tests.faults.retrying_client import RetryingClient
 
 FOREVER = 3600
 """Seconds of a lock whose end no test waits for."""
@@ -50,6 +53,26 @@ async def test_a_server_is_killed_while_groups_are_in_order(fleet: Fleet) -> Non
         await asyncio.to_thread(server.start)
     await clients.end()
     assert fleet.broken_promises() == []
+
+
+@pytest.mark.faults
+async def test_a_server_is_killed_while_a_move_task_runs(fleet: Fleet) -> None:
+    """The other server goes on with the task. Together they keep its rate."""
+    first, second = await asyncio.gather(fleet.serve(), fleet.serve())
+    await fleet.create_queue(first.url)
+    target = f"{fleet.queue}-target"
+    async with fleet.client(first.url, second.url) as client:
+        async with RetryingClient([second.url], target, fleet.directory / "target.log") as other:
+            await other.create_queue()
+        names = await moves.fill(client, 1500)
+        began_at = time.monotonic()
+        await moves.start_move(client, target, rate=300)
+        await wait_until(lambda: len(moves.ids_in(fleet.database, target)) >= 300, "a page has moved")
+        first.kill()
+        await moves.wait_for_the_end(client)
+        # The first page moves at once, and the task ends with the last one.
+        assert time.monotonic() - began_at > 1500 / 300 - 1
+    moves.check_moved_once(fleet.database, fleet.queue, target, names)
 
 
 @pytest.mark.faults
