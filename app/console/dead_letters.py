@@ -198,12 +198,13 @@ async def _redriving(page: PageRequest, queue: str, fields: Mapping[str, str]) -
     found = to_queue = await reload_queue(page.context.broker.administration, queue)
     if body.to_queue is not None and body.to_queue != queue:
         page.visitor.require(Right.SEND, body.to_queue)
-        to_queue = await _target(page, body.to_queue)
+        to_queue = await target_queue(page, body.to_queue)
     check_rate(body.rate_per_second, page.context.time_limit_seconds)
     return Redriving(found, to_queue, _filter(body.filter), body.rate_per_second)
 
 
-async def _target(page: PageRequest, name: str) -> Queue:
+async def target_queue(page: PageRequest, name: str) -> Queue:
+    """Return the queue of this name. The refusal points at the field `to_queue`."""
     try:
         return await page.context.broker.queue_cache.by_name(name)
     except QueueNotFound as missing:

@@ -39,7 +39,7 @@ TEXTS: Mapping[Event, str] = {
     Event.DUE: "Its due time came.",
     Event.ADMITTED: "Its group had room for it.",
     Event.EDITED: "Its due time, priority or properties were edited.",
-    Event.REDRIVEN: "It was redriven from the dead letters.",
+    Event.REDRIVEN: "It became available again with counts of 0: by a redrive or a move, or as a forwarded dead letter.",
     Event.EXPIRED: "Its time to live ended.",
     Event.PURGED: "It was purged.",
     Event.CANCELLED: "It was cancelled.",

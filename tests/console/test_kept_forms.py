@@ -33,6 +33,7 @@ NAMES = {
     "key": "state.1",
     "key_id": "a1",
     "transaction_id": "t",
+    "move_id": "m",
 }
 PATHS = sorted(
     route.path.format(**NAMES)
