@@ -8,6 +8,7 @@ from app.broker.administration.ports import AdministrationPorts
 from app.broker.broker import Broker
 from app.broker.filtering.search_state import SearchRegistry
 from app.broker.notify_receivers import ReceiverNotifier
+from app.broker.ports.consumer_directory import ConsumerDirectory
 from app.broker.ports.lock_store import LockStore
 from app.broker.ports.notifier import Counters, Notifier
 from app.broker.ports.store import Store
@@ -38,6 +39,7 @@ class Components:
 
     store: Store
     lock_store: LockStore
+    consumers: ConsumerDirectory
     notifier: Notifier
     counters: Counters
     clock: Clock
@@ -135,6 +137,7 @@ def assemble(parts: Components) -> Broker:
         administration=administration,
         store=store,
         lock_store=parts.lock_store,
+        consumers=parts.consumers,
         queue_cache=parts.queue_cache,
         clock=parts.clock,
         counters=parts.counters,

@@ -254,6 +254,7 @@ def _components(
     return Components(
         store=store,
         lock_store=locks.locks,
+        consumers=locks.consumers,
         queue_cache=queue_cache,
         topic_cache=TopicCache(store.topics, clock),
         wait_queue=wait_queue,

@@ -67,6 +67,7 @@ def build_broker(store: Store, clock: VirtualClock, *, auto_create: bool = True)
     broker = OpenBroker(
         store=store,
         lock_store=lock_backend.locks,
+        consumers=lock_backend.consumers,
         queue_cache=queue_cache,
         topic_cache=TopicCache(store.topics, clock),
         wait_queue=wait_queue,

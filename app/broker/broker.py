@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from app.broker.administration.ports import AdministrationPorts
+from app.broker.ports.consumer_directory import ConsumerDirectory
 from app.broker.ports.lock_store import LockStore
 from app.broker.ports.notifier import Counters
 from app.broker.ports.store import Store
@@ -21,7 +22,7 @@ class Broker:
     """The ports of each family of verbs, and what endpoints use without a verb.
 
     A verb takes the ports of its family, or one part of the store, such as the API keys or the states. Endpoints also use
-    the store, the state of the lock store, the queue cache, the process's clock, the counters and the limits of responses.
+    the store, the state of the lock store, the directory of consumers, the queue cache, the process's clock, the counters and the limits of responses.
     """
 
     sending: SendingPorts
@@ -32,6 +33,7 @@ class Broker:
     administration: AdministrationPorts
     store: Store
     lock_store: LockStore
+    consumers: ConsumerDirectory
     queue_cache: QueueCache
     clock: Clock
     counters: Counters

@@ -5,9 +5,11 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from app.broker.ports.consumer_directory import ConsumerDirectory
 from app.broker.ports.lock_store import LockStore, SharedRecord
 from app.broker.ports.server_directory import ServerDirectory
 from app.locks.connect import connect
+from app.locks.memory_consumer_directory import MemoryConsumerDirectory
 from app.locks.memory_lock_store import MemoryLockStore
 from app.locks.memory_server_directory import MemoryServerDirectory
 from app.locks.notifier import LocalNotifier, SharedNotifier
@@ -15,6 +17,7 @@ from app.locks.prefix_ownership import PrefixOwnership, acquire
 from app.locks.redis_check import RedisCheck
 from app.locks.redis_client import RedisClient
 from app.locks.redis_connection import RedisConnection
+from app.locks.redis_consumer_directory import RedisConsumerDirectory
 from app.locks.redis_keys import DEFAULT_PREFIX, RedisKeys
 from app.locks.redis_lock_store import RedisLockStore
 from app.locks.redis_server_directory import RedisServerDirectory
@@ -26,7 +29,7 @@ from app.runtime.wait_queue import WaitQueue
 
 @dataclass(frozen=True, slots=True)
 class LockBackend:
-    """An open lock store, its notifier, the directory of servers and the shared record; `close` closes all.
+    """An open lock store, its notifier, the directories of servers and of consumers, and the shared record; `close` closes all.
 
     `start` takes the broker's prefix in Redis, if Redis answers, and keeps it from then on. Refuses with `PrefixInUse`.
     """
@@ -34,6 +37,7 @@ class LockBackend:
     locks: LockStore
     notifier: LocalNotifier
     servers: ServerDirectory
+    consumers: ConsumerDirectory
     record: SharedRecord
     start: Callable[[], Awaitable[None]]
     close: Callable[[], Awaitable[None]]
@@ -73,7 +77,8 @@ def open_locks(
     """
     if options is None:
         locks, notifier = MemoryLockStore(), LocalNotifier(wait_queue)
-        return LockBackend(locks, notifier, MemoryServerDirectory(), MemorySharedRecord(), _do_nothing, locks.close)
+        servers, consumers = MemoryServerDirectory(), MemoryConsumerDirectory(clock)
+        return LockBackend(locks, notifier, servers, consumers, MemorySharedRecord(), _do_nothing, locks.close)
     return _open_redis(options, wait_queue, clock, report)
 
 
@@ -108,6 +113,7 @@ def _open_redis(options: RedisOptions, wait_queue: WaitQueue[int], clock: Clock,
     notifier = SharedNotifier(wait_queue, connection, keys, secrets.token_hex(8), clock, report)
     notifier.start()
     servers = RedisServerDirectory(connection, keys, random.random())
+    consumers = RedisConsumerDirectory(connection, keys)
 
     async def start() -> None:
         await ownership.acquire()
@@ -121,4 +127,4 @@ def _open_redis(options: RedisOptions, wait_queue: WaitQueue[int], clock: Clock,
         await locks.close()
         await connection.close()
 
-    return LockBackend(locks, notifier, servers, RedisSharedRecord(connection, keys), start, close)
+    return LockBackend(locks, notifier, servers, consumers, RedisSharedRecord(connection, keys), start, close)

@@ -26,6 +26,10 @@ def _load(name: str) -> Script:
     return script(name, (SCRIPTS_DIRECTORY / f"{name}.lua").read_text())
 
 
+def _load_of_consumers(name: str) -> Script:
+    return script(name, "\n".join((SCRIPTS_DIRECTORY / f"{part}.lua").read_text() for part in ("consumers", name)))
+
+
 RENEW = _load("renew")
 RECORD = _load("record")
 EXPIRED_GENERATIONS = _load("expired_generations")
@@ -35,3 +39,5 @@ EXPIRED = _load("expired")
 ACQUIRE_PREFIX = _load("own")
 RAISE = _load("raise")
 REPORT = _load("report")
+REPORT_CONSUMER = _load_of_consumers("report_consumer")
+LIST_CONSUMERS = _load_of_consumers("list_consumers")

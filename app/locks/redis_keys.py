@@ -1,4 +1,4 @@
-"""Names in Redis: a record per lock token, an index of deadlines per bucket, the servers, a channel for wake-ups.
+"""Names in Redis: a record per lock token, an index of deadlines per bucket, the servers, the consumers, a channel for wake-ups.
 
 Versions of the service with another format of records use other names, so that both can run side by side. Each finds no
 record of the other; a missing record proves nothing, and the renewal goes to SQL.
@@ -60,6 +60,10 @@ class RedisKeys:
     def windows(self) -> list[str]:
         """Return the names of the hashes of counts, one for each window in turn."""
         return [f"{self.prefix}{{servers}}:window:{number}" for number in range(WINDOW_KEYS)]
+
+    def consumers(self) -> list[str]:
+        """Return the names of the hash of reports of consumers, and of the sorted set of their ends."""
+        return [f"{self.prefix}{{consumers}}:reports", f"{self.prefix}{{consumers}}:ends"]
 
     def broadcast_channel(self) -> str:
         """Return the channel that every process subscribes to."""

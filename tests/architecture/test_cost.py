@@ -243,6 +243,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "/" + "a" * n + "%", lambda n: "/a" * n + "%", lambda n: "/" * n, lambda n: "/" + "." * n],
     ),
+    "app.locks.redis_consumer_directory.ENTRY": ("fullmatch", [lambda n: "1" * n, lambda n: "1 1 1 1 " + "a" * n]),
     "app.locks.redis_server_directory.COUNT": (
         "findall",
         [lambda n: "1" * n, lambda n: "1:a 1" * n, lambda n: "1:" + "a" * n, lambda n: "1:a " * n],
