@@ -1,7 +1,7 @@
 """A broker for tests: any real store, the lock store of a single process, a virtual clock."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any, TypeVar
@@ -16,8 +16,9 @@ from app.broker.response_limits import ResponseLimits
 from app.broker.sending.durability import DurabilityCheck
 from app.broker.sending.volatile_buffer import VolatileBuffer
 from app.broker.topics.topic_cache import TopicCache
+from app.domain.consumer import ConsumerReport, ConsumersUnknown, ListedConsumer
 from app.domain.delivery import Claim
-from app.domain.instant import MINUTE
+from app.domain.instant import MINUTE, Duration
 from app.domain.message import MessageState
 from app.domain.queue import FEATURE_LEVEL, Queue
 from app.domain.refusals import Overloaded
@@ -96,6 +97,22 @@ class ChangedStore:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
+
+
+class UnknownConsumers:
+    """Implements `ConsumerDirectory` as Redis does while it does not answer."""
+
+    async def report(self, queue_id: int, report: ConsumerReport, ttl: Duration) -> None:
+        raise ConsumersUnknown
+
+    async def remove(self, queue_id: int, principal: str, consumer: str) -> None:
+        raise ConsumersUnknown
+
+    async def of_queue(self, queue_id: int) -> Sequence[ListedConsumer]:
+        raise ConsumersUnknown
+
+    async def paused(self) -> Mapping[int, Sequence[ListedConsumer]]:
+        raise ConsumersUnknown
 
 
 @asynccontextmanager

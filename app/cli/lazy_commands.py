@@ -50,6 +50,7 @@ COMMANDS: Commands = {
             "move": "moving:move",
             "moves": "moving:list_moves",
             "cancel-move": "moving:cancel_move",
+            "consumers": "queues:list_consumers",
         },
     ),
     "topic": Group(

@@ -1,4 +1,4 @@
-"""`peeklock queue list | show | delete | purge`."""
+"""`peeklock queue list | show | delete | purge | consumers`."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -11,6 +11,7 @@ from app.cli.selections import FilterText, Limit, change_messages, show_plan
 
 STATES = ("available", "scheduled", "locked", "deferred", "dead_lettered", "blocked")
 COUNTS = (*STATES, "uncommitted")
+CONSUMER_COLUMNS = ("consumer", "principal", "state", "state_since", "reported_at", "target", "reason")
 
 
 @with_options(client=CONNECTION)
@@ -61,6 +62,13 @@ def purge_queue(
         confirm(f"Remove {selected} from queue {name}?", yes)
     request_body = without_none(states=state or None, filter=filter_)
     change_messages(client, queue_path(name, "purge"), request_body, "removed", limit, dry_run)
+
+
+@with_options(client=CONNECTION)
+def list_consumers(name: QueueName, client: ApiClient) -> None:
+    """List the consumers of a queue that report themselves, with why they are paused."""
+    consumers = client.call("GET", queue_path(name, "consumers"))["items"]
+    client.printer.rows(consumers, CONSUMER_COLUMNS, "consumers that report themselves")
 
 
 def queue_row(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,19 @@ def test_a_queue_is_created_shown_changed_listed_and_deleted(command_line: Comma
     assert command_line.run_refused("queue", "show", "life").startswith("queue-not-found: ")
 
 
+def test_consumers_of_a_queue_are_listed(command_line: CommandLine) -> None:
+    command_line.run_ok("queue", "create", "consumed")
+    assert command_line.read_json("queue", "consumers", "consumed") == []
+    report = {"state": "paused", "reason": "The target answered 500."}
+    httpx.put(f"{command_line.url}/v1/queues/consumed/consumers/web-1", json=report).raise_for_status()
+    (listed,) = command_line.read_json("queue", "consumers", "consumed")
+    assert (listed["consumer"], listed["reason"]) == ("web-1", report["reason"])
+    heading, row = command_line.run_ok("queue", "consumers", "consumed").splitlines()
+    assert heading.split()[:3] == ["consumer", "principal", "state"]
+    assert row.startswith("web-1")
+    assert row.rstrip().endswith("The target answered 500.")
+
+
 def test_a_deletion_prints_a_document_with_the_json_option(command_line: CommandLine) -> None:
     command_line.run_ok("queue", "create", "gone")
     assert command_line.read_json("queue", "delete", "gone", "--yes") == [{"deleted": "gone"}]

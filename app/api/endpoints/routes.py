@@ -3,6 +3,7 @@
 from app.api.endpoints import (
     archive,
     capabilities,
+    consumers,
     execution,
     explanations,
     health,
@@ -63,6 +64,9 @@ OPERATIONS: tuple[Operation, ...] = (
     queues.delete_queue,
     queues.list_queues,
     queues.purge_queue,
+    consumers.report_consumer,
+    consumers.remove_consumer,
+    consumers.list_consumers,
     publishing.publish_message,
     publishing.publish_batch,
     publishing.publish_raw,

@@ -22,6 +22,7 @@ EXAMPLE_VALUES: Mapping[str, str] = {
     "topic": "events",
     "subscription": "eu",
     "key": "order.17",
+    "consumer": "web-1",
     "sequence_number": "17",
     "lock_token": "17.1c66d937e0ceeec78eb91ef100ded6eb",
     "key_id": "7022c1fdfc584c22",

@@ -17,6 +17,21 @@ class AddedState(Struct):
     version: int
 
 
+class ConsumerView(Struct):
+    """
+    A consumer, as it has last reported itself.
+    """
+
+    consumer: str
+    principal: str
+    state: str
+    reason: str | None
+    target: str | None
+    first_reported_at: datetime
+    state_since: datetime
+    reported_at: datetime
+
+
 class CreatedKey(Struct):
     """
     A new key; `secret` is shown only here.
@@ -393,6 +408,14 @@ class BatchView(Struct):
     removed_at: datetime | None
     removal: str | None
     digest_version: int
+
+
+class ConsumerList(Struct):
+    """
+    The consumers of a queue by name.
+    """
+
+    items: list[ConsumerView]
 
 
 class KeyPage(Struct):

@@ -392,6 +392,25 @@ class Operations(ABC):
             "POST", f"/v1/queues/{quote(str(queue), safe='')}/purge", {200: answers.PurgedMessages}, body=body
         )
 
+    async def report_consumer(self, queue: str, consumer: str, body: requests.ReportConsumer) -> None:
+        """Report that a consumer receives, or why it is paused."""
+        return await self.call(
+            "PUT",
+            f"/v1/queues/{quote(str(queue), safe='')}/consumers/{quote(str(consumer), safe='')}",
+            {204: None},
+            body=body,
+        )
+
+    async def remove_consumer(self, queue: str, consumer: str) -> None:
+        """Remove the report of a consumer that stops."""
+        return await self.call(
+            "DELETE", f"/v1/queues/{quote(str(queue), safe='')}/consumers/{quote(str(consumer), safe='')}", {204: None}
+        )
+
+    async def list_consumers(self, queue: str) -> answers.ConsumerList:
+        """List the consumers of a queue whose last report still counts."""
+        return await self.call("GET", f"/v1/queues/{quote(str(queue), safe='')}/consumers", {200: answers.ConsumerList})
+
     async def publish_message(
         self,
         topic: str,

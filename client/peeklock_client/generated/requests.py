@@ -278,6 +278,17 @@ class RenewSettlement(Struct, tag_field="action", tag="renew"):
     lock_seconds: float | UnsetType = UNSET
 
 
+class ReportConsumer(Struct):
+    """
+    What a consumer says about itself.
+    """
+
+    state: Literal["paused", "receiving"]
+    reason: str | UnsetType = UNSET
+    target: str | UnsetType = UNSET
+    ttl_seconds: float | UnsetType = UNSET
+
+
 class RestoreMessages(Struct):
     """
     Which purged and cancelled messages to restore; without `since`, all that the archive has.
