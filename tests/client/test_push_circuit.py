@@ -131,7 +131,7 @@ def test_a_stop_during_a_try_gives_its_message_back() -> None:
 def test_an_open_circuit_lets_one_message_in_and_only_with_room_and_none_in_hand() -> None:
     async def scenario() -> None:
         circuit = Circuit("shop", 1)
-        circuit.note_failure()
+        circuit.note_failure("It failed.")
         assert (circuit.limit(9, 0), circuit.admit()) == (0, False)
         await asyncio.sleep(FIRST_PAUSE_SECONDS)
         assert [circuit.limit(*counts) for counts in ((9, 0), (1, 0), (0, 0), (9, 1))] == [1, 1, 0, 0]
@@ -143,9 +143,9 @@ def test_an_open_circuit_lets_one_message_in_and_only_with_room_and_none_in_hand
 def test_a_late_answer_to_an_earlier_request_does_not_lengthen_the_pause() -> None:
     async def scenario() -> None:
         circuit = Circuit("shop", 1)
-        circuit.note_failure()
+        circuit.note_failure("It failed.")
         for _ in range(5):
-            circuit.note_failure()
+            circuit.note_failure("It failed.")
         await asyncio.sleep(FIRST_PAUSE_SECONDS)
         assert circuit.admit()
 
@@ -155,7 +155,7 @@ def test_a_late_answer_to_an_earlier_request_does_not_lengthen_the_pause() -> No
 def test_a_try_that_shows_nothing_may_be_made_again_and_wakes_the_worker() -> None:
     async def scenario() -> list[str]:
         circuit, woken = Circuit("shop", 1), list[str]()
-        circuit.note_failure()
+        circuit.note_failure("It failed.")
         await asyncio.sleep(2 * FIRST_PAUSE_SECONDS)
         circuit.on_change(lambda: woken.append("worker"))
         assert circuit.admit()

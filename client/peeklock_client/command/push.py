@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
@@ -13,6 +14,7 @@ from peeklock_client.push.delivery import Delivery
 from peeklock_client.push.errors import InvalidPush
 from peeklock_client.push.options import PushOptions
 from peeklock_client.push.raw_messages import RawClient
+from peeklock_client.push.reports import Reports, consumer_name
 from peeklock_client.push.signing import SECRET_VARIABLE, secrets_of
 from peeklock_client.push.target import TimeLimits
 from peeklock_client.push.worker import delivery_of, push_worker
@@ -69,12 +71,14 @@ class Push:
     worker: Worker
     delivery: Delivery
     client: RawClient
+    reports: Reports
 
     @asynccontextmanager
     async def connections(self) -> AsyncGenerator[None]:
-        """Close all connections at the end of the block."""
+        """Report to the server until the end of the block, and close all connections there."""
         try:
-            yield
+            async with self.reports.repeated():
+                yield
         finally:
             await self.delivery.target.close()
             await self.client.close()
@@ -155,7 +159,10 @@ def push_of(chosen: argparse.Namespace) -> Push:
         client = RawClient()
     except ValueError as error:  # of PEEKLOCK_URL or PEEKLOCK_API_KEY
         raise InvalidPush(str(error)) from None
-    return Push(push_worker(options, delivery, client), delivery, client)
+    reports = Reports(
+        client.api, options.queues, delivery.target.name, delivery.circuit, consumer_name(socket.gethostname())
+    )
+    return Push(push_worker(options, delivery, client), delivery, client, reports)
 
 
 def _several(value: Any) -> list[Any]:

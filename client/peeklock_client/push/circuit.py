@@ -32,16 +32,28 @@ class Circuit:
         self._target = target
         self._open_after = open_after
         self._failures = 0
+        self._last_failure = ""
         self._is_open = False
         self._is_trying = False
         self._pause = FIRST_PAUSE_SECONDS
         self._until = 0.0
         self._changed: list[Callable[[], None]] = []
+        self._switched: list[Callable[[], None]] = []
 
     @property
     def is_open(self) -> bool:
         """Whether the target has failed, and no try has succeeded since."""
         return self._is_open
+
+    @property
+    def reason(self) -> str:
+        """Why the circuit is open, as a sentence for people."""
+        failures = "1 failure" if self._failures == 1 else f"{self._failures} failures in a row"
+        return f"{failures}; the last: {self._last_failure}"
+
+    def on_switch(self, switched: Callable[[], None]) -> None:
+        """Call `switched` whenever the circuit has opened or closed."""
+        self._switched.append(switched)
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever more messages may be received than before."""
@@ -70,10 +82,12 @@ class Circuit:
         self._is_open, self._pause = False, FIRST_PAUSE_SECONDS
         log.warning("the circuit of %s is closed again: messages are received", self._target)
         self._notify()
+        self._note_switch()
 
-    def note_failure(self) -> None:
-        """Record that the target failed, or asked for a pause."""
+    def note_failure(self, cause: str) -> None:
+        """Record that the target failed, or asked for a pause, and why."""
         self._failures += 1
+        self._last_failure = cause
         if self._is_open:
             if self._is_trying:
                 self._is_trying = False
@@ -82,6 +96,7 @@ class Circuit:
             self._is_open = True
             self.opened += 1
             self._wait(FIRST_PAUSE_SECONDS)
+            self._note_switch()
 
     def note_no_answer(self) -> None:
         """Record that a request ended without showing anything about the target, such as by a stop of the worker."""
@@ -106,3 +121,7 @@ class Circuit:
     def _notify(self) -> None:
         for changed in self._changed:
             changed()
+
+    def _note_switch(self) -> None:
+        for switched in self._switched:
+            switched()

@@ -67,9 +67,9 @@ class Delivery:
             decision = NotSent(str(error))
         except TargetFailed as error:
             decision = Fail(error.reason, str(error))
-        except Exception:
+        except Exception as error:
             # An error that is not expected also counts for the circuit. Otherwise its next try would follow at once, for ever.
-            self.circuit.note_failure()
+            self.circuit.note_failure(f"An error that is not expected: {type(error).__name__}.")
             raise
         except BaseException:
             self.circuit.note_no_answer()
@@ -97,7 +97,9 @@ class Delivery:
                 self.circuit.note_success()
             case RetryLater():
                 self.counts.retry_later += 1
-                self.circuit.note_failure()
-            case _:
+                self.circuit.note_failure("The target asked for a pause.")
+            case Fail(detail=detail) | NotSent(detail=detail):
                 self.counts.failed += 1
-                self.circuit.note_failure()
+                self.circuit.note_failure(detail)
+            case Release():
+                pass  # nothing was sent, so nothing is known about the target
