@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
-from functools import partial
 from urllib.parse import quote
 
 import structlog
@@ -36,6 +35,7 @@ from app.console import (
     transactions,
 )
 from app.console.access import SAFE_METHODS, SignInNeeded, console_context, known_visitor, may_have_effect
+from app.console.consumers import PausedConsumers
 from app.console.context import ConsoleContext
 from app.console.forms import FormBodyLimit, fault_answer, wants_json
 from app.console.kept_forms import kept_form
@@ -90,6 +90,7 @@ async def open_console(
     broker, clock, activity = context.broker, context.broker.clock, reporting.activity
     # Statistics of its own: those of /metrics are then as new as without a console.
     statistics = QueueStatistics(broker.store.queues, broker.lock_store, broker.counters, clock)
+    paused = PausedConsumers(broker.consumers)
     policy = LocalAccessPolicy(context.is_loopback, requires_json=False, requires_admin_header=False)
     console = ConsoleContext(
         broker,
@@ -97,7 +98,8 @@ async def open_console(
         sessions,
         policy,
         activity,
-        Summaries(activity),
+        paused,
+        Summaries(activity, paused),
         PlotsOfAll(activity),
         statistics,
         KnownVisitors(clock),
@@ -107,8 +109,13 @@ async def open_console(
         report_url,
         context.guide_dir is not None,
     )
+
+    async def sample() -> float:
+        await paused.read()
+        return await activity.sample(statistics, reporting.directory)
+
     try:
-        async with reporting.repeat(partial(activity.sample, statistics, reporting.directory), clock):
+        async with reporting.repeat(sample, clock):
             yield build_console(console)
     finally:
         await statistics.close()

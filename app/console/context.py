@@ -6,6 +6,7 @@ from app.broker.access.keys import Authenticator
 from app.broker.access.sessions import Sessions
 from app.broker.broker import Broker
 from app.console.activity import Activity
+from app.console.consumers import PausedConsumers
 from app.console.known_visitors import KnownVisitors
 from app.console.summaries import Summaries
 from app.console.total_plots import PlotsOfAll
@@ -29,6 +30,7 @@ class ConsoleContext:
     sessions: Sessions | None
     policy: LocalAccessPolicy
     activity: Activity
+    paused: PausedConsumers
     summaries: Summaries
     plots: PlotsOfAll
     statistics: QueueStatistics

@@ -1,4 +1,4 @@
-"""The page of one queue: what it holds, what happens in it, why it stands still, and who holds its messages."""
+"""The page of one queue: what it holds, what happens in it, why it stands still, its consumers, and who holds its messages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +14,7 @@ from app.broker.administration.queues import QueueWithCounts, change_queue, get_
 from app.broker.filtering.filters import MatchAll
 from app.console.access import Context, CurrentVisitor, Visitor, needs
 from app.console.activity import SAMPLE_SECONDS, QueueActivity
+from app.console.consumers import consumer_table, consumers_of, paused_among
 from app.console.context import ConsoleContext
 from app.console.form_fields import form_texts
 from app.console.formats import format_duration, format_number
@@ -24,6 +25,7 @@ from app.console.past import past_plot
 from app.console.servers import scope_note
 from app.console.summaries import summary
 from app.domain.access import Right
+from app.domain.consumer import ListedConsumer
 from app.domain.delivery import wait_key_of
 from app.domain.instant import SECOND
 from app.domain.message import MessageState
@@ -78,7 +80,8 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
     locked, _ = await browse(
         context.broker.administration, listed.queue, [MessageState.LOCKED], MatchAll(), 0, MAX_LOCKED
     )
-    shown, explained = await _figures(context, listed.queue, visitor)
+    consumers = await consumers_of(context.broker.consumers, listed.queue.id)
+    shown, explained = await _figures(context, listed.queue, visitor, paused_among(consumers))
     return render(
         request,
         context,
@@ -89,6 +92,7 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
         figures=shown,
         count_labels=COUNT_LABELS,
         view=queue_status(listed.queue, explained.counts),
+        consumers=consumer_table(consumers),
         locked=locked,
         locked_at=locked_at,
         max_locked=MAX_LOCKED,
@@ -103,8 +107,14 @@ async def show_queue(request: Request, context: Context, visitor: CurrentVisitor
 async def read_plots(context: Context, visitor: CurrentVisitor, queue: str) -> dict[str, Any]:
     """Answer the points of the plots, and the figures and sentences above them, for a page that is open."""
     found = await reload_queue(context.broker.administration, queue)
-    shown, _ = await _figures(context, found, visitor)
-    return _plots(context, found.id) | {"scope": scope_note(context.activity), "figures": asdict(shown)}
+    consumers = await consumers_of(context.broker.consumers, found.id)
+    shown, _ = await _figures(context, found, visitor, paused_among(consumers))
+    texts = {
+        "scope": scope_note(context.activity),
+        "figures": asdict(shown),
+        "consumers": asdict(consumer_table(consumers)),
+    }
+    return _plots(context, found.id) | texts
 
 
 @router.post("/status", dependencies=[may_manage])
@@ -121,11 +131,13 @@ async def change_status(context: Context, queue: str, fields: StatusFields) -> R
     return RedirectResponse(f"/console/queues/{queue}", 303)
 
 
-async def _figures(context: ConsoleContext, queue: Queue, visitor: Visitor) -> tuple[QueueFigures, QueueFacts]:
-    """Return what the page says about a queue, and the facts from which all of it follows."""
+async def _figures(
+    context: ConsoleContext, queue: Queue, visitor: Visitor, paused: Sequence[ListedConsumer]
+) -> tuple[QueueFigures, QueueFacts]:
+    """Return what the page says about a queue and its paused consumers, and the facts from which all of it follows."""
     explained = await explain_whole_queue(context.broker.administration, queue, visitor.principal.name)
     counts = explained.facts.counts
-    row = summary(context.activity, QueueWithCounts(queue, counts))
+    row = summary(context.activity, QueueWithCounts(queue, counts), paused)
     numbers = {name: format_number(getattr(counts, name)) for name, _ in COUNT_LABELS if name != "oldest"}
     shown = QueueFigures(
         {**numbers, "oldest": format_duration(row.oldest)},

@@ -15,7 +15,8 @@ LATE = from_seconds(2 * WINDOW_SECONDS)
 """A server that reports in each window is never this late."""
 
 ALONE_NOW = (
-    "This server works without Redis now. Rates and plots are those of this server alone, and no other server is known."
+    "This server works without Redis now. Rates and plots are those of this server alone, and neither other servers nor paused "
+    "consumers are known."
 )
 ALONE_BEFORE = (
     "This server has worked without Redis within the last 15 minutes. Rates and plots of that time are those of this server "

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 from app.broker.administration.queues import QueueWithCounts
 from app.console.activity import SAMPLES, Activity
+from app.console.consumers import PausedConsumers
 from app.console.formats import format_duration, format_number, format_rate
 from app.domain.attention import Attention, attention_of
+from app.domain.consumer import ListedConsumer
 from app.domain.instant import Duration
 
 SPARK_POINTS = 30
@@ -42,8 +44,9 @@ class QueueSummary:
 class Summaries:
     """The newest rows, by name. A row that has not changed stays the same object."""
 
-    def __init__(self, activity: Activity) -> None:
+    def __init__(self, activity: Activity, paused: PausedConsumers) -> None:
         self._activity = activity
+        self._paused = paused
         self._queues = activity.queues
         self._number: int = -1
         self._rows: list[QueueSummary] = []
@@ -54,7 +57,7 @@ class Summaries:
         queues, number = self._activity.queues, self._activity.number
         if queues is not self._queues or number != self._number:
             self._queues, self._number = queues, number
-            self._rows = [summary(self._activity, listed) for listed in queues]
+            self._rows = [summary(self._activity, listed, self._paused.of(listed.queue.id)) for listed in queues]
             self._cells = {row.name: self._shared_cells(row) for row in self._rows}
         return self._rows
 
@@ -68,8 +71,8 @@ class Summaries:
         return cells if before != cells or before is None else before
 
 
-def summary(activity: Activity, listed: QueueWithCounts) -> QueueSummary:
-    """Return the row of one queue."""
+def summary(activity: Activity, listed: QueueWithCounts, paused: Sequence[ListedConsumer]) -> QueueSummary:
+    """Return the row of one queue with its consumers that are paused."""
     of_queue, counts = activity.of(listed.queue.id), listed.counts
     return QueueSummary(
         name=listed.queue.name,
@@ -86,7 +89,7 @@ def summary(activity: Activity, listed: QueueWithCounts) -> QueueSummary:
         rate_out=of_queue.rate("completed"),
         rate_failed=of_queue.rate("failed"),
         spark=_spark(of_queue.series("sent")),
-        attention=attention_of(listed.queue.settings.status, counts, of_queue.trend()),
+        attention=attention_of(listed.queue.settings.status, counts, of_queue.trend(), paused),
     )
 
 

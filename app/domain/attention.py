@@ -1,8 +1,10 @@
 """Whether a queue needs the attention of an operator, and why."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.domain.consumer import ConsumerReport, ListedConsumer
 from app.domain.instant import MINUTE, Duration, to_seconds
 from app.domain.plurals import count_of
 from app.domain.queue import QueueCounts, QueueStatus
@@ -18,6 +20,7 @@ _MIN_GROWTH_RATIO = 1.2
 class AttentionCause(StrEnum):
     """Why a queue needs attention, the most urgent first."""
 
+    CONSUMER_PAUSED = "consumer_paused"
     STUCK = "stuck"
     DEAD_LETTERS = "dead_letters"
     GROWING = "growing"
@@ -44,8 +47,13 @@ class Attention:
     reason: str
 
 
-def attention_of(status: QueueStatus, counts: QueueCounts, trend: Trend) -> Attention | None:
-    """Return why a queue needs attention, the most urgent cause first, or None."""
+def attention_of(
+    status: QueueStatus, counts: QueueCounts, trend: Trend, paused: Sequence[ListedConsumer] = ()
+) -> Attention | None:
+    """Return why a queue needs attention, the most urgent cause first, or None. `paused` are its consumers that are paused."""
+    if paused:
+        others = f"{len(paused)} consumers are paused. " if len(paused) > 1 else ""
+        return Attention(AttentionCause.CONSUMER_PAUSED, others + _pause(paused[0].report))
     waiting = counts.available + counts.blocked
     if _is_stuck(status, counts, trend):
         waits = _duration(counts.oldest_available or 0)
@@ -79,6 +87,11 @@ def _is_stuck(status: QueueStatus, counts: QueueCounts, trend: Trend) -> bool:
     if status in (QueueStatus.RECEIVE_DISABLED, QueueStatus.DISABLED) or not counts.available:
         return False
     return (counts.oldest_available or 0) >= STUCK_AFTER and trend.period >= STUCK_AFTER and not trend.delivered
+
+
+def _pause(report: ConsumerReport) -> str:
+    who = f"The consumer {report.consumer} is" if report.target is None else f"Calls of {report.target} are"
+    return f"{who} paused: {report.reason}"
 
 
 def _duration(duration: Duration) -> str:

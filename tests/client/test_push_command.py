@@ -37,11 +37,11 @@ def client(server_url: str) -> Iterator[BlockingClient]:
         yield client
 
 
-def text_at(port: int, path: str, part: str) -> str:
-    """Return what a worker answers once it contains a text."""
-    for _ in bounded(f"{path} never has {part!r}", MAX_POLLS):
+def text_at(url: str, part: str) -> str:
+    """Return what is answered at this URL once it contains a text."""
+    for _ in bounded(f"{url} never has {part!r}", MAX_POLLS):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            with urllib.request.urlopen(url) as answer:
                 text = answer.read().decode()
             if part in text:
                 return text
@@ -73,17 +73,34 @@ def test_health_and_metrics_say_that_the_circuit_is_open_and_closed_again(
 ) -> None:
     client.queue("pushed").send(1)
     port = free_port()
+    own = f"http://127.0.0.1:{port}"
     worker = processes.push("pushed", f"--port={port}", "--open-after=1")
-    assert text_at(port, "/readyz", "circuit") == f"ready\nthe circuit of {processes.target} is open\n"
-    opened = text_at(port, "/metrics", "peeklock_push_circuit_open 1")
+    assert text_at(f"{own}/readyz", "circuit") == f"ready\nthe circuit of {processes.target} is open\n"
+    opened = text_at(f"{own}/metrics", "peeklock_push_circuit_open 1")
     assert "peeklock_push_circuit_opened_total 1" in opened
     processes.start_receiver()
-    closed = text_at(port, "/metrics", "peeklock_push_circuit_open 0")
+    closed = text_at(f"{own}/metrics", "peeklock_push_circuit_open 0")
     assert 'peeklock_push_requests_total{outcome="completed"} 1' in closed
     logged = processes.stop(worker)
     assert "is open after 1 failures in a row" in logged
     assert "is closed again" in logged
     assert "Traceback" not in logged
+
+
+def test_the_console_says_that_a_push_is_paused_and_that_it_receives_again(
+    client: BlockingClient, processes: PushProcesses, server_url: str
+) -> None:
+    client.queue("pushed").send(1)
+    page = f"{server_url}/console/queues/pushed"
+    worker = processes.push("pushed", "--open-after=1")
+    paused = text_at(page, 'data-state="paused">paused<')
+    assert f"Calls of {processes.target} are paused: " in paused
+    assert "; the last: No connection to 127.0.0.1 on port" in paused
+    processes.start_receiver()
+    receiving = text_at(page, 'data-state="receiving">receiving<')
+    assert f"{processes.target} are paused" not in receiving
+    processes.stop(worker)
+    assert "No consumer reports itself" in text_at(page, "Consumers")
 
 
 @pytest.mark.parametrize(

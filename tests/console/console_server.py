@@ -16,6 +16,7 @@ from app.broker.ports.server_directory import Server, ServerDirectory
 from app.console.access import COOKIE, csrf_token
 from app.console.activity import SAMPLE_SECONDS, Activity
 from app.console.application import build_console
+from app.console.consumers import PausedConsumers
 from app.console.context import ConsoleContext
 from app.console.known_visitors import KnownVisitors
 from app.console.summaries import Summaries
@@ -40,13 +41,15 @@ class ConsoleServer:
         self.activity = Activity(self.counted, api.clock, self.server)
         self.api = api = ApiServer(replace(api.broker, counters=self.activity), api.clock, api.authenticator)
         self.sessions = api.authenticator and Sessions(api.broker.store.sessions, api.authenticator, api.clock)
+        self.paused = PausedConsumers(api.context.broker.consumers)
         self.context = ConsoleContext(
             api.context.broker,
             api.authenticator,
             self.sessions,
             LocalAccessPolicy(requires_local_host=False, requires_json=False, requires_admin_header=False),
             self.activity,
-            Summaries(self.activity),
+            self.paused,
+            Summaries(self.activity, self.paused),
             PlotsOfAll(self.activity),
             QueueStatistics(api.broker.store.queues, api.broker.lock_store, self.activity, api.clock),
             KnownVisitors(api.clock),
@@ -106,6 +109,7 @@ class ConsoleServer:
 
     async def take_sample(self) -> None:
         """Take the next sample."""
+        await self.paused.read()
         await self.activity.sample(self.context.statistics, self.directory)
 
     async def post(self, path: str, from_page: str = "", **fields: object) -> httpx.Response:

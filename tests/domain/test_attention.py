@@ -3,6 +3,7 @@
 import pytest
 
 from app.domain.attention import Attention, AttentionCause, Trend, attention_of
+from app.domain.consumer import ConsumerReport, ConsumerState, ListedConsumer
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
 from app.domain.queue import QueueCounts, QueueStatus
 
@@ -91,3 +92,22 @@ def test_the_most_urgent_cause_is_said() -> None:
     many = QueueCounts(available=100, dead_lettered=3, oldest_available=HOUR)
     assert cause(attention_of(ACTIVE, many, QUIET)) is AttentionCause.STUCK
     assert cause(attention_of(ACTIVE, many, trend(delivered=1))) is AttentionCause.DEAD_LETTERS
+
+
+def paused(consumer: str, target: str | None = None) -> ListedConsumer:
+    """A consumer that is paused."""
+    return ListedConsumer(ConsumerReport(consumer, "shop", ConsumerState.PAUSED, "It failed.", target), 1, 1, 1)
+
+
+def test_a_consumer_that_is_paused_comes_before_what_follows_from_it() -> None:
+    stuck = QueueCounts(available=2000, oldest_available=HOUR)
+    found = attention_of(ACTIVE, stuck, QUIET, [paused("a", "https://shop.example/hook")])
+    assert found == Attention(
+        AttentionCause.CONSUMER_PAUSED, "Calls of https://shop.example/hook are paused: It failed."
+    )
+
+
+def test_several_consumers_that_are_paused_are_counted() -> None:
+    found = attention_of(ACTIVE, QueueCounts(), QUIET, [paused("a"), paused("b")])
+    assert found is not None
+    assert found.reason == "2 consumers are paused. The consumer a is paused: It failed."

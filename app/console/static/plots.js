@@ -1,5 +1,6 @@
 // Plots of one queue. They ask for new points while the page is open.
 
+import { showConsumers } from "./consumers.js";
 import { showScope } from "./servers.js";
 import { write } from "./texts.js";
 import { writeWithTimes } from "./times.js";
@@ -81,9 +82,10 @@ function start(root) {
     const answer = await fetch(root.dataset.plots).catch(() => null);
     document.querySelector("[data-connection]").hidden = answer !== null;
     if (!answer?.ok) return;
-    const { scope, figures, ...newer } = await answer.json();
+    const { scope, figures, consumers, ...newer } = await answer.json();
     showScope(scope);
     showFigures(figures);
+    showConsumers(consumers);
     points = { ...points, ...newer };
     plots.forEach((plot, index) => {
       const series = newer[boxes[index].dataset.plot];
