@@ -5,7 +5,16 @@ import pytest
 
 from app.console.retry_form import MAX_DRAWN, MAX_SUMMED, drawing, policy_sentence, policy_texts, read_policy
 from app.domain.instant import MINUTE, SECOND
-from app.domain.retry import ExponentialDelay, FixedDelay, LinearDelay, ListedDelays, NoDelay, RetryPolicy
+from app.domain.refusals import InvalidRequest
+from app.domain.retry import (
+    MAX_LISTED_DELAYS,
+    ExponentialDelay,
+    FixedDelay,
+    LinearDelay,
+    ListedDelays,
+    NoDelay,
+    RetryPolicy,
+)
 from app.wire.retry import RetrySettings, to_retry_policy
 from tests.walks import for_each
 
@@ -75,3 +84,11 @@ def test_a_drawing_is_bounded() -> None:
     drawn = drawing(FixedDelay(SECOND), MAX_SUMMED + 1)
     assert len(drawn.delays) == MAX_DRAWN
     assert drawn.sentence == "Failure 1,001 dead-letters the message."
+
+
+def test_a_list_has_as_many_delays_as_the_api_takes() -> None:
+    longest = ", ".join(["1 s"] * MAX_LISTED_DELAYS)
+    policy = read_policy({"retry": "list", "retry_delays": longest})
+    assert policy == {"kind": "list", "delays_seconds": [1.0] * MAX_LISTED_DELAYS}
+    with pytest.raises(InvalidRequest):
+        read_policy({"retry": "list", "retry_delays": f"{longest}, 1 s"})

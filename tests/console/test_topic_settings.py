@@ -98,6 +98,18 @@ async def test_a_queue_that_is_named_needs_send_and_a_new_one_manage(console_wit
     assert (await console_with_keys.post(NEW_SUBSCRIPTION, "", name="eu")).status_code == 303
 
 
+async def test_a_target_queue_that_stays_needs_no_right(console_with_keys: ConsoleServer) -> None:
+    api = console_with_keys.api
+    admin = {"authorization": f"Bearer {await api.new_key(*Right, principal='admin')}"}
+    await api.request("PUT", "/topics/shop", {}, headers=admin)
+    await api.request("PUT", "/queues/orders", {}, headers=admin)
+    await api.request("PUT", "/topics/shop/subscriptions/eu", {"target_queue": "orders"}, headers=admin)
+    await console_with_keys.sign_in(await api.new_key(*Right, patterns=("shop",)))
+    etag = etag_in(await console_with_keys.page(SUBSCRIPTION))
+    changed = await console_with_keys.post(SUBSCRIPTION, "", etag=etag, target_queue="orders", filter="true")
+    assert changed.status_code == 303
+
+
 async def test_a_form_that_is_refused_as_late_creates_no_queue(console: ConsoleServer) -> None:
     await console.api.request_json("PUT", "/topics/shop", {})
     await console.api.request_json("PUT", "/queues/orders", {})
