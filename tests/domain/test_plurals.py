@@ -8,7 +8,7 @@ import pytest
 from app.domain.plurals import count_of
 
 APP = Path(__file__).parents[2] / "app"
-OWN_PLURAL = re.compile(r"""["'][^"']*["'] if \S.* (?:==|!=|>) 1 else |else ["']e?s["']""")
+OWN_PLURAL = re.compile(r"""["'][^"']*["'] if \S.* (?:==|!=) 1 else |else ["']e?s["']""")
 """A text that depends on whether a number is 1, beside the function for it."""
 
 
