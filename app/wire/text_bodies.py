@@ -4,6 +4,8 @@ import re
 
 import msgspec
 
+from app.wire.media_types import is_json_media_type
+
 TEXT_CHARSETS = ("utf-8", "us-ascii")
 LONG_IN_JSON = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")
 """Characters that JSON writes with six bytes instead of one. Text without them is at most twice as long in JSON."""
@@ -29,7 +31,9 @@ def bytes_of_text(body: bytes, content_type: str) -> bytes | None:
 
 
 def _is_text_media_type(content_type: str | None) -> bool:
-    """Return whether a media type is text in UTF-8."""
+    """Return whether a media type is text in UTF-8, and not JSON, as `text/x+json` is."""
+    if is_json_media_type(content_type):
+        return False
     essence, *parameters = (content_type or "").lower().split(";")
     named = [parameter.partition("=") for parameter in parameters]
     charsets = [value.strip().strip('"') for name, _, value in named if name.strip() == "charset"]

@@ -77,6 +77,7 @@ async def test_other_bytes_are_received_as_base64(api: ApiServer, content: bytes
         ("a\u0000b", "text/plain"),
         ("café", "text/plain; charset=iso-8859-1"),
         ("text", "application/x-words"),
+        ("text", "text/x+json"),
         ("text", None),
         ({"a": 1}, "text/plain"),
         (17, "text/plain"),

@@ -48,6 +48,7 @@ def pushed(**fields: Any) -> PushedRequest:
         ({"body": "t", "content_type": 'Text/CSV; charset="UTF-8"'}, b"t", 'Text/CSV; charset="UTF-8"'),
         ({"body": "t", "content_type": "text/plain; charset=us-ascii"}, b"t", "text/plain; charset=us-ascii"),
         ({"body": "t", "content_type": "text/plain; charset=latin-1"}, b'"t"', "text/plain; charset=latin-1"),
+        ({"body": "t", "content_type": "text/x+json"}, b'"t"', "text/x+json"),
         ({"body": "t\x01", "content_type": "text/plain"}, b'"t\\u0001"', "text/plain"),
         ({"body": None}, b"null", "application/json"),
         ({"body": 1e300}, b"1e+300", "application/json"),

@@ -98,8 +98,10 @@ def _plain_text(content: bytes) -> str | None:
 
 
 def is_text(content_type: str) -> bool:
-    """Return whether the server gives bytes of this media type as text."""
+    """Return whether the server gives bytes of this media type as text. It does not for JSON, such as `text/x+json`."""
     essence, *parameters = content_type.lower().split(";")
+    if essence.strip().endswith("+json"):
+        return False
     named = [parameter.partition("=") for parameter in parameters]
     charsets = [value.strip().strip('"') for name, _, value in named if name.strip() == "charset"]
     return essence.strip().startswith("text/") and all(charset in TEXT_CHARSETS for charset in charsets)
