@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model.state import NEVER_USED, ExpiredRecord, Handler, Lock, Receiver, Record, Row, State
+from tests.model.state import NEVER_USED, ExpiredRecord, Handler, Lock, Receiver, Record, State
 
 Numbering = dict[int, int]
+
+KEPT_STEPS = ("record", "change_record", "look_up", "repeat_claim", "read_tombstone_early")
+"""Steps that matter also if their token locks nothing: they write a record, or they are the last ones."""
 
 
 def canonical(state: State) -> State:
@@ -18,7 +21,8 @@ def canonical(state: State) -> State:
     generations = _numbering(_generations(state, locks))
     row, receivers, abandoned, sweepers = state.row, state.receivers, state.abandoned, state.sweepers
     if any(old != new for old, new in (*tokens.items(), *generations.items())):
-        row = Row(tokens[row.token] if row.token > 0 else row.token, row.left, generations[row.generation])
+        token = tokens[row.token] if row.token > 0 else row.token
+        row = row._replace(token=token, generation=generations[row.generation])
         locks = tuple(_renumber_lock(lock, generations) for lock in locks)
         receivers = tuple(_renumber_receiver(receiver, tokens, generations) for receiver in receivers)
         abandoned = tuple(_renumber_handler(handler, tokens, generations) for handler in abandoned)
@@ -54,7 +58,7 @@ def without_doomed_requests(state: State) -> State:
 def _doomed_request(state: State, handler: Handler) -> Handler:
     """Move the request to its only possible end, the tombstone, once no record can be extended or written."""
     token, step = handler.token, handler.step
-    if token in (0, state.row.token) or step in ("record", "undo", "look_up", "repeat_claim", "read_tombstone_early"):
+    if token in (0, state.row.token) or step in KEPT_STEPS:
         return handler
     if step == "renew_record" and state.locks[token - 1].record:
         return handler

@@ -16,6 +16,7 @@ from tests.model.state import (
     AVAILABLE,
     DONE,
     IDLE,
+    NOT_CHANGED,
     UNREAD,
     ExpiredRecord,
     Handler,
@@ -34,6 +35,10 @@ TWO_EFFECTS = "a settlement takes effect twice"
 COMPLETED_REDELIVERED = "a completed message is delivered again"
 EFFECT_DENIED = "a settlement that took effect is answered lock-lost"
 LOSS_NOT_FINAL = "lock-lost is answered while the lock can still be settled"
+OUTLIVES_CHANGE = "a lock outlives the end to which it was changed"
+
+HOLDING = ("hold", "doubt")
+"""The intents of a receiver that holds a message: without, and with an unanswered change of its lock."""
 
 Step = tuple[str, State, str]
 """A label, the state after it, and the promise it breaks or ''."""
@@ -74,6 +79,14 @@ class ProtocolModel:
                 self.rules.sql_keeps_deadline and receiver.promise > state.row.left
             ):
                 yield PROMISE_BROKEN
+        if state.row.ends == 0 and not self._has_ended(state):
+            yield OUTLIVES_CHANGE
+
+    def _has_ended(self, state: State) -> bool:
+        """Whether a sweep would release the row now."""
+        row = state.row
+        record = state.locks[row.token - 1].record
+        return row.left == 0 or (record is not None and record[:2] == (row.generation, 0))
 
     def _broken_by(self, before: State, handler: Handler, reply: Handler | RequestResult, after: State) -> str:
         """The promise that one step of one request breaks, or ''."""
@@ -119,9 +132,10 @@ class ProtocolModel:
                 yield FAULT + label, after._replace(faults=state.faults - 1), ""
 
     def _tick(self, state: State) -> State:
-        token, left, generation = state.row
+        row = state.row
+        ends = row.ends if row.ends == NOT_CHANGED else max(0, row.ends - 1)
         return state._replace(
-            row=Row(token, max(0, left - 1), generation),
+            row=row._replace(left=max(0, row.left - 1), ends=ends),
             locks=tuple(_aged_lock(lock) for lock in state.locks),
             receivers=tuple(self._aged_receiver(receiver) for receiver in state.receivers),
             abandoned=tuple(self._aged_handler(handler) for handler in state.abandoned),
@@ -144,8 +158,14 @@ class ProtocolModel:
         if receiver == IDLE:
             if state.row.token == AVAILABLE:
                 yield "receiver requests a message", Receiver("receive", 0, 0, self.service.request("receive", 0))
-        elif intent == "hold":
-            yield "receiver renews", Receiver("hold", token, promise, self.service.request("renew", token))
+        elif intent in HOLDING:
+            yield "receiver renews", receiver._replace(request=self.service.request("renew", token))
+            if self.scenario.change:
+                relied_on = min(promise, self.scenario.change) if self.rules.holder_counts_on_change else promise
+                yield (
+                    "receiver changes its lock",
+                    Receiver(intent, token, relied_on, self.service.request("change", token)),
+                )
             for verb in self.scenario.verbs:
                 yield f"receiver requests {verb}", Receiver(verb, token, 0, self.service.request(verb, token))
             yield "receiver drops its message", IDLE
@@ -162,7 +182,7 @@ class ProtocolModel:
             if isinstance(outcome, Handler):
                 yield label, after._replace(receivers=receivers(receiver._replace(request=outcome))), promise
                 continue
-            yield label, after._replace(receivers=receivers(_after_reply(receiver, outcome))), promise
+            yield label, after._replace(receivers=receivers(self._after_reply(receiver, outcome))), promise
             yield from self._lost_reply_steps(label, after, receivers(self._in_doubt(receiver, outcome)), outcome)
         doubting = state._replace(receivers=receivers(self._in_doubt(receiver, None)))
         if state.faults and "crash" in self.scenario.hazards:
@@ -189,11 +209,29 @@ class ProtocolModel:
 
     def _in_doubt(self, receiver: Receiver, reply: RequestResult | None) -> Receiver:
         """Return the receiver without its response. It drops a receive, unless it can repeat it by its key."""
-        intent, token, promise, _ = receiver
+        intent, token, promise, request = receiver
+        if request and request.verb == "change":
+            return Receiver("doubt", token, promise, ())
         if intent != "receive":
             return Receiver(intent, token, promise, ())
         claimed = reply.token if reply and reply.kind == "locked" else token
         return Receiver(intent, claimed, 0, ()) if self.scenario.keyed and claimed > 0 else IDLE
+
+    def _after_reply(self, receiver: Receiver, reply: RequestResult) -> Receiver:
+        """The receiver after its reply."""
+        match reply.kind:
+            case "locked":
+                return Receiver("hold", reply.token, reply.promise, ())
+            case "renewed":
+                is_limited = receiver.intent == "doubt" and self.rules.holder_counts_on_change
+                renewed = min(reply.promise, self.scenario.change) if is_limited else reply.promise
+                return receiver._replace(promise=max(receiver.promise, renewed), request=())
+            case "changed":
+                return receiver._replace(promise=reply.promise, request=())
+            case "busy":
+                return self._in_doubt(receiver, reply)
+            case _:
+                return IDLE
 
     def _abandoned_steps(self, state: State, index: int, handler: Handler) -> Iterator[Step]:
         others = state.abandoned[:index] + state.abandoned[index + 1 :]
@@ -247,7 +285,8 @@ class ProtocolModel:
         hazards, locks, row = self.scenario.hazards, state.locks, state.row
         recorded = [index for index, lock in enumerate(locks) if lock.record]
         if "flush" in hazards and recorded:
-            yield "FLUSHALL", state._replace(locks=tuple(Lock(None, lock.outcome) for lock in locks))
+            forgotten = tuple(Lock(None, lock.outcome) for lock in locks)
+            yield "FLUSHALL", state._replace(locks=forgotten, row=row._replace(ends=NOT_CHANGED))
         if "stale" in hazards:
             for index in recorded:
                 yield (
@@ -261,15 +300,6 @@ class ProtocolModel:
                     yield f"the clock of SQL jumps {jump}", state._replace(row=row._replace(left=left))
                 jumped = tuple(_with_time_left(lock, left) for lock in locks)
                 yield f"the clock of the lock store jumps {jump}", state._replace(locks=jumped)
-
-
-def _after_reply(receiver: Receiver, reply: RequestResult) -> Receiver:
-    """The receiver after its reply."""
-    if reply.kind == "locked":
-        return Receiver("hold", reply.token, reply.promise, ())
-    if reply.kind == "renewed":
-        return Receiver("hold", receiver.token, max(receiver.promise, reply.promise), ())
-    return IDLE
 
 
 def _aged_lock(lock: Lock) -> Lock:

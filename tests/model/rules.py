@@ -19,8 +19,8 @@ class Rules:
     """The record's deadline counts from the clock read when it is written, after the SQL of the renewal."""
     bound_clock_read_before: bool = True
     """The record's bound and the promise of a renewal count from the clock read before its SQL."""
-    late_record_refused: bool = True
-    """A record is written only before its own promise has ended."""
+    late_record_extends_nothing: bool = True
+    """A record that is written later than a shortest lock after its clock was read has no bound: the lock may have ended."""
     tombstones_kept: bool = True
     """The settlement of a token is stored, so that a repeat finds it."""
     tombstone_read_last: bool = True
@@ -42,6 +42,21 @@ class Rules:
     """A missing record proves nothing."""
     keyed_claim_waits: bool = True
     """A claim with an Idempotency-Key is not released when its caller leaves, because a repeat may have returned its token."""
+    change_in_sql_without_records: bool = True
+    """A change lowers `locked_until` only of a lock that was never renewed, or without a lock store: no record can extend it."""
+    change_names_generation: bool = True
+    """That statement names the generation in which the change has read the row."""
+    change_raises_generation: bool = True
+    """A change of a renewed lock raises the generation before it writes the record, so that no earlier renewal replaces it."""
+    change_counts_from_record: bool = True
+    """The new end of a renewed lock counts from the clock read when the record is written."""
+    change_records_in_time: bool = True
+    """A change whose record is written later than a shortest lock after its clock was read begins again, and is not answered."""
+    change_needs_record: bool = True
+    """A change of a renewed lock is answered only if its record was written, or if SQL ends the lock at the same time."""
+    holder_counts_on_change: bool = True
+    """A holder that has sent a change counts on no more than its duration. As long as a change is unanswered, it counts on
+    no renewal for longer, because the change may still take effect."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +68,8 @@ class Scenario:
     sweepers: int = 1
     lock: int = 1
     lead: int = 2
+    change: int = 0
+    """The duration to which holders change their locks, in ticks; 0 if they never do. The shortest lock is one tick."""
     verbs: tuple[str, ...] = ("complete", "abandon")
     redis: bool = True
     keyed: bool = False

@@ -9,6 +9,7 @@ from tests.model.protocol_model import (
     COMPLETED_REDELIVERED,
     EFFECT_DENIED,
     LOSS_NOT_FINAL,
+    OUTLIVES_CHANGE,
     PROMISE_BROKEN,
     STALE_SETTLEMENT,
     TWO_HOLDERS,
@@ -45,6 +46,9 @@ FAULT = Scenario(faults=1)
 TIMEOUT = Scenario(timeouts=1)
 KEYED = Scenario(timeouts=1, keyed=True)
 LONG_LOCK_TIMEOUT = Scenario(lock=2, lead=4, timeouts=1)
+CHANGE = Scenario(lock=2, lead=4, change=1, verbs=("complete",))
+CHANGE_FAULT = Scenario(lock=2, lead=4, change=1, verbs=("complete",), faults=1)
+CHANGE_TIMEOUT = Scenario(lock=2, lead=4, change=1, verbs=("complete",), timeouts=1)
 
 SOUND = (
     ModelRun("no fault", QUIET),
@@ -56,6 +60,8 @@ SOUND = (
     ModelRun("one request abandoned", TIMEOUT),
     ModelRun("one receive repeated by its key", KEYED),
     ModelRun("no lock store, a fault, a request abandoned", Scenario(lead=1, redis=False, faults=1, timeouts=1)),
+    ModelRun("locks are changed", CHANGE),
+    ModelRun("locks are changed, no lock store", Scenario(lock=2, lead=2, change=1, redis=False, verbs=("complete",))),
     ModelRun("one fault, settle does not read the record", FAULT, Rules(settle_reads_expired_record=False)),
     ModelRun(
         "one request abandoned, refused locks wait for the sweep",
@@ -90,7 +96,7 @@ ABLATIONS = (
     _without("expired_record_names_generation", LONG_LOCK, TWO_HOLDERS),
     _without("deadline_clock_read_after", LONG_LOCK_TIMEOUT, TWO_HOLDERS),
     _without("bound_clock_read_before", QUIET, TWO_HOLDERS),
-    _without("late_record_refused", FAULT, TWO_HOLDERS),
+    _without("late_record_extends_nothing", FAULT, TWO_HOLDERS),
     _without("tombstones_kept", FAULT, EFFECT_DENIED),
     _without("tombstone_read_last", TIMEOUT, EFFECT_DENIED),
     _without("settle_checks_deadline", QUIET, LOSS_NOT_FINAL),
@@ -98,6 +104,13 @@ ABLATIONS = (
     _without("lock_lost_is_final", TIMEOUT, LOSS_NOT_FINAL),
     _without("missing_record_proves_nothing", QUIET, TWO_HOLDERS),
     _without("keyed_claim_waits", KEYED, TWO_HOLDERS),
+    _without("change_in_sql_without_records", CHANGE, PROMISE_BROKEN),
+    _without("change_names_generation", CHANGE_TIMEOUT, PROMISE_BROKEN),
+    _without("change_raises_generation", CHANGE_FAULT, OUTLIVES_CHANGE),
+    _without("change_counts_from_record", CHANGE_TIMEOUT, TWO_HOLDERS),
+    _without("change_records_in_time", CHANGE, PROMISE_BROKEN),
+    _without("change_needs_record", CHANGE_FAULT, OUTLIVES_CHANGE),
+    _without("holder_counts_on_change", CHANGE_TIMEOUT, TWO_HOLDERS),
     ModelRun(
         "deadline in the lock store alone, a missing record is an expired one",
         QUIET,
@@ -108,7 +121,7 @@ ABLATIONS = (
     ModelRun(
         "deadline in the lock store alone, a missing record proves nothing",
         FAULT,
-        Rules(sql_keeps_deadline=False, late_record_refused=False),
+        Rules(sql_keeps_deadline=False, late_record_extends_nothing=False),
         frozenset({STUCK}),
         exhaustive=False,
     ),
@@ -116,6 +129,8 @@ ABLATIONS = (
 """Runs without one rule, or with the deadline in the lock store. Each must break the named promise."""
 
 LONG = (
+    ModelRun("locks are changed, one fault", CHANGE_FAULT),
+    ModelRun("locks are changed, one request abandoned", CHANGE_TIMEOUT),
     ModelRun("no fault, longer lock, every step", Scenario(lock=2, lead=4, reduced=False)),
     ModelRun("one request abandoned, no abandon, every step", Scenario(timeouts=1, verbs=("complete",), reduced=False)),
     ModelRun("one fault, longer lock", Scenario(lock=2, lead=4, faults=1)),

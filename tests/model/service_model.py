@@ -11,16 +11,31 @@ from typing import NamedTuple
 
 from tests.model.explorer import FAULT
 from tests.model.rules import Rules, Scenario
-from tests.model.state import AVAILABLE, DONE, NEVER_USED, UNREAD, Handler, Lock, Record, Row, State, replaced
+from tests.model.state import (
+    AVAILABLE,
+    DONE,
+    NEVER_USED,
+    NOT_CHANGED,
+    UNREAD,
+    Handler,
+    Lock,
+    Record,
+    Row,
+    State,
+    replaced,
+)
 
 
 class RequestResult(NamedTuple):
-    """The response to a request: locked, empty, renewed, settled or lost."""
+    """The response to a request: locked, empty, renewed, changed, settled, lost or busy."""
 
     kind: str
     promise: int = 0
     token: int = 0
 
+
+SHORTEST_LOCK = 1
+"""No lock is shorter, in ticks. A record must be written within this time to extend a lock."""
 
 Transition = tuple[str, State, Handler | RequestResult]
 
@@ -40,6 +55,11 @@ class ServiceModel:
                 "renew_record",
                 "extend",
                 "record",
+                "read_row",
+                "lower",
+                "read_clock",
+                "change_extend",
+                "change_record",
                 "read_tombstone_early",
                 "try_unrenewed",
                 "read_record",
@@ -55,6 +75,8 @@ class ServiceModel:
             return Handler(verb, "repeat_claim" if token else "claim", token)
         if verb == "renew":
             return Handler(verb, "renew_record", token)
+        if verb == "change":
+            return Handler(verb, "read_row", token)
         return Handler(verb, "try_unrenewed" if self.rules.tombstone_read_last else "read_tombstone_early", token)
 
     def step(self, state: State, handler: Handler) -> list[Transition]:
@@ -115,7 +137,9 @@ class ServiceModel:
         live = record is not None and record.deadline > 0
         transitions: list[Transition] = []
         if record and live and (record.bound >= lock or not self.rules.sql_keeps_deadline):
-            after = self._write(state, token, record._replace(deadline=lock))
+            after = self._write(state, token, record._replace(deadline=max(lock, record.deadline)))
+            if state.row.token == token:
+                after = after._replace(row=state.row._replace(ends=NOT_CHANGED))
             transitions.append(("renew: extended in the lock store", after, RequestResult("renewed", lock)))
             if state.faults and "redis" in self.scenario.hazards:
                 spent = after._replace(faults=state.faults - 1)
@@ -153,16 +177,88 @@ class ServiceModel:
         )
         stored = state.locks[handler.token - 1].record
         after = state
-        in_time = handler.age < lock or not rules.late_record_refused
-        if in_time and (stored is None or stored.generation <= handler.generation):
+        if stored is None or stored.generation <= handler.generation:
             deadline = lock if rules.deadline_clock_read_after else promise
-            after = self._write(state, handler.token, Record(handler.generation, deadline, max(0, lead - age)))
+            extends = handler.age < SHORTEST_LOCK or not rules.late_record_extends_nothing
+            bound = max(0, lead - age) if extends else 0
+            after = self._write(state, handler.token, Record(handler.generation, deadline, bound))
         transitions: list[Transition] = [("renew: record written", after, reply)]
         if state.faults and "redis" in self.scenario.hazards:
             spent = state._replace(faults=state.faults - 1)
             transitions.append((FAULT + "renew: record not written", spent, reply))
             late = spent._replace(abandoned=(*spent.abandoned, handler))
             transitions.append((FAULT + "renew: record written later", late, reply))
+        return transitions
+
+    # ---- change the lock
+
+    def read_row(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: read the generation. No record exists of a lock that was never renewed, nor without a lock store."""
+        row = state.row
+        if not self.is_locked_by(row, handler.token):
+            return [("change: the lock has ended", state, self._refused(handler))]
+        if row.generation and self.scenario.redis and self.rules.change_in_sql_without_records:
+            return [("change: the lock was renewed", state, handler._replace(step="read_clock"))]
+        return [("change: no record", state, handler._replace(step="lower", generation=row.generation))]
+
+    def lower(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: the lock ends at now + duration, if no renewal came between. The generation stays."""
+        row, duration = state.row, self.scenario.change
+        is_unchanged = row.generation == handler.generation or not self.rules.change_names_generation
+        if self.is_locked_by(row, handler.token) and is_unchanged:
+            after = state._replace(row=row._replace(left=duration, ends=duration))
+            return [("change: SQL sets the end", after, RequestResult("changed", duration))]
+        return [("change: SQL misses", state, self._refused(handler._replace(generation=0)))]
+
+    def read_clock(self, state: State, handler: Handler) -> list[Transition]:
+        """Lock store: report its clock and an expired generation."""
+        continued, record = handler._replace(step="change_extend"), state.locks[handler.token - 1].record
+        expired_generation = record.generation if record and record.deadline == 0 else 0
+        asked = continued._replace(age=0, generation=expired_generation)
+        failures = self._store_fails(state, continued, "change: lock store does not answer")
+        return [("change: lock store asked", state, asked), *failures]
+
+    def change_extend(self, state: State, handler: Handler) -> list[Transition]:
+        """SQL: extend as a renewal does. Without the lock store's clock, only an end that SQL sets itself is an answer."""
+        row, token, duration = state.row, handler.token, self.scenario.change
+        if not self.is_locked_by(row, token) or self.has_expired(handler.generation, row.generation):
+            return [("change: SQL misses", state, self._refused(handler))]
+        generation = row.generation + self.rules.change_raises_generation
+        if handler.age != UNREAD:
+            after = state._replace(row=Row(token, max(row.left, self.scenario.lead), generation))
+            return [("change: SQL extends", after, handler._replace(step="change_record", generation=generation))]
+        ends = duration if row.left <= duration else NOT_CHANGED
+        after = state._replace(row=Row(token, max(row.left, duration), generation, ends))
+        answer = RequestResult("busy") if ends == NOT_CHANGED else RequestResult("changed", duration)
+        return [("change: SQL extends without the lock store", after, answer)]
+
+    def change_record(self, state: State, handler: Handler) -> list[Transition]:
+        """Lock store: the record expires at now + duration, also earlier than before."""
+        rules, token = self.rules, handler.token
+        duration = self.scenario.change if rules.change_counts_from_record else self.scenario.change - handler.age
+        bound = max(0, self.scenario.lead - handler.age)
+        stored = state.locks[token - 1].record
+        answer = RequestResult("changed", max(0, duration))
+        in_time = handler.age < SHORTEST_LOCK or not rules.change_records_in_time
+        if stored is not None and stored.generation > handler.generation:
+            return [("change: record not wanted, try again", state, self.request("change", token))]
+        after = self._write(state, token, Record(handler.generation, max(0, duration), bound if in_time else 0))
+        if not in_time:
+            return [("change: record written late, try again", after, self.request("change", token))]
+        if state.row.token == token and state.row.generation == handler.generation:
+            after = after._replace(row=state.row._replace(ends=answer.promise))
+        transitions: list[Transition] = [("change: record written", after, answer)]
+        if state.faults and "redis" in self.scenario.hazards:
+            failed = RequestResult("busy")
+            spent, unwritten = after._replace(faults=state.faults - 1), state._replace(faults=state.faults - 1)
+            late = unwritten._replace(abandoned=(*unwritten.abandoned, handler))
+            if rules.change_needs_record:
+                transitions.append((FAULT + "change: record not written", unwritten, failed))
+            else:
+                told = unwritten._replace(row=unwritten.row._replace(ends=answer.promise))
+                transitions.append((FAULT + "change: record not written, but answered", told, answer))
+            transitions.append((FAULT + "change: record written, but the lock store does not answer", spent, failed))
+            transitions.append((FAULT + "change: record written later", late, failed))
         return transitions
 
     # ---- settle

@@ -18,13 +18,20 @@ DONE = -1
 UNREAD = -1
 """A handler's `age` when it has not read the lock store's clock."""
 
+NOT_CHANGED = -1
+"""A row's `ends` if its lock was not changed since its last renewal, or if the lock store has lost the change."""
+
 
 class Row(NamedTuple):
-    """The message in SQL: the token that locks it, the ticks until `locked_until`, and the generation of the lock."""
+    """The message in SQL: the token that locks it, the ticks until `locked_until`, and the generation of the lock.
+
+    `ends` is what a holder was told by the last change: the ticks until the lock must have ended, or `NOT_CHANGED`.
+    """
 
     token: int
     left: int
     generation: int
+    ends: int = -1
 
 
 class Record(NamedTuple):
@@ -46,7 +53,7 @@ class Handler(NamedTuple):
     """A request inside the service.
 
     `age` is the number of ticks since it read the lock store's clock. `generation` is that of the expired record which it
-    read (0: none) or, after a renewal, the one that it wrote.
+    read (0: none), after a renewal the one that it wrote, or before a change in SQL the one of the row which it read.
     """
 
     verb: str
@@ -57,7 +64,10 @@ class Handler(NamedTuple):
 
 
 class Receiver(NamedTuple):
-    """A client: its intent, its token, the ticks left of its promise, and its request."""
+    """A client: its intent, its token, the ticks left of its promise, and its request.
+
+    The intent `hold` is that of a holder, and `doubt` that of a holder with an unanswered change.
+    """
 
     intent: str
     token: int
