@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from app.broker.ports.lock_store import LockRecord, NotRenewed, QueueVersion
 from app.domain.explanation import RecordedPromise
-from app.domain.instant import Duration
+from app.domain.instant import Duration, Instant
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 
 
@@ -30,8 +30,18 @@ class MemoryLockStore:
         """SQL must prolong the lock, by its own clock."""
         return NotRenewed(asked_at=None, expired_generation=NO_EXPIRED_GENERATION)
 
-    async def write_record(self, token: LockToken, record: LockRecord) -> None:
+    @property
+    def keeps_records(self) -> bool:
+        """Always false."""
+        return False
+
+    async def ask(self, token: LockToken) -> NotRenewed:
+        """SQL must answer, by its own clock."""
+        return NotRenewed(asked_at=None, expired_generation=NO_EXPIRED_GENERATION)
+
+    async def write_record(self, token: LockToken, record: LockRecord) -> Instant | None:
         """Write nothing: SQL has recorded the renewal."""
+        return None
 
     async def promises(self, tokens: Sequence[LockToken]) -> list[RecordedPromise | None]:
         """SQL has every promise."""

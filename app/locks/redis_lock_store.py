@@ -7,7 +7,7 @@ from itertools import islice, zip_longest
 
 from app.broker.ports.lock_store import LockRecord, NotRenewed, QueueVersion, Renewed
 from app.domain.explanation import RecordedPromise
-from app.domain.instant import Duration
+from app.domain.instant import Duration, Instant
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 from app.locks.lua_scripts import DROP, EXPIRED, EXPIRED_GENERATIONS, PROMISES, RECORD, RENEW, Script
 from app.locks.redis_connection import RedisConnection, ScriptCall
@@ -65,11 +65,25 @@ class RedisLockStore:
         now, granted, expired_generation = result
         return Renewed(granted, duration) if granted else NotRenewed(now, expired_generation)
 
-    async def write_record(self, token: LockToken, record: LockRecord) -> None:
+    @property
+    def keeps_records(self) -> bool:
+        """Always true, also while Redis does not answer this process: others may reach it."""
+        return True
+
+    async def ask(self, token: LockToken) -> NotRenewed:
+        """Return the clock of Redis, and the expired generation of the record, if any."""
+        result = await self._commands.submit(LockCommand(EXPIRED_GENERATIONS, token))
+        if result is None:
+            return UNREACHABLE
+        expired_generation, now = result
+        return NotRenewed(now, expired_generation)
+
+    async def write_record(self, token: LockToken, record: LockRecord) -> Instant | None:
         """Write the record of a lock that SQL has prolonged. Its loss only delays a redelivery."""
         version = (record.queue_version.queue_id, record.queue_version.version)
-        arguments = (record.generation, record.duration, record.bound, record.promised_until, *version)
-        await self._commands.submit(LockCommand(RECORD, token, arguments))
+        arguments = (record.generation, record.duration, record.bound, record.in_time_until, *version)
+        result = await self._commands.submit(LockCommand(RECORD, token, arguments))
+        return None if result is None else result[0]
 
     async def promises(self, tokens: Sequence[LockToken]) -> list[RecordedPromise | None]:
         """Return the generation of each record and the time until its deadline; None where Redis has no record."""

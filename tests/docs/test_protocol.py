@@ -15,7 +15,7 @@ from sqlmodel import SQLModel
 
 import app
 from app.broker.queue_cache import CACHE_SECONDS
-from app.broker.settling.renew import CLOCK_MARGIN
+from app.broker.settling.renew import CLOCK_MARGIN, RECORD_WINDOW
 from app.broker.settling.settle import _FIRST_PAUSE_SECONDS, MAX_TRIES
 from app.domain.archive import TrimResult
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND
@@ -249,6 +249,7 @@ def test_the_times_are_these() -> None:
     shown = [value.split() for _, value in table(PAGE, "Times", "what")[2:]]
     assert [round(float(number) * UNITS[unit]) for number, unit in shown] == [
         CLOCK_MARGIN,
+        RECORD_WINDOW,
         int(re.findall(r"local GRACE = (\d+)", (SCRIPTS / "records.lua").read_text())[0]),
         Settings.model_fields["redis_timeout_seconds"].default * SECOND,
         COOL_DOWN_SECONDS * SECOND,

@@ -96,4 +96,4 @@ async def test_without_a_fence_a_test_marked_with_its_kind_fails(redis_url: str)
 
 
 def test_the_fences_are_found() -> None:
-    assert len(FENCES) == 11
+    assert len(FENCES) == 10

@@ -19,8 +19,8 @@ from app.runtime.clock import SystemClock
 
 RECORD_PATTERN = re.compile(rb"(\d+) (\d+) (\d+) (\d+) (\d+)")
 
-PROMISED_UNTIL = 4_000_000_000 * SECOND
-"""A promise that ends later than any test."""
+IN_TIME = 4_000_000_000 * SECOND
+"""A time until which every record is in time: later than any test."""
 
 EDITION = QueueVersion(7, 3)
 """A version of a queue for tests that need only one."""
@@ -69,7 +69,7 @@ class LockRecords:
         """Move deadlines and bounds of these records into the past, as if this time had passed."""
         for token in tokens:
             record = await self.read(token)
-            older = replace(record, deadline=record.deadline - by, bound=record.bound - by)
+            older = replace(record, deadline=record.deadline - by, bound=max(0, record.bound - by))
             await self.redis.set(self.keys.record(token), older.value, keepttl=True)
             index = self.keys.index(bucket_of(token))
             await self.redis.zadd(index, {self.keys.record(token): record.deadline - by})
@@ -113,7 +113,7 @@ async def open_redis_locks(url: str, keys: RedisKeys) -> AsyncIterator[RedisLock
 async def write_first_record(locks: RedisLockStore, records: LockRecords, token: LockToken) -> None:
     """Write a record of generation 1 for this token. Its bound lies two minutes ahead."""
     bound = await records.now() + 2 * MINUTE
-    await locks.write_record(token, LockRecord(1, DURATION, bound, PROMISED_UNTIL, EDITION))
+    await locks.write_record(token, LockRecord(1, DURATION, bound, IN_TIME, EDITION))
 
 
 def new_token(number: int = 7) -> LockToken:

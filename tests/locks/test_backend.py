@@ -12,7 +12,7 @@ from app.locks.connect import BadLockUrl
 from app.runtime.clock import SystemClock
 from app.runtime.wait_queue import WaitQueue
 from tests.locks.conftest import NewToken
-from tests.locks.lock_records import EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS
+from tests.locks.lock_records import EDITION, IN_TIME, TIMEOUT_SECONDS
 
 WAIT_SECONDS = 20.0
 
@@ -50,9 +50,7 @@ async def test_with_redis_processes_share_locks_and_wake_ups(
     backends: list[LockBackend], wait_queues: list[WaitQueue[int]], new_token: NewToken
 ) -> None:
     token = new_token()
-    await backends[0].locks.write_record(
-        token, LockRecord(1, 30 * SECOND, 4_000_000_000 * SECOND, PROMISED_UNTIL, EDITION)
-    )
+    await backends[0].locks.write_record(token, LockRecord(1, 30 * SECOND, 4_000_000_000 * SECOND, IN_TIME, EDITION))
     assert (await backends[1].locks.renew(token, 30 * SECOND, EDITION)).remaining == 30 * SECOND
     with wait_queues[1].waiter(12) as waiter:
         async with asyncio.timeout(WAIT_SECONDS):

@@ -18,7 +18,7 @@ from app.locks.redis_lock_store import RedisLockStore
 from app.locks.redis_server_directory import RedisServerDirectory
 from app.runtime.clock import SystemClock
 from tests.locks.conftest import NewToken
-from tests.locks.lock_records import EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS
+from tests.locks.lock_records import EDITION, IN_TIME, TIMEOUT_SECONDS
 from tests.locks.redis_topologies import Cluster, SentinelServer
 from tests.servers import RedisServer, free_port
 
@@ -36,7 +36,7 @@ async def check_lock_store(url: str, new_token: NewToken) -> None:
     locks = RedisLockStore(connection, RedisKeys())
     tokens = [new_token(64 * number) for number in range(2 * BUCKETS)]
     await asyncio.gather(
-        *(locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, PROMISED_UNTIL, EDITION)) for token in tokens)
+        *(locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, IN_TIME, EDITION)) for token in tokens)
     )
     answers = await asyncio.gather(*(locks.renew(token, MINUTE, EDITION) for token in tokens))
     assert all(isinstance(answer, Renewed) for answer in answers)

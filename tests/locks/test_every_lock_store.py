@@ -6,7 +6,7 @@ from app.broker.ports.lock_store import LockRecord, LockStore, NotRenewed
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EXPIRED_GENERATION
 from tests.locks.conftest import NewToken
-from tests.locks.lock_records import EDITION, PROMISED_UNTIL
+from tests.locks.lock_records import EDITION, IN_TIME
 
 DURATION = 30 * SECOND
 FAR_FUTURE = 4_000_000_000 * SECOND
@@ -43,7 +43,7 @@ async def test_a_record_that_does_not_exist_is_deleted_without_effect(locks: Loc
 
 async def test_a_renewed_lock_has_no_expired_generation(locks: LockStore, new_token: NewToken) -> None:
     token = new_token()
-    await locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, PROMISED_UNTIL, EDITION))
+    await locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, IN_TIME, EDITION))
     assert await locks.expired_generations([token]) == [NO_EXPIRED_GENERATION]
     assert await locks.expired_records(100) == []
 
@@ -51,7 +51,7 @@ async def test_a_renewed_lock_has_no_expired_generation(locks: LockStore, new_to
 async def test_many_concurrent_callers_are_answered(locks: LockStore, new_token: NewToken) -> None:
     tokens = [new_token(number) for number in range(300)]
     await asyncio.gather(
-        *(locks.write_record(token, LockRecord(1, MINUTE, FAR_FUTURE, PROMISED_UNTIL, EDITION)) for token in tokens)
+        *(locks.write_record(token, LockRecord(1, MINUTE, FAR_FUTURE, IN_TIME, EDITION)) for token in tokens)
     )
     answers = await asyncio.gather(*(locks.expired_generations([token]) for token in tokens))
     assert answers == [[NO_EXPIRED_GENERATION]] * len(tokens)

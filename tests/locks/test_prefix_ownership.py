@@ -17,7 +17,7 @@ from app.runtime.wait_queue import WaitQueue
 from tests.bounds import bounded
 from tests.faults.proxies import FaultyProxy
 from tests.locks.conftest import NewToken
-from tests.locks.lock_records import EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS, LockRecords
+from tests.locks.lock_records import EDITION, IN_TIME, TIMEOUT_SECONDS, LockRecords
 from tests.servers import free_port
 from tests.virtual_clock import VirtualClock, run_advancing
 
@@ -101,7 +101,7 @@ async def test_processes_of_one_broker_share_the_prefix(
 ) -> None:
     one, other = await backends.open_started(redis_url, "one"), await backends.open_started(redis_url, "one")
     token = new_token()
-    await one.locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, PROMISED_UNTIL, EDITION))
+    await one.locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, IN_TIME, EDITION))
     assert isinstance(await other.locks.renew(token, DURATION, EDITION), Renewed)
     assert (one.locks.state, other.locks.state) == ("ok", "ok")
 
@@ -148,7 +148,7 @@ async def test_a_broker_that_loses_its_prefix_works_without_redis(
     backends: Backends, redis_url: str, records: LockRecords, new_token: NewToken
 ) -> None:
     backend, token = await backends.open_started(redis_url, "one"), new_token()
-    await backend.locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, PROMISED_UNTIL, EDITION))
+    await backend.locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, IN_TIME, EDITION))
     await records.redis.set(backends.keys.owner(), "other")
     await backends.check_until(has_reported(backends), "the broker has seen the other owner")
     assert (backend.locks.state, backend.locks.is_shared) == ("degraded", False)
@@ -164,7 +164,7 @@ async def test_nothing_is_written_before_the_broker_has_the_prefix(
     backends: Backends, redis_url: str, records: LockRecords, new_token: NewToken
 ) -> None:
     backend, token = backends.open(redis_url, "one"), new_token()
-    await backend.locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, PROMISED_UNTIL, EDITION))
+    await backend.locks.write_record(token, LockRecord(1, DURATION, FAR_FUTURE, IN_TIME, EDITION))
     assert await records.read(token) is None
     assert backend.locks.state == "degraded"
 

@@ -1,11 +1,12 @@
 """A record in Redis prolongs a lock inside its bound, and ends it once the record has expired."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from redis.asyncio import Redis
 
-from app.broker.ports.lock_store import LockRecord, NotRenewed, QueueVersion, Renewed
+from app.broker.ports.lock_store import NOT_WRITTEN, LockRecord, NotRenewed, QueueVersion, Renewed
 from app.domain.instant import MINUTE, SECOND
 from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken
 from app.locks.connect import connect
@@ -15,7 +16,7 @@ from app.locks.redis_lock_store import RedisLockStore
 from app.runtime.clock import SystemClock
 from tests.bounds import bounded
 from tests.locks.conftest import NewToken
-from tests.locks.lock_records import DURATION, EDITION, PROMISED_UNTIL, LockRecords, write_first_record
+from tests.locks.lock_records import DURATION, EDITION, IN_TIME, LockRecords, write_first_record
 from tests.servers import RedisServer
 
 
@@ -138,7 +139,7 @@ async def test_a_record_prolongs_nothing_for_another_queue_or_another_version_of
     assert isinstance(answer, NotRenewed)
     assert answer.expired_generation == NO_EXPIRED_GENERATION
     assert await records.read(token) == before
-    await redis_locks.write_record(token, LockRecord(2, DURATION, before.bound, PROMISED_UNTIL, other))
+    await redis_locks.write_record(token, LockRecord(2, DURATION, before.bound, IN_TIME, other))
     assert isinstance(await redis_locks.renew(token, DURATION, other), Renewed)
 
 
@@ -170,7 +171,7 @@ async def test_the_deadline_counts_from_the_moment_of_writing(
     redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken
 ) -> None:
     token, before = new_token(), await records.now()
-    await redis_locks.write_record(token, LockRecord(3, DURATION, before + MINUTE, PROMISED_UNTIL, EDITION))
+    await redis_locks.write_record(token, LockRecord(3, DURATION, before + MINUTE, IN_TIME, EDITION))
     record = await records.read(token)
     assert before + DURATION <= record.deadline <= await records.now() + DURATION
     assert (record.generation, record.bound) == (3, before + MINUTE)
@@ -181,42 +182,63 @@ async def test_a_record_written_late_cannot_replace_a_newer_one(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
     now = await records.now()
-    await redis_locks.write_record(token, LockRecord(5, DURATION, now + MINUTE, PROMISED_UNTIL, EDITION))
+    await redis_locks.write_record(token, LockRecord(5, DURATION, now + MINUTE, IN_TIME, EDITION))
     newest = await records.read(token)
-    await redis_locks.write_record(token, LockRecord(4, DURATION, now + 5 * MINUTE, PROMISED_UNTIL, EDITION))
+    await redis_locks.write_record(token, LockRecord(4, DURATION, now + 5 * MINUTE, IN_TIME, EDITION))
     assert await records.read(token) == newest
 
 
-@pytest.mark.fence("promise")
-async def test_a_record_that_arrives_after_its_promise_is_not_written(
+@pytest.mark.fence("late")
+async def test_a_record_that_is_written_late_extends_nothing(
     redis_locks: RedisLockStore, records: LockRecords, new_token: NewToken
 ) -> None:
     """Another receiver may hold the row by now; the dead token must not become valid again."""
     token, now = new_token(), await records.now()
     await redis_locks.write_record(token, LockRecord(1, DURATION, now + MINUTE, now, EDITION))
-    assert await records.read(token) is None
+    assert isinstance(await redis_locks.renew(token, SECOND, EDITION), NotRenewed)
+    await records.pass_time(token, by=DURATION)
+    assert await redis_locks.expired_generations([token]) == [1], "it still tells when the lock ends"
 
 
-@pytest.mark.fence("longer")
+async def test_a_written_record_answers_its_deadline(
+    redis_locks: RedisLockStore, records: LockRecords, token: LockToken
+) -> None:
+    record = LockRecord(2, DURATION, await records.now() + MINUTE, IN_TIME, EDITION)
+    assert await redis_locks.write_record(token, record) == (await records.read(token)).deadline
+    assert await redis_locks.write_record(token, replace(record, generation=1)) == NOT_WRITTEN
+
+
+async def test_the_clock_is_read_without_extending_a_lock(
+    redis_locks: RedisLockStore, records: LockRecords, token: LockToken
+) -> None:
+    before, stored = await records.now(), await records.read(token)
+    answer = await redis_locks.ask(token)
+    assert answer.asked_at is not None
+    assert before <= answer.asked_at <= await records.now()
+    assert answer.expired_generation == NO_EXPIRED_GENERATION
+    assert await records.read(token) == stored
+    await records.pass_time(token, by=DURATION)
+    assert (await redis_locks.ask(token)).expired_generation == 1
+
+
 async def test_a_newer_record_replaces_an_expired_one(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
     await records.pass_time(token, by=DURATION)
-    await redis_locks.write_record(
-        token, LockRecord(2, DURATION, await records.now() + MINUTE, PROMISED_UNTIL, EDITION)
-    )
+    await redis_locks.write_record(token, LockRecord(2, DURATION, await records.now() + MINUTE, IN_TIME, EDITION))
     assert await redis_locks.expired_generations([token]) == [NO_EXPIRED_GENERATION]
     assert await redis_locks.expired_records(100) == []
     await records.pass_time(token, by=DURATION)
     assert await redis_locks.expired_generations([token]) == [2]
 
 
-async def test_a_newer_record_keeps_a_longer_promise(
+async def test_a_newer_record_ends_earlier_if_its_duration_says_so(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
-    await redis_locks.write_record(token, LockRecord(2, SECOND, await records.now() + MINUTE, PROMISED_UNTIL, EDITION))
+    """The duration of a renewal covers every earlier promise, and that of a change ends it."""
+    await redis_locks.write_record(token, LockRecord(2, SECOND, await records.now() + MINUTE, IN_TIME, EDITION))
     await records.pass_time(token, by=2 * SECOND)
-    assert await redis_locks.expired_generations([token]) == [NO_EXPIRED_GENERATION]
+    assert await redis_locks.expired_generations([token]) == [2]
 
 
 async def test_records_outlive_their_use_and_then_expire(
@@ -240,7 +262,7 @@ async def test_only_expired_records_are_returned_each_with_its_own_generation(
     bound = await records.now() + MINUTE
     await asyncio.gather(
         *(
-            redis_locks.write_record(token, LockRecord(position, DURATION, bound, PROMISED_UNTIL, EDITION))
+            redis_locks.write_record(token, LockRecord(position, DURATION, bound, IN_TIME, EDITION))
             for position, token in enumerate(tokens)
         )
     )
@@ -258,7 +280,7 @@ async def test_expired_records_are_returned_until_they_are_deleted(
     tokens = [new_token(64 * number) for number in range(1, BUCKETS + 1)]
     bound = await records.now() + MINUTE
     await asyncio.gather(
-        *(redis_locks.write_record(token, LockRecord(2, DURATION, bound, PROMISED_UNTIL, EDITION)) for token in tokens)
+        *(redis_locks.write_record(token, LockRecord(2, DURATION, bound, IN_TIME, EDITION)) for token in tokens)
     )
     await records.pass_time(*tokens[:10], by=DURATION)
     for _ in range(2):
@@ -274,7 +296,7 @@ async def test_the_first_expired_records_may_be_skipped(
     tokens = [new_token(7 * number) for number in range(1, 41)]
     bound = await records.now() + MINUTE
     await asyncio.gather(
-        *(redis_locks.write_record(token, LockRecord(1, DURATION, bound, PROMISED_UNTIL, EDITION)) for token in tokens)
+        *(redis_locks.write_record(token, LockRecord(1, DURATION, bound, IN_TIME, EDITION)) for token in tokens)
     )
     await records.pass_time(*tokens, by=DURATION)
     first, rest = await redis_locks.expired_records(skip), await redis_locks.expired_records(100, skip)
@@ -290,7 +312,7 @@ async def test_no_more_expired_records_are_returned_than_the_limit(
     tokens = [new_token(3 * number) for number in range(1, 65)]
     bound = await records.now() + MINUTE
     await asyncio.gather(
-        *(redis_locks.write_record(token, LockRecord(1, DURATION, bound, PROMISED_UNTIL, EDITION)) for token in tokens)
+        *(redis_locks.write_record(token, LockRecord(1, DURATION, bound, IN_TIME, EDITION)) for token in tokens)
     )
     await records.pass_time(*tokens, by=DURATION)
     assert len(await redis_locks.expired_records(limit)) == limit, "a full page while records are left"
@@ -318,9 +340,7 @@ async def test_an_evicted_record_proves_nothing_and_its_index_entry_is_removed(
 async def test_the_record_of_a_later_renewal_is_not_deleted(
     redis_locks: RedisLockStore, records: LockRecords, token: LockToken
 ) -> None:
-    await redis_locks.write_record(
-        token, LockRecord(2, DURATION, await records.now() + MINUTE, PROMISED_UNTIL, EDITION)
-    )
+    await redis_locks.write_record(token, LockRecord(2, DURATION, await records.now() + MINUTE, IN_TIME, EDITION))
     await redis_locks.delete_records([(token, 1)])
     assert isinstance(await redis_locks.renew(token, DURATION, EDITION), Renewed)
     await redis_locks.delete_records([(token, 2)])
@@ -366,7 +386,7 @@ async def test_flushall_proves_nothing(private_server, keys: RedisKeys, new_toke
     connection = RedisConnection(connect(server.url, timeout_seconds=10.0), SystemClock(), _fail)
     locks, records = RedisLockStore(connection, keys), LockRecords(Redis.from_url(server.url), keys)
     token = new_token()
-    await locks.write_record(token, LockRecord(1, DURATION, await records.now() + MINUTE, PROMISED_UNTIL, EDITION))
+    await locks.write_record(token, LockRecord(1, DURATION, await records.now() + MINUTE, IN_TIME, EDITION))
     await records.pass_time(token, by=DURATION)
     assert await locks.expired_generations([token]) == [1]
     await records.redis.flushall()

@@ -17,7 +17,7 @@ from app.locks.redis_keys import BUCKETS, RedisKeys
 from app.runtime.clock import SystemClock
 from app.runtime.wait_queue import WaitQueue
 from tests.bounds import bounded
-from tests.locks.lock_records import DURATION, EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS, new_token
+from tests.locks.lock_records import DURATION, EDITION, IN_TIME, TIMEOUT_SECONDS, new_token
 from tests.locks.redis_topologies import (
     SOON_DOWN_MILLISECONDS,
     Cluster,
@@ -53,7 +53,7 @@ class Process:
     async def keeps_locks(self) -> bool:
         """Whether locks in all buckets are renewed."""
         tokens = [new_token(64 * number) for number in range(BUCKETS)]
-        record = LockRecord(1, DURATION, FAR_FUTURE, PROMISED_UNTIL, EDITION)
+        record = LockRecord(1, DURATION, FAR_FUTURE, IN_TIME, EDITION)
         await asyncio.gather(*(self.backend.locks.write_record(token, record) for token in tokens))
         renewed = await asyncio.gather(*(self.backend.locks.renew(token, MINUTE, EDITION) for token in tokens))
         return all(isinstance(answer, Renewed) for answer in renewed)

@@ -15,7 +15,7 @@ from app.locks.redis_keys import RedisKeys
 from app.locks.redis_lock_store import RedisLockStore
 from tests.locks.conftest import NewToken
 from tests.locks.faulty_peers import BlackHole, DelayingProxy
-from tests.locks.lock_records import EDITION, PROMISED_UNTIL, TIMEOUT_SECONDS, LockRecords
+from tests.locks.lock_records import EDITION, IN_TIME, TIMEOUT_SECONDS, LockRecords
 from tests.servers import RedisServer, free_port
 from tests.virtual_clock import VirtualClock
 
@@ -75,7 +75,7 @@ OpenStore = Callable[..., LockStoreUnderTest]
 async def all_answers(locks: RedisLockStore, token: LockToken) -> list[object]:
     return [
         await locks.renew(token, DURATION, EDITION),
-        await locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, PROMISED_UNTIL, EDITION)),
+        await locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, IN_TIME, EDITION)),
         await locks.promises([token, token]),
         await locks.expired_generations([token, token]),
         await locks.delete_records([(token, 9)]),
@@ -163,9 +163,7 @@ async def test_a_late_answer_is_never_taken_for_that_of_another_command(
     alive, unknown = new_token(), new_token()
     async with DelayingProxy(port, 0.0).open() as proxy:
         store = open_store(proxy.url, SHORT)
-        await store.locks.write_record(
-            alive, LockRecord(1, DURATION, await records.now() + MINUTE, PROMISED_UNTIL, EDITION)
-        )
+        await store.locks.write_record(alive, LockRecord(1, DURATION, await records.now() + MINUTE, IN_TIME, EDITION))
         proxy.seconds = LONGER
         assert await store.locks.renew(alive, DURATION, EDITION) == UNKNOWN
         proxy.seconds = 0.0
@@ -179,7 +177,7 @@ async def test_a_redis_that_restarts_empty_proves_nothing(
 ) -> None:
     server = private_server(RedisServer)
     store, token = open_store(server.url, timeout_seconds=TIMEOUT_SECONDS), new_token()
-    await store.locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, PROMISED_UNTIL, EDITION))
+    await store.locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, IN_TIME, EDITION))
     assert isinstance(await store.locks.renew(token, DURATION, EDITION), Renewed)
     server.kill()
     assert await all_answers(store.locks, token) == NOTHING_KNOWN
@@ -224,13 +222,13 @@ async def test_a_full_redis_is_degraded_until_it_accepts_records(
 ) -> None:
     server = private_server(RedisServer, "--maxmemory", "1", "--maxmemory-policy", "noeviction")
     store, token = open_store(server.url, timeout_seconds=TIMEOUT_SECONDS), new_token()
-    await store.locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, PROMISED_UNTIL, EDITION))
+    await store.locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, IN_TIME, EDITION))
     assert (await store.locks.renew(token, DURATION, EDITION)).asked_at is not None, "it still answers"
     assert (store.locks.state, store.locks.is_shared) == ("degraded", False)
     assert "maxmemory" in str(store.failures[0])
     async with Redis.from_url(server.url) as redis:
         await redis.config_set("maxmemory", 0)
-    await store.locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, PROMISED_UNTIL, EDITION))
+    await store.locks.write_record(token, LockRecord(1, DURATION, 4_000_000_000 * SECOND, IN_TIME, EDITION))
     assert (store.locks.state, store.locks.is_shared) == ("ok", True)
 
 
@@ -239,9 +237,7 @@ async def test_one_corrupt_record_does_not_affect_its_neighbours(
 ) -> None:
     store = open_store(redis_url, timeout_seconds=TIMEOUT_SECONDS)
     corrupt, sound = new_token(1), new_token(64)
-    await store.locks.write_record(
-        sound, LockRecord(1, DURATION, await records.now() + MINUTE, PROMISED_UNTIL, EDITION)
-    )
+    await store.locks.write_record(sound, LockRecord(1, DURATION, await records.now() + MINUTE, IN_TIME, EDITION))
     await records.redis.hset(keys.record(corrupt), "not", "ours")
     answers = await asyncio.gather(
         store.locks.renew(corrupt, DURATION, EDITION), store.locks.renew(sound, DURATION, EDITION)
@@ -258,7 +254,7 @@ async def test_a_cancelled_caller_does_not_affect_the_others(
     tokens = [new_token(number) for number in range(200)]
     bound = await records.now() + MINUTE
     await asyncio.gather(
-        *(store.locks.write_record(token, LockRecord(1, DURATION, bound, PROMISED_UNTIL, EDITION)) for token in tokens)
+        *(store.locks.write_record(token, LockRecord(1, DURATION, bound, IN_TIME, EDITION)) for token in tokens)
     )
     renewals = [asyncio.create_task(store.locks.renew(token, DURATION, EDITION)) for token in tokens]
     await asyncio.sleep(0)

@@ -21,7 +21,7 @@ from app.domain.settlement import LockToken
 from app.locks.memory_lock_store import MemoryLockStore
 from app.maintenance.expiry import BATCH_SIZE, expire_locks
 from tests.brokers import need_newer_server
-from tests.locks.lock_records import EDITION, PROMISED_UNTIL, LockRecords, open_redis_locks, unique_keys
+from tests.locks.lock_records import EDITION, IN_TIME, LockRecords, open_redis_locks, unique_keys
 from tests.maintenance.harness import LOCK_DURATION, BrokerHarness, token_of
 
 AVAILABLE, LOCKED = MessageState.AVAILABLE, MessageState.LOCKED
@@ -208,7 +208,7 @@ async def test_a_record_left_by_a_settled_delivery_is_deleted(redis_harness: Red
     record = await redis_harness.records.read(token)
     await settle_one(redis_harness.broker.settling, queue, complete(queue, token))
     await redis_harness.broker.lock_store.write_record(
-        token, LockRecord(record.generation, LOCK_DURATION, record.bound, PROMISED_UNTIL, EDITION)
+        token, LockRecord(record.generation, LOCK_DURATION, record.bound, IN_TIME, EDITION)
     )  # written late
     await redis_harness.records.pass_time(token, by=LOCK_DURATION)
     await expire_locks(redis_harness.broker.settling)

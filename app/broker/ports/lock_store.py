@@ -41,15 +41,19 @@ class NotRenewed:
 class LockRecord:
     """What a renewal in SQL writes to the lock store.
 
-    `bound` is how far the lock store may extend the lock without SQL. `promised_until` is the end that the renewal
-    promises. Both are computed from `asked_at`. The record serves only renewals for the same queue version.
+    `bound` is how far the lock store may extend the lock without SQL, if the record is written before `in_time_until`.
+    Both are computed from `asked_at`. The record serves only renewals for the same queue version.
     """
 
     generation: int
     duration: Duration
     bound: Instant
-    promised_until: Instant
+    in_time_until: Instant
     queue_version: QueueVersion
+
+
+NOT_WRITTEN: Instant = 0
+"""The deadline of a record that was not written."""
 
 
 class LockStore(Protocol):
@@ -69,6 +73,11 @@ class LockStore(Protocol):
         """Whether several processes share it and it answers now. Decides the lead time of renewals."""
         ...
 
+    @property
+    def keeps_records(self) -> bool:
+        """Whether a lock may have a record, which a renewal in any process has written. False without a shared lock store."""
+        ...
+
     async def promises(self, tokens: Sequence[LockToken]) -> list[RecordedPromise | None]:
         """Return for each token the promise of its record, unchanged; None without a record.
 
@@ -84,11 +93,15 @@ class LockStore(Protocol):
         """
         ...
 
-    async def write_record(self, token: LockToken, record: LockRecord) -> None:
-        """Write the record after a renewal in SQL (step 6 of "Renew" in docs/protocol.md).
+    async def ask(self, token: LockToken) -> NotRenewed:
+        """Return the lock store's clock and the generation of an expired record, and extend nothing."""
+        ...
 
-        The record expires at the lock store's clock, read now, plus `duration`. Nothing is written if a higher
-        generation is stored, or if that clock has passed `promised_until`.
+    async def write_record(self, token: LockToken, record: LockRecord) -> Instant | None:
+        """Write the record after SQL (step 6 of "Renew" in docs/protocol.md). Return its deadline, None without an answer.
+
+        The record expires at the lock store's clock, read now, plus `duration`. It has no bound if that clock has passed
+        `in_time_until`. Nothing is written if a higher generation is stored; then the deadline is `NOT_WRITTEN`.
         """
         ...
 

@@ -4,7 +4,8 @@ With a shared lock store most renewals complete there, within a bound that SQL h
 four writes SQL. `asked_at` is the lock store's clock, read *before* the SQL write. It sets the bound and the promised
 `locked_until`. The expiry of the record is set from the lock store's clock, read *after* the SQL write. So a process
 that pauses between the two can neither promise more than SQL holds nor expire a promise that is still live. A record is
-not written after its own promise has ended: the row may have been freed by then, and no write may revive a dead token.
+written without a bound if it is written later than `RECORD_WINDOW` after `asked_at`: the row may have been freed by
+then, and no write may revive a dead token.
 
 A record holds the queue version for which it was written, and counts for no other. So a record that survives a change
 or purge that revoked its lock extends nothing: the renewal goes to SQL, where the token is gone. A process that misses
@@ -29,6 +30,10 @@ from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken, Settled
 
 CLOCK_MARGIN: Duration = 2 * SECOND
 """How much earlier than in SQL the lock store's bound ends: more than the two clocks drift in one lead time."""
+
+RECORD_WINDOW: Duration = SECOND
+"""How long after its clock was read the lock store takes a bound: no longer than the shortest lock, so that no record of
+an earlier renewal extends a lock after the end to which it was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ async def renew(ports: SettlingPorts, queue: Queue, token: LockToken, duration: 
             return RenewedLock(answer.locked_until, answer.remaining, started_at)
         (locked,) = await ports.store.locked_messages([token])
         if locked is None or locked.queue_id != queue.id:
-            raise await _refusal(ports, queue, token)
+            raise await ended_delivery(ports, queue, token)
         extension = lead_time(duration, shared_locks=ports.lock_store.is_shared and answer.asked_at is not None)
         lengthening = Extension(token, queue.id, extension, answer.expired_generation, queue.settings.history)
         (extended,) = await ports.store.extend([lengthening])
@@ -92,7 +97,7 @@ async def _held_lock(ports: SettlingPorts, queue: Queue, token: LockToken) -> Re
     started_at = ports.clock.monotonic()
     (locked,) = await ports.store.locked_messages([token])
     if locked is None or locked.queue_id != queue.id:
-        raise await _refusal(ports, queue, token)
+        raise await ended_delivery(ports, queue, token)
     if lost := await release_lost(ports, locked, NO_EXPIRED_GENERATION):
         raise lost
     return RenewedLock(locked.locked_until, max(0, locked.locked_until - locked.read_at), started_at)
@@ -114,11 +119,13 @@ async def _record_renewal(
     promised_until = answer.asked_at + duration
     record_duration = max(duration, extended.previous_locked_until - extended.read_at)
     bound = answer.asked_at + extension - CLOCK_MARGIN
-    record = LockRecord(extended.generation, record_duration, bound, promised_until, renewal.queue_version)
+    in_time_until = answer.asked_at + min(duration, RECORD_WINDOW)
+    record = LockRecord(extended.generation, record_duration, bound, in_time_until, renewal.queue_version)
     await lock_store.write_record(renewal.token, record)
     return promised_until
 
 
-async def _refusal(ports: SettlingPorts, queue: Queue, token: LockToken) -> Refusal:
+async def ended_delivery(ports: SettlingPorts, queue: Queue, token: LockToken) -> Refusal:
+    """Return why a token holds no message of this queue."""
     answer = await resolve_late(ports, queue, token, requested=None)
     return LockLost() if isinstance(answer, Settled) else answer

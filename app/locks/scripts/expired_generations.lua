@@ -1,4 +1,4 @@
--- Return a line per record: its generation if its deadline has passed, else -1.
+-- Return a line per record: its generation if its deadline has passed, else -1, and the time.
 
 local now = read_clock()
 local lines = {}
@@ -11,7 +11,7 @@ for position = 2, #KEYS do
   end
   local expired = record
     and record.deadline <= now -- fence: deadline
-  lines[#lines + 1] = expired and tostring(record.generation) or '-1'
+  lines[#lines + 1] = string.format('%d %.0f', expired and record.generation or -1, now)
 end
 
 return table.concat(lines, '\n')

@@ -1,9 +1,9 @@
--- Write the records of locks that SQL has prolonged. A record of a higher generation is not replaced.
+-- Write the records of locks whose end SQL has moved. A record of a higher generation is not replaced.
 --
--- ARGV: generation, duration, bound, end of the promise, queue and version per record. The deadline is the time of this
--- script + duration: a renewal that is delayed between SQL and Redis expires later, never too early. A renewal that is
--- delayed past the end of its promise is not written: the row may have been freed, and its token must stay dead.
--- Returns a line per record: 1 if it was written, else 0.
+-- ARGV: generation, duration, bound, the time until which the write is in time, queue and version per record. The deadline
+-- is the time of this script + duration: a renewal that is delayed between SQL and Redis expires later, never too early. It
+-- covers every earlier promise, because the duration does. A record that is written late extends nothing: the lock may have
+-- ended since. Returns a line per record: its deadline, or 0 if it was not written.
 
 local now = read_clock()
 local lines = {}
@@ -19,19 +19,19 @@ for position = 2, #KEYS do
     version = tonumber(ARGV[first + 6]),
   }
   local stored = read(key)
-  local wanted = true
-    and now < tonumber(ARGV[first + 4]) -- fence: promise
-    and (not stored or stored.generation <= record.generation) -- fence: generation
-  if wanted then
-    -- The previous promise may end later, and SQL still covers it.
-    if stored
-      and stored.deadline > record.deadline -- fence: longer
-    then
-      record.deadline = stored.deadline
-    end
-    write(key, record, now)
+  local deadline = 0
+  local in_time = true
+    and now < tonumber(ARGV[first + 4]) -- fence: late
+  if not in_time then
+    record.bound = 0
   end
-  lines[#lines + 1] = wanted and '1' or '0'
+  if not stored
+    or stored.generation <= record.generation -- fence: generation
+  then
+    write(key, record, now)
+    deadline = record.deadline
+  end
+  lines[#lines + 1] = string.format('%.0f', deadline)
 end
 
 redis.call('EXPIRE', index, INDEX_SECONDS)

@@ -6,55 +6,25 @@ from typing import Any, cast
 
 import pytest
 
-from app.broker.ports.lock_store import LockRecord, LockStore, NotRenewed, QueueVersion, Renewed
+from app.broker.ports.lock_store import LockRecord, LockStore, QueueVersion
 from app.broker.ports.settling import Extension
 from app.broker.ports.store import Store
 from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import complete
-from app.broker.settling.renew import CLOCK_MARGIN, renew
+from app.broker.settling.renew import CLOCK_MARGIN, RECORD_WINDOW, renew
 from app.broker.settling.settle import _FIRST_PAUSE_SECONDS, MAX_TRIES, settle_one
 from app.domain.instant import MINUTE, SECOND, Duration, Instant
 from app.domain.message import Envelope
 from app.domain.queue import LEAD_TIME_FACTOR, Queue, QueueSettings
 from app.domain.refusals import AlreadySettled, LockLost, LossCause, MessageBusy, MessageNotFound
 from app.domain.sending import NewMessage
-from app.domain.settlement import NO_EXPIRED_GENERATION, LockToken, token_of
-from app.locks.memory_lock_store import MemoryLockStore
+from app.domain.settlement import LockToken, token_of
+from tests.broker.settling.shared_lock_store import ASKING_SECONDS, SharedLockStore
 from tests.brokers import CountingTally, OpenBroker
 from tests.virtual_clock import VirtualClock, run_advancing
 
 LOCK_DURATION = 30 * SECOND
-LOCK_STORE_CLOCK_OFFSET = 7 * SECOND
-"""How far the clock of the lock store is ahead of the clock of the message store."""
-ASKING_SECONDS = 0.5
-
-
-class SharedLockStore(MemoryLockStore):
-    """A lock store with its own clock, which takes time to answer and records what is written."""
-
-    def __init__(self, clock: VirtualClock) -> None:
-        self._clock = clock
-        self.is_reachable = True
-        self.prolongs_until: Instant | None = None
-        self.records: list[LockRecord] = []
-
-    @property
-    def is_shared(self) -> bool:
-        return True
-
-    def now(self) -> Instant:
-        return self._clock.now() + LOCK_STORE_CLOCK_OFFSET
-
-    async def renew(self, token: LockToken, duration: Duration, queue_version: QueueVersion) -> Renewed | NotRenewed:
-        asked_at = self.now() if self.is_reachable else None
-        await self._clock.advance(ASKING_SECONDS)
-        if self.prolongs_until is not None:
-            return Renewed(self.prolongs_until, duration)
-        return NotRenewed(asked_at, NO_EXPIRED_GENERATION)
-
-    async def write_record(self, token: LockToken, record: LockRecord) -> None:
-        self.records.append(record)
 
 
 @pytest.fixture
@@ -127,7 +97,7 @@ async def test_sql_grants_a_lead_time_and_the_lock_store_keeps_a_margin_to_it(
     assert await locked_until(sharing_broker, queue, token) == clock.now() + lead
     queue_version = QueueVersion(queue.id, queue.lock_version)
     assert locks.records == [
-        LockRecord(1, LOCK_DURATION, asked_at + lead - CLOCK_MARGIN, asked_at + LOCK_DURATION, queue_version)
+        LockRecord(1, LOCK_DURATION, asked_at + lead - CLOCK_MARGIN, asked_at + RECORD_WINDOW, queue_version)
     ]
 
 
