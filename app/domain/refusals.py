@@ -328,6 +328,11 @@ class MessageBusy(StoreUnavailable):
     """Another request holds this message. This request had no effect; repeat it."""
 
 
+class LockStoreUnavailable(StoreUnavailable):
+    """The lock store does not answer, and without it this lock cannot end earlier. It is not known whether this request took
+    effect; repeat it."""
+
+
 class NewerQueue(BackendUnavailable):
     """This queue uses a setting that this server does not know yet; send the request to a newer server."""
 

@@ -16,6 +16,7 @@ from app.broker.administration.select_messages import MessageSelection
 from app.broker.ports.maintaining import Edit
 from app.broker.receiving.receive import ReceiveMode, ReceiveRequest, receive
 from app.broker.sending.send import send, send_each
+from app.broker.settling.change_lock import change_lock
 from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer, release
 from app.broker.settling.renew import renew
 from app.broker.settling.settle import SettlementRequest, settle
@@ -286,6 +287,16 @@ class VerbHistories(RuleBasedStateMachine):
     def renew(self, token: str) -> None:
         result = self.result_or_code(renew(self.broker.settling, self.queue, LockToken.parse(token)))
         assert (result if isinstance(result, str) else "renewed") == self.model.renew(token, LOCK_DURATION)
+
+    @rule(token=tokens, units=st.sampled_from([5, 20, 60]))
+    def change_lock(self, token: str, units: int) -> None:
+        duration = units * TIME_UNIT
+        result = self.result_or_code(change_lock(self.broker.settling, self.queue, LockToken.parse(token), duration))
+        expected = self.model.change_lock(token, duration)
+        if isinstance(result, str) or isinstance(expected, str):
+            assert result == expected
+        else:
+            assert result.locked_until == expected
 
     # ---- time --------------------------------------------------------------------------------------------------------
 

@@ -171,6 +171,15 @@ class Model:
     def abandon(self, token: str, delay: Duration, counted: bool) -> str:
         return self._end(token, "abandoned", lambda message: self._fail(message, delay, counted))
 
+    def change_lock(self, token: str, duration: Duration) -> Instant | str:
+        """Let the lock end exactly then; return its new end."""
+        message = self.holder(token)
+        if message is not None:
+            message.locked_until = self.now + duration
+            return message.locked_until
+        self._expire_token(token)
+        return self._late_answer(token)
+
     def renew(self, token: str, duration: Duration) -> str:
         message = self.holder(token)
         if message is not None:

@@ -134,6 +134,11 @@ class TransactionModel(RecoveryModel):
         """Return whether a settlement under this token takes effect now. One that waits keeps others out."""
         return super().can_settle(token) and self._noting(token) is None
 
+    def change_lock(self, token: str, duration: Duration) -> Instant | str:
+        if self.holder(token) is not None and self._noting(token) is not None:
+            return IN_TRANSACTION
+        return super().change_lock(token, duration)
+
     def recreate(self) -> None:
         """Delete the queue. Deliveries of a deleted queue can still end in a transaction: a loop removes them later."""
         for transaction in self.transactions.values():

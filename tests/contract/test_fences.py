@@ -51,7 +51,9 @@ async def move(store_fixture: StoreFixture, queue: Queue, message: Message, fenc
 
 async def extend(store_fixture: StoreFixture, queue: Queue, message: Message, fence: Fence) -> bool:
     """Renew."""
-    extension = Extension(token(message), queue.id, LOCK_DURATION, fence.generation_above)
+    extension = Extension(
+        token(message), queue.id, LOCK_DURATION, fence.generation_above, max_generation=fence.max_generation
+    )
     return (await store_fixture.store.extend([extension]))[0] is not None
 
 
@@ -177,8 +179,8 @@ async def test_the_token_of_an_earlier_delivery_has_no_effect(
 
 
 @pytest.mark.fence("generation")
-@pytest.mark.parametrize("action", [remove, move, commit])
-async def test_a_renewed_lock_is_settled_only_after_a_read_of_the_lock_store(
+@pytest.mark.parametrize("action", HOLDER_ACTIONS)
+async def test_a_renewed_lock_is_changed_only_after_a_read_of_the_lock_store(
     store_fixture: StoreFixture, queue: Queue, action: Action
 ) -> None:
     message = await renewed_message(store_fixture, queue, 1)

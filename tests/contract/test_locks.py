@@ -1,6 +1,7 @@
 """Locks are renewed by receivers. They end by time, expired generation or revocation, and leave a tombstone."""
 
 import asyncio
+from dataclasses import replace as replace_field
 
 import pytest
 from msgspec.structs import replace
@@ -39,6 +40,11 @@ def extension(
     return Extension(token(message), queue.id, by, expired_generation)
 
 
+def exactly(queue: Queue, message: Message, duration: int, generation: int) -> Extension:
+    """An extension that sets the end of a lock in this generation."""
+    return replace_field(extension(queue, message, duration), max_generation=generation, is_exact=True)
+
+
 # ---- renewing --------------------------------------------------------------------------------------------------------
 
 
@@ -74,6 +80,49 @@ async def test_a_renewal_never_shortens_a_lock_and_counts_each_time(store_fixtur
     assert shorter.locked_until == first.locked_until < longer.locked_until
     assert first.previous_locked_until == message.locked_until
     assert (shorter.previous_locked_until, longer.previous_locked_until) == (first.locked_until, shorter.locked_until)
+
+
+@pytest.mark.parametrize("seconds", [5, 120], ids=["earlier", "later"])
+@pytest.mark.parametrize("renewals", [0, 2])
+async def test_an_exact_end_replaces_the_end_of_a_lock_and_its_generation_stays(
+    store_fixture: StoreFixture, queue: Queue, seconds: int, renewals: int
+) -> None:
+    message = await store_fixture.locked(queue)
+    for _ in range(renewals):
+        await store_fixture.store.extend([extension(queue, message)])
+    (changed,) = await store_fixture.store.extend([exactly(queue, message, seconds * SECOND, renewals)])
+    assert changed is not None
+    assert (changed.generation, changed.locked_until) == (renewals, changed.read_at + seconds * SECOND)
+    assert changed.previous_locked_until >= message.locked_until
+    await store_fixture.advance_time(seconds - 2)
+    assert await store_fixture.store.expired_locks(10) == []
+    await store_fixture.advance_time(3)
+    assert [locked.token for locked in await store_fixture.store.expired_locks(10)] == [token(message)]
+
+
+async def test_an_exact_end_has_no_effect_if_the_lock_was_renewed_since_it_was_read(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    message = await store_fixture.locked(queue)
+    (renewed,) = await store_fixture.store.extend([extension(queue, message, MINUTE)])
+    assert renewed is not None
+    assert await store_fixture.store.extend([exactly(queue, message, SECOND, 0)]) == [None]
+    (locked,) = await store_fixture.store.locked_messages([token(message)])
+    assert locked is not None
+    assert locked.locked_until == renewed.locked_until
+
+
+async def test_a_renewal_and_an_exact_end_in_one_batch_take_effect_one_after_the_other(
+    store_fixture: StoreFixture, queue: Queue
+) -> None:
+    message = await store_fixture.locked(queue)
+    exact, renewed, stale = await store_fixture.store.extend(
+        [exactly(queue, message, SECOND, 0), extension(queue, message), exactly(queue, message, SECOND, 0)]
+    )
+    assert exact is not None
+    assert renewed is not None
+    assert (exact.generation, renewed.generation, stale) == (0, 1, None)
+    assert renewed.previous_locked_until == exact.locked_until < renewed.locked_until
 
 
 async def test_each_concurrent_renewal_knows_the_result_of_the_earlier_ones(

@@ -8,15 +8,16 @@ from typing import Protocol
 import msgspec
 
 from app.domain.instant import Duration, Instant
-from app.domain.settlement import LockedMessage, LockToken, Move, Removal, Settlement, Tombstone
+from app.domain.settlement import MAX_GENERATION, LockedMessage, LockToken, Move, Removal, Settlement, Tombstone
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """A request to extend a lock in SQL to at least now + `duration`, unless its generation has expired.
+    """A request to extend a lock in SQL to at least now + `duration`, or to let it end then.
 
-    Takes effect if the token matches, `locked_until` is in the future and the generation is above `expired_generation`.
-    `keeps_history` if the queue may record the renewal.
+    Takes effect if the token matches, `locked_until` is in the future, and the generation is above `expired_generation`
+    and at most `max_generation`. With `is_exact` the lock ends at now + `duration`, also earlier than before, and its
+    generation stays. `keeps_history` if the queue may record the renewal.
     """
 
     token: LockToken
@@ -24,6 +25,8 @@ class Extension:
     duration: Duration
     expired_generation: int
     keeps_history: bool = False
+    max_generation: int = MAX_GENERATION
+    is_exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +99,7 @@ class SettlingStore(Protocol):
         ...
 
     async def extend(self, extensions: Sequence[Extension]) -> list[Extended | None]:
-        """Extend locks and increment their generations; None where the lock is lost."""
+        """Extend locks and increment their generations, or set their ends; None where the fence does not hold."""
         ...
 
     async def tombstones(self, tokens: Sequence[LockToken]) -> list[Tombstone | None]:

@@ -53,6 +53,7 @@ async def extend(
             **_token_params(extension.token),
             "queue_id": extension.queue_id,
             "expired_generation": extension.expired_generation,
+            "max_generation": extension.max_generation,
         }
         for extension in extensions
     ]
@@ -65,7 +66,8 @@ async def extend(
     answers: list[Extended | None] = []
     for index, extension in enumerate(extensions):
         before = latest.get(extension.token, current[index]) if index in current else None
-        after = None if before is None else _extend_one(before, extension)
+        is_live = before is not None and before.generation <= extension.max_generation
+        after = _extend_one(before, extension) if before is not None and is_live else None
         answers.append(after)
         if after is not None:
             latest[extension.token] = after
@@ -165,8 +167,10 @@ def _token_params(token: LockToken) -> dict[str, Any]:
 
 
 def _extend_one(before: Extended, extension: Extension) -> Extended:
-    until = max(before.locked_until, before.read_at + extension.duration)
-    return Extended(before.generation + 1, until, before.read_at, before.locked_until, before.read_started_at)
+    wanted = before.read_at + extension.duration
+    until = wanted if extension.is_exact else max(before.locked_until, wanted)
+    generation = before.generation if extension.is_exact else before.generation + 1
+    return Extended(generation, until, before.read_at, before.locked_until, before.read_started_at)
 
 
 def _extension_row(token: LockToken, extended: Extended) -> Mapping[str, Any]:

@@ -249,7 +249,8 @@ FROM JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
     queue_id INT PATH '$.queue_id',
     lock_token CHAR(24) CHARACTER SET utf8mb4 PATH '$.lock_token',
-    expired_generation INT PATH '$.expired_generation'
+    expired_generation INT PATH '$.expired_generation',
+    max_generation INT PATH '$.max_generation'
 )) AS entry
 STRAIGHT_JOIN message AS m FORCE INDEX (PRIMARY) ON m.sequence_number = entry.sequence_number
 WHERE m.queue_id = entry.queue_id -- fence: queue
@@ -257,10 +258,11 @@ WHERE m.queue_id = entry.queue_id -- fence: queue
   AND m.lock_token = FROM_BASE64(entry.lock_token) -- fence: token
   AND m.locked_until > @now -- fence: time
   AND m.lock_generation > entry.expired_generation -- fence: generation
+  AND m.lock_generation <= entry.max_generation -- fence: generation
   AND NOT EXISTS (SELECT 1 FROM queue AS q WHERE q.id = m.queue_id AND q.take_locks_until >= m.last_delivered_at) -- fence: revocation
 FOR UPDATE SKIP LOCKED;
 
--- extend: extend the locks that were found extendable
+-- extend: give the locks that were found extendable their generation and their end
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
     sequence_number BIGINT PATH '$.sequence_number',
     generation INT PATH '$.generation',

@@ -160,7 +160,7 @@ def _move_values(move: Move) -> tuple[Any, ...]:
 
 
 def _extension_values(extension: Extension) -> tuple[Any, ...]:
-    return (extension.duration, extension.expired_generation)
+    return (extension.duration, extension.expired_generation, extension.max_generation, extension.is_exact)
 
 
 MOVE_COLUMNS = (
@@ -181,4 +181,4 @@ RECORDED_REMOVE = replace(REMOVE, name="remove_recorded")
 """The same for removals by which receivers settle messages. The statement records them."""
 MOVE = Settlement("move", MOVE_COLUMNS, _move_values)
 RELEASE = Settlement("release", MOVE_COLUMNS, _move_values)
-EXTEND = Settlement("extend", ("duration", "expired_generation"), _extension_values)
+EXTEND = Settlement("extend", ("duration", "expired_generation", "max_generation", "is_exact"), _extension_values)

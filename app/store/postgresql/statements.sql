@@ -899,13 +899,14 @@ tombstones AS (
 )
 SELECT entry_index, queue_id, left_group, priority, available_at FROM moved
 
--- extend: extend locks that have not ended; the generation grows by one
+-- extend: extend locks that have not ended, and the generation grows by one; or set their end, and the generation stays
 WITH clock AS MATERIALIZED (SELECT @now AS now),
 live AS MATERIALIZED (
-    SELECT clock.now, entry.entry_index, entry.duration, locked.row, locked.previous_locked_until
+    SELECT clock.now, entry.entry_index, entry.duration, entry.is_exact, locked.row, locked.previous_locked_until
     FROM clock
     CROSS JOIN @entries(
-        sequence_number bigint, lock_token bytea, queue_id int, duration bigint, expired_generation int
+        sequence_number bigint, lock_token bytea, queue_id int, duration bigint, expired_generation int,
+        max_generation int, is_exact boolean
     ) AS entry
     CROSS JOIN LATERAL (
         SELECT m.ctid AS row, m.locked_until AS previous_locked_until
@@ -916,13 +917,17 @@ live AS MATERIALIZED (
           AND m.lock_token = entry.lock_token  -- fence: token
           AND (m.locked_until > clock.now) IS TRUE  -- fence: time
           AND m.lock_generation > entry.expired_generation  -- fence: generation
+          AND m.lock_generation <= entry.max_generation  -- fence: generation
           AND NOT EXISTS (SELECT FROM queue AS q WHERE q.id = m.queue_id AND q.take_locks_until >= m.last_delivered_at)  -- fence: revocation
         FOR UPDATE SKIP LOCKED
     ) AS locked
 )
 UPDATE message AS m SET
-    locked_until = greatest(m.locked_until, live.now + live.duration),
-    lock_generation = m.lock_generation + 1
+    locked_until = CASE
+        WHEN live.is_exact THEN live.now + live.duration
+        ELSE greatest(m.locked_until, live.now + live.duration)
+    END,
+    lock_generation = m.lock_generation + CASE WHEN live.is_exact THEN 0 ELSE 1 END
 FROM live
 WHERE m.ctid = live.row
 RETURNING live.entry_index, m.lock_generation, m.locked_until, live.now, live.previous_locked_until;

@@ -222,6 +222,8 @@ def extend(transaction: Transaction, extension: Extension) -> Extended | None:
         queue_id=extension.queue_id,
         duration=extension.duration,
         expired_generation=extension.expired_generation,
+        max_generation=extension.max_generation,
+        is_exact=int(extension.is_exact),
     )
     if extended and extension.keeps_history:
         run_to_completion(partial(record_renewed, extensions=[extension], effective=[True]), transaction)

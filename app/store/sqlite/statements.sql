@@ -177,16 +177,17 @@ WHERE sequence_number = :sequence_number;
 -- locked_until: the time until which a message is locked
 SELECT locked_until FROM message WHERE sequence_number = :sequence_number;
 
--- extend: extend a lock that has not ended
+-- extend: extend a lock that has not ended, and the generation grows by one; or set its end, and the generation stays
 UPDATE message
-SET locked_until = MAX(locked_until, @now + :duration),
-    lock_generation = lock_generation + 1
+SET locked_until = CASE WHEN :is_exact = 1 THEN @now + :duration ELSE MAX(locked_until, @now + :duration) END,
+    lock_generation = lock_generation + CASE WHEN :is_exact = 1 THEN 0 ELSE 1 END
 WHERE sequence_number = :sequence_number
   AND queue_id = :queue_id  -- fence: queue
   AND state = 2  -- fence: locked
   AND lock_token = :lock_token  -- fence: token
   AND locked_until > @now  -- fence: time
   AND lock_generation > :expired_generation  -- fence: generation
+  AND lock_generation <= :max_generation  -- fence: generation
   AND NOT EXISTS (SELECT 1 FROM queue WHERE id = queue_id AND take_locks_until >= last_delivered_at)  -- fence: revocation
 RETURNING lock_generation, locked_until, @now;
 
