@@ -139,7 +139,10 @@ DEAD_LETTER_LOCK = (
     FieldOption(("properties",), "json", "Changes to the properties: they are merged, and null removes one."),
     FieldOption(("transaction_id",), "text", "An open transaction: this takes effect with its commit, or not at all."),
 )
-RENEW_LOCK = (FieldOption(("lock_seconds",), "float", "How long a lock lasts."),)
+RENEW_LOCK = (
+    FieldOption(("lock_seconds",), "float", "How long a lock lasts."),
+    FieldOption(("exact",), "bool", "Whether the lock ends exactly then, also if that is earlier than before."),
+)
 QUEUE_SETTINGS_BODY = (
     FieldOption(
         ("lock_duration_seconds",),

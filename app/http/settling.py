@@ -7,28 +7,31 @@ from typing import TypeAlias
 import msgspec
 
 from app.broker.broker import Broker
+from app.broker.settling.change_lock import change_lock
 from app.broker.settling.ports import SettlingPorts
 from app.broker.settling.renew import RenewedLock, renew
 from app.broker.settling.settle import SettlementRequest, SettleResult, settle
 from app.broker.transactions.join import join_settlements
 from app.domain.instant import Duration
 from app.domain.queue import Queue
-from app.domain.refusals import MessageBusy, Refusal, invalid_at
+from app.domain.refusals import LockStoreUnavailable, MessageBusy, Refusal, invalid_at
 from app.domain.settlement import LockToken
 from app.domain.transaction import JoinedIntent, TransactionKey
 
 
 class LockRenewal(msgspec.Struct, frozen=True):
-    """A renewal for this duration; None is that of the queue."""
+    """A renewal for this duration; None is that of the queue. With `is_exact` the lock ends then, also earlier than before."""
 
     token: LockToken
     duration: Duration | None
+    is_exact: bool
 
 
 BatchEntry: TypeAlias = SettlementRequest | LockRenewal | Refusal
 """A settlement, a renewal, or the refusal of an entry that is neither."""
 
-BatchResult: TypeAlias = SettleResult | JoinedIntent | RenewedLock
+RenewalResult: TypeAlias = RenewedLock | Refusal | MessageBusy | LockStoreUnavailable
+BatchResult: TypeAlias = SettleResult | JoinedIntent | RenewalResult
 """The result of an entry."""
 
 
@@ -54,7 +57,7 @@ async def settle_batch(
         else:
             settlements[index] = entry
     settling = _settle_or_join(broker, queue, list(settlements.values()), key)
-    renewed: Sequence[RenewedLock | Refusal | MessageBusy] = ()
+    renewed: Sequence[RenewalResult] = ()
     if renewals:
         renewing = (_renew(broker.settling, queue, renewal) for renewal in renewals.values())
         settled, renewed = await asyncio.gather(settling, asyncio.gather(*renewing))
@@ -74,8 +77,14 @@ async def _settle_or_join(
     return await join_settlements(broker.transactions, key, queue, requests)
 
 
-async def _renew(ports: SettlingPorts, queue: Queue, renewal: LockRenewal) -> RenewedLock | Refusal | MessageBusy:
+async def move_lock_end(ports: SettlingPorts, queue: Queue, renewal: LockRenewal) -> RenewedLock:
+    """Renew a lock, or change its end exactly. Refuses as `renew` and `change_lock` do."""
+    verb = change_lock if renewal.is_exact else renew
+    return await verb(ports, queue, renewal.token, renewal.duration)
+
+
+async def _renew(ports: SettlingPorts, queue: Queue, renewal: LockRenewal) -> RenewalResult:
     try:
-        return await renew(ports, queue, renewal.token, renewal.duration)
-    except (Refusal, MessageBusy) as refusal:
+        return await move_lock_end(ports, queue, renewal)
+    except (Refusal, MessageBusy, LockStoreUnavailable) as refusal:
         return refusal

@@ -95,9 +95,10 @@ SettleLock: TypeAlias = CompleteLock | AbandonLock | DeadLetterLock | DeferLock 
 
 
 class RenewLock(msgspec.Struct, forbid_unknown_fields=True):
-    """Extend the lock to `lock_seconds` from now (default: the queue's lock duration)."""
+    """Extend the lock to `lock_seconds` from now (default: the queue's lock duration), or let it end exactly then."""
 
     lock_seconds: LockSeconds | None = None
+    exact: bool = False
 
 
 SettleAction: TypeAlias = CompleteAction | AbandonAction | DeadLetterAction | DeferAction | ReleaseAction

@@ -139,9 +139,9 @@ class BlockingReceive(Generic[BodyType]):
         """Return the message unprocessed to its old position, without counting the delivery."""
         self._call(self._context.release, transaction)
 
-    def renew(self, lock_seconds: float | None = None) -> None:
-        """Prolong the lock."""
-        self._call(self._context.renew, lock_seconds)
+    def renew(self, lock_seconds: float | None = None, *, exact: bool = False) -> None:
+        """Prolong the lock, or let it end exactly then."""
+        self._call(partial(self._context.renew, exact=exact), lock_seconds)
 
     @contextmanager
     def auto_renew(self, lock_seconds: float | None = None) -> Generator[None]:

@@ -123,11 +123,14 @@ class ReceiveContext(Receive, Generic[BodyType]):
         """Return the message unprocessed to its old position, without counting the delivery (S2.21). Raises as `abandon` does."""
         await self._abandon_by(requests.ReleaseSettlement(self.lock_token), transaction)
 
-    async def renew(self, lock_seconds: float | None = None) -> None:
-        """Prolong the lock: it lasts `lock_seconds` from now (S3.15). Raises `WrongState` except in Received, and `LockLost`."""
+    async def renew(self, lock_seconds: float | None = None, *, exact: bool = False) -> None:
+        """Prolong the lock: it lasts `lock_seconds` from now (S3.15). Raises `WrongState` except in Received, and `LockLost`.
+
+        With `exact` it ends then, also if that is earlier than before.
+        """
         self._check_received("does not renew its lock")
         try:
-            await self.prolong(lock_seconds)
+            await self.prolong(lock_seconds, exact=exact)
         except LockLost as error:
             self.fault(error)
             raise
@@ -140,10 +143,11 @@ class ReceiveContext(Receive, Generic[BodyType]):
         """
         return Renewal(self, lock_seconds)
 
-    async def prolong(self, lock_seconds: float | None) -> None:
+    async def prolong(self, lock_seconds: float | None, *, exact: bool = False) -> None:
         """Prolong the lock as `renew` does, in any state, and leave the state as it is."""
         asked_at = asyncio.get_running_loop().time()
-        renewed = await self._settler.renew(requests.RenewSettlement(self.lock_token, _or_unset(lock_seconds)))
+        renewal = requests.RenewSettlement(self.lock_token, _or_unset(lock_seconds), exact or UNSET)
+        renewed = await self._settler.renew(renewal)
         self.note_renewal(renewed, asked_at)
 
     def note_renewal(self, renewed: answers.RenewedResult, asked_at: float) -> None:

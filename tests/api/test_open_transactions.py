@@ -289,6 +289,7 @@ async def test_outside_settlements_of_a_message_that_waits_are_refused(api: ApiS
         ("dead-letter", {}),
         ("abandon", {"transaction_id": transaction}),
         ("complete", {"transaction_id": other}),
+        ("renew", {"lock_seconds": 1, "exact": True}),
     ):
         problem(await api.settle(message, verb, **fields), 409, "message-in-transaction")
     unit = {"settlements": [{"queue": "orders", "lock_token": message["lock_token"], "action": "complete"}]}

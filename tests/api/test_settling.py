@@ -208,6 +208,45 @@ async def test_renewing_extends_only_the_lock_of_its_token(api: ApiServer) -> No
     assert (await api.settle(message, "complete")).status_code == 200
 
 
+@pytest.mark.parametrize("renewed_before", [False, True])
+async def test_an_exact_renewal_ends_the_lock_earlier(api: ApiServer, renewed_before: bool) -> None:
+    message = await locked(api)
+    if renewed_before:
+        await api.settle(message, "renew", lock_seconds=600)
+    changed = (await api.settle(message, "renew", lock_seconds=5, exact=True)).json()
+    assert changed == {"locked_until": "2027-01-15T08:00:05.000000Z", "lock_remaining_ms": 5_000}
+    await api.advance_time(4)
+    assert await api.receive() == []
+    assert (await api.settle(message, "renew", lock_seconds=5, exact=True)).json()["lock_remaining_ms"] == 5_000
+    await api.advance_time(5)
+    problem(await api.settle(message, "complete"), 410, "lock-lost")
+    (again,) = await api.receive()
+    assert again["sequence_number"] == message["sequence_number"]
+
+
+async def test_an_exact_renewal_counts_from_now_for_the_duration_of_the_queue(api: ApiServer) -> None:
+    message = await locked(api)
+    await api.settle(message, "renew", lock_seconds=600)
+    assert (await api.settle(message, "renew", exact=True)).json()["lock_remaining_ms"] == 30_000
+
+
+async def test_a_batch_has_exact_renewals(api: ApiServer) -> None:
+    messages = [await locked(api), await locked(api)]
+    settlements = [
+        {"action": "renew", "lock_token": message["lock_token"], "lock_seconds": 5, "exact": exact}
+        for message, exact in zip(messages, (True, False), strict=True)
+    ]
+    answer = await api.request_json("POST", "/queues/orders/settle", {"settlements": settlements})
+    assert [result["locked_until"] for result in answer["results"]] == [
+        "2027-01-15T08:00:05.000000Z",
+        "2027-01-15T08:00:05.000000Z",
+    ]
+    await api.advance_time(6)
+    assert [message["sequence_number"] for message in await api.receive(max_messages=10)] == [
+        messages[0]["sequence_number"]
+    ]
+
+
 @pytest.mark.behaviour("S3.23", "S2.20", "S0.21", "S2.23", "S0.1")
 async def test_an_unsettled_message_is_delivered_again(api: ApiServer) -> None:
     await locked(api, body="again")
@@ -310,6 +349,8 @@ async def test_a_token_has_one_spelling(api: ApiServer, written: str) -> None:
         ("defer", {"properties": {"": 1}}, "/properties/"),
         ("defer", {"until": 1}, "/until"),
         ("renew", {"lock_seconds": 0}, "/lock_seconds"),
+        ("renew", {"lock_seconds": 0, "exact": True}, "/lock_seconds"),
+        ("renew", {"exact": "yes"}, "/exact"),
     ],
 )
 async def test_an_invalid_settlement_changes_nothing(

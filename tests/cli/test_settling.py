@@ -54,6 +54,8 @@ def test_a_lock_is_renewed_by_its_token(command_line: CommandLine) -> None:
     (renewed,) = command_line.read_json("renew", "renewed", token, "--lock-seconds", "300")
     assert renewed["lock_remaining_ms"] > 200_000
     assert command_line.run_ok("renew", "renewed", token).startswith("locked until ")
+    (changed,) = command_line.read_json("renew", "renewed", token, "--lock-seconds", "60", "--exact")
+    assert changed["lock_remaining_ms"] <= 60_000
     unknown = "1." + "0" * 32
     assert command_line.run_refused("renew", "renewed", unknown).startswith("message-not-found: ")
 

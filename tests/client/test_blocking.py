@@ -56,6 +56,8 @@ def test_a_message_is_sent_received_and_settled(queue: BlockingQueue) -> None:
     [received] = queue.receive(wait_seconds=20)
     assert (received.message.body, received.message.priority) == ({"order": 17}, 7)
     received.renew(60)
+    received.renew(20, exact=True)
+    assert received.lock_duration <= 20
     received.complete()
     assert received.state is ReceiveState.COMPLETED
     with pytest.raises(WrongState):

@@ -28,7 +28,9 @@ async def run_every_verb(client: RetryingClient, setup: CrashSetup) -> Counter[s
         await client.send(f"m{number}", b"body", with_key=number > 0)
     held = {message["message_id"]: message for message in await receive_all(client, setup)}
     tokens = [held[f"m{number}"]["lock_token"] for number in range(4)]
-    await settle(client, "renew", tokens[0], lock_seconds=60)
+    await settle(client, "renew", tokens[0], lock_seconds=60, exact=True)
+    await settle(client, "renew", tokens[0], lock_seconds=120)
+    await settle(client, "renew", tokens[0], lock_seconds=60, exact=True)
     await settle(client, "complete", tokens[0])
     assert (await client.settle("complete", tokens[0]))[1]["replayed"]
     await settle(client, "abandon", tokens[1], reason="not now")
@@ -86,6 +88,7 @@ VERBS = [
         for moment in MOMENTS
     ),
     *(CrashPoint("store", method, moment) for method in ("extend", "remove", "claim_by_number") for moment in MOMENTS),
+    *(CrashPoint("store", "extend", moment, nth) for nth in (2, 3) for moment in MOMENTS),
     *(CrashPoint("store", "move", moment, nth) for nth in (1, 2, 3, 4) for moment in MOMENTS),
     *(CrashPoint("store", method, moment) for method in ("locked_messages", "tombstones") for moment in AROUND_CALL),
     *(
@@ -99,9 +102,10 @@ SWEEPS = [
 ]
 LOCK_VERBS = [
     CrashPoint("locks", method, moment)
-    for method in ("renew", "write_record", "expired_generations", "delete_records")
+    for method in ("renew", "ask", "write_record", "expired_generations", "delete_records")
     for moment in AROUND_CALL
 ]
+LOCK_VERBS += [CrashPoint("locks", "write_record", moment, 2) for moment in AROUND_CALL]
 LOCK_SWEEPS = [CrashPoint("locks", "expired_records", moment) for moment in AROUND_CALL]
 """Steps of the lock store; without Redis it has none that could be left half done."""
 

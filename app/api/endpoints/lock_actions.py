@@ -6,9 +6,10 @@ import msgspec
 
 from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer, release
 from app.broker.settling.settle import SettlementRequest
-from app.domain.instant import Duration, from_seconds
+from app.domain.instant import from_seconds
 from app.domain.queue import Queue
 from app.domain.settlement import LockToken
+from app.http.settling import LockRenewal
 from app.wire.field_types import PropertyValue
 from app.wire.properties import decode_properties
 from app.wire.settlements import (
@@ -40,9 +41,9 @@ def settlement_request(queue: Queue, token: LockToken, body: SettleAction) -> Se
             assert_never(body)
 
 
-def lock_duration(body: RenewLock) -> Duration | None:
-    """Return the requested duration of a renewed lock; None for that of its queue."""
-    return None if body.lock_seconds is None else from_seconds(body.lock_seconds)
+def lock_renewal(token: LockToken, body: RenewLock) -> LockRenewal:
+    """Return the renewal that the holder of this lock asks for."""
+    return LockRenewal(token, None if body.lock_seconds is None else from_seconds(body.lock_seconds), body.exact)
 
 
 def _property_changes(body: AbandonAction | DeadLetterAction | DeferAction) -> dict[str, PropertyValue] | None:

@@ -5,15 +5,22 @@ from typing import Any
 
 import msgspec
 
-from app.api.endpoints.lock_actions import lock_duration, settlement_request
-from app.api.endpoints.refusals import HOLD_REFUSALS, JOIN_REFUSALS, SETTLE_REFUSALS
-from app.broker.settling.renew import RenewedLock, renew
+from app.api.endpoints.lock_actions import lock_renewal, settlement_request
+from app.api.endpoints.refusals import JOIN_REFUSALS, SETTLE_REFUSALS
+from app.broker.settling.renew import RenewedLock
 from app.broker.settling.settle import SettlementRequest, settle_one
 from app.broker.transactions.join import join_settlements
 from app.domain.access import Right
 from app.domain.instant import to_milliseconds
 from app.domain.queue import Queue
-from app.domain.refusals import MessageBusy, QueueNotFound, Refusal, ReplyTooLarge, SynchronousMessage
+from app.domain.refusals import (
+    LockStoreUnavailable,
+    MessageBusy,
+    QueueNotFound,
+    Refusal,
+    ReplyTooLarge,
+    SynchronousMessage,
+)
 from app.domain.settlement import LockToken, Settled
 from app.domain.transaction import JoinedIntent
 from app.http.decoding import entry_decoder
@@ -21,7 +28,7 @@ from app.http.operation import EmptyBody, operation
 from app.http.problems import problem_of
 from app.http.request import Request
 from app.http.response import Response
-from app.http.settling import BatchResult, LockRenewal, settle_batch
+from app.http.settling import BatchResult, LockRenewal, move_lock_end, settle_batch
 from app.wire.field_types import LockTokenText
 from app.wire.settlements import (
     AbandonLock,
@@ -115,14 +122,14 @@ async def release_lock(request: Request[ReleaseLock]) -> Response:
 
 @operation(
     "POST", LOCK + "/renew", right=Right.LISTEN, tag="locks",
-    body=RenewLock, empty_body=EmptyBody.USUAL, responses={200: LockRenewed}, refusals=HOLD_REFUSALS,
+    body=RenewLock, empty_body=EmptyBody.USUAL, responses={200: LockRenewed}, refusals=SETTLE_REFUSALS,
     example={"lock_seconds": 60},
 )  # fmt: skip
 async def renew_lock(request: Request[RenewLock]) -> Response:
-    """Renew: extend the lock, counted from now."""
+    """Renew: extend the lock, counted from now. With `exact` it ends then, also if that is earlier than before."""
     queue = await request.queue()
-    token = LockToken.parse(request.path["lock_token"])
-    promise = await renew(request.broker.settling, queue, token, lock_duration(request.body))
+    renewal = lock_renewal(LockToken.parse(request.path["lock_token"]), request.body)
+    promise = await move_lock_end(request.broker.settling, queue, renewal)
     left = promise.remaining(request.broker.clock.monotonic())
     return Response(LockRenewed(to_wire(promise.locked_until), to_milliseconds(left)))
 
@@ -202,7 +209,7 @@ def _read_settlement(queue: Queue, raw: bytes) -> SettlementEntry | MalformedSet
 def _request(queue: Queue, settlement: Settlement) -> SettlementRequest | LockRenewal:
     token = LockToken.parse(settlement.lock_token)
     if isinstance(settlement, RenewSettlement):
-        return LockRenewal(token, lock_duration(settlement))
+        return lock_renewal(token, settlement)
     return settlement_request(queue, token, settlement)
 
 
@@ -223,9 +230,11 @@ def _result(index: int, token: str, result: BatchResult, tracking_id: str, now: 
         case RenewedLock():
             left = to_milliseconds(result.remaining(now))
             return RenewedResult(to_wire(result.locked_until), left, lock_token=token)
-        case Refusal() | MessageBusy():
+        case Refusal() | MessageBusy() | LockStoreUnavailable():
             return _refused_result(index, token, result, tracking_id)
 
 
-def _refused_result(index: int, token: str | None, refusal: Refusal | MessageBusy, tracking_id: str) -> RefusedResult:
+def _refused_result(
+    index: int, token: str | None, refusal: Refusal | MessageBusy | LockStoreUnavailable, tracking_id: str
+) -> RefusedResult:
     return RefusedResult(token, problem_of(refusal, tracking_id, f"/settlements/{index}"))

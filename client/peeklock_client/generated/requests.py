@@ -263,10 +263,11 @@ class ReleaseSettlement(Struct, tag_field="action", tag="release"):
 
 class RenewLock(Struct):
     """
-    Extend the lock to `lock_seconds` from now (default: the queue's lock duration).
+    Extend the lock to `lock_seconds` from now (default: the queue's lock duration), or let it end exactly then.
     """
 
     lock_seconds: float | UnsetType = UNSET
+    exact: bool | UnsetType = UNSET
 
 
 class RenewSettlement(Struct, tag_field="action", tag="renew"):
@@ -276,6 +277,7 @@ class RenewSettlement(Struct, tag_field="action", tag="renew"):
 
     lock_token: str
     lock_seconds: float | UnsetType = UNSET
+    exact: bool | UnsetType = UNSET
 
 
 class ReportConsumer(Struct):
