@@ -53,14 +53,14 @@ class ReportConsumer(msgspec.Struct, forbid_unknown_fields=True):
         return from_seconds(self.ttl_seconds)
 
 
-class ConsumerView(msgspec.Struct):
+class ConsumerView(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A consumer, as it has last reported itself."""
 
     consumer: str
     principal: str
     state: ConsumerStateName
-    reason: str | None
-    target: str | None
+    reason: str | None = None
+    target: str | None = None
     first_reported_at: Timestamp
     state_since: Timestamp
     reported_at: Timestamp
@@ -82,12 +82,12 @@ def consumer_view(listed: ListedConsumer) -> ConsumerView:
     """Build the JSON of a consumer."""
     report = listed.report
     return ConsumerView(
-        report.consumer,
-        report.principal,
-        report.state.value,
-        report.reason or None,
-        report.target,
-        to_wire(listed.first_reported_at),
-        to_wire(listed.state_since),
-        to_wire(listed.reported_at),
+        consumer=report.consumer,
+        principal=report.principal,
+        state=report.state.value,
+        reason=report.reason or None,
+        target=report.target,
+        first_reported_at=to_wire(listed.first_reported_at),
+        state_since=to_wire(listed.state_since),
+        reported_at=to_wire(listed.reported_at),
     )

@@ -10,6 +10,7 @@ from msgspec import inspect
 
 from app.wire import (
     capabilities,
+    consumers,
     execution,
     field_types,
     keys,
@@ -44,6 +45,7 @@ NAMED_TYPES: Mapping[str, Any] = {
     "ViewedState": field_types.ViewedState,
     "TransactionState": transactions.TransactionStateName,
     "MoveState": moves.MoveStateName,
+    "ConsumerState": consumers.ConsumerStateName,
     "DeliveryMode": message_fields.DeliveryMode,
     "LockStoreState": field_types.LockStoreState,
     "ProblemCause": problems.ProblemCause,

@@ -25,11 +25,11 @@ class ConsumerView(Struct):
     consumer: str
     principal: str
     state: str
-    reason: str | None
-    target: str | None
     first_reported_at: datetime
     state_since: datetime
     reported_at: datetime
+    reason: str | UnsetType = UNSET
+    target: str | UnsetType = UNSET
 
 
 class CreatedKey(Struct):
