@@ -185,6 +185,11 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "findall",
         [lambda n: "ERROR: <input>:" + "1" * n, lambda n: "ERROR: <input>:1:" * n, lambda n: "\nERROR: <input>:1" * n],
     ),
+    "app.console.property_rows.CONTROLS": ("search", [lambda n: "a" * n]),
+    "app.console.property_rows.JSON_NUMBER": (
+        "fullmatch",
+        [lambda n: "1" * n + "!", lambda n: "1." + "0" * n + "!", lambda n: "1e" + "0" * n + "!"],
+    ),
     "app.console.sizes.SIZE": (
         "fullmatch",
         [lambda n: "1" * n, lambda n: "1" + ",000" * n, lambda n: "1" + " " * n + "!", lambda n: "1" + "a" * n + "!"],
