@@ -1,6 +1,8 @@
 """`peeklock queue create | update`: queues with their settings."""
 
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from app.cli.client import CONNECTION, ApiClient, QueueName, queue_path
 from app.cli.creating import IfNotExists, create
@@ -18,6 +20,20 @@ def create_queue(
 
 
 @with_options(settings=SettingsGroup(QUEUE_SETTINGS_BODY, resets=True), client=CONNECTION)
-def update_queue(name: QueueName, client: ApiClient, settings: dict[str, Any]) -> None:
+def update_queue(
+    name: QueueName,
+    client: ApiClient,
+    settings: dict[str, Any],
+    keep_locks: Annotated[
+        bool,
+        typer.Option(
+            "--keep-locks",
+            help="Receivers keep the locks that they hold, also if a setting changes that they rely on. Renewals go by the "
+            "new settings.",
+        ),
+    ] = False,
+) -> None:
     """Change these settings of a queue and keep the others."""
-    client.printer.fields(client.call("PATCH", queue_path(name), settings))
+    # An older server would revoke the locks. It refuses the parameter.
+    query = {"keep_locks": "true"} if keep_locks else {}
+    client.printer.fields(client.call("PATCH", queue_path(name), settings, query))

@@ -18,11 +18,19 @@ from app.console.results import result_page
 from app.console.sizes import exact_size_text, parse_size
 from app.domain.access import Right
 from app.domain.plurals import count_of
-from app.domain.queue import Queue, QueueSettings, check_known, is_receive_enabled, is_send_enabled, revokes_locks
+from app.domain.queue import (
+    LocksOfChange,
+    Queue,
+    QueueSettings,
+    check_known,
+    is_receive_enabled,
+    is_send_enabled,
+    revokes_locks,
+)
 from app.domain.refusals import Refusal
 
 Fields: TypeAlias = Annotated[
-    Mapping[str, str], Depends(form_texts(*queue_form.FIELD_NAMES, "etag", "confirmed", "draw"))
+    Mapping[str, str], Depends(form_texts(*queue_form.FIELD_NAMES, "etag", "confirmed", "draw", "keep_locks"))
 ]
 """The fields of the form and its preview. `draw` is the button that draws the delays of the form."""
 
@@ -62,7 +70,8 @@ async def change_settings(page: CurrentPage, queue: str, fields: Fields) -> Resp
         condition.check("queue", queue, listed.queue.etag)
         if "confirmed" not in fields:
             return _preview(page, listed, fields, settings)
-        await change_queue(page.context.broker.administration, listed.queue, lambda _: settings, condition)
+        locks = LocksOfChange.KEEP if "keep_locks" in fields else LocksOfChange.REVOKE
+        await change_queue(page.context.broker.administration, listed.queue, lambda _: settings, condition, locks)
     except Refusal as refusal:
         return _form(page, listed, fields, refusal)
     return result_page(f"/console/queues/{queue}/settings", "change-settings", queue)
@@ -99,6 +108,11 @@ def effects(queue: Queue, locked: int, after: QueueSettings) -> list[str]:
     return found
 
 
+def can_keep_locks(queue: Queue, locked: int, after: QueueSettings) -> bool:
+    """Return whether a change of the settings would end locks that it could also keep."""
+    return locked > 0 and revokes_locks(queue.settings, after) and queue.settings.redelivery is after.redelivery
+
+
 def _shown(field: queue_form.SettingField, text: str) -> str:
     """Return what a field contains as a person reads it."""
     if field.kind == "switch":
@@ -113,7 +127,8 @@ def _preview(
 ) -> HTMLResponse:
     found = changes(listed.queue.settings, settings)
     done = effects(listed.queue, listed.counts.locked, settings)
-    return _page(page, listed, fields, {}, found, done, is_preview=True)
+    keepable = can_keep_locks(listed.queue, listed.counts.locked, settings)
+    return _page(page, listed, fields, {}, found, done, is_preview=True, can_keep_locks=keepable)
 
 
 def _form(
@@ -138,6 +153,7 @@ def _page(
         "faults": faults,
         "changes": found,
         "effects": done,
+        "can_keep_locks": how.get("can_keep_locks", False),
         "is_preview": is_preview,
         "drawing": queue_form.drawing_of(page.visitor, fields),
     }

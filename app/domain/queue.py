@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 from app.domain.instant import DAY, HOUR, MINUTE, SECOND, Duration, Instant
 from app.domain.refusals import NewerQueue, ReceiveDisabled, SendDisabled, invalid_at
@@ -251,18 +251,40 @@ def check_receiver(queue: Queue, receiver_id: str | None) -> None:
         raise invalid_at("/receiver_id", "A receive from a queue with redelivery on request needs a receiver_id.")
 
 
-def revokes_locks(before: QueueSettings, after: QueueSettings) -> bool:
+class LocksOfChange(Enum):
+    """What a change of settings does to the locks that receivers hold and rely on old settings."""
+
+    REVOKE = auto()
+    KEEP = auto()
+
+
+def revokes_locks(before: QueueSettings, after: QueueSettings, locks: LocksOfChange = LocksOfChange.REVOKE) -> bool:
     """Return whether this change of settings revokes the locks that receivers hold (S3.33).
 
     Holders rely on the lock duration, the delivery limit, the status and the redelivery; only changes of these revoke
-    locks.
+    locks, unless they are to be kept.
     """
-    return (before.lock_duration, before.max_delivery_count, before.status, before.redelivery) != (
+    return locks is LocksOfChange.REVOKE and (
+        before.lock_duration,
+        before.max_delivery_count,
+        before.status,
+        before.redelivery,
+    ) != (
         after.lock_duration,
         after.max_delivery_count,
         after.status,
         after.redelivery,
     )
+
+
+def check_keepable(before: QueueSettings, after: QueueSettings) -> None:
+    """Refuse with `InvalidRequest` a change of settings that cannot keep locks."""
+    if before.redelivery is not after.redelivery:
+        raise invalid_at(
+            "/redelivery",
+            "A change of the redelivery cannot keep locks: a lock that a receiver holds now would never end, or would end "
+            "while its receiver relies on it.",
+        )
 
 
 def lead_time(lock_duration: Duration, *, shared_locks: bool) -> Duration:

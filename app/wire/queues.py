@@ -20,6 +20,7 @@ from app.domain.queue import (
     MAX_GROUP_IN_FLIGHT,
     MAX_MESSAGE_BYTES,
     MAX_QUEUE_DESCRIPTION_LENGTH,
+    LocksOfChange,
     Queue,
     QueueCounts,
     QueueSettings,
@@ -202,6 +203,23 @@ class QueuePage(msgspec.Struct):
 
     items: list[QueueStatusView]
     next_cursor: str | None
+
+
+class ChangeQueue(msgspec.Struct, forbid_unknown_fields=True):
+    """What a change of settings does besides."""
+
+    keep_locks: Annotated[
+        bool,
+        msgspec.Meta(
+            description="Whether receivers keep the locks that they hold, also if a setting changes that they rely on. Renewals go by the "
+            "new settings. A change of `redelivery` is then refused."
+        ),
+    ] = False
+
+    @property
+    def locks(self) -> LocksOfChange:
+        """What happens to the locks."""
+        return LocksOfChange.KEEP if self.keep_locks else LocksOfChange.REVOKE
 
 
 class PurgeQueue(msgspec.Struct, forbid_unknown_fields=True):

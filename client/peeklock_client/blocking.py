@@ -152,9 +152,9 @@ class BlockingQueue:
         """Return the settings of the queue, and the number of its messages in each state."""
         return self._call(self._queue.status)
 
-    def update(self, settings: requests.QueuePatch) -> answers.QueueView:
+    def update(self, settings: requests.QueuePatch, *, keep_locks: bool = False) -> answers.QueueView:
         """Change these settings of the queue, and keep the others. Return all of them."""
-        return self._call(self._queue.update, settings)
+        return self._call(self._queue.update, settings, keep_locks=keep_locks)
 
     def explain(self) -> answers.QueueExplanationView:
         """Say why the queue is stalled, or that it is not."""

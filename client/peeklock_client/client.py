@@ -220,9 +220,13 @@ class Queue:
         """Return the settings of the queue, and the number of its messages in each state."""
         return await self._api.get_queue(self.name)
 
-    async def update(self, settings: requests.QueuePatch) -> answers.QueueView:
-        """Change these settings of the queue, and keep the others. Return all of them."""
-        return await self._api.patch_queue(self.name, settings)
+    async def update(self, settings: requests.QueuePatch, *, keep_locks: bool = False) -> answers.QueueView:
+        """Change these settings of the queue, and keep the others. Return all of them.
+
+        A change of the lock duration, the delivery limit, the status or the redelivery ends the locks that receivers hold.
+        With `keep_locks` they stay, and a change of the redelivery is refused.
+        """
+        return await self._api.patch_queue(self.name, settings, keep_locks=keep_locks or None)
 
     async def explain(self) -> answers.QueueExplanationView:
         """Say why the queue is stalled, or that it is not."""

@@ -301,6 +301,48 @@ async def test_a_change_that_locks_depend_on_revokes_them(api: ApiServer, change
     assert (again["state"], again["failure_count"]) == ("available", 0)
 
 
+@pytest.mark.parametrize("method", ["PATCH", "PUT"])
+@pytest.mark.parametrize(
+    "change", [{"lock_duration_seconds": 31}, {"max_delivery_count": 3}, {"status": "disabled"}], ids=str
+)
+async def test_a_change_that_keeps_locks_revokes_none(api: ApiServer, method: str, change: dict[str, Any]) -> None:
+    message = await locked(api)
+    await api.request_json(method, "/queues/orders", change, params={"keep_locks": "true"})
+    await api.request_json(method, "/queues/orders", change)
+    await api.advance_time(1)
+    renewed = (await api.settle(message, "renew")).json()
+    assert renewed["lock_remaining_ms"] == 1000 * change.get("lock_duration_seconds", 30)
+    assert (await api.settle(message, "complete")).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["PATCH", "PUT"])
+async def test_a_change_of_the_redelivery_keeps_no_locks(api: ApiServer, method: str) -> None:
+    message = await locked(api)
+    keeping = {"keep_locks": "true"}
+    refused = await api.request(method, "/queues/orders", {"redelivery": "on_request"}, params=keeping)
+    assert pointers(refused) == ["/redelivery"]
+    assert "cannot keep locks" in refused.json()["detail"]
+    assert (await api.request_json("GET", "/queues/orders"))["redelivery"] == "automatic"
+    assert (await api.settle(message, "complete")).status_code == 200
+    new = await api.request("PUT", "/queues/new", {"redelivery": "on_request"}, params=keeping)
+    assert new.status_code == 201, "no receiver holds a lock"
+
+
+@pytest.mark.parametrize("value", ["yes", "1.5", "", "TRUE ", "null"])
+async def test_a_wish_to_keep_locks_that_is_no_boolean_is_refused(api: ApiServer, value: str) -> None:
+    message = await locked(api)
+    refused = await api.request("PATCH", "/queues/orders", {"max_delivery_count": 3}, params={"keep_locks": value})
+    problem(refused, 422, "invalid-request")
+    assert (await api.settle(message, "complete")).status_code == 200
+
+
+async def test_a_change_that_keeps_locks_obeys_its_precondition(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders", {})
+    wanted = {"params": {"keep_locks": "true"}, "headers": {"If-Match": '"0"'}}
+    stale = await api.request("PATCH", "/queues/orders", {"max_delivery_count": 3}, **wanted)
+    problem(stale, 412, "precondition-failed")
+
+
 async def test_other_changes_revoke_no_locks(api: ApiServer) -> None:
     message = await locked(api)
     await api.request_json("PATCH", "/queues/orders", {"description": "Orders.", "default_ttl_seconds": 60})

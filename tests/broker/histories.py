@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from app.broker.administration.edit import cancel, edit
 from app.broker.administration.purge import purge
-from app.broker.administration.queues import delete_queue, put_queue
+from app.broker.administration.queues import change_queue, delete_queue, put_queue
 from app.broker.administration.redrive import redrive
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.ports.maintaining import Edit
@@ -22,7 +22,7 @@ from app.broker.settling.renew import renew
 from app.broker.settling.settle import SettlementRequest, settle
 from app.domain.instant import SECOND
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Envelope, Message, MessageState, Receipt
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import LocksOfChange, Queue, QueueSettings
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
@@ -187,6 +187,18 @@ class VerbHistories(RuleBasedStateMachine):
                 assert result.replayed
                 assert [receipt.sequence_number for receipt in result.result] == numbers
 
+    # ---- settings --------------------------------------------------------------------------------------------------------
+
+    @rule(lock_duration=st.sampled_from([20, 30, 40]), limit=st.sampled_from([1, MAX_DELIVERY_COUNT, 3]))
+    def change_settings_and_keep_locks(self, lock_duration: int, limit: int) -> None:
+        """Change what holders of locks rely on. They keep their locks, and what follows goes by the new settings."""
+        self.settings = replace(self.settings, lock_duration=lock_duration * TIME_UNIT, max_delivery_count=limit)
+        changing = change_queue(
+            self.broker.administration, self.queue, lambda _: self.settings, locks=LocksOfChange.KEEP
+        )
+        self.queue = self.run(changing)
+        self.model.max_delivery_count = limit
+
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.model.next(1))
@@ -232,7 +244,7 @@ class VerbHistories(RuleBasedStateMachine):
                 assert not isinstance(result, str)
                 assert result.replayed
                 assert [token_text(message) for message in result.result] == self.model.receive_again(
-                    tokens, LOCK_DURATION
+                    tokens, self.settings.lock_duration
                 )
         return multiple()
 
@@ -286,7 +298,9 @@ class VerbHistories(RuleBasedStateMachine):
     @rule(token=tokens)
     def renew(self, token: str) -> None:
         result = self.result_or_code(renew(self.broker.settling, self.queue, LockToken.parse(token)))
-        assert (result if isinstance(result, str) else "renewed") == self.model.renew(token, LOCK_DURATION)
+        assert (result if isinstance(result, str) else "renewed") == self.model.renew(
+            token, self.settings.lock_duration
+        )
 
     @rule(token=tokens, units=st.sampled_from([5, 20, 60]))
     def change_lock(self, token: str, units: int) -> None:
@@ -433,7 +447,7 @@ class VerbHistories(RuleBasedStateMachine):
         """Check the numbers of received messages and return their tokens."""
         assert [message.sequence_number for message in messages] == expected
         for message in messages:
-            self.model.locked(message.sequence_number, token_text(message), LOCK_DURATION)
+            self.model.locked(message.sequence_number, token_text(message), self.settings.lock_duration)
         return [token_text(message) for message in messages]
 
     def _settle(self, request: SettlementRequest, expected: str) -> None:

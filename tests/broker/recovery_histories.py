@@ -9,7 +9,7 @@ from app.broker.administration.restore import restore
 from app.broker.administration.select_messages import MessageSelection
 from app.broker.receiving.receive import ReceiveRequest
 from app.broker.receiving.recover import recover
-from tests.broker.histories import LOCK_DURATION, VerbHistories, limits, lowest_priorities
+from tests.broker.histories import VerbHistories, limits, lowest_priorities
 from tests.broker.publish_histories import PublishHistories
 from tests.broker.short_forms import at_least, token_text
 
@@ -34,7 +34,7 @@ class RecoveryHistories(PublishHistories):
         messages = self.run(recover(self.broker.receiving, self.queue, receiver, most))
         assert [message.sequence_number for message in messages] == expected
         for message in messages:
-            self.model.recovered(message.sequence_number, token_text(message), LOCK_DURATION)
+            self.model.recovered(message.sequence_number, token_text(message), self.settings.lock_duration)
         return multiple(*map(token_text, messages))
 
     @precondition(lambda self: self.model.restorable and not self.model.has_orphans_in_doubt)

@@ -44,6 +44,13 @@ def test_consumers_of_a_queue_are_listed(command_line: CommandLine) -> None:
     assert row.rstrip().endswith("The target answered 500.")
 
 
+def test_a_change_can_keep_the_locks_of_receivers(command_line: CommandLine) -> None:
+    command_line.run_ok("send", "held", "work")
+    (message,) = command_line.read_json("receive", "held", "--then", "none")
+    command_line.run_ok("queue", "update", "held", "--lock-duration-seconds", "60", "--keep-locks")
+    command_line.run_ok("complete", "held", message["lock_token"])
+
+
 def test_a_deletion_prints_a_document_with_the_json_option(command_line: CommandLine) -> None:
     command_line.run_ok("queue", "create", "gone")
     assert command_line.read_json("queue", "delete", "gone", "--yes") == [{"deleted": "gone"}]

@@ -271,6 +271,13 @@ async def test_a_setting_is_changed_and_the_others_are_kept(queue: Queue) -> Non
     assert restored.max_delivery_count == before.max_delivery_count
 
 
+async def test_a_change_of_settings_can_keep_locks(queue: Queue) -> None:
+    await queue.send("one")
+    [received] = await queue.receive(wait_seconds=WAIT)
+    await queue.update(requests.QueuePatch(lock_duration_seconds=60), keep_locks=True)
+    await received.complete()
+
+
 async def test_create_keeps_the_settings_of_an_existing_queue(client: Client) -> None:
     queue = await new_queue(client)
     assert not await queue.create(requests.QueueSettingsBody(lock_duration_seconds=5))

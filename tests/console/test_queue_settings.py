@@ -67,6 +67,20 @@ async def test_a_form_that_nothing_was_changed_in_changes_nothing(console: Conso
         assert "Nothing changes." in await change(console)
 
 
+async def test_a_preview_offers_to_keep_the_locks_that_end(console: ConsoleServer) -> None:
+    await console.api.send()
+    (message,) = await console.api.receive()
+    assert "keep_locks" not in await change(console, max_messages="1000")
+    assert "keep_locks" not in await change(console, lock_duration="60 s", redelivery="on_request")
+    preview = await change(console, lock_duration="60 s")
+    assert re.search(r'<input type="checkbox" name="keep_locks" value="true">', preview)
+    fields = form_fields(preview) | {"confirmed": "true", "keep_locks": "true"}
+    response = await console.http.post(f"/console{PATH}", data=fields)
+    assert "The settings were changed." in await console.following(response)
+    assert (await settings(console))["lock_duration_seconds"] == 60
+    assert (await console.api.settle(message, "complete")).status_code == 200
+
+
 async def test_a_preview_names_the_settings_and_the_locks_that_end(console: ConsoleServer) -> None:
     for body in range(2):
         await console.api.send(body=body)

@@ -21,10 +21,11 @@ from app.broker.receiving.receive import ReceiveRequest, receive
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer
 from app.broker.settling.renew import renew
+from app.broker.settling.revoke_locks import revoke_locks
 from app.broker.settling.settle import SettlementRequest, settle, settle_one
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope, MessageState
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import LocksOfChange, Queue, QueueSettings, QueueStatus
 from app.domain.refusals import AlreadySettled, LockLost, LossCause, StoreUnavailable
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_DELIVERY_COUNT_REASON, LockedMessage, LockToken, Outcome, Settled, token_of
@@ -265,6 +266,80 @@ async def test_a_change_of_settings_that_locks_depend_on_revokes_them(
     with pytest.raises(LockLost) as lost:
         await renew(broker_fixture.broker.settling, queue, token)
     assert lost.value.cause is LossCause.ENTITY_CHANGED
+    assert await broker_fixture.state(queue, token) is MessageState.AVAILABLE
+
+
+@pytest.mark.parametrize("is_renewed", [True, False])
+@pytest.mark.parametrize(
+    "change",
+    [{"lock_duration": MINUTE}, {"lock_duration": SECOND}, {"max_delivery_count": 1}, {"status": QueueStatus.DISABLED}],
+    ids=str,
+)
+async def test_a_change_that_keeps_locks_leaves_them_to_their_holders(
+    broker_fixture: BrokerFixture, queue: Queue, change: dict[str, Any], is_renewed: bool
+) -> None:
+    settling = broker_fixture.broker.settling
+    token = await broker_fixture.receive_one(queue)
+    if is_renewed:
+        await renew(settling, queue, token)
+    before = await broker_fixture.broker.store.read(queue.id, token.sequence_number)
+    changed = await change_queue(
+        broker_fixture.broker.administration, queue, lambda old: replace(old, **change), locks=LocksOfChange.KEEP
+    )
+    assert changed.lock_version > queue.lock_version, "an older record extends nothing"
+    assert await revoke_locks(settling) == 0
+    held = await broker_fixture.broker.store.read(queue.id, token.sequence_number)
+    assert (before and before.locked_until) == (held and held.locked_until)
+    assert (await renew(settling, changed, token)).duration == changed.settings.lock_duration
+    await settle_one(settling, changed, complete(changed, token))
+
+
+async def test_after_a_change_that_keeps_locks_a_renewal_writes_sql_once(
+    broker_fixture: BrokerFixture, queue: Queue
+) -> None:
+    """The record of the old version extends nothing. That of the new one does, also for a server with the old settings."""
+    broker = broker_fixture.broker
+    token = await broker_fixture.receive_one(queue)
+    await renew(broker.settling, queue, token)
+    changed = await change_queue(
+        broker.administration, queue, lambda old: replace(old, lock_duration=MINUTE), locks=LocksOfChange.KEEP
+    )
+    generations: list[int] = []
+    for known in (changed, changed, queue, changed):
+        await renew(broker.settling, known, token)
+        held = await broker.store.read(queue.id, token.sequence_number)
+        assert held is not None
+        generations.append(held.lock_generation)
+    assert generations == ([2, 2, 3, 4] if broker_fixture.records else [2, 3, 4, 5])
+    await settle_one(broker.settling, changed, complete(changed, token))
+
+
+async def test_a_kept_lock_ends_as_it_was_promised_and_counts_by_the_new_limit(
+    broker_fixture: BrokerFixture, queue: Queue
+) -> None:
+    token = await broker_fixture.receive_one(queue)
+    await change_queue(
+        broker_fixture.broker.administration,
+        queue,
+        lambda old: replace(old, lock_duration=HOUR, max_delivery_count=1),
+        locks=LocksOfChange.KEEP,
+    )
+    broker_fixture.broker.queue_cache.clear()
+    await broker_fixture.advance_time(LOCK_SECONDS + 1, token)
+    await expire_locks(broker_fixture.broker.settling)
+    assert await broker_fixture.state(queue, token) is MessageState.DEAD_LETTERED
+
+
+async def test_a_change_that_keeps_locks_leaves_an_earlier_revocation(
+    broker_fixture: BrokerFixture, queue: Queue
+) -> None:
+    token = await broker_fixture.receive_one(queue)
+    store = broker_fixture.broker.store
+    revoking = await store.queues.change(queue, replace(queue.settings, lock_duration=HOUR))
+    assert revoking is not None
+    settings = replace(revoking.settings, lock_duration=MINUTE)
+    assert await store.queues.change(revoking, settings, LocksOfChange.KEEP) is not None
+    assert await revoke_locks(broker_fixture.broker.settling) == 1
     assert await broker_fixture.state(queue, token) is MessageState.AVAILABLE
 
 

@@ -19,10 +19,12 @@ from app.domain.queue import (
     MIN_LOCK_DURATION,
     SHARED_BODIES_LEVEL,
     SYNCHRONOUS_LEVEL,
+    LocksOfChange,
     Queue,
     QueueSettings,
     QueueStatus,
     Redelivery,
+    check_keepable,
     check_known,
     check_receive_enabled,
     check_receiver,
@@ -123,6 +125,20 @@ def test_only_changes_that_a_holder_relies_on_revoke_its_lock() -> None:
     assert revokes_locks(before, QueueSettings(status=QueueStatus.DISABLED))
     assert revokes_locks(before, QueueSettings(redelivery=Redelivery.ON_REQUEST))
     assert not revokes_locks(before, QueueSettings(description="new", max_messages=5, default_ttl=HOUR))
+
+
+def test_a_change_keeps_locks_if_asked_unless_the_redelivery_changes() -> None:
+    before = QueueSettings()
+    for after in (
+        QueueSettings(lock_duration=MINUTE),
+        QueueSettings(max_delivery_count=3, status=QueueStatus.DISABLED),
+    ):
+        assert not revokes_locks(before, after, LocksOfChange.KEEP)
+        check_keepable(before, after)
+    on_request = QueueSettings(redelivery=Redelivery.ON_REQUEST)
+    for change in ((before, on_request), (on_request, before)):
+        with pytest.raises(InvalidRequest, match="cannot keep locks"):
+            check_keepable(*change)
 
 
 def test_only_a_lock_of_an_automatic_queue_lasts_as_long_as_it_is_asked_to() -> None:

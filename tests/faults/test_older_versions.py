@@ -109,6 +109,20 @@ async def test_an_older_server_refuses_queues_with_defaults_that_it_would_not_ap
 
 
 @pytest.mark.faults
+async def test_an_older_server_refuses_to_keep_locks(fleet: Fleet, version_before_default_delays: Path) -> None:
+    older = await fleet.serve(PYTHONPATH=str(version_before_default_delays))
+    path = f"{older.url}/v1/queues/{fleet.queue}-locks"
+    async with httpx.AsyncClient(timeout=60) as http:
+        await answer(http, "PUT", path)
+        await answer(http, "POST", f"{path}/messages")
+        taken = await answer(http, "POST", f"{path}/messages/receive")
+        (message,) = taken.json()["messages"]
+        refused = await http.patch(path, json={"max_delivery_count": 3}, params={"keep_locks": "true"})
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "#/query/keep_locks")
+        await answer(http, "POST", f"{path}/locks/{message['lock_token']}/complete")
+
+
+@pytest.mark.faults
 async def test_an_older_server_delivers_no_message_without_its_shared_body(
     fleet: Fleet, version_before_shared_bodies: Path
 ) -> None:

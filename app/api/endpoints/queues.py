@@ -25,6 +25,7 @@ from app.wire.field_types import Page
 from app.wire.plans import PlanView, plan_fields
 from app.wire.queue_patch import QueuePatch, apply_patch
 from app.wire.queues import (
+    ChangeQueue,
     DeleteQueue,
     PurgedMessages,
     PurgeQueue,
@@ -46,20 +47,22 @@ UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
 @operation(
     "PUT", QUEUE, right=Right.MANAGE, tag="queues",
     body=QueueSettingsBody, responses={200: QueueView, 201: QueueView}, has_location=True, refusals=(TooManyQueues, ForwardingCycle, ForwardingTooLong),
-    headers=("If-Match", "If-None-Match"), etag_statuses=(200, 201),
+    query=ChangeQueue, headers=("If-Match", "If-None-Match"), etag_statuses=(200, 201),
     example={"lock_duration_seconds": 60, "retry": {"kind": "exponential", "first_seconds": 1, "jitter": 0.2}},
 )  # fmt: skip
 async def put_queue(request: Request[QueueSettingsBody]) -> Response:
     """Create a queue, or replace its settings with these.
 
     Settings that are left out have their defaults. Equal settings change nothing. A change of the lock duration,
-    the delivery limit or the status revokes the locks of receivers. A queue to `forward_to`, or to
+    the delivery limit, the status or the redelivery revokes the locks of receivers, unless `keep_locks` is true. A queue to `forward_to`, or to
     `forward_dead_letters_to`, needs the right to send to it.
     """
     name = request.path["queue"]
     _authorize_forwarding(request, request.body)
     condition = Precondition(request.if_match(), request.if_none_match() or ())
-    queue, is_created = await verbs.put_queue(request.broker.administration, name, request.body.settings(), condition)
+    query: ChangeQueue = request.query
+    settings, ports = request.body.settings(), request.broker.administration
+    queue, is_created = await verbs.put_queue(ports, name, settings, condition, query.locks)
     headers = (*_etag_header(queue), *location(f"/v1/queues/{name}")) if is_created else _etag_header(queue)
     return Response(queue_view(queue), 201 if is_created else 200, headers=headers)
 
@@ -92,15 +95,21 @@ async def get_queue(request: Request[None]) -> Response:
 
 @operation(
     "PATCH", QUEUE, right=Right.MANAGE, tag="queues",
-    body=QueuePatch, responses={200: QueueView}, refusals=(QueueNotFound, ForwardingCycle, ForwardingTooLong), headers=("If-Match",), etag_statuses=(200,),
+    body=QueuePatch, responses={200: QueueView}, refusals=(QueueNotFound, ForwardingCycle, ForwardingTooLong),
+    query=ChangeQueue, headers=("If-Match",), etag_statuses=(200,),
     request_media_type=MERGE_PATCH, example={"max_delivery_count": 5, "default_ttl_seconds": None},
 )  # fmt: skip
 async def patch_queue(request: Request[QueuePatch]) -> Response:
-    """Change some settings of a queue, by a merge patch (RFC 7396). Null restores a default."""
+    """Change some settings of a queue, by a merge patch (RFC 7396). Null restores a default.
+
+    As with PUT, some changes revoke the locks of receivers, unless `keep_locks` is true.
+    """
+    query: ChangeQueue = request.query
     _authorize_forwarding(request, request.body)
-    queue = await verbs.reload_queue(request.broker.administration, request.path["queue"])
+    ports, condition = request.broker.administration, Precondition(request.if_match())
+    queue = await verbs.reload_queue(ports, request.path["queue"])
     change = partial(_apply_patch, patch=request.body)
-    changed = await verbs.change_queue(request.broker.administration, queue, change, Precondition(request.if_match()))
+    changed = await verbs.change_queue(ports, queue, change, condition, query.locks)
     return Response(queue_view(changed), headers=_etag_header(changed))
 
 

@@ -1,7 +1,8 @@
 """Queues: create, change and delete them, under the precondition of the request.
 
 A change of a setting that lock holders rely on (see `revokes_locks`) revokes the locks. Their messages return
-uncounted, and the holders get `lock-lost` with the cause `entity_changed` (S3.33).
+uncounted, and the holders get `lock-lost` with the cause `entity_changed` (S3.33). A request can keep the locks: they stay
+as they are, and what happens to them next follows the new settings.
 
 Crash window: the process may die after the commit of the change. The queue records the revocation, and the sweeper of any
 process revokes the rest.
@@ -18,7 +19,16 @@ from app.broker.ports.queues import QueueStore
 from app.broker.precondition import MAX_TRIES, UNCONDITIONAL, Precondition
 from app.broker.settling.revoke_locks import revoke_locks
 from app.domain.name_ranges import NameRange
-from app.domain.queue import Queue, QueueCounts, QueueSettings, check_known, is_receive_enabled, revokes_locks
+from app.domain.queue import (
+    LocksOfChange,
+    Queue,
+    QueueCounts,
+    QueueSettings,
+    check_keepable,
+    check_known,
+    is_receive_enabled,
+    revokes_locks,
+)
 from app.domain.refusals import QueueNotFound, StoreUnavailable
 
 TOO_MANY_CHANGES_DETAIL = "Too many concurrent changes to this queue; this request changed nothing."
@@ -35,12 +45,16 @@ class QueueWithCounts:
 
 
 async def put_queue(
-    ports: AdministrationPorts, name: str, settings: QueueSettings, precondition: Precondition = UNCONDITIONAL
+    ports: AdministrationPorts,
+    name: str,
+    settings: QueueSettings,
+    precondition: Precondition = UNCONDITIONAL,
+    locks: LocksOfChange = LocksOfChange.REVOKE,
 ) -> tuple[Queue, bool]:
     """Create the queue or replace its settings; return it and whether it was created.
 
-    Equal settings change nothing. Refuses with `PreconditionFailed` if the precondition does not hold, and with
-    `StoreUnavailable` if others delete the queue each time.
+    Equal settings change nothing. Refuses as `change_queue` does, and with `StoreUnavailable` if others delete the queue
+    each time.
     """
     for _ in range(MAX_TRIES):
         if precondition.if_match is None:
@@ -54,17 +68,21 @@ async def put_queue(
                 precondition.check_absent("queue", name)
                 raise
         with suppress(QueueNotFound):
-            return await change_queue(ports, queue, lambda _: settings, precondition), False
+            return await change_queue(ports, queue, lambda _: settings, precondition, locks), False
         # The queue was deleted meanwhile: create it, or refuse because of the precondition.
     raise StoreUnavailable(TOO_MANY_CHANGES_DETAIL)
 
 
 async def change_queue(
-    ports: AdministrationPorts, queue: Queue, change: SettingsChange, precondition: Precondition = UNCONDITIONAL
+    ports: AdministrationPorts,
+    queue: Queue,
+    change: SettingsChange,
+    precondition: Precondition = UNCONDITIONAL,
+    locks: LocksOfChange = LocksOfChange.REVOKE,
 ) -> Queue:
     """Replace the queue's settings with the result of `change`; return the changed queue.
 
-    After a concurrent change, `change` is applied again to the settings that it left. Refuses with `PreconditionFailed`
+    `locks` says whether the locks that receivers hold are kept; then it refuses as `check_keepable` does. After a concurrent change, `change` is applied again to the settings that it left. Refuses with `PreconditionFailed`
     if the precondition does not hold, or no longer holds. Refuses with `QueueNotFound` if the queue was deleted
     meanwhile.
     """
@@ -74,13 +92,15 @@ async def change_queue(
         if settings == queue.settings:
             await ports.store.queues.await_replication()
             return queue
-        changed = await ports.store.queues.change(queue, settings)
+        if locks is LocksOfChange.KEEP:
+            check_keepable(queue.settings, settings)
+        changed = await ports.store.queues.change(queue, settings, locks)
         ports.queue_cache.forget(queue)
         if changed is not None:
             ports.notifier.queues_changed()
             if is_receive_enabled(settings) and not is_receive_enabled(queue.settings):
                 await _notify_enabled(ports, changed)
-            if revokes_locks(queue.settings, settings):
+            if revokes_locks(queue.settings, settings, locks):
                 while await revoke_locks(ports.settling):
                     pass
             return changed

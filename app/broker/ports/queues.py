@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.instant import Duration, Instant
-from app.domain.queue import Queue, QueueCounts, QueueSettings
+from app.domain.queue import LocksOfChange, Queue, QueueCounts, QueueSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,13 @@ class QueueStore(Protocol):
         """Return queues with names above `after`, ascending by code point."""
         ...
 
-    async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
+    async def change(
+        self, queue: Queue, settings: QueueSettings, locks: LocksOfChange = LocksOfChange.REVOKE
+    ) -> Queue | None:
         """Replace the settings of the queue; return None if its version has changed since it was read. Refuses a queue
         to forward to as `create` does.
 
-        If this revokes locks (see `revokes_locks`), the same transaction stores a `LockRevocation` until
+        If this revokes locks (see `revokes_locks`), and they are not to be kept, the same transaction stores a `LockRevocation` until
         `end_revocation`.
         """
         ...

@@ -11,6 +11,7 @@ from app.domain.queue import (
     REVOCATION_PERIOD,
     SHARED_BODIES_LEVEL,
     SYNCHRONOUS_LEVEL,
+    LocksOfChange,
     Queue,
     QueueCounts,
     QueueSettings,
@@ -95,10 +96,12 @@ class QueueRecords(ReplicatedRecords):
         queues = [rows.queue(row) for row in await self._database.fetch("dead_letter_sources", level=level)]
         return [queue for queue in queues if queue.settings.forward_dead_letters_to == name]
 
-    async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
+    async def change(
+        self, queue: Queue, settings: QueueSettings, locks: LocksOfChange = LocksOfChange.REVOKE
+    ) -> Queue | None:
         """See `QueueStore`."""
 
-        is_revoking = revokes_locks(queue.settings, settings)
+        is_revoking = revokes_locks(queue.settings, settings, locks)
 
         async def work(session: SqlSession) -> Queue | None:
             await check_forwarding(session, queue.name, settings, queue.settings)

@@ -336,6 +336,7 @@ class Operations(ABC):
         queue: str,
         body: requests.QueueSettingsBody,
         *,
+        keep_locks: bool | None = None,
         if_match: str | None = None,
         if_none_match: str | None = None,
     ) -> answers.QueueView:
@@ -345,6 +346,7 @@ class Operations(ABC):
             f"/v1/queues/{quote(str(queue), safe='')}",
             {200: answers.QueueView, 201: answers.QueueView},
             body=body,
+            query={"keep_locks": keep_locks},
             headers={"If-Match": if_match, "If-None-Match": if_none_match},
         )
 
@@ -353,7 +355,7 @@ class Operations(ABC):
         return await self.call("GET", f"/v1/queues/{quote(str(queue), safe='')}", {200: answers.QueueStatusView})
 
     async def patch_queue(
-        self, queue: str, body: requests.QueuePatch, *, if_match: str | None = None
+        self, queue: str, body: requests.QueuePatch, *, keep_locks: bool | None = None, if_match: str | None = None
     ) -> answers.QueueView:
         """Change some settings of a queue, by a merge patch (RFC 7396)."""
         return await self.call(
@@ -361,6 +363,7 @@ class Operations(ABC):
             f"/v1/queues/{quote(str(queue), safe='')}",
             {200: answers.QueueView},
             body=body,
+            query={"keep_locks": keep_locks},
             headers={"If-Match": if_match},
         )
 

@@ -17,7 +17,7 @@ from app.broker.sending.send import send
 from app.broker.settling.revoke_locks import revoke_locks
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope
-from app.domain.queue import REVOCATION_PERIOD, Queue, QueueSettings, QueueStatus
+from app.domain.queue import REVOCATION_PERIOD, LocksOfChange, Queue, QueueSettings, QueueStatus
 from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, token_of
@@ -47,9 +47,9 @@ class ContendedQueueStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queues, name)
 
-    async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
+    async def change(self, queue: Queue, settings: QueueSettings, locks: LocksOfChange) -> Queue | None:
         await self._interrupt()
-        return await self._queues.change(queue, settings)
+        return await self._queues.change(queue, settings, locks)
 
     async def delete(self, queue: Queue) -> bool:
         await self._interrupt()
@@ -74,7 +74,7 @@ class ReplacedQueueStore:
         await self._queues.create(name, SETTINGS, max_queues)
         return await self._queues.create(name, settings, max_queues)
 
-    async def change(self, queue: Queue, settings: QueueSettings) -> Queue | None:
+    async def change(self, queue: Queue, settings: QueueSettings, _: LocksOfChange) -> Queue | None:
         assert await self._queues.delete(queue)
         return await self._queues.change(queue, settings)
 
@@ -283,6 +283,23 @@ async def test_a_lock_that_appears_after_the_change_it_preceded_is_revoked(
     await clock.advance(REVOCATION_PERIOD / SECOND)
     assert await revoke_locks(broker.settling) == 0
     assert await broker.store.queues.revocations(10) == []
+
+
+async def test_a_change_that_keeps_locks_keeps_them_after_concurrent_changes(broker: OpenBroker, queue: Queue) -> None:
+    await send(broker.sending, queue.name, [NewMessage(Envelope(""))])
+    await receive(broker.receiving, queue, ReceiveRequest())
+
+    async def interrupt() -> None:
+        current = await reload_queue(broker.administration, queue.name)
+        await change_queue(broker.administration, current, settings_with_description)
+
+    contended: Any = ChangedStore(broker.store, queues=ContendedQueueStore(broker.store.queues, interrupt, 1))
+    changing = replace(broker, store=contended)
+    changed = await change_queue(
+        changing.administration, queue, lambda settings: replace(settings, lock_duration=HOUR), locks=LocksOfChange.KEEP
+    )
+    assert (changed.settings.lock_duration, changed.settings.description) == (HOUR, "described")
+    assert await revoke_locks(broker.settling) == 0
 
 
 # ---- listing ---------------------------------------------------------------------------------------------------------
