@@ -225,6 +225,11 @@ QUEUE_SETTINGS_BODY = (
         "float",
         "How long a receive without wait_seconds waits for the first message; null: not at all. The server caps it.",
     ),
+    FieldOption(
+        ("labels",),
+        "json",
+        "Texts by name, for operators and programs. They have no effect on messages. Together they have at most 16384 bytes of JSON.",
+    ),
 )
 TOPIC_SETTINGS_BODY = (FieldOption(("description",), "text", "Text for operators."),)
 SUBSCRIPTION_SETTINGS_BODY = (

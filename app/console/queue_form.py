@@ -84,7 +84,15 @@ KEEPING = FieldGroup(
         _field("forward_dead_letters_to", "Which queue gets the dead letters?"),
     ),
 )
-FIELDS: Sequence[SettingField] = (DESCRIPTION, *DELIVERY.fields, *FAILURES.fields, *LIMITS.fields, *KEEPING.fields)
+LABELS = FieldGroup("Labels", (_field("labels", "What do operators and programs note about this queue?", "json"),))
+FIELDS: Sequence[SettingField] = (
+    DESCRIPTION,
+    *DELIVERY.fields,
+    *FAILURES.fields,
+    *LIMITS.fields,
+    *KEEPING.fields,
+    *LABELS.fields,
+)
 FORWARDING = ("forward_to", "forward_dead_letters_to")
 
 FIELD_NAMES = frozenset(
@@ -96,7 +104,7 @@ NAMES_BY_POINTER = names_in_form(FIELDS) | retry_form.NAMES_BY_POINTER
 
 PARTS: Mapping[str, Any] = {
     "description_field": DESCRIPTION,
-    "field_groups": (DELIVERY, FAILURES, LIMITS, KEEPING),
+    "field_groups": (DELIVERY, FAILURES, LIMITS, KEEPING, LABELS),
     "retry": {
         "label": retry_form.LABEL,
         "meaning": meanings(QueueSettingsBody)["retry"],

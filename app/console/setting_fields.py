@@ -12,13 +12,14 @@ import msgspec
 from msgspec import inspect
 
 from app.console.durations import NoDuration, duration_text, parse_duration
+from app.console.forms import json_field
 from app.console.sizes import NoSize, exact_size_text, parse_size, size_text
 from app.domain.instant import from_seconds, to_seconds
 from app.domain.refusals import FieldError, InvalidRequest, Refusal, invalid_at
 from app.wire.field_descriptions import FieldDescriptions
 from app.wire.type_lookup import members, types_at
 
-FieldKind: TypeAlias = Literal["text", "number", "duration", "size", "switch", "choice", "lines"]
+FieldKind: TypeAlias = Literal["text", "number", "duration", "size", "switch", "choice", "lines", "json"]
 
 ON, OFF = "true", ""
 """What a switch contains. A browser leaves out one that is off."""
@@ -163,6 +164,8 @@ def _value(shape: type[msgspec.Struct], field: SettingField, text: str) -> objec
     if field.kind == "switch":
         return _is_on(field, text)
     text = text.strip()
+    if field.kind == "json" and text:
+        return msgspec.json.decode(json_field(field.name, text) or b"")
     if field.kind not in QUANTITIES or not text:
         return text
     return _quantity_in(shape, f".{field.json_name}", field.name, text, field.kind)
@@ -191,6 +194,8 @@ def _text(field: SettingField, value: Any) -> str:
         return ""
     if field.kind == "switch":
         return ON if value else OFF
+    if field.kind == "json":
+        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() if value else ""
     return QUANTITIES[field.kind].write(value) if field.kind in QUANTITIES else str(value)
 
 

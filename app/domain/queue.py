@@ -38,6 +38,12 @@ MAX_DEFAULT_WAIT: Duration = HOUR
 MAX_QUEUE_DESCRIPTION_LENGTH = 1024
 MAX_GROUP_IN_FLIGHT = 1000
 
+MAX_LABELS = 50
+MAX_LABEL_NAME_LENGTH = 128
+MAX_LABEL_VALUE_LENGTH = 256
+MAX_LABELS_BYTES = 16 << 10
+"""Bytes of the labels of a queue together, as JSON."""
+
 MAX_FORWARDING_HOPS = 4
 """How many times a message is forwarded at most. Each hop is a look-up for each send."""
 
@@ -102,6 +108,8 @@ class QueueSettings:
     """The delay of a message that is stored here and was sent with neither a delay nor a due time. None: no delay."""
     default_wait: Duration | None = None
     """How long a receive waits that does not say so. None: it does not wait."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Texts by name, for operators and other interfaces. They have no effect on messages."""
 
 
 LEVEL_OF_SETTING: Mapping[str, int] = {
@@ -112,14 +120,15 @@ LEVEL_OF_SETTING: Mapping[str, int] = {
     "forward_dead_letters_to": 6,
     "default_delay": 8,
     "default_wait": 9,
+    "labels": 10,
 }
 """The feature level of each setting that servers of the first release do not know. Its default changes nothing for them.
 
 Level 0 has the settings of version 0.1. Level 1 adds groups, level 2 redelivery on request, level 3
 histories, in which the transitions that an older server makes would be missing, level 4 forwarding, level 5
 synchronous sends, level 6 the forwarding of dead letters, level 7 shared bodies, level 8 the default delay, without
-which an older server would deliver at once, and level 9 the default wait, without which it would answer at once. An older
-server would also drop such a setting with its next change of the queue.
+which an older server would deliver at once, level 9 the default wait, without which it would answer at once, and level 10
+labels. An older server would drop such a setting with its next change of the queue.
 """
 
 SYNCHRONOUS_LEVEL = 5

@@ -18,6 +18,10 @@ from app.domain.queue import (
     MAX_DELIVERY_LIMIT,
     MAX_DUPLICATE_WINDOW,
     MAX_GROUP_IN_FLIGHT,
+    MAX_LABEL_NAME_LENGTH,
+    MAX_LABEL_VALUE_LENGTH,
+    MAX_LABELS,
+    MAX_LABELS_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_QUEUE_DESCRIPTION_LENGTH,
     LocksOfChange,
@@ -27,9 +31,11 @@ from app.domain.queue import (
     QueueStatus,
     Redelivery,
 )
+from app.domain.refusals import invalid_at
 from app.domain.retry import MAX_DELAY
 from app.wire.field_types import (
     NO_NUL,
+    PRINTABLE,
     DateTime,
     Filter,
     LockSeconds,
@@ -112,6 +118,16 @@ DefaultWait: TypeAlias = Annotated[
         "caps it.",
     ),
 ]
+LabelName: TypeAlias = Annotated[str, text_of(PRINTABLE, min_length=1, max_length=MAX_LABEL_NAME_LENGTH)]
+LabelValue: TypeAlias = Annotated[str, text_of(PRINTABLE, max_length=MAX_LABEL_VALUE_LENGTH)]
+Labels: TypeAlias = Annotated[
+    dict[LabelName, LabelValue],
+    msgspec.Meta(
+        max_length=MAX_LABELS,
+        description=f"Texts by name, for operators and programs. They have no effect on messages. Together they have at most "
+        f"{MAX_LABELS_BYTES} bytes of JSON.",
+    ),
+]
 QueueDescription: TypeAlias = Annotated[
     str, text_of(NO_NUL, "Text for operators.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)
 ]
@@ -164,9 +180,12 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     forward_dead_letters_to: ForwardDeadLettersTo | None = None
     default_delay_seconds: DefaultDelay | None = None
     default_wait_seconds: DefaultWait | None = None
+    labels: Labels = msgspec.field(default_factory=dict[str, str])
 
     def settings(self) -> QueueSettings:
-        """Convert to the settings of the broker."""
+        """Convert to the settings of the broker. Refuses with `InvalidRequest` labels with too many bytes."""
+        if len(msgspec.json.encode(self.labels)) > MAX_LABELS_BYTES:
+            raise invalid_at("/labels", f"Labels have at most {MAX_LABELS_BYTES} bytes of JSON together.")
         return QueueSettings(**{name: _from_json(name, getattr(self, json)) for name, json in JSON_NAMES.items()})
 
 

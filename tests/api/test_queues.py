@@ -29,6 +29,7 @@ DEFAULTS = {
     "forward_dead_letters_to": None,
     "default_delay_seconds": None,
     "default_wait_seconds": None,
+    "labels": {},
 }
 OTHER = {
     "lock_duration_seconds": 60.5,
@@ -49,6 +50,7 @@ OTHER = {
     "forward_dead_letters_to": "elsewhere",
     "default_delay_seconds": 90.5,
     "default_wait_seconds": 20,
+    "labels": {"team": "payments", "sqs:ContentBasedDeduplication": "true"},
 }
 
 
@@ -123,6 +125,15 @@ class TestPut:
             ({"default_wait_seconds": -1}, "/default_wait_seconds"),
             ({"default_wait_seconds": 3600.001}, "/default_wait_seconds"),
             ({"default_wait_seconds": True}, "/default_wait_seconds"),
+            ({"labels": None}, "/labels"),
+            ({"labels": ["a"]}, "/labels"),
+            ({"labels": {"a": 1}}, "/labels"),
+            ({"labels": {"a": None}}, "/labels"),
+            ({"labels": {"": "a"}}, "/labels"),
+            ({"labels": {"a": "nul\0"}}, "/labels"),
+            ({"labels": {"n" * 129: ""}}, "/labels"),
+            ({"labels": {"a": "v" * 257}}, "/labels"),
+            ({"labels": {f"{number}": "" for number in range(51)}}, "/labels"),
             ({"duplicate_detection_window_seconds": 604_801}, "/duplicate_detection_window_seconds"),
             ({"archive_retention_seconds": -1}, "/archive_retention_seconds"),
             ({"max_message_bytes": 0}, "/max_message_bytes"),

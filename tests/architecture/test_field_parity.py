@@ -64,6 +64,7 @@ SETTINGS = QueueSettings(
     forward_dead_letters_to="twelve",
     default_delay=13 * SECOND,
     default_wait=14 * SECOND,
+    labels={"fifteen": "sixteen"},
 )
 GRANT = Grant(frozenset({Right.SEND, Right.BROWSE}), ("a*", "b"))
 
@@ -319,5 +320,5 @@ def types_of_fields(form: type[msgspec.Struct]) -> dict[str, list[Any]]:
 def test_every_setting_of_a_queue_is_in_its_json_and_in_its_patch() -> None:
     body, patch = types_of_fields(QueueSettingsBody), types_of_fields(QueuePatch)
     assert list(JSON_NAMES.values()) == list(body) == list(patch)
-    # A patch may change one field of a retry policy.
-    assert {name for name in body if body[name] != patch[name]} == {"retry"}
+    # A patch may change one field of a retry policy, or one label.
+    assert {name for name in body if body[name] != patch[name]} == {"labels", "retry"}

@@ -83,6 +83,7 @@ def test_every_setting_of_a_queue_is_set_by_its_option(command_line: CommandLine
         "--max-message-bytes=1000", "--max-messages=7", "--status=send_disabled", "--redelivery=on_request",
         "--description=first", "--group-in-flight=1", "--history", "--forward-to=other",
         "--forward-dead-letters-to=other", "--default-delay-seconds=5", "--default-wait-seconds=6",
+        '--labels={"team": "payments"}',
     )  # fmt: skip
     (made,) = command_line.read_json("queue", "create", "optional", *options)
     defaults = command_line.read_json("queue", "show", "other")[0]

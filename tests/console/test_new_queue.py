@@ -29,7 +29,7 @@ async def test_a_queue_that_was_created_takes_messages(console: ConsoleServer) -
 
 async def test_a_new_queue_has_the_settings_of_the_form(console: ConsoleServer) -> None:
     settings = {"lock_duration": "2 min", "default_ttl": "7 d", "archive_retention": "0", "history": "true"}
-    settings |= {"default_delay": "1 min 30 s", "default_wait": "20 s"}
+    settings |= {"default_delay": "1 min 30 s", "default_wait": "20 s", "labels": '{"team": "payments"}'}
     policy = {"retry": "list", "retry_delays": "1 s, 1 min"}
     response = await create(console, name="orders", max_delivery_count="3", **settings, **policy)
     assert response.status_code == 303
@@ -37,6 +37,7 @@ async def test_a_new_queue_has_the_settings_of_the_form(console: ConsoleServer) 
     assert (queue["lock_duration_seconds"], queue["default_ttl_seconds"]) == (120, 604800)
     assert (queue["archive_retention_seconds"], queue["history"], queue["max_delivery_count"]) == (0, True, 3)
     assert (queue["default_delay_seconds"], queue["default_wait_seconds"]) == (90, 20)
+    assert queue["labels"] == {"team": "payments"}
     assert queue["retry"] == {"kind": "list", "delays_seconds": [1, 60]}
 
 
@@ -129,3 +130,13 @@ async def test_a_key_without_the_right_sees_no_form_and_creates_nothing(console_
     fields = {"csrf_token": token_of(page), "name": "orders"}
     assert (await console_with_keys.http.post(f"/console{PATH}", data=fields)).status_code == 403
     assert await console_with_keys.api.broker.store.queues.by_name("orders") is None
+
+
+@pytest.mark.parametrize(("text", "sentence"), [('{"a": 1}', "must be a string"), ("team", "This is not valid JSON")])
+async def test_a_fault_in_labels_is_shown_and_what_was_typed_stays(
+    console: ConsoleServer, text: str, sentence: str
+) -> None:
+    response = await create(console, name="orders", labels=text)
+    assert response.status_code == 422
+    assert sentence in response.text
+    assert f"\n{text}</textarea>" in html.unescape(response.text)

@@ -20,6 +20,7 @@ OPENAPI = Path(__file__).parents[2] / "openapi/openapi.json"
 def form_fields(page: str) -> dict[str, str]:
     """What a browser would send of the form on this page."""
     fields = dict(re.findall(r'<input (?:id="\w+" |type="hidden" )name="(\w+)" value="([^"]*)"', page))
+    fields |= dict(re.findall(r'<textarea id="\w+" name="(\w+)"[^>]*>\n([^<]*)</textarea>', page))
     fields |= dict(re.findall(r'<input type="radio" name="(\w+)" value="(\w+)" checked', page))
     fields |= dict(
         re.findall(r'<select id="\w+" name="(\w+)"[^>]*>.*?<option value="(\w+)" selected>', page, re.DOTALL)
@@ -55,7 +56,7 @@ async def test_the_form_has_every_setting(console: ConsoleServer) -> None:
 
 
 async def test_a_form_that_nothing_was_changed_in_changes_nothing(console: ConsoleServer) -> None:
-    body = {"default_ttl_seconds": 0.25, "history": True, "description": 'a "b" <c>'}
+    body = {"default_ttl_seconds": 0.25, "history": True, "description": 'a "b" <c>', "labels": {"a<": 'b"', "c": ""}}
     for retry in (
         {"kind": "exponential", "first_seconds": 1.5, "factor": 1.5, "jitter": 0.1, "max_seconds": 3600.000001},
         {"kind": "linear", "first_seconds": 0, "step_seconds": 90},

@@ -27,6 +27,7 @@ SETTINGS = QueueSettings(
     status=QueueStatus.RECEIVE_DISABLED,
     default_delay=90 * SECOND,
     default_wait=20 * SECOND,
+    labels={"sqs:tag": "ünïcode with 'quotes', \\ and 🦀", "": ""},
     description="ünïcode with 'quotes', \\ and 🦀",
 )
 

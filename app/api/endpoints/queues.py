@@ -13,7 +13,7 @@ from app.broker.filtering.filters import MatchAll, parse_filter
 from app.broker.precondition import Precondition
 from app.domain.access import Right
 from app.domain.message import MessageState
-from app.domain.queue import Queue, QueueSettings
+from app.domain.queue import MAX_LABELS_BYTES, Queue, QueueSettings
 from app.domain.refusals import ForwardingCycle, ForwardingTooLong, QueueIsTarget, QueueNotFound, TooManyQueues
 from app.http.asgi import Headers
 from app.http.authorize import authorize
@@ -39,8 +39,8 @@ from app.wire.queues import (
 )
 
 QUEUE = "/v1/queues/{queue}"
-_MAX_QUEUE_BYTES = 10 << 10
-"""Bytes of a queue on a page: a description of 1024 characters, of up to 6 bytes of JSON each, and 100 delays."""
+_MAX_QUEUE_BYTES = (10 << 10) + MAX_LABELS_BYTES
+"""Bytes of a queue on a page: a description of 1024 characters, of up to 6 bytes of JSON each, 100 delays, and labels."""
 UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
 
 

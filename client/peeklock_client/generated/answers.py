@@ -663,6 +663,7 @@ class QueueStatusView(Struct):
     forward_dead_letters_to: str | None
     default_delay_seconds: float | None
     default_wait_seconds: float | None
+    labels: dict[str, str]
     name: str
     created_at: datetime
     updated_at: datetime
@@ -699,6 +700,7 @@ class QueueView(Struct):
     forward_dead_letters_to: str | None
     default_delay_seconds: float | None
     default_wait_seconds: float | None
+    labels: dict[str, str]
     name: str
     created_at: datetime
     updated_at: datetime

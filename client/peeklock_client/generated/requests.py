@@ -659,6 +659,7 @@ class QueuePatch(Struct):
     forward_dead_letters_to: str | None | UnsetType = UNSET
     default_delay_seconds: float | None | UnsetType = UNSET
     default_wait_seconds: float | None | UnsetType = UNSET
+    labels: dict[str, Any] | None | UnsetType = UNSET
 
 
 class QueueSettingsBody(Struct):
@@ -700,6 +701,7 @@ class QueueSettingsBody(Struct):
     forward_dead_letters_to: str | None | UnsetType = UNSET
     default_delay_seconds: float | None | UnsetType = UNSET
     default_wait_seconds: float | None | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
 
 
 class SendBatch(Struct):
