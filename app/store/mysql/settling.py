@@ -65,9 +65,10 @@ async def extend(
     latest: dict[LockToken, Extended] = {}
     answers: list[Extended | None] = []
     for index, extension in enumerate(extensions):
-        before = latest.get(extension.token, current[index]) if index in current else None
-        is_live = before is not None and before.generation <= extension.max_generation
-        after = _extend_one(before, extension) if before is not None and is_live else None
+        before = current.get(index)
+        if before is not None and (earlier := latest.get(extension.token)) is not None:
+            before = earlier if earlier.generation <= extension.max_generation else None
+        after = None if before is None else _extend_one(before, extension)
         answers.append(after)
         if after is not None:
             latest[extension.token] = after
