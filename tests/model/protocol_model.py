@@ -224,7 +224,8 @@ class ProtocolModel:
                 return Receiver("hold", reply.token, reply.promise, ())
             case "renewed":
                 is_limited = receiver.intent == "doubt" and self.rules.holder_counts_on_change
-                renewed = min(reply.promise, self.scenario.change) if is_limited else reply.promise
+                counted_on = max(0, self.scenario.change - reply.age)
+                renewed = min(reply.promise, counted_on) if is_limited else reply.promise
                 return receiver._replace(promise=max(receiver.promise, renewed), request=())
             case "changed":
                 return receiver._replace(promise=reply.promise, request=())

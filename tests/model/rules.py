@@ -56,7 +56,7 @@ class Rules:
     """A change of a renewed lock is answered only if its record was written, or if SQL ends the lock at the same time."""
     holder_counts_on_change: bool = True
     """A holder that has sent a change counts on no more than its duration. As long as a change is unanswered, it counts on
-    no renewal for longer, because the change may still take effect."""
+    no renewal for longer, from the time when it asks for the renewal, because the change may still take effect."""
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,15 @@ from tests.model.state import (
 
 
 class RequestResult(NamedTuple):
-    """The response to a request: locked, empty, renewed, changed, settled, lost or busy."""
+    """The response to a request: locked, empty, renewed, changed, settled, lost or busy.
+
+    `age` is the number of ticks for which the request has run.
+    """
 
     kind: str
     promise: int = 0
     token: int = 0
+    age: int = 0
 
 
 SHORTEST_LOCK = 1
@@ -173,7 +177,7 @@ class ServiceModel:
         reply = (
             RequestResult("locked", lock, handler.token)
             if handler.verb == "receive"
-            else RequestResult("renewed", promise)
+            else RequestResult("renewed", promise, age=handler.age)
         )
         stored = state.locks[handler.token - 1].record
         after = state

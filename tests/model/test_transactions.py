@@ -20,8 +20,9 @@ from tests.model.transaction_model import (
 
 ONE = TransactionScenario()
 RENEWED = TransactionScenario(deadline=2, renewals=2, commits=1, sends=0, rollbacks=0)
+CHANGED = TransactionScenario(deadline=2, lock=2, renewals=1, changes=1, commits=1, sends=0, rollbacks=0, outside=0)
 TWO = TransactionScenario(messages=2, commits=1, renewals=0, outside=1)
-SOUND = [ONE, RENEWED, TWO]
+SOUND = [ONE, RENEWED, CHANGED, TWO]
 
 ABLATIONS = [
     ("commit_is_one", TWO, GHOST),
@@ -35,6 +36,8 @@ ABLATIONS = [
     ("outside_looks", ONE, REFUSED),
     ("outside_names_generation", RENEWED, REFUSED),
     ("evidence_after_promises", RENEWED, REFUSED),
+    ("change_looks", CHANGED, REFUSED),
+    ("change_names_generation", CHANGED, REFUSED),
 ]
 
 
@@ -44,7 +47,7 @@ def explored(
     return explore(TransactionModel(rules, scenario), enough)
 
 
-@pytest.mark.parametrize("scenario", SOUND, ids=["one message", "renewals", "two messages"])
+@pytest.mark.parametrize("scenario", SOUND, ids=["one message", "renewals", "exact renewals", "two messages"])
 def test_no_interleaving_breaks_a_promise(scenario: TransactionScenario) -> None:
     seen = explored(scenario, TransactionRules())
     assert seen.complete

@@ -44,6 +44,10 @@ class TransactionRules:
     """A settlement outside takes effect only in the generation in which it has looked."""
     evidence_after_promises: bool = True
     """The record of a renewal expires no earlier than the lock would have ended before it."""
+    change_looks: bool = True
+    """An exact renewal is refused while a settlement of the message waits."""
+    change_names_generation: bool = True
+    """An exact renewal takes effect only in the generation in which it has looked."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class TransactionScenario:
     rollbacks: int = 1
     outside: int = 1
     renewals: int = 1
+    changes: int = 0
+    """How often a holder changes the end of its lock to one tick from then."""
 
 
 class Row(NamedTuple):
@@ -112,6 +118,7 @@ class TransactionModel:
             "roll back": scenario.rollbacks,
             "outside": scenario.outside,
             "renew": scenario.renewals,
+            "change": scenario.changes,
         }
         rows = tuple(Row("L", 0, scenario.lock, noted=False) for _ in range(scenario.messages))
         self.start = State(
@@ -246,6 +253,20 @@ class TransactionModel:
         if record is None or record.generation < generation:
             state = _with_record(state, call.message, Record(generation, lasting))
         yield f"record of {call.message}", state, ""
+
+    def _change(self, state: State, call: Call) -> Iterator[tuple[str, State, str]]:
+        """The first step reads the row, the second sets its end."""
+        row = state.rows[call.message]
+        if call.seen == NO_EVIDENCE:
+            if row.state == "L" and not (row.noted and self.rules.change_looks):
+                yield f"change {call.message} looks", _with_call(state, "change", call.message, row.generation), ""
+            else:
+                yield f"change {call.message} is refused", state, ""
+            return
+        fits = row.generation == call.seen or not self.rules.change_names_generation
+        takes_effect = row.state == "L" and row.left > 0 and fits
+        after = _with_row(state, call.message, row._replace(left=1)) if takes_effect else state
+        yield f"change {call.message}", after, ""
 
     def _sweep(self, state: State) -> Iterator[tuple[str, State, str]]:
         """Background loops free locks that have ended, and roll back a transaction past its deadline."""
