@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from app.broker.administration.archive import AFTER_ALL, browse_archive
-from app.broker.administration.browse import browse, first_deliveries
+from app.broker.administration.browse import browse
 from app.broker.administration.page_limits import PageLimits
 from app.console.context import ConsoleContext
 from app.console.trail_filter import Relation, TrailFilter
@@ -89,7 +89,6 @@ class TrailSearch:
             place = await (self._search_queue(place) if place.before is None else self._search_archive(place.before))
             if len(self._steps) >= PAGE_SIZE or self._context.broker.clock.monotonic() >= self._end:
                 break
-        await self._add_first_deliveries()
         return sorted(self._steps.values(), key=lambda step: (step.sent_at, step.number)), place
 
     async def _search_queue(self, place: Place) -> Place:
@@ -124,12 +123,6 @@ class TrailSearch:
         # By the name: the queue may be deleted.
         return is_related and self._principal.grant.allows(Right.BROWSE, message.queue)
 
-    async def _add_first_deliveries(self) -> None:
-        held = [number for number, step in self._steps.items() if step.ended_at is None]
-        delivered = await first_deliveries(self._context.broker.administration, held)
-        for number, at in delivered.items():
-            self._steps[number] = replace(self._steps[number], first_delivered_at=at)
-
     def _held(self, queue: Queue, message: Message) -> Step:
         return Step(
             queue.name,
@@ -138,7 +131,7 @@ class TrailSearch:
             self._relation(message),
             message.state.label,
             message.enqueued_at,
-            None,
+            message.first_delivered_at,
             None,
             has_page=True,
             keeps_history=queue.settings.history,

@@ -149,7 +149,8 @@ class Receipt(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True):
     """A stored message. `lock_token` (16 bytes) and `locked_until` are set while it is locked.
 
-    `home_state` is the state to which a release returns a locked message. `read_at` is the store's clock when the row
+    `home_state` is the state to which a release returns a locked message. `first_delivered_at` is None before a delivery, and
+    after a redrive, as `delivery_count` is 0 then. `read_at` is the store's clock when the row
     was read. `read_started_at` is this process's monotonic clock, in seconds, before the statement was sent; it is None
     if the read does not report a lock. `is_offered` if the sender waits for the settlement, and the message lives only for
     that.
@@ -172,6 +173,7 @@ class Message(msgspec.Struct, frozen=True):
     locked_until: Instant | None
     lock_generation: int
     receiver_id: str | None
+    first_delivered_at: Instant | None
     last_delivered_at: Instant | None
     last_failure: str | None
     dead_letter_reason: str | None

@@ -159,6 +159,7 @@ class MessageInQueue(msgspec.Struct, omit_defaults=True):
     traceparent: str | None = None
     properties: StoredProperties | UnsetType = UNSET
     expires_at: Timestamp | None = None
+    first_delivered_at: Timestamp | None = None
     last_failure: str | None = None
     dead_letter_reason: str | None = None
     dead_letter_description: str | None = None
@@ -218,6 +219,7 @@ def _view(shape: type[Shape], message: Message, **lock: Any) -> Shape:
         group_id=envelope.group_id,
         traceparent=headers.traceparent,
         expires_at=maybe_to_wire(message.expires_at),
+        first_delivered_at=maybe_to_wire(message.first_delivered_at),
         last_failure=message.last_failure,
         dead_letter_reason=message.dead_letter_reason,
         dead_letter_description=message.dead_letter_description,

@@ -96,6 +96,7 @@ class Message(Generic[BodyType]):
     traceparent: str | None = None
     properties: Mapping[str, Any] = field(default_factory=dict[str, Any])
     expires_at: datetime | None = None
+    first_delivered_at: datetime | None = None
     last_failure: str | None = None
     dead_letter_reason: str | None = None
     dead_letter_description: str | None = None

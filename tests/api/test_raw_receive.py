@@ -59,6 +59,7 @@ async def test_headers_give_what_a_receive_answers(api: ApiServer) -> None:
         "peeklock-delivery-count": "1",
         "peeklock-failure-count": "0",
         "peeklock-redelivered": "false",
+        "peeklock-first-delivered-at": "2027-01-15T08:00:00.000000Z",
         "peeklock-correlation-id": "c",
         "peeklock-reply-to": "r",
         "peeklock-to": "t",

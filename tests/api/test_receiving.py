@@ -29,6 +29,18 @@ async def test_a_received_message_is_hidden_from_others(api: ApiServer) -> None:
     assert await api.receive() == []
 
 
+async def test_a_message_tells_when_it_was_first_delivered(api: ApiServer) -> None:
+    await api.send(body=1)
+    assert "first_delivered_at" not in await api.request_json("GET", "/queues/orders/messages/1")
+    for _ in range(2):
+        (message,) = await api.receive()
+        assert message["first_delivered_at"] == "2027-01-15T08:00:00.000000Z"
+        await api.settle(message, "abandon")
+        await api.advance_time(1)
+    seen = await api.request_json("GET", "/queues/orders/messages/1")
+    assert seen["first_delivered_at"] == message["first_delivered_at"]
+
+
 async def test_browsing_shows_a_locked_message_without_its_token(api: ApiServer) -> None:
     await api.send()
     await api.receive()
@@ -51,7 +63,7 @@ async def test_a_receive_that_has_lost_its_lock_leaves_no_trace(
     else:
         await api.advance_time(30)
     seen = await api.request_json("GET", "/queues/orders/messages/1")
-    assert seen.keys() - never_received.keys() <= {"last_failure"}
+    assert seen.keys() - never_received.keys() <= {"first_delivered_at", "last_failure"}
     assert seen["state"] == "available"
     assert await api.counts() == {"available": 1}
     for verb in ("renew", "complete", "dead-letter", "defer"):

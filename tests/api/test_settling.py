@@ -10,6 +10,7 @@ import pytest
 
 from app.domain.refusals import StoreUnavailable
 from app.wire.json_depth import MAX_JSON_DEPTH
+from app.wire.times import to_wire
 from tests.api.api_server import ApiServer, pointers, problem
 
 SETTLEMENTS = {
@@ -137,9 +138,12 @@ async def test_a_released_message_returns_as_if_it_had_not_been_delivered(api: A
         (message,) = await api.receive(receiver_id="anna")
         assert (message["body"], message["delivery_count"], message["failure_count"]) == ("first", 1, 0)
         assert not message["redelivered"]
+        assert message["first_delivered_at"] == to_wire(api.clock.now())
         await api.settle(message, "release")
+        await api.advance_time(1)
     stored = await api.request_json("GET", "/queues/orders/messages/1")
     assert (stored["state"], stored["delivery_count"], stored["redelivered"]) == ("available", 0, False)
+    assert "first_delivered_at" not in stored
     events = (await api.request_json("GET", "/queues/orders/messages/1/history"))["items"]
     assert [event["event"] for event in events[-2:]] == ["delivered", "released"]
     ended = events[-1]

@@ -204,7 +204,7 @@ def test_a_message_without_headers_has_none_stored() -> None:
         (
             message_rows.MESSAGE_COLUMNS,
             tables.MessageRow,
-            {"first_delivered_at", "content_digest", "in_group", "shared_body_id", "shared_body_bytes"},
+            {"content_digest", "in_group", "shared_body_id", "shared_body_bytes"},
         ),  # for the archive only; for the groups only; for the body
         # For the sweeper only; for statements, and in the settings; for the schedule only.
         (

@@ -20,7 +20,7 @@ from app.broker.settling.change_lock import change_lock
 from app.broker.settling.outcomes import Abandonment, abandon, complete, dead_letter, defer, release
 from app.broker.settling.renew import renew
 from app.broker.settling.settle import SettlementRequest, settle
-from app.domain.instant import SECOND
+from app.domain.instant import SECOND, Instant
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Envelope, Message, MessageState, Receipt
 from app.domain.queue import LocksOfChange, Queue, QueueSettings
 from app.domain.refusals import Refusal
@@ -402,6 +402,7 @@ class VerbHistories(RuleBasedStateMachine):
                 message.priority,
                 message.delivery_count,
                 message.failure_count,
+                _since(message.first_delivered_at, message.read_at),
                 token_text(message) if message.lock_token else None,
                 _lifetime(message),
             )
@@ -412,6 +413,7 @@ class VerbHistories(RuleBasedStateMachine):
                 expected.priority,
                 expected.delivery_count,
                 expected.failure_count,
+                _since(expected.first_delivered_at, self.model.now),
                 expected.token,
                 _lifetime(expected),
             )
@@ -458,3 +460,8 @@ class VerbHistories(RuleBasedStateMachine):
 def _lifetime(message: Message | Expected) -> int | None:
     """Return the time units from available_at to expires_at; a server's clock moves by less than one."""
     return None if message.expires_at is None else round((message.expires_at - message.available_at) / TIME_UNIT)
+
+
+def _since(instant: Instant | None, now: Instant) -> int | None:
+    """Return how many time units have passed since then, None if never."""
+    return None if instant is None else round((now - instant) / TIME_UNIT)

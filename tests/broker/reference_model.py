@@ -24,6 +24,7 @@ class ModelMessage:
     home_state: MessageState = MessageState.AVAILABLE
     delivery_count: int = 0
     failure_count: int = 0
+    first_delivered_at: Instant | None = None
     token: str | None = None
     locked_until: Instant = 0
     is_renewed: bool = False
@@ -128,6 +129,8 @@ class Model:
         message.locked_until = self.now + duration
         message.is_renewed = False
         message.delivery_count += 1
+        if message.first_delivered_at is None:
+            message.first_delivered_at = self.now
 
     def received_and_deleted(self, numbers: Sequence[int]) -> None:
         """Receive and delete the messages."""
@@ -252,6 +255,7 @@ class Model:
     def redrive(self, chosen: Sequence[ModelMessage]) -> int:
         for message in chosen:
             message.failure_count = message.delivery_count = 0
+            message.first_delivered_at = None
             message.available_at, message.expires_at = self.now, None
         self._enter(chosen)
         return len(chosen)
@@ -331,6 +335,8 @@ class Model:
 
     def _take_back(self, message: ModelMessage) -> None:
         message.delivery_count -= 1
+        if not message.delivery_count:
+            message.first_delivered_at = None
         self._release(message, message.home_state)
 
     def _fail(self, message: ModelMessage, delay: Duration, counted: bool) -> None:

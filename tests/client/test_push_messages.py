@@ -122,8 +122,8 @@ def decoded_view(fields: dict[str, Any]) -> RawView:
 def test_counts_times_and_texts_are_headers() -> None:
     given = headers(
         message_id="order-17", correlation_id="basket-3", subject="order.placed", reply_to="answers", to="shop",
-        group_id="customer-8", expires_at="2026-01-02T00:00:00.5+00:00", last_failure="http_500",
-        properties={"region": "eu", "attempt": 1},
+        group_id="customer-8", expires_at="2026-01-02T00:00:00.5+00:00", first_delivered_at="2026-01-01T00:00:01Z",
+        last_failure="http_500", properties={"region": "eu", "attempt": 1},
     )  # fmt: skip
     assert given == {
         "peeklock-queue": "orders",
@@ -135,6 +135,7 @@ def test_counts_times_and_texts_are_headers() -> None:
         "peeklock-enqueued-at": "2026-01-01T00:00:00Z",
         "peeklock-available-at": "2026-01-01T00:00:00Z",
         "peeklock-expires-at": "2026-01-02T00:00:00.500000Z",
+        "peeklock-first-delivered-at": "2026-01-01T00:00:01Z",
         "peeklock-message-id": "order-17",
         "peeklock-group-id": "customer-8",
         "peeklock-correlation-id": "basket-3",

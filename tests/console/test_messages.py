@@ -170,6 +170,7 @@ async def test_the_page_explains_the_message_and_tells_its_history(console: Cons
     await console.api.clock.advance(2)
     await console.api.settle(message, "dead-letter", reason="no-such-article")
     page = await console.page(f"{MESSAGES}/1")
+    assert {"First delivered", "Last delivered"} <= set(re.findall(r"<dt>([^<]*)</dt>", page))
     told = re.findall(r"<p>(It was [^<]*|worker-7 [^<]*)<", page)
     assert [text.strip() for text in told] == [
         "It was sent.",

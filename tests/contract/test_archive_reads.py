@@ -60,11 +60,3 @@ async def test_a_message_that_no_receiver_got_has_no_delivery(store_fixture: Sto
     await archive_messages(store_fixture, queue, 1, retention=DAY)
     (found,) = await read(store_fixture)
     assert (found.outcome, found.first_delivered_at, found.receiver_id) == (Outcome.PURGED, None, None)
-
-
-async def test_the_first_deliveries_of_messages_in_queues_are_read(store_fixture: StoreFixture, queue: Queue) -> None:
-    delivered, waiting = await store_fixture.send(queue, b"1", b"2")
-    (message,) = await store_fixture.claim(queue, 1)
-    found = await store_fixture.store.first_deliveries([delivered, waiting, waiting + 1])
-    assert found == {delivered: message.last_delivered_at}
-    assert await store_fixture.store.first_deliveries([]) == {}

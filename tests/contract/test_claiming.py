@@ -59,6 +59,7 @@ async def test_a_claimed_message_carries_its_lock(store_fixture: StoreFixture, q
     assert store_fixture.is_close(message.locked_until, now + MINUTE)
     assert store_fixture.is_close(message.read_at, now)
     assert store_fixture.is_close(message.last_delivered_at, now)
+    assert message.first_delivered_at == message.last_delivered_at
     assert (message.lock_generation, message.receiver_id) == (0, "worker 7")
     assert (message.delivery_count, message.failure_count) == (1, 0)
 
@@ -161,15 +162,26 @@ async def test_dead_letters_are_claimed_by_number_and_return_there(store_fixture
     assert await store_fixture.claim(queue, source=MessageState.DEAD_LETTERED) == []
 
 
-async def test_the_times_of_first_and_last_delivery_are_recorded(store_fixture: StoreFixture, queue: Queue) -> None:
+@pytest.mark.parametrize("state", [MessageState.AVAILABLE, MessageState.DEFERRED, MessageState.DEAD_LETTERED])
+async def test_a_message_keeps_the_time_of_its_first_delivery(
+    store_fixture: StoreFixture, queue: Queue, state: MessageState
+) -> None:
     message = await store_fixture.locked(queue)
     await store_fixture.advance_time(20)
-    assert await store_fixture.store.move([abandonment(message)]) == [True]
-    (again,) = await store_fixture.claim(queue)
+    assert await store_fixture.store.move([abandonment(message, state=state)]) == [True]
+    wanted = claim(queue, source=state)
+    if state is MessageState.DEFERRED:
+        (again,) = await store_fixture.store.claim_by_number(wanted, [message.sequence_number])
+    else:
+        (again,) = await store_fixture.claim(queue, source=state)
+    assert again.last_delivered_at is not None
+    assert store_fixture.is_close(again.first_delivered_at, again.last_delivered_at - 20 * SECOND)
+    read = await store_fixture.store.read(queue.id, message.sequence_number)
+    assert read is not None
+    assert read.first_delivered_at == again.first_delivered_at
     await store_fixture.store.remove([completion(queue, again)])
     ((first, last),) = await store_fixture.archived(message.sequence_number, "first_delivered_at", "last_delivered_at")
-    assert last == again.last_delivered_at
-    assert store_fixture.is_close(first, last - 20 * SECOND)
+    assert (first, last) == (again.first_delivered_at, again.last_delivered_at)
 
 
 # ---- chosen by number ------------------------------------------------------------------------------------------------

@@ -193,7 +193,8 @@ async def test_a_redriven_message_starts_again_at_the_end(store_fixture: StoreFi
     assert fresh is not None
     assert (fresh.state, fresh.delivery_count, fresh.failure_count) == (MessageState.AVAILABLE, 0, 0)
     assert (fresh.dead_letter_reason, fresh.dead_letter_description, fresh.dead_lettered_at) == (None, None, None)
-    assert (fresh.last_failure, fresh.last_delivered_at, fresh.expires_at) == (None, None, None)
+    assert (fresh.first_delivered_at, fresh.last_delivered_at) == (None, None)
+    assert (fresh.last_failure, fresh.expires_at) == (None, None)
     assert (fresh.envelope, fresh.body) == (envelope, b"dead")
     assert store_fixture.is_close(fresh.available_at, await store_fixture.store.now())
     received = await store_fixture.claim(queue)

@@ -56,7 +56,9 @@ async def test_a_receiver_gets_its_messages_again_in_order(store_fixture: StoreF
         assert message.state is MessageState.LOCKED
         deliveries = 3 if message.body == b"one" else 2
         assert (message.delivery_count, message.failure_count, message.lock_generation) == (deliveries, 0, 0)
-        assert store_fixture.is_close(message.last_delivered_at, await store_fixture.store.now())
+        now = await store_fixture.store.now()
+        assert store_fixture.is_close(message.first_delivered_at, now - 10 * SECOND)
+        assert store_fixture.is_close(message.last_delivered_at, now)
         assert message.receiver_id == "worker"
         assert is_redelivered(message)
         check_lock_end(message, LOCK_DURATION)

@@ -109,6 +109,7 @@ async def test_an_abandoned_message_is_available_with_only_its_counts_changed(
         delivery_count=1,
         failure_count=1,
         last_failure="it broke",
+        first_delivered_at=message.first_delivered_at,
         last_delivered_at=message.last_delivered_at,
         read_at=after.read_at,
     )

@@ -24,6 +24,7 @@ DEFAULT_MESSAGE = Message(
     locked_until=None,
     lock_generation=0,
     receiver_id=None,
+    first_delivered_at=None,
     last_delivered_at=None,
     last_failure=None,
     dead_letter_reason=None,

@@ -1,6 +1,6 @@
 """Browse: read messages without locking, counting or changing them (S1.71)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import msgspec
@@ -9,7 +9,6 @@ from app.broker.administration.ports import AdministrationPorts
 from app.broker.filtering.filtered_read import read_filtered
 from app.broker.filtering.filters import Filter, MatchAll
 from app.domain.explanation import RecordedPromise, promised_end
-from app.domain.instant import Instant
 from app.domain.message import Message, MessageMetadata, MessageState, SelectedMessage
 from app.domain.queue import Queue
 from app.domain.refusals import MessageNotFound
@@ -83,11 +82,6 @@ async def try_filter(ports: AdministrationPorts, queue: Queue, message_filter: F
             messages = await ports.store.newest_metadata(queue.id, limit)
             matching = {message.sequence_number for message in await message_filter.select(messages)}
             return {message.sequence_number: message.sequence_number in matching for message in messages}
-
-
-async def first_deliveries(ports: AdministrationPorts, numbers: Sequence[int]) -> Mapping[int, Instant]:
-    """Return when those of these messages that are in a queue and were delivered were delivered first, by number."""
-    return await ports.store.first_deliveries(numbers)
 
 
 async def read_named(ports: AdministrationPorts, queue: Queue, numbers: Sequence[int]) -> list[MessageMetadata]:

@@ -39,10 +39,6 @@ class BrowsingStore(Protocol):
         """Return those of these messages that are still in the queue, ascending, unchanged."""
         ...
 
-    async def first_deliveries(self, numbers: Sequence[int]) -> Mapping[int, Instant]:
-        """Return when those of these messages that are in a queue and were delivered were delivered first, by number."""
-        ...
-
     async def last_sequence_number(self) -> int:
         """Return the highest sequence number in any queue, or 0. All later messages have higher numbers."""
         ...

@@ -88,6 +88,8 @@ class Delivery:
         row[COLUMN["locked_until"]] = self.locked_until
         row[COLUMN["lock_generation"]] = 0
         row[COLUMN["receiver_id"]] = self.claim.receiver_id
+        if row[COLUMN["first_delivered_at"]] is None:
+            row[COLUMN["first_delivered_at"]] = self.read_at
         row[COLUMN["last_delivered_at"]] = self.read_at
         return message_rows.message(row, self.read_started_at)
 

@@ -89,11 +89,6 @@ ORDER BY sequence_number;
 -- states_of: the states of those of these messages that are in a queue
 SELECT sequence_number, state FROM message @index(PRIMARY) WHERE sequence_number @in(:numbers);
 
--- first_deliveries: when messages in queues were delivered first
-SELECT sequence_number, first_delivered_at
-FROM message @index(PRIMARY)
-WHERE sequence_number @in(:numbers);
-
 -- locked_messages: the facts of locked messages
 SELECT @locked_message
 FROM message

@@ -140,13 +140,6 @@ class MessageReads:
         found_rows = await self._database.fetch("read_many", queue_id=queue_id, numbers=list(numbers))
         return [message_rows.message(row) for row in found_rows]
 
-    async def first_deliveries(self, numbers: Sequence[int]) -> Mapping[int, Instant]:
-        """See `BrowsingStore`."""
-        if not numbers:
-            return {}
-        found_rows = await self._database.fetch("first_deliveries", numbers=list(numbers))
-        return {number: delivered_at for number, delivered_at in found_rows if delivered_at is not None}
-
     async def _fetch_in_states(
         self, name: str, queue_id: int, states: Sequence[MessageState], after: int, limit: int
     ) -> Sequence[Row]:

@@ -535,6 +535,7 @@ class MessageView(Struct):
     traceparent: str | UnsetType = UNSET
     properties: dict[str, Any] | UnsetType = UNSET
     expires_at: datetime | UnsetType = UNSET
+    first_delivered_at: datetime | UnsetType = UNSET
     last_failure: str | UnsetType = UNSET
     dead_letter_reason: str | UnsetType = UNSET
     dead_letter_description: str | UnsetType = UNSET
@@ -734,6 +735,7 @@ class ReceivedMessage(Struct):
     traceparent: str | UnsetType = UNSET
     properties: dict[str, Any] | UnsetType = UNSET
     expires_at: datetime | UnsetType = UNSET
+    first_delivered_at: datetime | UnsetType = UNSET
     last_failure: str | UnsetType = UNSET
     dead_letter_reason: str | UnsetType = UNSET
     dead_letter_description: str | UnsetType = UNSET

@@ -21,8 +21,8 @@ MAX_BYTES = 6 << 10
 
 FIELDS = (
     "sequence_number", "delivery_count", "failure_count", "redelivered", "priority", "enqueued_at", "available_at",
-    "expires_at", "dead_lettered_at", "message_id", "group_id", "correlation_id", "subject", "to", "reply_to",
-    "last_failure", "dead_letter_reason", "dead_letter_description",
+    "expires_at", "first_delivered_at", "dead_lettered_at", "message_id", "group_id", "correlation_id", "subject", "to",
+    "reply_to", "last_failure", "dead_letter_reason", "dead_letter_description",
 )  # fmt: skip
 """Short fields first, because a field that does not fit is left out."""
 
