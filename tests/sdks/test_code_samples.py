@@ -27,6 +27,7 @@ OPERATIONS = {operation["operationId"]: operation for operation, _ in sample_req
 KEY = "pk_" + "made-for-this-test" * 2
 TOKEN = re.compile(r"\b\d+\.[0-9a-f]{32}\b")
 STATE = "/v1/states/order.17"
+MOVES = "/v1/queues/orders/moves"
 TIMEOUT_SECONDS = 240
 TYPESCRIPT = (
     "--noEmit", "--strict", "--skipLibCheck", "--target", "es2022", "--module", "nodenext", "--moduleDetection", "force",
@@ -71,8 +72,15 @@ def bearer(key: str | None) -> dict[str, str]:
 
 def with_values_of(client: httpx.Client, name: str, command: str) -> str:
     """Make what a sample refers to, and return its command with the values of this server."""
-    for path in ("queues/orders", "queues/invoices", "topics/events", "topics/events/subscriptions/eu"):
+    for path in (
+        "queues/orders",
+        "queues/invoices",
+        "queues/repairs",
+        "topics/events",
+        "topics/events/subscriptions/eu",
+    ):
         assert client.put(f"/v1/{path}", json={}).is_success
+    cancel_moves(client)
     version = client.get(STATE).json().get("version", 0)
     if not version:
         written = {"states": [{"key": "order.17", "if_version": 0, "value": 1}]}
@@ -87,12 +95,28 @@ def with_values_of(client: httpx.Client, name: str, command: str) -> str:
     if EXAMPLE_VALUES["key_id"] in command:
         made = client.post("/v1/keys", json={"principal": "shop", "rights": ["send"]}).json()
         command = command.replace(EXAMPLE_VALUES["key_id"], made["id"])
+    if EXAMPLE_VALUES["move_id"] in command:
+        command = command.replace(EXAMPLE_VALUES["move_id"], start_move(client)["id"])
     number = send(client)["sequence_number"]  # also for receives, which would wait without a message
     return command.replace(f"/messages/{EXAMPLE_VALUES['sequence_number']}", f"/messages/{number}")
 
 
 def send(client: httpx.Client) -> Mapping[str, Any]:
     return client.post("/v1/queues/orders/messages", json={"body": {"order": 17}}).json()
+
+
+def start_move(client: httpx.Client) -> Mapping[str, Any]:
+    """Start a move that is so slow that it runs until it is cancelled."""
+    for _ in range(2):
+        send(client)
+    return client.post(MOVES, json={"to_queue": "repairs", "rate_per_second": 0.001}).json()["move"]
+
+
+def cancel_moves(client: httpx.Client) -> None:
+    """Cancel the move that an earlier sample has started: it would take the messages of this one."""
+    for move in client.get(MOVES).json()["items"]:
+        if move["state"] == "running":
+            client.post(f"{MOVES}/{move['id']}/cancel")
 
 
 def receive(client: httpx.Client) -> Mapping[str, Any]:
