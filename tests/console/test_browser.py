@@ -286,6 +286,25 @@ async def test_no_text_is_cut_off_on_a_narrow_screen(server: PeeklockProcess, ca
         assert (len(buttons), len(set(buttons))) == (3, 1)
 
 
+async def test_no_sample_of_an_empty_page_is_cut_off_on_a_narrow_screen(server: PeeklockProcess) -> None:
+    async with open_browser() as browser, open_screen(browser, server.url, width=390) as screen:
+        for path in ("", "/topics", "/states"):
+            page = await screen.open(path)
+            assert await page.evaluate(CUT_OFF) == [], path
+
+
+async def test_a_page_reserves_no_place_for_rows_that_it_does_not_have(
+    server: PeeklockProcess, call: Callable[..., Any]
+) -> None:
+    call("PUT", "/queues/orders")
+    async with open_browser() as browser, open_screen(browser, server.url, width=390) as screen:
+        page = await screen.open()
+        height = await page.evaluate("document.documentElement.scrollHeight")
+        await page.locator("tr[data-row=orders]").scroll_into_view_if_needed()
+        await expect(page.get_by_role("link", name="orders")).to_be_in_viewport()
+        assert await page.evaluate("document.documentElement.scrollHeight") == height
+
+
 async def test_the_navigation_opens_without_scripts(server: PeeklockProcess) -> None:
     async with open_browser() as browser:
         context = await browser.new_context(viewport={"width": 390, "height": 844}, java_script_enabled=False)
