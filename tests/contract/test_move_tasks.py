@@ -12,7 +12,7 @@ from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.move_task import KEPT_TASKS, MoveRequest, MoveRunning, MoveState, MoveTask
 from app.domain.queue import Queue, QueueSettings
-from tests.contract.store_fixture import StoreFixture, numbers
+from tests.contract.store_fixture import ServerFixture, StoreFixture, numbers
 
 
 @pytest.fixture
@@ -199,6 +199,24 @@ async def test_a_task_that_waits_for_its_target_looks_again_after_a_second(
     assert await store_fixture.store.advance_move(step(waiting, target, number)) is None
     await store_fixture.advance_time(1)
     assert await store_fixture.store.advance_move(step(waiting, target, number)) == [True]
+
+
+@pytest.mark.parametrize("store_fixture", ["postgresql", "mariadb"], indirect=True)
+async def test_a_step_ends_before_a_message_that_another_transaction_holds(
+    store_fixture: ServerFixture, queue: Queue, target: Queue
+) -> None:
+    """So no message stays because it was edited or about to be received at that moment."""
+    first, second, third = await store_fixture.send(queue, b"1", b"2", b"3")
+    task = await start(store_fixture, queue, target)
+    last = step(task, target, first, second, third, state=MoveState.COMPLETED)
+    async with store_fixture.open_transaction(f"UPDATE message SET priority = 5 WHERE sequence_number = {second}"):
+        assert await store_fixture.store.advance_move(last) == [True, False, False]
+        task = await found(store_fixture, task)
+        assert (task.state, task.position, task.moved) == (MoveState.RUNNING, second - 1, 1)
+        assert await store_fixture.store.advance_move(step(task, target, second, third)) == [False, False]
+    await store_fixture.advance_time(1)
+    assert await store_fixture.store.advance_move(step(task, target, second, third)) == [True, True]
+    assert numbers(await store_fixture.claim(target)) == [first, second, third]
 
 
 async def test_a_step_that_ends_the_task_says_why(store_fixture: StoreFixture, queue: Queue, target: Queue) -> None:

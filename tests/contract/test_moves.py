@@ -147,6 +147,17 @@ async def test_messages_behind_one_in_flight_stay_behind_it(
     assert await drained(store_fixture, fifo) == ["a2"]
 
 
+async def test_messages_behind_one_that_does_not_move_stay_behind_it(
+    store_fixture: StoreFixture, fifo: Queue, queue: Queue
+) -> None:
+    """Such as one that is too large for the target."""
+    await send_groups(store_fixture, fifo, "a1 a2 a3 b1 b2")
+    redrives = await redrives_of(store_fixture, fifo, queue)
+    assert await store_fixture.store.redrive([redrives[0], *redrives[2:]]) == [True, False, True, True]
+    assert await drained(store_fixture, queue) == ["a1", "b1", "b2"]
+    assert await drained(store_fixture, fifo) == ["a2", "a3"]
+
+
 async def test_the_next_message_of_a_group_follows_when_the_first_has_moved(
     store_fixture: StoreFixture, fifo: Queue, queue: Queue
 ) -> None:

@@ -24,7 +24,7 @@ from app.domain.weight import content_bytes, select_message
 
 
 async def move_page(ports: AdministrationPorts, task: MoveTask) -> bool:
-    """Take the next step of a task; return whether this call has taken it and the task goes on.
+    """Take the next step of a task; return whether this call has taken it and the task may go on.
 
     A message that is too large for its target, or whose target is gone or refuses sends, stays. If a target has no room,
     the page ends before its message, and the task waits there. A task whose named target is gone or refuses sends fails.

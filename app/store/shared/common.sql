@@ -331,6 +331,13 @@ WHERE sequence_number @in(:numbers)
   AND (expires_at IS NULL OR expires_at > @now)  -- fence: time
 @skip_locked;
 
+-- movable_messages: those of these messages that a move may take; another transaction may hold them
+SELECT sequence_number
+FROM message @index(PRIMARY)
+WHERE sequence_number @in(:numbers)
+  AND queue_id = :queue_id
+  AND (state = 5 OR state IN (1, 7) AND home_state <> 8 AND (expires_at IS NULL OR expires_at > @now));
+
 -- expired_for_update: the same, for messages that are still past their time to live
 SELECT sequence_number
 FROM message @index(PRIMARY)

@@ -78,13 +78,17 @@ async def hold(session: SqlSession, groups: Iterable[GroupKey]) -> None:
         raise GroupInUse from error
 
 
-async def with_room(session: SqlSession, groups: Iterable[GroupKey]) -> set[GroupKey]:
-    """Return those of these groups that have blocked messages and a free place."""
+async def heads_with_room(session: SqlSession, groups: Iterable[GroupKey]) -> Mapping[GroupKey, int]:
+    """Return the first blocked message of each of these groups that has a free place."""
     waiting = sorted(set(groups))
     if not waiting:
-        return set()
+        return {}
     heads = [Head(*row) for row in await session.fetch("admissible", groups=write_groups(waiting), limit=MAX_ADMITTED)]
-    return {(head.queue_id, head.group_id) for head in heads}
+    first: dict[GroupKey, int] = {}
+    for head in heads:
+        group = head.queue_id, head.group_id
+        first[group] = min(head.sequence_number, first.get(group, head.sequence_number))
+    return first
 
 
 async def _admit(session: SqlSession, waiting: list[GroupKey]) -> list[Admitted]:

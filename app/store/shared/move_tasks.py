@@ -4,9 +4,10 @@ The transaction of a page locks the row of its task first, and waits for no othe
 follow each other, and its position and its count change with them.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
-from app.broker.ports.maintaining import MoveStep
+from app.broker.ports.maintaining import MoveStep, Redrive
 from app.broker.ports.sending import QueueGone
 from app.broker.ports.settling import Admitted
 from app.domain.move_task import KEPT_TASKS, MoveRequest, MoveRunning, MoveState, MoveTask
@@ -14,7 +15,7 @@ from app.domain.queue import Queue
 from app.store.shared import rows
 from app.store.shared.database import Database, SqlSession
 from app.store.shared.json_columns import write_move_request
-from app.store.shared.redriving import redrive
+from app.store.shared.redriving import before_held, redrive
 
 
 class MoveTaskRecords:
@@ -68,17 +69,21 @@ async def _start(session: SqlSession, task_id: str, queue: Queue, request: MoveR
 
 
 async def advance(session: SqlSession, step: MoveStep) -> tuple[list[bool] | None, list[Admitted]]:
-    """Carry out a step of a task. Return whether each message has moved, and the messages that were admitted.
+    """Carry out a step of a task, up to the first message that another transaction holds. Return whether each message has
+    moved, and the messages that were admitted.
 
     Return None, and change nothing, if the step does not follow the last one or is not due. Raises `QueueGone` and
     `GroupInUse`; then nothing has changed.
     """
-    task = step.task
+    task, page = step.task, step.redrives
     if not await session.fetch(
         "move_for_update", id=task.id, position=task.position, longest_pause=task.request.longest_pause
     ):
         return None, []
-    moved, admitted = await redrive(session, step.redrives) if step.redrives else ([], [])
+    redrives = await before_held(session, page) if page else page
+    if len(redrives) < len(page):
+        step = _until(step, redrives)
+    moved, admitted = await redrive(session, redrives) if redrives else ([], [])
     await session.change(
         "advance_move",
         id=task.id,
@@ -89,4 +94,10 @@ async def advance(session: SqlSession, step: MoveStep) -> tuple[list[bool] | Non
         state=step.state.value,
         reason=step.reason,
     )
-    return moved, admitted
+    return [*moved, *[False] * (len(page) - len(moved))], admitted
+
+
+def _until(step: MoveStep, redrives: Sequence[Redrive]) -> MoveStep:
+    """Return the step that ends before the first message that another transaction holds."""
+    first_held = step.redrives[len(redrives)].row.sequence_number
+    return MoveStep(step.task, redrives, max(step.task.position, first_held - 1))

@@ -14,7 +14,7 @@ from app.domain.message import MessageState
 from app.domain.queue import FEATURE_LEVEL, Queue
 from app.store.shared import rows
 from app.store.shared.database import SqlSession
-from app.store.shared.groups import admit, block, hold, left_groups, with_room
+from app.store.shared.groups import admit, block, heads_with_room, hold, left_groups
 from app.store.shared.history import record, record_admitted
 from app.store.shared.json_columns import read_properties, write_properties
 from app.store.shared.message_changes import lock_rows
@@ -45,7 +45,7 @@ async def redrive(session: SqlSession, redrives: Sequence[Redrive]) -> tuple[lis
     left = await left_groups(session, _numbers(first.values())) if first else []
     await _move(session, first.values(), queues)
     blocked = {index: served[index] for index, state in states.items() if state is MessageState.BLOCKED}
-    following = await _with_room(session, blocked)
+    following = await _followers(session, blocked)
     await _move(session, following.values(), queues)
     moved = {**first, **following}
     entering = [one.row.sequence_number for one in moved.values() if queues[one.to_queue_id].has_groups]
@@ -55,6 +55,23 @@ async def redrive(session: SqlSession, redrives: Sequence[Redrive]) -> tuple[lis
     await record_admitted(session, admitted, entering)
     await _hold_sources(session, moved.values())
     return [index in moved for index in range(len(redrives))], admitted
+
+
+async def before_held(session: SqlSession, redrives: Sequence[Redrive]) -> Sequence[Redrive]:
+    """Return the redrives, ascending and of one queue, before the first one whose row another transaction holds.
+
+    Locks the rows of the others. Those that have changed since they were read are no reason to stop. Raises `GroupInUse`.
+    """
+    queues = await _served_queues(session, {redrive.to_queue_id for redrive in redrives})
+    await _hold_groups(session, redrives, queues)
+    states = await _lock(session, dict(enumerate(redrives)))
+    missing = [redrive for index, redrive in enumerate(redrives) if index not in states]
+    if not missing:
+        return redrives
+    found = await session.fetch("movable_messages", numbers=_numbers(missing), queue_id=missing[0].row.queue_id)
+    held = {number for (number,) in found}
+    first = next((index for index, one in enumerate(redrives) if one.row.sequence_number in held), len(redrives))
+    return redrives[:first]
 
 
 async def _hold_groups(session: SqlSession, redrives: Collection[Redrive], queues: Mapping[int, Queue]) -> None:
@@ -73,7 +90,7 @@ async def _hold_groups(session: SqlSession, redrives: Collection[Redrive], queue
             for redrive in redrives
             for queue_id in (redrive.row.queue_id, redrive.to_queue_id)
             if (group_id := group_ids.get(redrive.row.sequence_number)) is not None
-            and (queue_id == redrive.row.queue_id or queues[queue_id].has_groups)
+            and (queue_id == redrive.row.queue_id or (queue_id in queues and queues[queue_id].has_groups))
         },
     )
 
@@ -96,10 +113,11 @@ async def _lock(session: SqlSession, redrives: Mapping[int, Redrive]) -> Mapping
     return states
 
 
-async def _with_room(session: SqlSession, blocked: Mapping[int, Redrive]) -> Mapping[int, Redrive]:
-    """Return the redrives of those blocked rows whose group has a free place, after others in flight have moved.
+async def _followers(session: SqlSession, blocked: Mapping[int, Redrive]) -> Mapping[int, Redrive]:
+    """Return the redrives of those blocked rows that follow others of their group: all before them have moved.
 
-    In the other groups, a message before them is still in flight here. They stay behind it.
+    Their group has a free place, and its first blocked row is among these. Otherwise a message before them stays here, and
+    they stay behind it.
     """
     if not blocked:
         return {}
@@ -107,8 +125,9 @@ async def _with_room(session: SqlSession, blocked: Mapping[int, Redrive]) -> Map
     groups = {
         index: (redrive.row.queue_id, str(group_ids[redrive.row.sequence_number])) for index, redrive in blocked.items()
     }
-    free = await with_room(session, groups.values())
-    return {index: redrive for index, redrive in blocked.items() if groups[index] in free}
+    heads = await heads_with_room(session, groups.values())
+    numbers = {redrive.row.sequence_number for redrive in blocked.values()}
+    return {index: redrive for index, redrive in blocked.items() if heads.get(groups[index]) in numbers}
 
 
 async def _group_ids(session: SqlSession, redrives: Collection[Redrive]) -> Mapping[int, str | None]:
