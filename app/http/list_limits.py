@@ -1,7 +1,7 @@
-"""Check the lengths of the lists in a body before the decoder builds them.
+"""Check the lengths of the lists and objects in a body before the decoder builds them.
 
-The decoder builds a list before it compares the length with the limit. A request can hold millions of entries, and an
-entry of two bytes of JSON costs many times that in memory.
+The decoder builds a list or an object before it compares the length with the limit. A request can hold millions of entries,
+and an entry of two bytes of JSON costs many times that in memory.
 """
 
 from collections.abc import Callable
@@ -14,14 +14,33 @@ from msgspec import inspect
 UNCHECKED_COMMAS = 10_000
 """A body with fewer commas need not be checked, because its lists are small."""
 
+_MAX_OBJECT_BYTES = 128 << 10
+"""Bytes of an object with a limit of members: more than the 16 KiB of labels have with an escape for each character."""
+
+
+class LimitedLists(msgspec.Struct):
+    """The lists and objects with limits in a struct, and the structs with such fields."""
+
 
 def list_limit_checker(shape: Any) -> Callable[[bytes], object] | None:
-    """Return a function that raises `msgspec.ValidationError` if a list in a body of this shape passes its limit.
+    """Return a function that raises `msgspec.ValidationError` if a list or an object in a body of this shape is too long.
 
-    None if its lists have no limits.
+    None if they have no limits.
     """
     limited = _limited_fields(inspect.type_info(shape))
-    return msgspec.json.Decoder(_struct(limited)).decode if limited else None
+    if not limited:
+        return None
+    decode = msgspec.json.Decoder(_struct(limited)).decode
+    return lambda raw: _check_objects(decode(raw), "$")
+
+
+def _check_objects(found: Any, path: str) -> None:
+    for name in found.__struct_fields__:
+        value = getattr(found, name)
+        if isinstance(value, msgspec.Raw) and len(memoryview(value)) > _MAX_OBJECT_BYTES:
+            raise msgspec.ValidationError(f"Expected at most {_MAX_OBJECT_BYTES} bytes - at `{path}.{name}`")
+        if isinstance(value, LimitedLists):
+            _check_objects(value, f"{path}.{name}")
 
 
 def _limited_fields(info: inspect.Type) -> dict[str, Any]:
@@ -47,6 +66,8 @@ def _limited_type(info: inspect.Type) -> Any:
     ]
     if limits:
         return _bounded_array(max(limits)) | None
+    if any(isinstance(member, inspect.DictType) and member.max_length for member in union_members(info)):
+        return msgspec.Raw | None
     nested = _limited_fields(info)
     return _struct(nested) | None if nested else None
 
@@ -64,7 +85,9 @@ def union_members(info: inspect.Type) -> list[inspect.Type]:
 
 def _struct(fields: dict[str, Any]) -> Any:
     """Return a struct with only these fields. The decoder skips all others without building them."""
-    return msgspec.defstruct("LimitedLists", [(name, field, None) for name, field in fields.items()])
+    return msgspec.defstruct(
+        "LimitedFields", [(name, field, None) for name, field in fields.items()], bases=(LimitedLists,)
+    )
 
 
 @cache

@@ -10,6 +10,8 @@ import pytest
 from app.domain.refusals import InvalidRequest
 from app.http.decoding import body_decoder
 from app.wire.keys import CreateKey
+from app.wire.queue_patch import QueuePatch
+from app.wire.queues import QueueSettingsBody
 from app.wire.sending import SendMessage
 from tests.memory_bound import MIB, REQUESTS
 
@@ -42,3 +44,19 @@ def test_the_refusal_of_a_long_name_or_value_takes_a_bounded_multiple_of_the_bod
     finally:
         tracemalloc.stop()
     assert peak / len(body) < REQUESTS
+
+
+@pytest.mark.parametrize("shape", [QueueSettingsBody, QueuePatch])
+def test_the_refusal_of_many_labels_takes_a_bounded_multiple_of_the_body(shape: Any) -> None:
+    labels = ",".join(f'"{number:x}":"{chr(0x100)}"' for number in range(SIZE // 10))
+    body = f'{{"labels":{{{labels}}}}}'.encode()
+    decode = body_decoder(shape)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest) as refused:
+            decode(body)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [fault.pointer for fault in refused.value.field_errors] == ["/labels"]
+    assert peak < len(body)
