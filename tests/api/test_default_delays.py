@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
+from app.broker.queue_cache import CACHE_SECONDS
+from app.broker.sending.send import send
+from app.domain.message import Envelope
+from app.domain.sending import NewMessage
 from tests.api.api_server import ApiServer, pointers
 from tests.api.synchronous_senders import sending
 from tests.api.topic_requests import publish, subscribe
 from tests.api.transaction_requests import commit, open_transaction
+from tests.brokers import build_broker
 
 DELAY = 60
 
@@ -132,3 +137,26 @@ async def test_a_change_of_the_setting_leaves_messages_that_were_sent(api: ApiSe
     assert await api.counts() == {"scheduled": 1, "available": 1}
     await api.advance_time(DELAY)
     assert await api.counts() == {"available": 2}
+
+
+async def test_a_message_keeps_the_delay_that_it_had_when_it_joined_a_transaction(api: ApiServer) -> None:
+    transaction = await open_transaction(api)
+    await api.request_json("POST", "/queues/orders/messages", {"transaction_id": transaction})
+    await api.request_json("PATCH", "/queues/orders", {"default_delay_seconds": None})
+    await commit(api, transaction)
+    assert await api.counts() == {"scheduled": 1}
+    await api.advance_time(DELAY)
+    assert await api.counts() == {"available": 1}
+
+
+async def test_a_server_that_missed_a_change_applies_it_after_the_time_of_its_cache(api: ApiServer) -> None:
+    other = build_broker(api.broker.store, api.clock)
+    for is_changed in (False, True):
+        if is_changed:
+            await api.request_json("PATCH", "/queues/orders", {"default_delay_seconds": None})
+        await send(other.sending, "orders", [NewMessage(Envelope(""))])
+    assert await api.counts() == {"scheduled": 2}
+    await api.clock.advance(CACHE_SECONDS + 0.001)
+    await send(other.sending, "orders", [NewMessage(Envelope(""))])
+    assert await api.counts() == {"scheduled": 2, "available": 1}
+    await other.queue_cache.close()

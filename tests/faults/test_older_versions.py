@@ -94,14 +94,15 @@ async def test_an_older_server_refuses_queues_with_groups_and_serves_all_others(
 
 
 @pytest.mark.faults
-async def test_an_older_server_refuses_queues_with_defaults_that_it_would_not_apply(
+async def test_an_older_server_refuses_queues_with_settings_that_it_would_ignore_or_drop(
     fleet: Fleet, version_before_default_delays: Path
 ) -> None:
     newer, older = await asyncio.gather(fleet.serve(), fleet.serve(PYTHONPATH=str(version_before_default_delays)))
     async with httpx.AsyncClient(timeout=60) as http:
-        for setting in ("default_delay_seconds", "default_wait_seconds"):
+        new: dict[str, object] = {"default_delay_seconds": 1, "default_wait_seconds": 1, "labels": {"team": "payments"}}
+        for setting, value in new.items():
             path = f"/v1/queues/{fleet.queue}-{setting}"
-            await answer(http, "PUT", newer.url + path, **{setting: 1})
+            await answer(http, "PUT", newer.url + path, **{setting: value})
             for method, verb in (("POST", "/messages"), ("POST", "/messages/receive"), ("PATCH", "")):
                 refused = await http.request(method, older.url + path + verb, json={})
                 assert (refused.status_code, refused.json()["code"]) == (503, "queue-needs-newer-server")
