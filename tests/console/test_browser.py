@@ -30,7 +30,8 @@ IS_DRAWN = "(canvas) => canvas.getContext('2d').getImageData(0, 0, 120, 24).data
 
 
 PATHS = (
-    "", "?span=24h", "/queues/orders", "/queues/orders/settings", "/topics", "/topics/events", "/states", "/states/customer.17",
+    "", "?span=24h", "/queues/orders", "/queues/orders/settings", "/queues/states/moves?to_queue=orders", "/topics",
+    "/topics/events", "/states", "/states/customer.17",
     "/transactions", "/keys", "/trail?id=order-1", "/new-queue", "/queues/orders/delete", "/new-topic",
     "/topics/events/settings", "/topics/events/delete", "/topics/events/new-subscription",
     "/topics/events/subscriptions/some", "/topics/events/subscriptions/some/delete",
@@ -39,7 +40,7 @@ PATHS = (
 
 
 NARROW_PATHS = (
-    "/queues/orders", "/queues/orders/settings", "/queues/orders/delete", "/new-queue", "/topics", "/topics/events",
+    "/queues/orders", "/queues/orders/moves", "/queues/orders/settings", "/queues/orders/delete", "/new-queue", "/topics", "/topics/events",
     "/topics/events/settings", "/topics/events/new-subscription", "/topics/events/subscriptions/some", "/keys",
 )  # fmt: skip
 CUT_OFF = """() => [...document.querySelectorAll("main *, header *")]
@@ -53,8 +54,8 @@ REPEATED_SCREENS = ((375, "light"), (768, "light"), (768, "dark"), (2560, "dark"
 """The narrowest and the widest screen, once in each theme, show what these would show."""
 
 
-def add_topic_and_state(call: Callable[..., Any]) -> None:
-    """Add a topic with two subscriptions, and a state with two versions."""
+def add_topic_state_and_move(call: Callable[..., Any]) -> None:
+    """Add a topic with two subscriptions, a state with two versions, and a move task of its queue to queue `orders`."""
     call("PUT", "/topics/events", description=HOSTILE)
     call("PUT", "/topics/events/subscriptions/all")
     call("PUT", "/topics/events/subscriptions/some", filter=f"message.subject == {json.dumps(HOSTILE)}")
@@ -63,6 +64,7 @@ def add_topic_and_state(call: Callable[..., Any]) -> None:
         (message,) = call("POST", "/queues/states/messages/receive")["messages"]
         state = {"key": "customer.17", "if_version": number, "value": {HOSTILE: number, "value": HOSTILE}}
         call("POST", f"/queues/states/locks/{message['lock_token']}/commit", state=state)
+    call("POST", "/queues/states/moves", to_queue="orders", rate_per_second=50)
 
 
 def available(page: Page, queue: str) -> Locator:
@@ -246,7 +248,7 @@ async def test_pages_fit_every_width_and_have_no_fault_of_accessibility(
     call("POST", "/queues/orders/messages", body=1)
     call("PUT", "/queues/a-queue-with-a-long-name.and.many.parts", status="receive_disabled")
     call("POST", "/queues/a-queue-with-a-long-name.and.many.parts/messages", body=1)
-    add_topic_and_state(call)
+    add_topic_state_and_move(call)
     async with open_browser() as browser, open_screen(browser, server.url, width=width, theme=theme) as screen:
         for path in (*PATHS, "/sign-in", "?find=nothing"):
             page = await screen.open(path)
@@ -333,7 +335,7 @@ async def test_hostile_content_stays_text(server: PeeklockProcess, call: Callabl
     call("PUT", "/queues/orders", description=HOSTILE)
     call("POST", "/queues/orders/messages", body=HOSTILE, subject=HOSTILE, properties={HOSTILE[:60]: HOSTILE})
     call("POST", "/queues/orders/messages/receive", receiver_id=HOSTILE)
-    add_topic_and_state(call)
+    add_topic_state_and_move(call)
     async with open_browser() as browser, open_screen(browser, server.url) as screen:
         for path in PATHS:
             page = await screen.open(path)
