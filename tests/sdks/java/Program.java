@@ -114,7 +114,7 @@ public class Program {
     }
 
     void run() throws Exception {
-        queues.putQueue(queue, new QueueSettingsBody().lockDurationSeconds(600.0), null, null);
+        queues.putQueue(queue, new QueueSettingsBody().lockDurationSeconds(600.0), null, null, null);
         Map<String, Object> found = new LinkedHashMap<>();
 
         SendMessage message = new SendMessage().body(body()).properties(properties());
