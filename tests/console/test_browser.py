@@ -49,6 +49,14 @@ CUT_OFF = """() => [...document.querySelectorAll("main *, header *")]
   .map((element) => `${element.tagName}.${element.className}`)"""
 """The elements whose content is wider than they are, and is cut off or scrolled."""
 
+CUT_OFF_PLACEHOLDERS = """() => [...document.querySelectorAll("input[placeholder]")].filter((input) => {
+  const style = getComputedStyle(input), measure = document.createElement("canvas").getContext("2d");
+  measure.font = style.font;
+  const room = input.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  return input.checkVisibility() && measure.measureText(input.placeholder).width > room;
+}).map((input) => input.placeholder)"""
+"""The texts of empty fields that are wider than their field."""
+
 
 REPEATED_SCREENS = ((375, "light"), (768, "light"), (768, "dark"), (2560, "dark"))
 """The narrowest and the widest screen, once in each theme, show what these would show."""
@@ -293,6 +301,22 @@ async def test_no_sample_of_an_empty_page_is_cut_off_on_a_narrow_screen(server: 
         for path in ("", "/topics", "/states"):
             page = await screen.open(path)
             assert await page.evaluate(CUT_OFF) == [], path
+
+
+async def test_no_text_of_an_empty_field_is_cut_off_on_a_narrow_screen(
+    server: PeeklockProcess, call: Callable[..., Any]
+) -> None:
+    call("PUT", "/queues/orders")
+    async with open_browser() as browser, open_screen(browser, server.url, width=390) as screen:
+        for path in (
+            "",
+            "/queues/orders/messages",
+            "/queues/orders/dead-letters",
+            "/queues/orders/settings",
+            "/new-queue",
+        ):
+            page = await screen.open(path)
+            assert await page.evaluate(CUT_OFF_PLACEHOLDERS) == [], path
 
 
 async def test_a_page_reserves_no_place_for_rows_that_it_does_not_have(
