@@ -1,4 +1,4 @@
-"""Makes, lists and revokes API keys directly in the database of the environment's settings.
+"""Makes, lists, shows and revokes API keys directly in the database of the environment's settings.
 
 A refusal is printed, and the command exits with status 1.
 """
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import typer
 
-from app.broker.access.keys import create_key, revoke_key
+from app.broker.access.keys import create_key, get_key, revoke_key
 from app.broker.ports.store import Store
 from app.cli.output import say
 from app.cli.serving import read_settings
@@ -49,6 +49,15 @@ def list_keys_in_database() -> list[dict[str, Any]]:
 
     async def act(store: Store) -> list[dict[str, Any]]:
         return [_key_fields(key) for key in await store.keys.list_all()]
+
+    return _in_database(act)
+
+
+def show_key_in_database(key_id: str) -> dict[str, Any]:
+    """Return the fields of one key."""
+
+    async def act(store: Store) -> dict[str, Any]:
+        return _key_fields(await get_key(store.keys, key_id))
 
     return _in_database(act)
 

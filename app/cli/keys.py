@@ -5,7 +5,7 @@ The first key must be created in the database: a server that is not on loopback 
 
 from collections.abc import Sequence
 from inspect import Parameter
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote
 
 import typer
@@ -17,6 +17,8 @@ from app.domain.access import ALL_RIGHTS, Right
 
 LOCAL_ADMIN_HEADERS = {"Peeklock-Local-Admin": "true"}
 """A server without keys requires this header to make or revoke one; a server with keys ignores it."""
+
+KeyId: TypeAlias = Annotated[str, typer.Argument(metavar="ID", help="Id of the key.")]
 
 COLUMNS = ("id", "principal", "rights", "patterns", "created_at", "expires_at", "last_used_at", "revoked_at")
 
@@ -85,12 +87,22 @@ def list_keys(target: ApiClient | Printer) -> None:
 
 
 @with_options(target=OPTIONAL)
-def revoke_key(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key.")], target: ApiClient | Printer
-) -> None:
+def show_key(key_id: KeyId, target: ApiClient | Printer) -> None:
+    """Show one key, live or not, without its secret. Without a URL or a context, read it from the database."""
+    if isinstance(target, ApiClient):
+        key = target.call("GET", _path(key_id))
+    else:
+        from app.cli import database_keys
+
+        key = database_keys.show_key_in_database(key_id)
+    _printer(target).fields(key)
+
+
+@with_options(target=OPTIONAL)
+def revoke_key(key_id: KeyId, target: ApiClient | Printer) -> None:
     """Revoke a key. Running servers stop accepting it within five seconds."""
     if isinstance(target, ApiClient):
-        target.call("DELETE", f"/v1/keys/{quote(key_id, safe='')}", headers=LOCAL_ADMIN_HEADERS)
+        target.call("DELETE", _path(key_id), headers=LOCAL_ADMIN_HEADERS)
     else:
         from app.cli import database_keys
 
@@ -98,6 +110,10 @@ def revoke_key(
     printer = _printer(target)
     if printer.is_for_programs:
         printer.document({"revoked": key_id})
+
+
+def _path(key_id: str) -> str:
+    return f"/v1/keys/{quote(key_id, safe='')}"
 
 
 def _printer(target: ApiClient | Printer) -> Printer:

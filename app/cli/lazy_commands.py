@@ -112,8 +112,13 @@ COMMANDS: Commands = {
         {"get": "states:get", "history": "states:history", "delete": "states:delete"},
     ),
     "key": Group(
-        "Create, list and revoke API keys.",
-        {"create": "keys:create_key", "list": "keys:list_keys", "revoke": "keys:revoke_key"},
+        "Create, list, show and revoke API keys.",
+        {
+            "create": "keys:create_key",
+            "list": "keys:list_keys",
+            "show": "keys:show_key",
+            "revoke": "keys:revoke_key",
+        },
     ),
 }
 """Each command with its module and the object there: a function, or typer's description of a command."""

@@ -14,6 +14,16 @@ MAX_LIVE_KEYS_PER_PRINCIPAL = 2
 KEY_BYTES = 32
 """Random bytes of a key. It limits no request."""
 KEY_PREFIX = "pk_"
+KEY_ID_BYTES = 8
+"""Random bytes of the id of a key. It limits no request."""
+
+
+_KEY_ID_DIGITS = frozenset("0123456789abcdef")
+
+
+def is_key_id(text: str) -> bool:
+    """Return whether a key can have this id: lower-case hexadecimal digits, which every database compares alike."""
+    return len(text) == 2 * KEY_ID_BYTES and _KEY_ID_DIGITS.issuperset(text)
 
 
 class Right(StrEnum):

@@ -70,6 +70,7 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/archive/trim"): "manage",
     ("POST", "/v1/keys"): "manage",
     ("GET", "/v1/keys"): "manage",
+    ("GET", "/v1/keys/{key_id}"): "manage",
     ("DELETE", "/v1/keys/{key_id}"): "manage",
     ("GET", "/v1/capabilities"): ANY,
     ("POST", "/v1/transactions"): ANY,

@@ -64,6 +64,28 @@ async def test_a_revoked_key_is_refused(api_with_keys: ApiServer, admin: dict[st
     assert revoked["revoked_at"] == "2027-01-15T08:00:00.000000Z"
 
 
+async def test_a_key_is_shown_by_its_id_without_its_secret(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
+    answer = await api_with_keys.request("POST", "/keys", KEY_REQUEST, **admin)
+    made = answer.json()
+    secret = made.pop("secret")
+    shown = await api_with_keys.request("GET", answer.headers["location"].removeprefix("/v1"), **admin)
+    assert (shown.status_code, shown.json()) == (200, made)
+    assert secret not in shown.text
+    await api_with_keys.request_json("DELETE", f"/keys/{made['id']}", **admin)
+    revoked = await api_with_keys.request_json("GET", f"/keys/{made['id']}", **admin)
+    assert revoked == {**made, "revoked_at": "2027-01-15T08:00:00.000000Z"}
+
+
+async def test_a_reader_without_the_right_learns_of_no_id(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
+    """The key is refused before the store is asked, so neither the answer nor its time depends on the id."""
+    made = await api_with_keys.request_json("POST", "/keys", KEY_REQUEST, **admin)
+    other = await api_with_keys.new_key(*Right, principal="other", patterns=("orders*",))
+    for key_id in (made["id"], "0" * 16, "none"):
+        for secret in (made["secret"], other):
+            problem(await api_with_keys.request("GET", f"/keys/{key_id}", **bearer(secret)), 403, "forbidden")
+        problem(await api_with_keys.request("GET", f"/keys/{key_id}"), 401, "unauthenticated")
+
+
 async def test_a_principal_has_two_live_keys_at_most(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
     first = await api_with_keys.request_json("POST", "/keys", KEY_REQUEST, **admin)
     await api_with_keys.request_json("POST", "/keys", KEY_REQUEST, **admin)
@@ -108,9 +130,12 @@ async def test_an_invalid_key_is_not_created(
     assert len((await api_with_keys.request_json("GET", "/keys", **admin))["items"]) == 1
 
 
-@pytest.mark.parametrize("key_id", ["nothing", "%00", "%F0%9F%94%91"])
-async def test_an_invalid_id_is_not_found(api_with_keys: ApiServer, admin: dict[str, Any], key_id: str) -> None:
-    problem(await api_with_keys.request("DELETE", f"/keys/{key_id}", **admin), 404, "key-not-found")
+@pytest.mark.parametrize("key_id", ["0" * 16, "nothing", "%00", "%F0%9F%94%91"])
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_an_unknown_id_is_not_found(
+    api_with_keys: ApiServer, admin: dict[str, Any], method: str, key_id: str
+) -> None:
+    problem(await api_with_keys.request(method, f"/keys/{key_id}", **admin), 404, "key-not-found")
 
 
 async def test_the_last_use_of_a_key_is_recorded(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:

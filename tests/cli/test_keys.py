@@ -33,6 +33,7 @@ def test_the_first_key_is_made_in_the_database(serve: Callable[..., PeeklockProc
     forbidden = run_command("receive", "orders", directory=tmp_path, **sender)
     assert (forbidden.returncode, forbidden.stderr.partition(":")[0]) == (1, "forbidden")
     assert "shop" in run_command("key", "list", directory=tmp_path, **admitted).stdout
+    assert key(tmp_path, "show", shop["id"], **admitted)["principal"] == "shop"
 
     assert run_command("key", "revoke", shop["id"], directory=tmp_path, **admitted).returncode == 0
     again = run_command("key", "revoke", shop["id"], directory=tmp_path, **admitted)
@@ -53,6 +54,16 @@ def test_a_key_in_the_database_has_the_limits_of_the_operation(
     done = run_command("key", "create", "--principal", "warehouse", option, value, directory=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"invalid-request: {fault}")
+
+
+def test_a_key_is_shown_from_the_database(tmp_path: Path) -> None:
+    made = key(tmp_path, "create", "--principal", "anna")
+    del made["secret"]
+    assert key(tmp_path, "show", made["id"]) == made
+    for_people = run_command("key", "show", made["id"], directory=tmp_path).stdout.splitlines()
+    assert [line.split(maxsplit=1) for line in for_people[1:3]] == [["id", made["id"]], ["principal", "anna"]]
+    unknown = run_command("key", "show", "0" * 16, directory=tmp_path)
+    assert (unknown.returncode, unknown.stderr.partition(":")[0]) == (1, "key-not-found")
 
 
 def test_a_key_is_revoked_in_the_database(tmp_path: Path) -> None:

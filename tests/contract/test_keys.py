@@ -31,6 +31,21 @@ async def test_a_key_is_found_by_the_digest_of_its_secret(store_fixture: StoreFi
     assert await keys.by_hash(bytes(32)) is None
 
 
+async def test_a_key_is_found_by_its_id(store_fixture: StoreFixture) -> None:
+    keys = store_fixture.store.keys
+    one, other = await key(store_fixture, "one"), await key(store_fixture, "other")
+    for added in (one, other):
+        assert await keys.add(added, 2)
+    assert await keys.revoke("other")
+    found, revoked = await keys.by_id("one"), await keys.by_id("other")
+    assert found is not None
+    assert found.key == one
+    assert store_fixture.is_close(found.read_at, await store_fixture.store.now())
+    assert revoked is not None
+    assert revoked.key.revoked_at is not None
+    assert await keys.by_id("none") is None
+
+
 async def test_every_key_is_listed_oldest_first(store_fixture: StoreFixture) -> None:
     first, second, third = [await key(store_fixture, name, name) for name in ("c", "a", "b")]
     first, third = replace(first, created_at=1), replace(third, created_at=2**40)

@@ -202,7 +202,7 @@ async def repeated_deletion_of_a_topic(cluster: Cluster) -> Repeat:
 
 async def repeated_revocation(cluster: Cluster) -> Repeat:
     """The revocation of a key that is revoked."""
-    return lambda: refusal_of(revoke_key(cluster.store.keys, "revoked"))
+    return lambda: refusal_of(revoke_key(cluster.store.keys, "0" * 16))
 
 
 async def refusal_of(request: Awaitable[object]) -> NotFound:

@@ -1,4 +1,4 @@
-"""API keys over HTTP: create, list and revoke them. All need the right `manage` on all queues."""
+"""API keys over HTTP: create, list, show and revoke them. All need the right `manage` on all queues."""
 
 from app.broker.access import keys as verbs
 from app.domain.access import Right
@@ -9,9 +9,10 @@ from app.http.operation import operation
 from app.http.request import Request, invalid_cursor
 from app.http.response import Response, location
 from app.wire.field_types import Page
-from app.wire.keys import CreatedKey, CreateKey, KeyPage, created_key, key_view
+from app.wire.keys import CreatedKey, CreateKey, KeyPage, KeyView, created_key, key_view
 
 KEYS = "/v1/keys"
+ONE_KEY = KEYS + "/{key_id}"
 NO_STORE_HEADERS: Headers = ((b"cache-control", b"no-store"),)
 
 
@@ -48,16 +49,19 @@ async def list_keys(request: Request[None]) -> Response:
     return Response(KeyPage([key_view(key) for key in items], more))
 
 
+@operation("GET", ONE_KEY, right=Right.MANAGE, tag="keys", responses={200: KeyView}, refusals=(KeyNotFound,))
+async def get_key(request: Request[None]) -> Response:
+    """Show an API key, live or not, without its secret."""
+    return Response(key_view(await verbs.get_key(request.broker.store.keys, request.path["key_id"])))
+
+
 @operation(
-    "DELETE", KEYS + "/{key_id}", right=Right.MANAGE, tag="keys",
+    "DELETE", ONE_KEY, right=Right.MANAGE, tag="keys",
     responses={204: None}, refusals=(KeyNotFound,), headers=(LOCAL_ADMIN,),
 )  # fmt: skip
 async def revoke_key(request: Request[None]) -> Response:
     """Revoke an API key. Every server refuses it within seconds."""
-    key_id = request.path["key_id"]
-    if not (key_id.isascii() and key_id.isalnum()):
-        raise KeyNotFound
-    await verbs.revoke_key(request.broker.store.keys, key_id)
+    await verbs.revoke_key(request.broker.store.keys, request.path["key_id"])
     _clear_key_cache(request)
     return Response(status=204)
 

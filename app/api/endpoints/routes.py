@@ -87,6 +87,7 @@ OPERATIONS: tuple[Operation, ...] = (
     states.delete_state,
     keys.create_key,
     keys.list_keys,
+    keys.get_key,
     keys.revoke_key,
     index.read_index,
     capabilities.read_capabilities,

@@ -22,6 +22,10 @@ class ApiKeyStore(Protocol):
         """Return the key whose secret has this SHA-256, live or not; None if there is none."""
         ...
 
+    async def by_id(self, key_id: str) -> ReadKey | None:
+        """Return the key with this id, live or not; None if there is none."""
+        ...
+
     async def list_all(self) -> list[ApiKey]:
         """Return every key, oldest first."""
         ...

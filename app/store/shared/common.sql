@@ -1455,6 +1455,9 @@ VALUES (:id, :principal, :secret_hash, :rights, :created_at, :expires_at, :last_
 -- key_by_hash: the key whose secret has this digest, and the time
 SELECT @api_key, @now FROM api_key WHERE secret_hash = :secret_hash;
 
+-- key_by_id: the key with this id, and the time
+SELECT @api_key, @now FROM api_key WHERE id = :id;
+
 -- list_keys: all keys, oldest first
 SELECT @api_key FROM api_key ORDER BY created_at, id;
 

@@ -46,6 +46,11 @@ class KeyRecords(ReplicatedRecords):
         found_rows = await self._database.fetch("key_by_hash", secret_hash=secret_hash)
         return rows.read_key(found_rows[0]) if found_rows else None
 
+    async def by_id(self, key_id: str) -> ReadKey | None:
+        """See `ApiKeyStore`."""
+        found_rows = await self._database.fetch("key_by_id", id=key_id)
+        return rows.read_key(found_rows[0]) if found_rows else None
+
     async def list_all(self) -> list[ApiKey]:
         """See `ApiKeyStore`."""
         return [rows.api_key(row) for row in await self._database.fetch("list_keys")]

@@ -610,6 +610,10 @@ class Operations(ABC):
         """List the API keys, oldest first, without their secrets."""
         return await self.call("GET", "/v1/keys", {200: answers.KeyPage}, query={"limit": limit, "cursor": cursor})
 
+    async def get_key(self, key_id: str) -> answers.KeyView:
+        """Show an API key, live or not, without its secret."""
+        return await self.call("GET", f"/v1/keys/{quote(str(key_id), safe='')}", {200: answers.KeyView})
+
     async def revoke_key(self, key_id: str, *, peeklock_local_admin: str | None = None) -> None:
         """Revoke an API key."""
         return await self.call(

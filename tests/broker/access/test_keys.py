@@ -14,6 +14,7 @@ from app.broker.access.keys import (
     NewApiKey,
     adopt_key,
     create_key,
+    get_key,
     hash_secret,
     revoke_key,
 )
@@ -34,6 +35,8 @@ from tests.brokers import OpenBroker
 from tests.virtual_clock import VirtualClock, run_ready_tasks
 
 GRANT = Grant(frozenset({Right.SEND}), ("orders",))
+UNKNOWN_ID = "0" * 16
+NO_STORE: Any = None
 
 
 @pytest.fixture
@@ -80,9 +83,28 @@ async def test_the_live_keys_of_a_principal_are_limited(broker: OpenBroker) -> N
 async def test_only_a_live_key_can_be_revoked(broker: OpenBroker) -> None:
     created = await create(broker)
     await revoke_key(broker.store.keys, created.key.id)
-    for key_id in (created.key.id, "none"):
+    for key_id in (created.key.id, UNKNOWN_ID):
         with pytest.raises(KeyNotFound, match=key_id):
             await revoke_key(broker.store.keys, key_id)
+
+
+async def test_a_key_is_read_by_its_id_live_or_not(broker: OpenBroker) -> None:
+    created = await create(broker)
+    assert await get_key(broker.store.keys, created.key.id) == created.key
+    await revoke_key(broker.store.keys, created.key.id)
+    assert (await get_key(broker.store.keys, created.key.id)).revoked_at == broker.clock.now()
+    with pytest.raises(KeyNotFound, match=UNKNOWN_ID):
+        await get_key(broker.store.keys, UNKNOWN_ID)
+
+
+@pytest.mark.parametrize(
+    "key_id", ["", "none", "0" * 15, "0" * 17, "A" * 16, "é" * 16, "0" * 15 + "\0", "0" * 15 + " "]
+)
+async def test_an_id_that_no_key_can_have_reaches_no_store(clock: VirtualClock, key_id: str) -> None:
+    for verb in (get_key, revoke_key):
+        with pytest.raises(KeyNotFound):
+            await verb(NO_STORE, key_id)
+    assert await Authenticator(NO_STORE, clock, anonymous_without_keys=False).find_key(key_id) is None
 
 
 # ---- authentication --------------------------------------------------------------------------------------------------
@@ -162,6 +184,31 @@ async def test_a_key_revoked_by_this_process_ends_at_once(broker: OpenBroker, au
     await revoke_key(broker.store.keys, created.key.id)
     authenticator.clear_cache()
     assert await is_refused(authenticator, created.secret)
+
+
+async def test_a_live_key_is_found_by_its_id(
+    broker: OpenBroker, authenticator: Authenticator, clock: VirtualClock
+) -> None:
+    created = await create(broker, lasting=MINUTE)
+    assert await authenticator.find_key(created.key.id) == created.key
+    assert await authenticator.find_key(UNKNOWN_ID) is None
+    await clock.advance(60)
+    assert await authenticator.find_key(created.key.id) is None
+
+
+async def test_a_key_found_by_its_id_ends_when_it_is_revoked(
+    broker: OpenBroker, authenticator: Authenticator, clock: VirtualClock
+) -> None:
+    first, second = await create(broker), await create(broker)
+    for created in (first, second):
+        assert await authenticator.find_key(created.key.id) == created.key
+        await revoke_key(broker.store.keys, created.key.id)
+        assert await authenticator.find_key(created.key.id) == created.key, "another process has revoked it"
+        if created is first:
+            authenticator.clear_cache()
+        else:
+            await clock.advance(CACHE_SECONDS)
+        assert await authenticator.find_key(created.key.id) is None
 
 
 async def test_a_key_with_another_secret_is_refused(broker: OpenBroker, clock: VirtualClock) -> None:
