@@ -240,6 +240,7 @@ class MessageMetadata(msgspec.Struct, frozen=True):
     delivery_count: int
     failure_count: int
     lock_token: bytes | None
+    first_delivered_at: Instant | None
     last_failure: str | None
     dead_letter_reason: str | None
     dead_letter_description: str | None

@@ -99,10 +99,11 @@ Filter: TypeAlias = Annotated[
         description=f"""
             A CEL expression over `message`, of at most {MAX_FILTER_BYTES} bytes. A filter can read these fields:
             {", ".join(f"`{name}`" for name in SENDER_TEXTS)},
-            `sequence_number`, `state`, `priority`, `enqueued_at`, `available_at`, `expires_at`, `delivery_count`,
-            `failure_count`, `redelivered`, `last_failure`, `dead_letter_reason`, `dead_letter_description`,
-            `dead_lettered_at`, `body_bytes` and `properties`. Times are timestamps: `message.enqueued_at <
-            timestamp('2030-01-01T00:00:00Z')`. A missing value or a type mismatch does not match.
+            `sequence_number`, `state`, `priority`, `enqueued_at`, `available_at`, `expires_at`,
+            `first_delivered_at`, `delivery_count`, `failure_count`, `redelivered`, `last_failure`,
+            `dead_letter_reason`, `dead_letter_description`, `dead_lettered_at`, `body_bytes` and `properties`.
+            Times are timestamps: `message.enqueued_at < timestamp('2030-01-01T00:00:00Z')`. A missing value or a
+            type mismatch does not match.
 
             A filter compares single values. It reads fields (`message.subject`) and properties
             (`message.properties.region`, `message.properties['region']`). It tests for a name (`'region' in

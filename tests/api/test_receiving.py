@@ -41,6 +41,16 @@ async def test_a_message_tells_when_it_was_first_delivered(api: ApiServer) -> No
     assert seen["first_delivered_at"] == message["first_delivered_at"]
 
 
+async def test_a_filter_finds_messages_by_their_first_delivery(api: ApiServer) -> None:
+    await api.send(body="tried")
+    await api.settle(*await api.receive(), "abandon")
+    await api.send(body="new")
+    for time, found in (("08:00:00", []), ("08:00:01", ["tried"])):
+        wanted = {"filter": f"message.first_delivered_at < timestamp('2027-01-15T{time}Z')"}
+        page = await api.request_json("GET", "/queues/orders/messages", params=wanted)
+        assert [message["body"] for message in page["items"]] == found
+
+
 async def test_browsing_shows_a_locked_message_without_its_token(api: ApiServer) -> None:
     await api.send()
     await api.receive()

@@ -654,7 +654,7 @@ expressions were bounded, lists of messages cost 5,000."""
 async def test_the_most_expensive_filter_costs_not_much_more_than_a_plain_one(properties: str) -> None:
     envelope = Envelope("id", properties=json.dumps(LARGE_PROPERTIES[properties]).encode())
     metadata = MessageMetadata(
-        1, 1, envelope, 0, MessageState.AVAILABLE, 4, 0, 0, None, 0, 0, None, None, None, None, None
+        1, 1, envelope, 0, MessageState.AVAILABLE, 4, 0, 0, None, 0, 0, None, None, None, None, None, None
     )
 
     async def cost(source: str) -> float:

@@ -54,6 +54,7 @@ def metadata(*, body_bytes: int, envelope: Envelope) -> MessageMetadata:
         delivery_count=0,
         failure_count=0,
         lock_token=None,
+        first_delivered_at=None,
         last_failure=None,
         dead_letter_reason=None,
         dead_letter_description=None,

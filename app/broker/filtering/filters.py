@@ -187,6 +187,7 @@ FIELDS: Mapping[str, Callable[[MessageMetadata], object]] = {
     "enqueued_at": lambda message: _datetime(message.enqueued_at),
     "available_at": lambda message: _datetime(message.available_at),
     "expires_at": lambda message: _datetime(message.expires_at),
+    "first_delivered_at": lambda message: _datetime(message.first_delivered_at),
     "delivery_count": lambda message: message.delivery_count,
     "failure_count": lambda message: message.failure_count,
     "redelivered": is_redelivered,

@@ -54,6 +54,7 @@ def input_of(new_message: NewMessage) -> FilterInput:
         delivery_count=0,
         failure_count=0,
         lock_token=None,
+        first_delivered_at=None,
         last_failure=None,
         dead_letter_reason=None,
         dead_letter_description=None,

@@ -948,7 +948,8 @@ LIMIT :limit;
 -- archived_metadata: archived messages without their bodies, in the columns of @metadata as if they were available
 SELECT
     sequence_number, queue_id, 1, priority, enqueued_at, available_at, expires_at, delivery_count, failure_count, NULL,
-    last_failure, message_id, group_id, headers, properties, @body_bytes, dead_letter_reason, dead_letter_description, NULL
+    first_delivered_at, last_failure, message_id, group_id, headers, properties, @body_bytes, dead_letter_reason,
+    dead_letter_description, NULL
 FROM archive
 WHERE sequence_number @in(:numbers)
 ORDER BY sequence_number;

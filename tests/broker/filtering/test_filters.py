@@ -19,7 +19,7 @@ def metadata(subject: str = "s", properties: bytes = b"") -> MessageMetadata:
     """Return an available message."""
     envelope = Envelope("id", MessageHeaders(subject=subject), properties=properties)
     return MessageMetadata(
-        1, 1, envelope, 0, MessageState.AVAILABLE, 4, SENT, SENT + HOUR, None, 0, 0, None, None, None, None, None
+        1, 1, envelope, 0, MessageState.AVAILABLE, 4, SENT, SENT + HOUR, None, 0, 0, None, None, None, None, None, None
     )
 
 
@@ -279,7 +279,7 @@ def test_a_field_that_cannot_exist_is_refused(expression: str, sentence: str) ->
         "timestamp(message.enqueued_at) > timestamp('2027-01-01T00:00:00+01:00')",
         "message.available_at - message.enqueued_at == duration('1h')",
         "message.enqueued_at.getFullYear() == 2027",
-        "message.expires_at == null && message.dead_lettered_at == null",
+        "message.expires_at == null && message.first_delivered_at == null && message.dead_lettered_at == null",
         "!message.redelivered",
     ],
 )
