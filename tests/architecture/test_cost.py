@@ -426,7 +426,8 @@ def test_the_pattern_of_a_field_takes_time_in_proportion_to_its_input(pattern: s
 
 
 def test_no_shape_builds_an_object_of_any_number_of_members() -> None:
-    assert not [part for part in requested() if isinstance(part, inspect.DictType)]
+    """Those with a limit are measured before the decoder builds them (`app/http/list_limits.py`)."""
+    assert not [part for part in requested() if isinstance(part, inspect.DictType) and part.max_length is None]
 
 
 WITHOUT_A_LIMIT = {"LiteralType", "EnumType"}
