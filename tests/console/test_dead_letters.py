@@ -345,7 +345,7 @@ async def test_a_browser_without_scripts_goes_step_by_step(console: ConsoleServe
     assert "1 moved." in await console.page(f"{DEAD}/redrive?done=1")
 
 
-async def test_a_browser_without_scripts_goes_on_with_what_was_asked(console: ConsoleServer) -> None:
+async def test_a_browser_without_scripts_goes_on_with_what_was_wanted(console: ConsoleServer) -> None:
     await dead_letter(console, "bad")
     await console.api.request("PUT", "/queues/repaired", {})
     wanted = {"filter": "message.dead_letter_reason == 'bad'", "to_queue": "repaired", "rate_per_second": "5"}

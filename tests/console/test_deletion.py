@@ -69,7 +69,7 @@ async def test_the_page_after_a_deletion_says_what_was_deleted(
     assert sentence in await console.following(response)
 
 
-async def test_a_page_confirms_no_act_that_it_does_not_know(console: ConsoleServer) -> None:
+async def test_a_page_confirms_no_action_that_it_does_not_know(console: ConsoleServer) -> None:
     for query in (
         "action_name=delete-queue&done=<b>",
         "action_name=delete-queue",

@@ -179,7 +179,7 @@ async def test_a_form_that_is_sent_twice_takes_effect_once(console: ConsoleServe
     assert await console.api.counts() == {"available": 2}
 
 
-async def test_a_plan_is_that_of_its_act(console: ConsoleServer) -> None:
+async def test_a_plan_is_that_of_its_action(console: ConsoleServer) -> None:
     await dead_letter(console, "a")
     fields = await form_of(console, address("redrive", 1))
     assert (await confirm(console, {**fields, "action_name": "purge"})).status_code == 409
@@ -324,7 +324,7 @@ async def test_nothing_selected_returns_to_the_list_which_says_so(console: Conso
     ("right", "allowed"),
     [(Right.MANAGE, ["redrive", "purge"]), (Right.LISTEN, []), (Right.SEND, []), (None, [])],
 )
-async def test_an_act_needs_its_rights(
+async def test_an_action_needs_its_rights(
     console_with_keys: ConsoleServer, right: Right | None, allowed: list[str]
 ) -> None:
     api = console_with_keys.api
