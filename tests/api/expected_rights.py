@@ -102,6 +102,7 @@ PATH_VALUES = {
     "key": "orders",
     "topic": "orders",
     "subscription": "s",
+    "consumer": "x",
     "sequence_number": "1",
     "lock_token": f"1.{'0' * 32}",
     "key_id": "x",
