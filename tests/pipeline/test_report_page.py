@@ -176,7 +176,7 @@ def test_a_period_is_compared_with_the_one_before_in_words(lake: Lake, spark: Sp
     assert "Compared with the 24 hours before. " in page.words
     assert "Sent 31 20 55 % more than before (20)" in page.words
     assert "Half completed within 6 s 2 s 3 times as long as before (2 s)" in page.words
-    assert "Sent 1 messages none before" in page.words  # of the queue new
+    assert "Sent 1 message none before" in page.words  # of the queue new
     make(spark, lake, tmp_path / "early.html", ReportRequest(period=period.before))
     early = LoadedResources((tmp_path / "early.html").read_text())
     assert "its first message is of 2026-03-05 12:00. So nothing is compared." in early.words

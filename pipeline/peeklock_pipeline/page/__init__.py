@@ -29,6 +29,7 @@ def _template() -> Environment:
     )
     environment.filters |= {
         "count": formatting.count,
+        "counted": formatting.counted,
         "decimal": formatting.decimal,
         "share": formatting.share,
         "duration": formatting.duration,

@@ -104,7 +104,7 @@ class Figures:
         """Plot the share of messages that needed more than one delivery."""
         curve, total = Curve("delivered\nagain", self._values("redelivery_share")), self._view.totals
         sentence = (
-            f"{formatting.count(total['redelivered'])} of {formatting.count(total['delivered'])} messages "
+            f"{formatting.count(total['redelivered'])} of {formatting.counted(total['delivered'], 'message')} "
             f"({formatting.share(total['redelivery_share'])}) were delivered more than once."
         )
         return self._figure("Redeliveries", "share of messages", sentence, self._plot([curve], "share"))

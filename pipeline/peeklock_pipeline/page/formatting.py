@@ -12,6 +12,16 @@ def count(number: float | None) -> str:
     return NO_VALUE if number is None else f"{number:,.0f}"
 
 
+def noun(number: int, one: str) -> str:
+    """Return the noun beside a count: "message" beside 1, "messages" beside 2."""
+    return one if number == 1 else f"{one}s"
+
+
+def counted(number: int, one: str) -> str:
+    """Return a count with its noun: 1 message, 12,345 messages."""
+    return f"{count(number)} {noun(number, one)}"
+
+
 def decimal(number: float | None) -> str:
     """Return a ratio: 1.25."""
     return NO_VALUE if number is None else f"{number:,.2f}"

@@ -160,7 +160,7 @@ class Links:
                 self.link(ViewKey("group", row["queue"], row["group_id"])),
                 max(0, row["end_to_end_p95"]) / slowest if slowest > 0 else 0,
                 formatting.duration(row["end_to_end_p95"]),
-                ("" if of_queue else f"{row['queue']}, ") + _messages(row["messages"]),
+                ("" if of_queue else f"{row['queue']}, ") + formatting.counted(row["messages"], "message"),
             )
             for row in groups
         ]
@@ -175,9 +175,10 @@ def unknown_ends(unarchived: int) -> str:
     """Return the sentence about messages that left no row in the archive; empty without any."""
     if not unarchived:
         return ""
+    left = formatting.counted(unarchived, "message")
     return (
-        f"{_messages(unarchived)} left without a row in the archive, because their queue keeps none: how and when they ended "
-        "is unknown. They count as sent, but are in no time, plot or table."
+        f"{left} left without a row in the archive, because their queue keeps none: how and when they ended is unknown. "
+        "They count as sent, but are in no time, plot or table."
     )
 
 
@@ -214,7 +215,7 @@ def _time_tile(now: Measures, old: Measures | None) -> Tile:
 def _again_tile(now: Measures, old: Measures | None) -> Tile:
     share = now["redelivery_share"]
     change = changes.ratio_change(share, old["redelivery_share"], formatting.share) if old else ""
-    return Tile("Delivered again", formatting.share(share), _messages(now["redelivered"]), change)
+    return Tile("Delivered again", formatting.share(share), formatting.counted(now["redelivered"], "message"), change)
 
 
 def _loss_tile(now: Measures, old: Measures | None) -> Tile:
@@ -227,7 +228,8 @@ def _losses(measures: Measures) -> str:
 
 
 def _count_tile(label: str, now: int, old: int | None) -> Tile:
-    return Tile(label, formatting.count(now), "messages", "" if old is None else changes.count_change(now, old))
+    change = "" if old is None else changes.count_change(now, old)
+    return Tile(label, formatting.count(now), formatting.noun(now, "message"), change)
 
 
 def _part_tile(
@@ -238,7 +240,8 @@ def _part_tile(
     if unarchived:
         all_ended = changes.ended(now) + unarchived
         bounds = count(now) / all_ended, (count(now) + unarchived) / all_ended
-        return Tile(label, formatting.share_between(*bounds), f"{detail}; of {_messages(unarchived)} unknown", "")
+        unknown = formatting.counted(unarchived, "message")
+        return Tile(label, formatting.share_between(*bounds), f"{detail}; of {unknown} unknown", "")
     part = changes.part_of_ended(now, count(now))
     change = changes.ratio_change(part, changes.part_of_ended(old, count(old)), formatting.share) if old else ""
     return Tile(label, formatting.share(part), detail, change)
@@ -255,7 +258,3 @@ def _summed(rows: Iterable[Measures], name: str) -> dict[str | None, int]:
 def _bars_of(counts: Mapping[str | None, int], link: Callable[[str | None], str]) -> list[Bar]:
     most = max(counts.values(), default=1)
     return [Bar(name, link(name), count / most, formatting.count(count)) for name, count in counts.items()]
-
-
-def _messages(count: int) -> str:
-    return f"{formatting.count(count)} message{'' if count == 1 else 's'}"
