@@ -1,7 +1,8 @@
 """The fields of forms: read as the API reads them, so that both have the same limits and say the same about faults."""
 
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
@@ -9,7 +10,14 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
-from app.domain.refusals import BackendUnavailable, MessageTooLarge, Refusal, invalid_at
+from app.domain.refusals import (
+    BackendUnavailable,
+    FieldError,
+    InvalidRequest,
+    MessageTooLarge,
+    Refusal,
+    invalid_at,
+)
 from app.http.asgi import ASGI, Event, Receive, Scope, Send
 from app.http.problems import status_of
 from app.http.request_body import BodyReservation
@@ -62,13 +70,54 @@ class FormBodyLimit:
             reservation.release()
 
 
+class FormFaults:
+    """What is wrong with a form. It is collected, so that the page of the form shows every fault at once."""
+
+    def __init__(self) -> None:
+        self._found: list[FieldError] = []
+
+    @contextmanager
+    def collected(self) -> Generator[None]:
+        """Keep the faults of fields in an `InvalidRequest` that is raised here, and go on after this block."""
+        try:
+            yield
+        except InvalidRequest as refusal:
+            if not refusal.field_errors:
+                raise
+            self._found += refusal.field_errors
+
+    def check(self) -> None:
+        """Refuse with `InvalidRequest` a form with faults."""
+        if self._found:
+            raise InvalidRequest(field_errors=self._found)
+
+
 def decoded(shape: type[Shape], fields: Mapping[str, object]) -> Shape:
-    """Return the request that the fields of a form make; an empty field is left out. Refuses with `InvalidRequest`."""
+    """Return the request that the fields of a form make; an empty field is left out.
+
+    Refuses with `InvalidRequest` that names every wrong field.
+    """
     given = {name: value for name, value in fields.items() if value not in ("", None, [])}
     try:
         return msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid_request(error, shape, "The form") from None
+        raise InvalidRequest(field_errors=_decoding_faults(error, shape, given)) from None
+
+
+def _decoding_faults(error: msgspec.ValidationError, shape: Any, given: Mapping[str, object]) -> list[FieldError]:
+    """Return the faults of all fields. The decoder stops at the first one, and finds the next without its field."""
+    [fault] = invalid_request(error, shape, "The form").field_errors
+    others = {name: value for name, value in given.items() if name != _field_of(fault)}
+    try:
+        if len(others) < len(given):
+            msgspec.convert(others, shape, strict=False)
+    except msgspec.ValidationError as next_error:
+        return [fault, *_decoding_faults(next_error, shape, others)]
+    return [fault]
+
+
+def _field_of(fault: FieldError) -> str:
+    return fault.pointer.removeprefix("#").strip("/").partition("/")[0]
 
 
 def status_of_form(refusal: Refusal | None) -> int:
@@ -82,8 +131,7 @@ def faults_of(refusal: Refusal) -> dict[str, str]:
         return {"": refusal.detail}
     faults: dict[str, str] = {}
     for fault in refusal.field_errors:
-        name = fault.pointer.removeprefix("#").strip("/").partition("/")[0]
-        faults.setdefault(name, fault.detail)
+        faults.setdefault(_field_of(fault), fault.detail)
     return faults
 
 

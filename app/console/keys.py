@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse
 from app.broker.access.keys import NewApiKey, create_key
 from app.console.access import needs
 from app.console.form_fields import form_pairs
-from app.console.forms import decoded, faults_of, status_of_form
+from app.console.forms import FormFaults, decoded, faults_of, status_of_form
 from app.console.pages import CurrentPage, PageRequest
 from app.console.setting_fields import names_in_form, read_settings, renamed, setting_field
 from app.domain.access import ApiKey, Grant, Right
@@ -117,22 +117,26 @@ def _by_name(sent: Sequence[tuple[str, str]]) -> Mapping[str, Sequence[str]]:
 
 
 def _wanted(fields: Mapping[str, Sequence[str]]) -> CreateKey:
-    """Return the key that a form describes. Refuses with `InvalidRequest`."""
-    lifetime = {"expires_in": "".join(fields.get("expires_in", ()))}
+    """Return the key that a form describes. Refuses with `InvalidRequest` that names every wrong field."""
+    lifetime, faults = {"expires_in": "".join(fields.get("expires_in", ()))}, FormFaults()
     given: dict[str, object] = {
         "principal": "".join(fields.get("principal", ())),
         "rights": list(fields.get("rights", ())),
         "patterns": " ".join(fields.get("patterns", ())).split(),
-        **read_settings(CreateKey, (EXPIRES_IN,), lifetime),
+        **read_settings(CreateKey, (EXPIRES_IN,), lifetime, faults),
     }
     for name, missing in (
         ("principal", "Give a name."),
         ("rights", "Choose a right."),
         ("patterns", "Give a pattern."),
     ):
-        if not given[name]:
-            raise invalid_at(f"/{name}", missing)
-    return decoded(CreateKey, given)
+        with faults.collected():
+            if not given[name]:
+                raise invalid_at(f"/{name}", missing)
+    with faults.collected():
+        key = decoded(CreateKey, given)
+    faults.check()
+    return key
 
 
 async def _stored(page: PageRequest) -> StoredKeys:

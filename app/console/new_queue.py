@@ -10,7 +10,7 @@ from app.broker.administration.queues import put_queue
 from app.broker.precondition import Precondition
 from app.console import queue_form
 from app.console.form_fields import form_texts
-from app.console.forms import faults_of, status_of_form
+from app.console.forms import FormFaults, faults_of, status_of_form
 from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
 from app.console.results import result_page
@@ -39,9 +39,13 @@ async def create(page: CurrentPage, fields: Fields) -> Response:
         if "draw" in fields:
             queue_form.settings_in(page.visitor, fields)
             return _form(page, fields)
-        name = check_new_name(fields)
+        faults = FormFaults()
+        with faults.collected():
+            name = check_new_name(fields)
+        with faults.collected():
+            settings = queue_form.settings_in(page.visitor, fields)
+        faults.check()
         page.visitor.require(Right.MANAGE, name)
-        settings = queue_form.settings_in(page.visitor, fields)
         await put_queue(page.context.broker.administration, name, settings, Precondition(None, ANY_TAG))
     except PreconditionFailed:
         return _form(page, fields, name_taken(fields, "queue"))

@@ -8,7 +8,7 @@ import msgspec
 
 from app.console import retry_form
 from app.console.access import Visitor
-from app.console.forms import decoded
+from app.console.forms import FormFaults, decoded
 from app.console.setting_fields import (
     SettingField,
     meanings,
@@ -124,25 +124,20 @@ def settings_texts(settings: QueueSettings) -> dict[str, str]:
 def settings_in(visitor: Visitor, fields: Mapping[str, str]) -> QueueSettings:
     """Return the settings in a form.
 
-    Refuses with `InvalidRequest` that names the fields of the form, and with `Forbidden` a queue to forward to that the
+    Refuses with `InvalidRequest` that names every wrong field of the form, and with `Forbidden` a queue to forward to that the
     visitor may not send to.
     """
-    faults: list[InvalidRequest] = []
-    given: dict[str, object] = {}
-    for read in (_settings, _policy):
-        try:
-            given |= read(fields)
-        except InvalidRequest as refusal:
-            faults.append(refusal)
-    if faults:
-        raise InvalidRequest(field_errors=[fault for refusal in faults for fault in refusal.field_errors])
+    faults = FormFaults()
+    given = read_settings(QueueSettingsBody, FIELDS, fields, faults)
+    with faults.collected():
+        given["retry"] = retry_form.read_policy(fields)
+    with faults.collected():
+        settings = _decoded(given)
+    faults.check()
     for name in FORWARDING:
         if target := fields.get(name, "").strip():
             visitor.require(Right.SEND, target)
-    try:
-        return decoded(QueueSettingsBody, given).settings()
-    except InvalidRequest as refusal:
-        raise renamed(refusal, NAMES_BY_POINTER) from None
+    return settings
 
 
 def drawing_of(visitor: Visitor, fields: Mapping[str, str]) -> retry_form.Drawing | None:
@@ -154,9 +149,8 @@ def drawing_of(visitor: Visitor, fields: Mapping[str, str]) -> retry_form.Drawin
     return retry_form.drawing(settings.retry, settings.max_delivery_count)
 
 
-def _settings(fields: Mapping[str, str]) -> dict[str, object]:
-    return read_settings(QueueSettingsBody, FIELDS, fields)
-
-
-def _policy(fields: Mapping[str, str]) -> dict[str, object]:
-    return {"retry": retry_form.read_policy(fields)}
+def _decoded(given: Mapping[str, object]) -> QueueSettings:
+    try:
+        return decoded(QueueSettingsBody, given).settings()
+    except InvalidRequest as refusal:
+        raise renamed(refusal, NAMES_BY_POINTER) from None

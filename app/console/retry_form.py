@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 
 from app.console.durations import duration_text, rounded_duration_text
+from app.console.forms import FormFaults
 from app.console.setting_fields import meanings, seconds_in
 from app.domain.instant import Duration
 from app.domain.refusals import invalid_at
@@ -114,16 +115,14 @@ class Drawing:
 
 def read_policy(fields: Mapping[str, str]) -> dict[str, object]:
     """Return the JSON of the policy in a form. Refuses with `InvalidRequest`. The shape of the settings checks the rest."""
-    kind = fields.get(KIND, "none")
+    kind, faults = fields.get(KIND, "none"), FormFaults()
     policy: dict[str, object] = {"kind": kind}
     for field in FIELDS:
-        if kind not in field.kinds:
-            continue
         text = fields.get(field.name, "").strip()
-        if not text and field.is_needed:
-            raise invalid_at(f"/{field.name}", f"Write a duration, such as {field.placeholder}.")
-        if text:
-            policy[field.json_name] = _value(field, text)
+        if kind in field.kinds and (text or field.is_needed):
+            with faults.collected():
+                policy[field.json_name] = _value(field, text)
+    faults.check()
     return policy
 
 
@@ -184,6 +183,8 @@ def drawing(policy: RetryPolicy, max_failures: int) -> Drawing:
 
 
 def _value(field: RetryField, text: str) -> object:
+    if not text:
+        raise invalid_at(f"/{field.name}", f"Write a duration, such as {field.placeholder}.")
     if not field.is_duration:
         return _number(field, text)
     if field.json_name == "delays_seconds":

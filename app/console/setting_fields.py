@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from app.console.durations import NoDuration, duration_text, parse_duration
-from app.console.forms import json_field
+from app.console.forms import FormFaults, json_field
 from app.console.sizes import NoSize, exact_size_text, parse_size, size_text
 from app.domain.instant import from_seconds, to_seconds
 from app.domain.refusals import FieldError, InvalidRequest, Refusal, invalid_at
@@ -107,18 +107,13 @@ def setting_field(
 
 
 def read_settings(
-    shape: type[msgspec.Struct], fields: Sequence[SettingField], typed: Mapping[str, str]
+    shape: type[msgspec.Struct], fields: Sequence[SettingField], typed: Mapping[str, str], faults: FormFaults
 ) -> dict[str, object]:
-    """Return the settings in a form by their names in JSON. Refuses with `InvalidRequest` that names every wrong field."""
+    """Return the settings in a form by their names in JSON, and collect the faults of those that are wrong."""
     found: dict[str, object] = {}
-    faults: list[FieldError] = []
     for field in fields:
-        try:
+        with faults.collected():
             found[field.json_name] = _value(shape, field, typed.get(field.name, ""))
-        except InvalidRequest as refusal:
-            faults += refusal.field_errors
-    if faults:
-        raise InvalidRequest(field_errors=faults)
     return found
 
 

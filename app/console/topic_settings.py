@@ -12,7 +12,7 @@ from app.broker.topics.subscription_filter import check_filter
 from app.console import property_rows
 from app.console.access import needs
 from app.console.form_fields import form_pairs, form_texts
-from app.console.forms import decoded, faults_of, status_of_form
+from app.console.forms import FormFaults, decoded, faults_of, status_of_form
 from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
 from app.console.property_rows import PropertyRow
@@ -80,9 +80,14 @@ async def create_topic(
     """Create the topic, and go to its page. A topic that exists stays as it is."""
     check_somewhere(page.visitor, Right.MANAGE)
     try:
-        name = check_new_name(fields)
+        faults = FormFaults()
+        with faults.collected():
+            name = check_new_name(fields)
+        with faults.collected():
+            settings = _topic_settings(fields).settings()
+        faults.check()
         page.visitor.require(Right.MANAGE, name, "topic")
-        await verbs.put(_topics(page), name, _topic_settings(fields).settings(), Precondition(None, ANY_TAG))
+        await verbs.put(_topics(page), name, settings, Precondition(None, ANY_TAG))
     except PreconditionFailed:
         return _topic_page(page, None, fields, name_taken(fields, "topic"))
     except Refusal as refusal:
@@ -149,9 +154,13 @@ async def create_subscription(page: CurrentPage, topic: str, sent: NewFields) ->
     if "more_rows" in fields:
         return _subscription_page(page, found, None, fields, rows)
     try:
-        name = check_new_name(fields)
+        faults, name = FormFaults(), fields.get("name", "").strip()
+        with faults.collected():
+            check_new_name(fields)
+        with faults.collected():
+            settings = _subscription_settings(fields, rows, found, name)
+        faults.check()
         subscriptions = verbs.subscriptions_of(page.context.broker.topics, found)
-        settings = _subscription_settings(fields, rows, found, name)
         # Only a subscription that will be created gets a queue.
         if await subscriptions.store.find(name) is not None:
             raise name_taken(fields, "subscription")
@@ -211,15 +220,20 @@ def _subscription_texts(subscription: Subscription) -> dict[str, str]:
 def _subscription_settings(
     fields: Mapping[str, str], rows: Sequence[PropertyRow], topic: Topic, name: str
 ) -> SubscriptionSettings:
-    """Return the settings in a form. Refuses with `InvalidRequest`."""
+    """Return the settings in a form. Refuses with `InvalidRequest` that names every wrong field."""
+    faults = FormFaults()
     given: dict[str, object] = {
         "target_queue": fields.get("target_queue", "").strip(),
         "filter": fields.get("filter", "").strip(),
-        "set_properties": property_rows.json_of(rows),
         "remove_properties": [line for line in fields.get("remove_properties", "").split("\n") if line.strip()],
     }
-    settings = decoded(SubscriptionSettingsBody, given).settings(topic.name, name)
-    check_filter(settings.filter)
+    with faults.collected():
+        check_filter(fields.get("filter", "").strip() or None)
+    with faults.collected():
+        given["set_properties"] = property_rows.json_of(rows)
+    with faults.collected():
+        settings = decoded(SubscriptionSettingsBody, given).settings(topic.name, name)
+    faults.check()
     return settings
 
 
