@@ -156,6 +156,24 @@ async def test_a_cancellation_asks_first(server: PeeklockProcess, call: Call) ->
         assert count(call, "available") == 0
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_a_group_of_dead_letters_is_listed_and_redriven_at_every_width(
+    server: PeeklockProcess, call: Call, width: int
+) -> None:
+    dead_letter(call, 2)
+    dead_letter(call, 1, reason="other")
+    async with open_browser() as browser, open_screen(browser, server.url, width=width) as screen:
+        page = await screen.open(f"{QUEUE}/dead-letters")
+        reason = page.get_by_role("link", name="bad_address", exact=True)
+        assert "underline" in await reason.evaluate("link => getComputedStyle(link).textDecorationLine")
+        await reason.click()
+        await expect(page.get_by_role("heading", name="Matching dead letters")).to_be_visible()
+        await page.get_by_role("link", name="Redrive bad_address").click()
+        await page.get_by_role("button", name="Redrive 2").click()
+        await expect(status(page)).to_contain_text("Nothing is left", timeout=TIMEOUT_MS)
+        assert count(call, "available") == 2
+
+
 @pytest.mark.parametrize(
     ("width", "theme"),
     [

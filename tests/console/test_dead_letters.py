@@ -51,7 +51,9 @@ async def step(console: ConsoleServer, path: str, fields: dict[str, str]) -> htt
 
 def rows(page: str) -> list[tuple[str, str]]:
     """The reasons and counts of the groups."""
-    found = re.findall(r'<th scope="row"><a [^>]*>([^<]*)</a></th>\s*<td class="number">([^<]*)</td>', page)
+    found = re.findall(
+        r'<th scope="row"><a [^>]*>([^<]*)</a></th>\s*<td class="number" data-label="Messages">([^<]*)</td>', page
+    )
     return [(html.unescape(reason), count) for reason, count in found]
 
 

@@ -266,4 +266,4 @@ async def test_each_cell_of_a_row_that_is_stacked_on_a_narrow_screen_names_its_c
             assert labels, path
             assert [label for label in labels if len(label) != 1 or label[0] not in headings] == [], path
             tables += 1
-    assert tables == 6
+    assert tables == 7
