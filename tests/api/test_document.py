@@ -328,6 +328,16 @@ def test_a_default_is_said_in_words() -> None:
     assert described == "The largest number of messages to receive. Default: `1`."
 
 
+def test_a_default_is_also_stated_as_a_value() -> None:
+    """The client gives an answer of an older server the defaults of the settings that it lacks."""
+    members = [member for where, member in schemas() if "Default: `" in member.get("description", "")]
+    unstated = [one["description"] for one in members if "x-peeklock-default" not in one]
+    assert [text for text in unstated if "{topic}.{subscription}" not in text] == []
+    settings = SCHEMAS["QueueSettingsBody"]["properties"]
+    stated = {name: settings[name]["x-peeklock-default"] for name in ("max_messages", "retry", "labels", "status")}
+    assert stated == {"max_messages": None, "retry": {"kind": "none"}, "labels": {}, "status": "active"}
+
+
 def test_an_enumeration_of_one_value_is_a_constant() -> None:
     assert not [where for where, schema in schemas() if len(schema.get("enum", "ab")) == 1]
     assert SCHEMAS["CommittedMessage"]["properties"]["outcome"]["const"] == "completed"

@@ -1,6 +1,5 @@
 """Convert the structs of `wire` to schemas of OpenAPI 3.1 that give generated clients named types."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from inspect import cleandoc
 from typing import Any, TypeAlias
@@ -8,6 +7,7 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import inspect
 
+from app.api.openapi.defaults import stated_defaults
 from app.wire import (
     capabilities,
     consumers,
@@ -137,7 +137,7 @@ class Schemas:
 
     def _struct(self, shape: type[msgspec.Struct], schema: Schema) -> Schema:
         members = self._with_descriptions(shape, schema.get("properties", {}))
-        return {**schema, "properties": {name: _without_default(member) for name, member in members.items()}}
+        return {**schema, "properties": stated_defaults(shape, members, schema.get("required", ()))}
 
     def field_schemas(self, shape: type[msgspec.Struct]) -> dict[str, Schema]:
         """Return the schemas of a struct's fields as those of parameters, which cannot be null."""
@@ -239,17 +239,6 @@ def _description_of_type(member: Schema) -> tuple[str | None, Schema]:
 
 def _without_description(schema: Schema) -> Schema:
     return {key: value for key, value in schema.items() if key != "description"}
-
-
-def _without_default(member: Schema) -> Schema:
-    """Return the schema of a field with its default in words: generated types demand members that have a default.
-
-    A constant keeps it, because it is demanded anyway.
-    """
-    if "default" not in member or "const" in member:
-        return member
-    description = f"{member['description']} Default: `{json.dumps(member['default'])}`."
-    return {**{key: part for key, part in member.items() if key != "default"}, "description": description}
 
 
 def _schema(shape: Any) -> Schema:
