@@ -1,7 +1,8 @@
 """Writes `peeklock_client/generated` from openapi/openapi.json: the types of requests and answers, and a method for each operation.
 
 `datamodel-code-generator` makes the types. Answers are read leniently, so that a client understands a newer server: a
-list of allowed values becomes text, and fields that it does not know are ignored.
+list of allowed values becomes text, and fields that it does not know are ignored. It understands an older server too: a
+setting that the answer leaves out has its default, because a server that does not know a setting acts as with its default.
 """
 
 from __future__ import annotations
@@ -21,20 +22,30 @@ DOCUMENT = HERE.parent / "openapi/openapi.json"
 GENERATED = HERE / "peeklock_client/generated"
 SCHEMAS = "#/components/schemas/"
 
+STATED_DEFAULT = "x-peeklock-default"
+"""The member of a schema that has the default of a field."""
+
 CONSTRAINTS = frozenset((
     "example", "examples", "exclusiveMaximum", "exclusiveMinimum", "maxItems", "maxLength", "maxProperties", "maximum",
-    "minItems", "minLength", "minimum", "pattern", "propertyNames", "uniqueItems",
+    "minItems", "minLength", "minimum", "pattern", "propertyNames", "uniqueItems", STATED_DEFAULT,
 ))  # fmt: skip
-"""Members of a schema that only the server checks."""
+"""Members of a schema that only the server checks, and the default that the server sets."""
 
 CODEGEN = (
     "--input-file-type=openapi", "--output-model-type=msgspec.Struct", "--target-python-version=3.11",
     "--use-standard-collections", "--use-union-operator", "--use-schema-description", "--collapse-root-models",
     "--output-datetime-class=datetime", "--disable-timestamp", "--formatters=ruff-format", "--enum-field-as-literal=all",
+    "--use-default",
 )  # fmt: skip
 
-NOT_OF_OLDER_SERVERS = {"ReceivedMessage": frozenset(("lock_token", "locked_until", "lock_remaining_ms"))}
-"""Required fields that answers of older servers may leave out."""
+NOT_OF_OLDER_SERVERS = {
+    "QueueStatusView": frozenset(("undeliverable",)),
+    "QueueView": frozenset(("undeliverable",)),
+    "ReceivedMessage": frozenset(("lock_token", "locked_until", "lock_remaining_ms")),
+    "StoreCapabilities": frozenset(("accepts_durable_messages", "replicated")),
+    "TopicView": frozenset(("undeliverable",)),
+}
+"""Required fields without a default that answers of older servers may leave out."""
 
 JSON_TYPES = frozenset(("application/json", "application/merge-patch+json"))
 
@@ -63,8 +74,8 @@ def generate(document: Schema) -> dict[str, str]:
         _collect(document, operation.get("requestBody", {}), requests)
         _collect(document, operation["responses"], answers)
     return {
-        "requests.py": _types(document, requests, "The bodies of requests", lenient=False),
-        "answers.py": _types(document, answers | {"Problem"}, "The bodies of answers", lenient=True),
+        "requests.py": _types(document, _schemas(document, requests, lenient=False), "The bodies of requests"),
+        "answers.py": _types(document, _answers(document, operations, answers | {"Problem"}), "The bodies of answers"),
         "operations.py": _formatted(_operations_module(operations)),
     }
 
@@ -101,11 +112,36 @@ def _collect(document: Schema, part: Any, found: set[str]) -> None:
                 _collect(document, value, found)
 
 
-def _types(document: Schema, names: set[str], title: str, *, lenient: bool) -> str:
-    schemas = {name: _bare(document["components"]["schemas"][name], lenient) for name in sorted(names)}
+def _schemas(document: Schema, names: set[str], *, lenient: bool) -> dict[str, Any]:
+    return {name: _bare(document["components"]["schemas"][name], lenient) for name in sorted(names)}
+
+
+def _answers(document: Schema, operations: list[tuple[str, str, Schema]], names: set[str]) -> dict[str, Any]:
+    """Return the schemas of answers, in which an older server may leave out settings and newer members."""
+    schemas = _schemas(document, names, lenient=True)
     for name, fields in NOT_OF_OLDER_SERVERS.items():
-        if lenient and name in schemas:
-            schemas[name]["required"] = [field for field in schemas[name]["required"] if field not in fields]
+        schemas[name]["required"] = [field for field in schemas[name]["required"] if field not in fields]
+    for name, defaults in _setting_defaults(document, operations):
+        for field in defaults.keys() & schemas[name].get("required", ()):
+            schemas[name]["properties"][field]["default"] = defaults[field]
+    return schemas
+
+
+def _setting_defaults(
+    document: Schema, operations: list[tuple[str, str, Schema]]
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the schema of each answer on a path to which settings can be put, with the defaults of the settings."""
+    schemas = document["components"]["schemas"]
+    settings = {path: _body_name(operation) for method, path, operation in operations if method == "PUT"}
+    for _, path, operation in operations:
+        if name := settings.get(path):
+            members = schemas[name]["properties"].items()
+            defaults = {field: member[STATED_DEFAULT] for field, member in members if STATED_DEFAULT in member}
+            for answer in _answer_names(operation):
+                yield answer, defaults
+
+
+def _types(document: Schema, schemas: Mapping[str, Any], title: str) -> str:
     reduced = {"openapi": "3.1.0", "info": document["info"], "paths": {}, "components": {"schemas": schemas}}
     with tempfile.TemporaryDirectory() as directory:
         source, target = Path(directory, "document.json"), Path(directory, "types.py")
@@ -237,8 +273,22 @@ def _mapping(name: str, parameters: list[Schema]) -> str:
 
 
 def _reference(content: Schema, module: str) -> str:
-    schema = next(content[kind]["schema"] for kind in content if kind in JSON_TYPES)
-    return f"{module}.{schema['$ref'].removeprefix(SCHEMAS)}" if "$ref" in schema else "Any"
+    name = _name(content)
+    return f"{module}.{name}" if name else "Any"
+
+
+def _name(content: Schema) -> str:
+    """Return the name of the schema of a body in JSON, or nothing if it has none."""
+    schema = next((content[kind]["schema"] for kind in content if kind in JSON_TYPES), {})
+    return schema.get("$ref", "").removeprefix(SCHEMAS)
+
+
+def _body_name(operation: Schema) -> str:
+    return _name(operation.get("requestBody", {}).get("content", {}))
+
+
+def _answer_names(operation: Schema) -> set[str]:
+    return {_name(answer.get("content", {})) for answer in _successes(operation).values()} - {""}
 
 
 def _body_type(operation: Schema) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, convert, field
 
 
 class AddedState(Struct):
@@ -302,11 +302,11 @@ class SubscriptionView(Struct):
     topic: str
     name: str
     target_queue: str
-    filter: str | None
     set_properties: dict[str, Any]
-    remove_properties: list[str]
     created_at: datetime
     updated_at: datetime
+    filter: str | None = None
+    remove_properties: list[str] = field(default_factory=list)
 
 
 class TopicView(Struct):
@@ -315,10 +315,10 @@ class TopicView(Struct):
     """
 
     name: str
-    description: str
     created_at: datetime
     updated_at: datetime
-    undeliverable: str
+    description: str = ""
+    undeliverable: str | UnsetType = UNSET
 
 
 class TransactionMember(Struct):
@@ -641,36 +641,38 @@ class QueueStatusView(Struct):
     A queue with its message counts, and how long the oldest available message has waited.
     """
 
-    lock_duration_seconds: float
-    max_delivery_count: int
-    default_ttl_seconds: float | None
-    dead_letter_on_expiry: bool
-    duplicate_detection_window_seconds: float | None
-    retry: NoRetryDelay | FixedRetryDelay | LinearRetryDelay | ExponentialRetryDelay | ListRetryDelay
-    archive_retention_seconds: float
-    max_message_bytes: int
-    max_messages: int | None
-    status: Annotated[str, Meta(description="Whether the queue accepts sends and receives.")]
+    name: str
+    created_at: datetime
+    updated_at: datetime
+    counts: MessageCounts
+    oldest_available_seconds: float | None
+    lock_duration_seconds: float = 30.0
+    max_delivery_count: int = 10
+    default_ttl_seconds: float | None = None
+    dead_letter_on_expiry: bool = False
+    duplicate_detection_window_seconds: float | None = None
+    retry: NoRetryDelay | FixedRetryDelay | LinearRetryDelay | ExponentialRetryDelay | ListRetryDelay = field(
+        default_factory=lambda: convert({"kind": "none"}, type=NoRetryDelay)
+    )
+    archive_retention_seconds: float = 604800.0
+    max_message_bytes: int = 1048576
+    max_messages: int | None = None
+    status: Annotated[str, Meta(description="Whether the queue accepts sends and receives.")] = "active"
     redelivery: Annotated[
         str,
         Meta(
             description="When a message that was delivered and not settled is delivered again.\n\n`automatic`: when its lock ends, to any receiver. `on_request`: when its own receiver asks for it. Its lock then has\nno end but the end of the message."
         ),
-    ]
-    description: str
-    group_in_flight: int | None
-    history: bool
-    forward_to: str | None
-    forward_dead_letters_to: str | None
-    default_delay_seconds: float | None
-    default_wait_seconds: float | None
-    labels: dict[str, str]
-    name: str
-    created_at: datetime
-    updated_at: datetime
-    undeliverable: str
-    counts: MessageCounts
-    oldest_available_seconds: float | None
+    ] = "automatic"
+    description: str = ""
+    group_in_flight: int | None = None
+    history: bool = False
+    forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
+    default_delay_seconds: float | None = None
+    default_wait_seconds: float | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    undeliverable: str | UnsetType = UNSET
 
 
 class QueueView(Struct):
@@ -678,34 +680,36 @@ class QueueView(Struct):
     A queue and its settings.
     """
 
-    lock_duration_seconds: float
-    max_delivery_count: int
-    default_ttl_seconds: float | None
-    dead_letter_on_expiry: bool
-    duplicate_detection_window_seconds: float | None
-    retry: NoRetryDelay | FixedRetryDelay | LinearRetryDelay | ExponentialRetryDelay | ListRetryDelay
-    archive_retention_seconds: float
-    max_message_bytes: int
-    max_messages: int | None
-    status: Annotated[str, Meta(description="Whether the queue accepts sends and receives.")]
+    name: str
+    created_at: datetime
+    updated_at: datetime
+    lock_duration_seconds: float = 30.0
+    max_delivery_count: int = 10
+    default_ttl_seconds: float | None = None
+    dead_letter_on_expiry: bool = False
+    duplicate_detection_window_seconds: float | None = None
+    retry: NoRetryDelay | FixedRetryDelay | LinearRetryDelay | ExponentialRetryDelay | ListRetryDelay = field(
+        default_factory=lambda: convert({"kind": "none"}, type=NoRetryDelay)
+    )
+    archive_retention_seconds: float = 604800.0
+    max_message_bytes: int = 1048576
+    max_messages: int | None = None
+    status: Annotated[str, Meta(description="Whether the queue accepts sends and receives.")] = "active"
     redelivery: Annotated[
         str,
         Meta(
             description="When a message that was delivered and not settled is delivered again.\n\n`automatic`: when its lock ends, to any receiver. `on_request`: when its own receiver asks for it. Its lock then has\nno end but the end of the message."
         ),
-    ]
-    description: str
-    group_in_flight: int | None
-    history: bool
-    forward_to: str | None
-    forward_dead_letters_to: str | None
-    default_delay_seconds: float | None
-    default_wait_seconds: float | None
-    labels: dict[str, str]
-    name: str
-    created_at: datetime
-    updated_at: datetime
-    undeliverable: str
+    ] = "automatic"
+    description: str = ""
+    group_in_flight: int | None = None
+    history: bool = False
+    forward_to: str | None = None
+    forward_dead_letters_to: str | None = None
+    default_delay_seconds: float | None = None
+    default_wait_seconds: float | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    undeliverable: str | UnsetType = UNSET
 
 
 class ReceivedMessage(Struct):
@@ -878,9 +882,9 @@ class StoreCapabilities(Struct):
 
     engine: str
     durable: bool
-    replicated: bool
-    accepts_durable_messages: bool
     risks: list[str]
+    replicated: bool | UnsetType = UNSET
+    accepts_durable_messages: bool | UnsetType = UNSET
 
 
 class SubscriptionPage(Struct):
