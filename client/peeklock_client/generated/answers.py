@@ -306,7 +306,7 @@ class SubscriptionView(Struct):
     created_at: datetime
     updated_at: datetime
     filter: str | None = None
-    remove_properties: list[str] = field(default_factory=list)
+    remove_properties: list[str] = []
 
 
 class TopicView(Struct):
@@ -671,7 +671,7 @@ class QueueStatusView(Struct):
     forward_dead_letters_to: str | None = None
     default_delay_seconds: float | None = None
     default_wait_seconds: float | None = None
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = {}
     undeliverable: str | UnsetType = UNSET
 
 
@@ -708,7 +708,7 @@ class QueueView(Struct):
     forward_dead_letters_to: str | None = None
     default_delay_seconds: float | None = None
     default_wait_seconds: float | None = None
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = {}
     undeliverable: str | UnsetType = UNSET
 
 
