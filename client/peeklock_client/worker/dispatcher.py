@@ -265,15 +265,17 @@ class Dispatcher:
             self._invalid_bodies.record_valid()
             return False
         loop = asyncio.get_running_loop()
-        if not self._invalid_bodies.record_invalid(loop.time()):
-            return context.is_active
+        begins = self._invalid_bodies.record_invalid(loop.time())
+        if not begins and context.is_active:
+            return True
         pause = self._invalid_bodies.seconds_left(loop.time())
-        log.warning(
-            "queue %s: message %d is dead-lettered, and no other handler starts for %.0f s. If the queue holds messages of "
+        log.error(
+            "message %d: %s does not accept its body, and no other handler starts for %.0f s. If the queue holds messages of "
             "several kinds, use a filter or a wider type. %s",
-            self._queue, context.message.sequence_number, pause, result,
+            context.message.sequence_number, self._processing.handler_name, pause, result,
         )  # fmt: skip
-        loop.call_later(pause, self._start_waiting)
+        if begins:
+            loop.call_later(pause, self._start_waiting)
         return False
 
 

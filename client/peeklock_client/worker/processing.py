@@ -59,6 +59,11 @@ class Processing:
         self._report = report
         self.has_left_messages = False
 
+    @property
+    def handler_name(self) -> str:
+        """The name of the handler, for lines of the log."""
+        return self._handler.name
+
     async def handle(self, context: ReceiveContext[Any]) -> BaseException | list[NewMessage]:
         """Call the handler. Return the messages that it returned, or the exception that it raised.
 
@@ -192,10 +197,10 @@ class Processing:
         if isinstance(error, TooManyDeliveries):
             return
         self._report.failed += 1
-        number, name = context.message.sequence_number, self._handler.name
         if isinstance(error, InvalidBody):
-            log.error("message %d: %s does not accept its body: %s", number, name, error)
-        elif isinstance(error, ServiceFailed):
+            return  # The dispatcher logs it with the pause that it begins.
+        number, name = context.message.sequence_number, self._handler.name
+        if isinstance(error, ServiceFailed):
             log.error("message %d: %s failed: %s", number, name, error)
         else:
             log.error("message %d: %s failed", number, name, exc_info=error)
