@@ -76,9 +76,7 @@ async def repeat(
                     raise doubt from error
                 raise
             retries = limits.attempts - 1
-            log.warning(
-                "retry %d of %d in %.1f s: %s %s: %s", attempt, retries, pause, request.method, request.url, error
-            )
+            log.warning("retry %d of %d in %.1f s: %s", attempt, retries, pause, _with_address(request, error))
         await asyncio.sleep(pause)
         attempt += 1
 
@@ -88,6 +86,12 @@ def may_repeat(request: httpx.Request, error: PeeklockError) -> bool:
     if isinstance(error, NotConnected):
         return not isinstance(error, ClientClosed)
     return is_repeatable(request) if isinstance(error, InDoubt) else isinstance(error, Refusal) and error.retryable
+
+
+def _with_address(request: httpx.Request, error: PeeklockError) -> str:
+    """Return the text of an error with the address of its request, which the problem of a server does not name."""
+    text, url = str(error), str(request.url)
+    return text if url in text else f"{request.method} {url}: {text}"
 
 
 def is_repeatable(request: httpx.Request) -> bool:
