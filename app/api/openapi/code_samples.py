@@ -211,7 +211,9 @@ class Notation:
 
 
 JSON_TEXT = Notation("  ", "", partial(json.dumps, ensure_ascii=False))
-PYTHON = Notation("    ", ",", lambda value: JSON_TEXT.scalar(value) if isinstance(value, str) else repr(value))
+PYTHON = Notation(
+    "    ", ",", lambda value: JSON_TEXT.scalar(value) if isinstance(value, str) and '"' not in value else repr(value)
+)
 
 
 def _json(value: Any) -> str:
