@@ -40,6 +40,9 @@ CARDS = re.compile(r"<!-- cards -->\s*<ul>")
 SAMPLE = r"In ([^\n:]+):\n\n(```\w+\n.*?^```)\n"
 """A sample of code, after a line with its language."""
 SAMPLES = re.compile(rf"^{SAMPLE}(?:\n{SAMPLE})+", re.MULTILINE | re.DOTALL)
+SAMPLES_PAGE = "docs/reference/samples.md"
+SAMPLES_LINK = re.compile(r"^\[`(\w+)` in five languages\]\(\S*reference/samples\.md#\1\)\n", re.MULTILINE)
+"""A line that links to the samples of an operation."""
 SEARCH_BUTTON = '<label class="md-header__button md-icon" for="__search">'
 LINKS_PLACE = "<!-- links of the server -->"
 """Where a server that shows the site puts links to its other pages. app/api/openapi/guide.py does."""
@@ -63,10 +66,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """Let the links of a page lead to pages of the site. A link to a source file becomes its text.
 
-    Samples in several languages become tabs.
+    Samples in several languages become tabs, also those that a line links to.
     """
     names = {name: source for source, name in OUTSIDE.items()}
-    return with_tabs(with_links(markdown, names.get(page.file.src_uri, f"docs/{page.file.src_uri}")))
+    shown = with_samples(markdown, (ROOT / SAMPLES_PAGE).read_text("utf-8"))
+    return with_tabs(with_links(shown, names.get(page.file.src_uri, f"docs/{page.file.src_uri}")))
 
 
 def on_page_content(html: str, **_: object) -> str:
@@ -140,6 +144,16 @@ def with_links(markdown: str, source: str) -> str:
         return f'{image[1]}="{posixpath.relpath(found, posixpath.dirname(here) or ".")}"' if found else image[0]
 
     return IMAGE.sub(shown, LINK.sub(resolved, markdown))
+
+
+def with_samples(markdown: str, samples: str) -> str:
+    """Return the text of a page with the samples of an operation below each line that links to them.
+
+    `samples` is the page that has them. Raises KeyError for an operation that it does not have.
+    """
+    sections = (section.split("\n\n", 2) for section in samples.split("\n## ")[1:])
+    samples_of = {operation: shown for operation, _, shown in sections}
+    return SAMPLES_LINK.sub(lambda link: f"{link[0]}\n{samples_of[link[1]]}", markdown)
 
 
 def with_tabs(markdown: str) -> str:

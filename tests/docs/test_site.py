@@ -14,9 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from app.api.openapi.code_samples import LANGUAGES
 from app.api.openapi.guide import LINKS_PLACE
 from developing.paths import ENVIRONMENT, ROOT
-from developing.site_hooks import LINK, OUTSIDE, navigation, with_links, with_tabs
+from developing.reference.contract import operations
+from developing.site_hooks import LINK, OUTSIDE, navigation, with_links, with_samples, with_tabs
 from tests.console.browser import faults_of_accessibility, open_browser, open_screen
 from tests.guides import BLOCK
 from tests.peeklock_process import PeeklockProcess
@@ -27,6 +29,12 @@ FAULTS_OF_THE_THEME = {"landmark-unique"}
 
 LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href", "form": "action"}
 """The attributes by which a browser loads a file."""
+
+SAMPLES_WITH_TABS = re.compile(
+    r'<p><a href="../reference/samples.html#(\w+)">.*?</a></p>\s*<div class="tabbed-set .*?'
+    r'<div class="tabbed-labels">(.*?)</div>'
+)
+"""A link to the samples of an operation, and the labels of the tabs below it."""
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +132,27 @@ def test_samples_that_follow_one_another_become_tabs() -> None:
         '=== "Java, with x"\n\n    ```java\n    c();\n    ```\n\nAfter.\n'
     )
     assert with_tabs(f"{one}\nAnd then\n\n{two}") == f"{one}\nAnd then\n\n{two}"
+
+
+def test_the_samples_that_a_line_links_to_stand_below_it() -> None:
+    one, two = "In curl:\n\n```sh\na\n```\n", "In Go:\n\n```go\nb()\n```\n"
+    samples = f"# Samples\n\n## peek\n\n`GET /`:\n\n{one}\n{two}\n## poke\n\n`PUT /`:\n\n{two}\n{one}"
+    link = "[`peek` in five languages](../reference/samples.md#peek)"
+    assert with_samples(f"Before.\n\n{link}\n\nAfter.\n", samples) == f"Before.\n\n{link}\n\n{one}\n{two}\nAfter.\n"
+    assert with_samples(f"See {link}.\n", samples) == f"See {link}.\n"
+
+
+def test_a_link_to_samples_that_do_not_exist_is_refused() -> None:
+    with pytest.raises(KeyError, match="peek"):
+        with_samples("[`peek` in five languages](../reference/samples.md#peek)\n", "# Samples\n")
+
+
+def test_the_http_guide_shows_every_operation_in_five_languages(site: Path) -> None:
+    shown = [
+        found for page in sorted(site.glob("http/*.html")) for found in SAMPLES_WITH_TABS.findall(page.read_text())
+    ]
+    assert sorted(name for name, _ in shown) == sorted(name.strip("`") for _, name, *_ in operations())
+    assert {tuple(re.findall(r"<label .*?>(.*?)</label>", labels)) for _, labels in shown} == {tuple(LANGUAGES)}
 
 
 def test_the_home_page_begins_with_four_cards(site: Path) -> None:
