@@ -62,5 +62,5 @@ def _form(page: PageRequest, fields: Mapping[str, str], refusal: Refusal | None 
         **queue_form.PARTS,
         fields=fields,
         faults=faults_of(refusal) if refusal else {},
-        drawing=queue_form.drawing_of(page.visitor, fields),
+        **queue_form.drawing_of(page.visitor, fields, QueueSettings(), "By default"),
     )

@@ -93,6 +93,7 @@ FIELDS: Sequence[SettingField] = (
     *KEEPING.fields,
     *LABELS.fields,
 )
+LAST_DRAWN = "As last drawn"
 FORWARDING = ("forward_to", "forward_dead_letters_to")
 
 FIELD_NAMES = frozenset(
@@ -140,13 +141,20 @@ def settings_in(visitor: Visitor, fields: Mapping[str, str]) -> QueueSettings:
     return settings
 
 
-def drawing_of(visitor: Visitor, fields: Mapping[str, str]) -> retry_form.Drawing | None:
-    """Return the drawing of the delays in a form, None if the form is refused."""
+def drawing_of(
+    visitor: Visitor, fields: Mapping[str, str], known: QueueSettings, known_as: str
+) -> Mapping[str, retry_form.Drawing | str | None]:
+    """Return what the template needs to draw the delays in a form: no drawing if the form is refused, and its origin.
+
+    `known_as` is the origin of the settings that the form has had at first.
+    """
     try:
         settings = settings_in(visitor, {**fields, **dict.fromkeys(FORWARDING, "")})
     except InvalidRequest:
-        return None
-    return retry_form.drawing(settings.retry, settings.max_delivery_count)
+        return {"drawing": None, "drawing_origin": ""}
+    policy = settings.retry, settings.max_delivery_count
+    is_known = policy == (known.retry, known.max_delivery_count)
+    return {"drawing": retry_form.drawing(*policy), "drawing_origin": known_as if is_known else LAST_DRAWN}
 
 
 def _decoded(given: Mapping[str, object]) -> QueueSettings:

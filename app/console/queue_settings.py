@@ -155,7 +155,7 @@ def _page(
         "effects": done,
         "can_keep_locks": how.get("can_keep_locks", False),
         "is_preview": is_preview,
-        "drawing": queue_form.drawing_of(page.visitor, fields),
+        **queue_form.drawing_of(page.visitor, fields, listed.queue.settings, "Now stored"),
     }
     name = listed.queue.name
     return page.render("settings.html", status, name=name, tab="settings", etag=listed.queue.etag, **values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -210,6 +211,23 @@ async def test_the_fields_of_the_chosen_policy_are_shown_and_drawn(server: Peekl
         await page.get_by_role("button", name="Create the queue").click()
         await page.wait_for_url("**/console/queues/retried?**")
         assert call("GET", "/queues/retried")["retry"]["first_seconds"] == 2
+        screen.faults.clear()  # the browser reports the answer 422
+
+
+async def test_the_delays_are_drawn_again_while_the_policy_changes(server: PeeklockProcess, call: Call) -> None:
+    prepare(call)
+    async with open_browser() as browser, open_screen(browser, server.url) as screen:
+        page = await screen.open(f"{QUEUE}/settings")
+        sentence = page.locator(".drawing .help")
+        await expect(sentence).to_have_text(re.compile("^Now stored: Each failed delivery is repeated at once."))
+        await page.get_by_label("It waits for the same time after each failure.").check()
+        await expect(page.locator(".drawing")).to_have_count(0)  # the delay has yet to be typed
+        await page.locator("#retry_delay").fill("5 s")
+        await expect(page.locator(".delays li").first).to_contain_text("5 s")
+        await page.locator("#max_delivery_count").fill("3")
+        await expect(sentence).to_contain_text("Failure 3 dead-letters the message")
+        await expect(page.locator("#max_delivery_count")).to_be_focused()
+        assert call("GET", QUEUE)["retry"] == {"kind": "none"}
         screen.faults.clear()  # the browser reports the answer 422
 
 

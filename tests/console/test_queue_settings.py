@@ -221,6 +221,16 @@ async def test_the_delays_of_a_form_are_drawn_before_anything_is_changed(console
     assert (await settings(console))["retry"] == {"kind": "none"}
 
 
+async def test_a_drawing_says_whether_its_policy_is_stored(console: ConsoleServer) -> None:
+    await console.api.request_json("PUT", "/queues/orders", {"retry": {"kind": "fixed", "delay_seconds": 5}})
+    page = await console.page(PATH)
+    assert re.findall('<p class="help">([^:]*): Failure', page) == ["Now stored"]
+    fields = form_fields(page) | {"retry_delay": "6 s", "draw": "true"}
+    drawn = (await console.http.post(f"/console{PATH}", data=fields)).text
+    assert re.findall('<p class="help">([^:]*): Failure', drawn) == ["As last drawn"]
+    assert '<p class="help">By default: Each failed delivery' in await console.page("/new-queue")
+
+
 async def test_a_field_that_the_form_does_not_have_is_refused(console: ConsoleServer) -> None:
     await console.api.request_json("PUT", "/queues/orders", {})
     fields = form_fields(await console.page(PATH)) | {"lock_duration_seconds": "60", "confirmed": "true"}

@@ -1,5 +1,6 @@
 // What every page does: times in the zone of the reader, theme, keyboard, dialogs, copies.
 import { countSelected } from "./selection.js";
+import { followPolicy } from "./delays.js";
 import { sendForms } from "./forms.js";
 import { awaitAnswer, awaitFirstQueue, followRows } from "./live.js";
 import { root } from "./root.js";
@@ -113,6 +114,7 @@ refresh(document);
 // On a narrow screen the pages and tabs are scrolled sideways, and the current one may be out of view.
 for (const link of document.querySelectorAll("nav [aria-current]")) link.scrollIntoView({ block: "nearest", inline: "nearest" });
 sendForms(refresh);
+followPolicy();
 if (document.querySelector("[data-retry]")) awaitAnswer();
 const table = document.querySelector("[data-live]");
 if (table) followRows(table);
