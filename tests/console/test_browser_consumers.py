@@ -9,7 +9,8 @@ import pytest
 from playwright.async_api import expect
 
 from tests.console.browser import TIMEOUT_MS, faults_of_accessibility, open_browser, open_screen
-from tests.console.test_browser import CUT_OFF, HOSTILE
+from tests.console.test_browser import HOSTILE
+from tests.console.test_browser_narrow import CUT_OFF
 from tests.peeklock_process import PeeklockProcess
 
 pytestmark = pytest.mark.full
