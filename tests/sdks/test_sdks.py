@@ -50,6 +50,7 @@ SHOWN = re.DOTALL | re.MULTILINE
 CASTS = {
     ".ts": re.compile(r"(?<!\* )\bas (?!const\b)|\w!(?!=)|\)!|@ts-|\bany\b|<\w+>\w"),
     ".java": re.compile(r"\((?:final )?[A-Z][\w.]*(?:<[^()]*>)?(?:\[\])*\) ?[\w(]|@SuppressWarnings"),
+    ".go": re.compile(r"\.\((?!type\))"),
     ".py": re.compile(r"# ?type: ?ignore|# ?pyright|\bcast\(|\bAny\b"),
 }
 """What a program may not contain: assertions that a type checker has to believe."""

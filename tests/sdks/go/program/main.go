@@ -38,10 +38,8 @@ func refusal(api *peeklock.APIClient, token string) peeklock.Problem {
 	if !errors.As(err, &refused) {
 		panic(err)
 	}
-	problem, isProblem := refused.Model().(peeklock.Problem)
-	if !isProblem {
-		panic(err)
-	}
+	var problem peeklock.Problem
+	check(json.Unmarshal(refused.Body(), &problem))
 	return problem
 }
 
