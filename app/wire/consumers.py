@@ -15,14 +15,17 @@ from app.domain.consumer import (
 )
 from app.domain.instant import Duration, from_seconds, to_seconds
 from app.domain.refusals import invalid_at
-from app.wire.field_types import END_OF_TEXT, PRINTABLE, Timestamp, text_of
+from app.wire.field_types import END_OF_TEXT, Timestamp, text_of
 from app.wire.times import to_wire
 
 DEFAULT_TTL_SECONDS = 60.0
 STATES: Final = {"receiving": ConsumerState.RECEIVING, "paused": ConsumerState.PAUSED}
 
 ConsumerStateName: TypeAlias = Literal["receiving", "paused"]
-PauseReason: TypeAlias = Annotated[str, text_of(PRINTABLE, min_length=1, max_length=MAX_PAUSE_REASON_LENGTH)]
+SHOWN = r"[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+"""Characters of a text that is shown in one line: no control characters, and none that change the direction of the text."""
+
+PauseReason: TypeAlias = Annotated[str, text_of(SHOWN, min_length=1, max_length=MAX_PAUSE_REASON_LENGTH)]
 TargetUrl: TypeAlias = Annotated[
     str,
     msgspec.Meta(pattern=rf"^https?://[!-~]+{END_OF_TEXT}", max_length=MAX_TARGET_LENGTH),
@@ -42,6 +45,8 @@ class ReportConsumer(msgspec.Struct, forbid_unknown_fields=True):
         """Return the report of this consumer. Refuses with `InvalidRequest`."""
         if self.state == "paused" and self.reason is None:
             raise invalid_at("/reason", "A consumer that is paused needs a reason.")
+        if self.reason is not None and not self.reason.strip():
+            raise invalid_at("/reason", "A reason is not blank.")
         if self.state != "paused" and self.reason is not None:
             raise invalid_at("/reason", "Only a consumer that is paused has a reason.")
         if self.target is not None and has_secret_part(self.target):
