@@ -39,7 +39,7 @@ COMMANDS: Commands = {
     ),
     "capabilities": "capabilities:capabilities",
     "queue": Group(
-        "Create, change, show, purge and delete queues, and move their messages.",
+        "Create, change and delete queues; purge and move messages.",
         {
             "list": "queues:list_queues",
             "show": "queues:show_queue",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from app.http.operation import Operation
 
 PUBLIC = "needs no key"
@@ -109,6 +111,15 @@ PATH_VALUES = {
     "transaction_id": "x",
     "move_id": "x",
 }
+
+BODIES: dict[str, Any] = {
+    "settle_messages": {"settlements": [{"action": "complete", "lock_token": f"1.{'0' * 32}"}]},
+    "send_message": {"body": 1},
+    "send_batch": {"messages": [{}]},
+    "recover_messages": {"receiver_id": "worker"},
+    "report_consumer": {"state": "receiving"},
+}
+"""The body of each operation that needs one."""
 
 
 def path_of(operation: Operation) -> str:

@@ -9,17 +9,11 @@ from app.api.endpoints.routes import OPERATIONS
 from app.http.operation import Operation
 from app.maintenance.schedule import wake_receivers
 from tests.api.api_server import ApiServer, problem
-from tests.api.expected_rights import headers_of, path_of
+from tests.api.expected_rights import BODIES, headers_of, path_of
 from tests.brokers import need_newer_server
 from tests.virtual_clock import run_ready_tasks
 
 IN_QUEUES = [operation for operation in OPERATIONS if "{queue}" in operation.path and operation.name != "get_queue"]
-BODIES: dict[str, Any] = {
-    "settle_messages": {"settlements": [{"action": "complete", "lock_token": f"1.{'0' * 32}"}]},
-    "send_message": {"body": 1},
-    "send_batch": {"messages": [{}]},
-    "recover_messages": {"receiver_id": "worker"},
-}
 
 
 async def stored(api: ApiServer) -> Any:

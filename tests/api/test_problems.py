@@ -2,7 +2,6 @@
 
 import gzip
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import structlog
@@ -13,7 +12,7 @@ from app.domain.refusals import Refusal, StoreUnavailable
 from app.http.operation import Operation
 from app.http.problems import status_of
 from tests.api.api_server import ApiServer, pointers, problem
-from tests.api.expected_rights import headers_of, path_of
+from tests.api.expected_rights import BODIES, headers_of, path_of
 from tests.bounds import bounded
 from tests.brokers import ChangedStore
 
@@ -211,13 +210,7 @@ async def test_every_body_is_validated(api: ApiServer, operation: Operation) -> 
 async def test_every_operation_on_an_unknown_queue_is_refused_or_creates_it(
     api: ApiServer, operation: Operation
 ) -> None:
-    bodies: dict[str, Any] = {
-        "settle_messages": {"settlements": [{"action": "complete", "lock_token": f"1.{'0' * 32}"}]},
-        "send_message": {"body": 1},
-        "send_batch": {"messages": [{}]},
-        "recover_messages": {"receiver_id": "worker"},
-    }
-    answer = await api.http.request(operation.method, path_of(operation), json=bodies.get(operation.name))
+    answer = await api.http.request(operation.method, path_of(operation), json=BODIES.get(operation.name))
     if operation.name in ("put_queue", "send_message", "send_raw", "send_batch"):
         assert answer.status_code == 201
     else:

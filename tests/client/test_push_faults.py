@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -81,15 +81,23 @@ async def test_killed_workers_and_targets_lose_nothing_and_complete_only_what_wa
 
 @asynccontextmanager
 async def requests_at(port: int) -> AsyncIterator[asyncio.Queue[asyncio.StreamWriter]]:
-    """Listen as a target. Each request puts the writer for its answer into the queue."""
+    """Listen as a target. Each request puts the writer for its answer into the queue. All connections close at the end."""
     arrived = asyncio.Queue[asyncio.StreamWriter]()
+    async with AsyncExitStack() as connections:
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        arrived.put_nowait(writer)
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connections.push_async_callback(close, writer)
+            await reader.readuntil(b"\r\n\r\n")
+            arrived.put_nowait(writer)
 
-    async with await asyncio.start_server(serve, "127.0.0.1", port), asyncio.timeout(6 * TIMEOUT_SECONDS):
-        yield arrived
+        async with await asyncio.start_server(serve, "127.0.0.1", port), asyncio.timeout(6 * TIMEOUT_SECONDS):
+            yield arrived
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
 
 
 @LONG_ON_EACH_STORE

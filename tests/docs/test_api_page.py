@@ -44,7 +44,7 @@ async def test_the_page_is_dark_and_readable_on_a_dark_screen(serve: Callable[..
         dark = await page.evaluate(ground)
         assert "color-contrast" not in dict(await faults_of_accessibility(page))
         await page.emulate_media(color_scheme="light")
-        assert await page.locator("html.dark-mode").count() == 0
+        await page.wait_for_selector("html:not(.dark-mode)")
         assert await page.evaluate(ground) != dark
 
 

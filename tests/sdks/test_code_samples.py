@@ -93,7 +93,7 @@ def with_values_of(client: httpx.Client, name: str, command: str) -> str:
     if EXAMPLE_VALUES["transaction_id"] in command:
         command = command.replace(EXAMPLE_VALUES["transaction_id"], client.post("/v1/transactions").json()["id"])
     if EXAMPLE_VALUES["key_id"] in command:
-        made = client.post("/v1/keys", json={"principal": "shop", "rights": ["send"]}).json()
+        made = client.post("/v1/keys", json={"principal": name, "rights": ["send"]}).json()
         command = command.replace(EXAMPLE_VALUES["key_id"], made["id"])
     if EXAMPLE_VALUES["move_id"] in command:
         command = command.replace(EXAMPLE_VALUES["move_id"], start_move(client)["id"])
