@@ -91,6 +91,18 @@ async def test_the_last_ten_tasks_of_a_queue_are_kept(store_fixture: StoreFixtur
     assert len(await store_fixture.execute("SELECT id FROM move_task")) == KEPT_TASKS + 1
 
 
+async def test_a_task_starts_and_is_kept_after_the_clock_was_set_back(
+    store_fixture: StoreFixture, queue: Queue, target: Queue
+) -> None:
+    for number in range(KEPT_TASKS):
+        await start(store_fixture, queue, target, f"{number:02}")
+        assert await store_fixture.store.moves.cancel(queue.id, f"{number:02}")
+    await store_fixture.advance_time(-1000)
+    task = await start(store_fixture, queue, target, "running")
+    assert [one.id for one in await store_fixture.store.moves.running(10)] == [task.id]
+    assert len(await store_fixture.store.moves.of_queue(queue.id)) == KEPT_TASKS
+
+
 async def test_tasks_end_with_their_queue(store_fixture: StoreFixture, queue: Queue, target: Queue) -> None:
     numbers_sent = await store_fixture.send(queue, b"1", b"2")
     task = await start(store_fixture, queue, target)

@@ -1382,8 +1382,14 @@ INSERT INTO move_task (
 )
 VALUES (:id, :queue_id, :request, 1, 0, :last_number, :found, 0, @now, @now, @now);
 
--- old_moves: the move tasks of a queue before its newest ones
-SELECT id FROM move_task WHERE queue_id = :queue_id ORDER BY started_at DESC, id LIMIT 100 OFFSET :kept;
+-- old_moves: the ended move tasks of a queue before its newest ones; after the clock was set back, a running one may be older
+SELECT id
+FROM move_task
+WHERE queue_id = :queue_id
+  AND state <> 1
+ORDER BY started_at DESC, id
+LIMIT 100
+OFFSET :kept;
 
 -- delete_move: forget a move task
 DELETE FROM move_task WHERE id = :id;

@@ -63,7 +63,7 @@ async def _start(session: SqlSession, task_id: str, queue: Queue, request: MoveR
         last_number=last_number or 0,
         found=found,
     )
-    for (old_id,) in await session.fetch("old_moves", queue_id=queue.id, kept=KEPT_TASKS):
+    for (old_id,) in await session.fetch("old_moves", queue_id=queue.id, kept=KEPT_TASKS - 1):
         await session.change("delete_move", id=old_id)
     return rows.move_task((await session.fetch("find_move", queue_id=queue.id, id=task_id))[0])
 
