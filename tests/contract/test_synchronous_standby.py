@@ -9,10 +9,12 @@ import asyncpg
 import pytest
 
 from app.broker.access.keys import revoke_key
+from app.broker.administration.move import cancel_move, start_move
 from app.broker.administration.queues import delete_queue, put_queue, reload_queue
 from app.broker.ports.attempts import Attempt
 from app.broker.topics.topics import all_topics, delete, put
 from app.domain.instant import HOUR, MINUTE
+from app.domain.move_task import MoveRequest
 from app.domain.queue import Queue
 from app.domain.refusals import NotFound, StoreUnavailable
 from app.domain.topic import TopicSettings
@@ -205,6 +207,14 @@ async def repeated_revocation(cluster: Cluster) -> Repeat:
     return lambda: refusal_of(revoke_key(cluster.store.keys, "0" * 16))
 
 
+async def repeated_cancellation(cluster: Cluster) -> Repeat:
+    """The cancellation of a move task that is cancelled."""
+    broker, target = build_broker(cluster.store, VirtualClock()), await cluster.fixture.queue()
+    task = await start_move(broker.administration, cluster.queue, MoveRequest(target.name, (target.id,)))
+    await cancel_move(broker.administration, cluster.queue, task.id)
+    return lambda: cancel_move(broker.administration, cluster.queue, task.id)
+
+
 async def refusal_of(request: Awaitable[object]) -> NotFound:
     """Return the refusal of a request for what is not there."""
     with pytest.raises(NotFound) as refused:
@@ -220,6 +230,7 @@ async def refusal_of(request: Awaitable[object]) -> NotFound:
         repeated_deletion_of_a_queue,
         repeated_deletion_of_a_topic,
         repeated_revocation,
+        repeated_cancellation,
         repeated_send,
         duplicate_send,
         repeated_receive,

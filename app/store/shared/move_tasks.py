@@ -13,12 +13,12 @@ from app.broker.ports.settling import Admitted
 from app.domain.move_task import KEPT_TASKS, MoveRequest, MoveRunning, MoveState, MoveTask
 from app.domain.queue import Queue
 from app.store.shared import rows
-from app.store.shared.database import Database, SqlSession
+from app.store.shared.database import Database, ReplicatedRecords, SqlSession
 from app.store.shared.json_columns import write_move_request
 from app.store.shared.redriving import before_held, redrive
 
 
-class MoveTaskRecords:
+class MoveTaskRecords(ReplicatedRecords):
     """`MoveTaskStore` over a database."""
 
     def __init__(self, database: Database) -> None:
@@ -46,7 +46,10 @@ class MoveTaskRecords:
 
     async def cancel(self, queue_id: int, task_id: str) -> bool:
         """See `MoveTaskStore`."""
-        return bool(await self._database.change("cancel_move", queue_id=queue_id, id=task_id))
+        if await self._database.change("cancel_move", queue_id=queue_id, id=task_id):
+            return True
+        await self.await_replication()
+        return False
 
 
 async def _start(session: SqlSession, task_id: str, queue: Queue, request: MoveRequest, found: int) -> MoveTask:
