@@ -14,8 +14,9 @@ from app.broker.administration.ports import AdministrationPorts
 from app.broker.notify_receivers import StateChange
 from app.broker.ports.maintaining import MoveStep, Redrive, UnlockedRow
 from app.broker.ports.sending import QueueGone
-from app.broker.queue_cache import QueueCache
+from app.broker.queue_cache import CACHE_SECONDS, QueueCache
 from app.broker.sending.target_queue import free_capacity, last_queue
+from app.domain.instant import from_seconds
 from app.domain.message import MessageMetadata, MessageState
 from app.domain.move_task import MOVABLE_STATES, MoveRequest, MoveState, MoveTask, home_of
 from app.domain.queue import Queue
@@ -72,6 +73,9 @@ def accepting_target(message: MessageMetadata, request: MoveRequest, targets: Ma
 
 
 async def _next_step(ports: AdministrationPorts, task: MoveTask) -> MoveStep:
+    if task.read_at - task.started_at <= from_seconds(CACHE_SECONDS):
+        # A queue in the cache may be older than the task, and this server may have missed a change of it.
+        ports.queue_cache.clear()
     source = await ports.queue_cache.by_id(task.queue_id)
     if source is None:
         return _failed(task, "The queue was deleted.")

@@ -270,6 +270,18 @@ async def test_a_task_fails_when_its_target_refuses_sends(scene: Scene) -> None:
     assert await scene.end_of(task) == (MoveState.FAILED, 0, reason)
 
 
+@pytest.mark.parametrize(
+    "before", [{"status": QueueStatus.SEND_DISABLED}, {"max_message_bytes": 1}], ids=["refuses sends", "takes less"]
+)
+async def test_a_change_of_the_target_before_the_start_holds_for_the_task(scene: Scene, before: Any) -> None:
+    """Another process has changed the target, and this one still has its old settings in its cache."""
+    other = await scene.configure(scene.other, **before)
+    assert await scene.broker.queue_cache.by_id(other.id) == other
+    assert await scene.broker.store.queues.change(other, QueueSettings())
+    await scene.send(b"12")
+    assert await scene.end_of(await scene.start()) == (MoveState.COMPLETED, 1, None)
+
+
 async def test_a_target_that_forwards_is_followed(scene: Scene) -> None:
     last = await scene.create("last")
     await scene.configure(scene.other, forward_to="last")
