@@ -208,6 +208,18 @@ async def test_a_report_from_before_the_clock_was_set_back_is_dropped(in_redis: 
     assert await in_redis.names() == []
 
 
+async def test_reports_whose_ends_redis_has_evicted_count_no_longer(
+    in_redis: DirectoryUnderTest, redis_url: str, keys: RedisKeys
+) -> None:
+    await in_redis.report(paused("gone"))
+    async with Redis.from_url(redis_url) as redis:
+        await redis.delete(keys.consumers()[1])
+    await in_redis.report(receiving("a"))
+    await in_redis.pass_time(HOUR)
+    await in_redis.report(receiving("a"))
+    assert await in_redis.names() == ["a"]
+
+
 async def test_without_redis_nothing_is_known(in_redis: DirectoryUnderTest, connection: RedisConnection) -> None:
     await in_redis.report(paused())
     connection.is_enabled = False
@@ -231,7 +243,9 @@ async def test_an_entry_that_is_no_report_is_left_out(
 ) -> None:
     await in_redis.report(paused())
     async with Redis.from_url(redis_url) as redis:
-        await redis.execute_command("HSET", keys.consumers()[0], f"{QUEUE} x shop", entry)
+        reports, ends = keys.consumers()
+        await redis.execute_command("HSET", reports, f"{QUEUE} x shop", entry)
+        await redis.execute_command("ZADD", ends, START + TTL, f"{QUEUE} x shop")
     assert await in_redis.names() == ["a"]
 
 

@@ -13,6 +13,11 @@ local LIFE_SECONDS = 600
 local reports, ends = KEYS[1], KEYS[2]
 local now = read_clock()
 
+-- Redis has evicted one of the two: without an end, a report would count for ever. Consumers that live report again.
+if redis.call('HLEN', reports) ~= redis.call('ZCARD', ends) then
+  redis.call('DEL', reports, ends)
+end
+
 local function drop_between(low, high)
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', ends, low, high)) do
     redis.call('HDEL', reports, name)
