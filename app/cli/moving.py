@@ -30,7 +30,7 @@ def move(
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Start the task, and do not wait until it ends.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Move the messages of a queue to another one, with their counts reset. The task goes on if this command is stopped."""
+    """Move the messages of a queue to another one. Their counts are reset. The task goes on if this command is stopped."""
     path, request_body = queue_path(name, "moves"), without_none(to_queue=to_queue, rate_per_second=rate)
     if dry_run:
         show_plan(client, path, request_body)
@@ -45,7 +45,7 @@ def move(
 
 @with_options(client=CONNECTION)
 def list_moves(name: QueueName, client: ApiClient) -> None:
-    """List the last ten tasks that move messages of a queue, with their progress."""
+    """List the last ten moves of a queue and their progress."""
     client.printer.rows(client.pages(queue_path(name, "moves"), {}), MOVE_COLUMNS, "move tasks")
 
 

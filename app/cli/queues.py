@@ -66,7 +66,7 @@ def purge_queue(
 
 @with_options(client=CONNECTION)
 def list_consumers(name: QueueName, client: ApiClient) -> None:
-    """List the consumers of a queue that report themselves, with why they are paused."""
+    """List the consumers of a queue. Each reports itself, and why it is paused."""
     consumers = client.call("GET", queue_path(name, "consumers"))["items"]
     client.printer.rows(consumers, CONSUMER_COLUMNS, "consumers that report themselves")
 
