@@ -19,7 +19,7 @@ from app.console.sizes import exact_size_text, parse_size
 from app.domain.access import Right
 from app.domain.plurals import count_of
 from app.domain.queue import (
-    LocksOfChange,
+    HeldLocks,
     Queue,
     QueueSettings,
     check_known,
@@ -70,7 +70,7 @@ async def change_settings(page: CurrentPage, queue: str, fields: Fields) -> Resp
         condition.check("queue", queue, listed.queue.etag)
         if "confirmed" not in fields:
             return _preview(page, listed, fields, settings)
-        locks = LocksOfChange.KEEP if "keep_locks" in fields else LocksOfChange.REVOKE
+        locks = HeldLocks.KEEP if "keep_locks" in fields else HeldLocks.REVOKE
         await change_queue(page.context.broker.administration, listed.queue, lambda _: settings, condition, locks)
     except Refusal as refusal:
         return _form(page, listed, fields, refusal)

@@ -260,20 +260,20 @@ def check_receiver(queue: Queue, receiver_id: str | None) -> None:
         raise invalid_at("/receiver_id", "A receive from a queue with redelivery on request needs a receiver_id.")
 
 
-class LocksOfChange(Enum):
-    """What a change of settings does to the locks that receivers hold and rely on old settings."""
+class HeldLocks(Enum):
+    """What a change of settings does to the locks that receivers hold under the old settings."""
 
     REVOKE = auto()
     KEEP = auto()
 
 
-def revokes_locks(before: QueueSettings, after: QueueSettings, locks: LocksOfChange = LocksOfChange.REVOKE) -> bool:
+def revokes_locks(before: QueueSettings, after: QueueSettings, locks: HeldLocks = HeldLocks.REVOKE) -> bool:
     """Return whether this change of settings revokes the locks that receivers hold (S3.33).
 
     Holders rely on the lock duration, the delivery limit, the status and the redelivery; only changes of these revoke
-    locks, unless they are to be kept.
+    locks, and only if `locks` does not keep them.
     """
-    return locks is LocksOfChange.REVOKE and (
+    return locks is HeldLocks.REVOKE and (
         before.lock_duration,
         before.max_delivery_count,
         before.status,
@@ -286,7 +286,7 @@ def revokes_locks(before: QueueSettings, after: QueueSettings, locks: LocksOfCha
     )
 
 
-def check_keepable(before: QueueSettings, after: QueueSettings) -> None:
+def check_can_keep_locks(before: QueueSettings, after: QueueSettings) -> None:
     """Refuse with `InvalidRequest` a change of settings that cannot keep locks."""
     if before.redelivery is not after.redelivery:
         raise invalid_at(

@@ -24,7 +24,7 @@ from app.domain.queue import (
     MAX_LABELS_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_QUEUE_DESCRIPTION_LENGTH,
-    LocksOfChange,
+    HeldLocks,
     Queue,
     QueueCounts,
     QueueSettings,
@@ -236,9 +236,9 @@ class ChangeQueue(msgspec.Struct, forbid_unknown_fields=True):
     ] = False
 
     @property
-    def locks(self) -> LocksOfChange:
+    def locks(self) -> HeldLocks:
         """What happens to the locks."""
-        return LocksOfChange.KEEP if self.keep_locks else LocksOfChange.REVOKE
+        return HeldLocks.KEEP if self.keep_locks else HeldLocks.REVOKE
 
 
 class PurgeQueue(msgspec.Struct, forbid_unknown_fields=True):

@@ -333,7 +333,7 @@ async def test_a_change_of_the_redelivery_keeps_no_locks(api: ApiServer, method:
 
 
 @pytest.mark.parametrize("value", ["yes", "1.5", "", "TRUE ", "null"])
-async def test_a_wish_to_keep_locks_that_is_no_boolean_is_refused(api: ApiServer, value: str) -> None:
+async def test_a_value_of_keep_locks_that_is_no_boolean_is_refused(api: ApiServer, value: str) -> None:
     message = await locked(api)
     refused = await api.request("PATCH", "/queues/orders", {"max_delivery_count": 3}, params={"keep_locks": value})
     problem(refused, 422, "invalid-request")

@@ -22,7 +22,7 @@ from app.broker.settling.renew import renew
 from app.broker.settling.settle import SettlementRequest, settle
 from app.domain.instant import SECOND, Instant
 from app.domain.message import DEFAULT_PRIORITY, BodyKind, Envelope, Message, MessageState, Receipt
-from app.domain.queue import LocksOfChange, Queue, QueueSettings
+from app.domain.queue import HeldLocks, Queue, QueueSettings
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
@@ -193,9 +193,7 @@ class VerbHistories(RuleBasedStateMachine):
     def change_settings_and_keep_locks(self, lock_duration: int, limit: int) -> None:
         """Change what holders of locks rely on. They keep their locks, and what follows goes by the new settings."""
         self.settings = replace(self.settings, lock_duration=lock_duration * TIME_UNIT, max_delivery_count=limit)
-        changing = change_queue(
-            self.broker.administration, self.queue, lambda _: self.settings, locks=LocksOfChange.KEEP
-        )
+        changing = change_queue(self.broker.administration, self.queue, lambda _: self.settings, locks=HeldLocks.KEEP)
         self.queue = self.run(changing)
         self.model.max_delivery_count = limit
 

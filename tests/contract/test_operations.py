@@ -25,7 +25,7 @@ from app.broker.settling.revoke_locks import revoke_locks
 from app.broker.settling.settle import SettlementRequest, settle, settle_one
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope, MessageState
-from app.domain.queue import LocksOfChange, Queue, QueueSettings, QueueStatus
+from app.domain.queue import HeldLocks, Queue, QueueSettings, QueueStatus
 from app.domain.refusals import AlreadySettled, LockLost, LossCause, StoreUnavailable
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_DELIVERY_COUNT_REASON, LockedMessage, LockToken, Outcome, Settled, token_of
@@ -284,7 +284,7 @@ async def test_a_change_that_keeps_locks_leaves_them_to_their_holders(
         await renew(settling, queue, token)
     before = await broker_fixture.broker.store.read(queue.id, token.sequence_number)
     changed = await change_queue(
-        broker_fixture.broker.administration, queue, lambda old: replace(old, **change), locks=LocksOfChange.KEEP
+        broker_fixture.broker.administration, queue, lambda old: replace(old, **change), locks=HeldLocks.KEEP
     )
     assert changed.lock_version > queue.lock_version, "an older record extends nothing"
     assert await revoke_locks(settling) == 0
@@ -302,7 +302,7 @@ async def test_after_a_change_that_keeps_locks_a_renewal_writes_sql_once(
     token = await broker_fixture.receive_one(queue)
     await renew(broker.settling, queue, token)
     changed = await change_queue(
-        broker.administration, queue, lambda old: replace(old, lock_duration=MINUTE), locks=LocksOfChange.KEEP
+        broker.administration, queue, lambda old: replace(old, lock_duration=MINUTE), locks=HeldLocks.KEEP
     )
     generations: list[int] = []
     for known in (changed, changed, queue, changed):
@@ -322,7 +322,7 @@ async def test_a_kept_lock_ends_as_it_was_promised_and_counts_by_the_new_limit(
         broker_fixture.broker.administration,
         queue,
         lambda old: replace(old, lock_duration=HOUR, max_delivery_count=1),
-        locks=LocksOfChange.KEEP,
+        locks=HeldLocks.KEEP,
     )
     broker_fixture.broker.queue_cache.clear()
     await broker_fixture.advance_time(LOCK_SECONDS + 1, token)
@@ -338,7 +338,7 @@ async def test_a_change_that_keeps_locks_leaves_an_earlier_revocation(
     revoking = await store.queues.change(queue, replace(queue.settings, lock_duration=HOUR))
     assert revoking is not None
     settings = replace(revoking.settings, lock_duration=MINUTE)
-    assert await store.queues.change(revoking, settings, LocksOfChange.KEEP) is not None
+    assert await store.queues.change(revoking, settings, HeldLocks.KEEP) is not None
     assert await revoke_locks(broker_fixture.broker.settling) == 1
     assert await broker_fixture.state(queue, token) is MessageState.AVAILABLE
 

@@ -19,12 +19,12 @@ from app.domain.queue import (
     MIN_LOCK_DURATION,
     SHARED_BODIES_LEVEL,
     SYNCHRONOUS_LEVEL,
-    LocksOfChange,
+    HeldLocks,
     Queue,
     QueueSettings,
     QueueStatus,
     Redelivery,
-    check_keepable,
+    check_can_keep_locks,
     check_known,
     check_receive_enabled,
     check_receiver,
@@ -133,12 +133,12 @@ def test_a_change_keeps_locks_if_asked_unless_the_redelivery_changes() -> None:
         QueueSettings(lock_duration=MINUTE),
         QueueSettings(max_delivery_count=3, status=QueueStatus.DISABLED),
     ):
-        assert not revokes_locks(before, after, LocksOfChange.KEEP)
-        check_keepable(before, after)
+        assert not revokes_locks(before, after, HeldLocks.KEEP)
+        check_can_keep_locks(before, after)
     on_request = QueueSettings(redelivery=Redelivery.ON_REQUEST)
     for change in ((before, on_request), (on_request, before)):
         with pytest.raises(InvalidRequest, match="cannot keep locks"):
-            check_keepable(*change)
+            check_can_keep_locks(*change)
 
 
 def test_only_a_lock_of_an_automatic_queue_lasts_as_long_as_it_is_asked_to() -> None:

@@ -2,7 +2,7 @@
 
 A change of a setting that lock holders rely on (see `revokes_locks`) revokes the locks. Their messages return
 uncounted, and the holders get `lock-lost` with the cause `entity_changed` (S3.33). A request can keep the locks: they stay
-as they are, and what happens to them next follows the new settings.
+as they are, and their renewals and settlements follow the new settings.
 
 Crash window: the process may die after the commit of the change. The queue records the revocation, and the sweeper of any
 process revokes the rest.
@@ -20,11 +20,11 @@ from app.broker.precondition import MAX_TRIES, UNCONDITIONAL, Precondition
 from app.broker.settling.revoke_locks import revoke_locks
 from app.domain.name_ranges import NameRange
 from app.domain.queue import (
-    LocksOfChange,
+    HeldLocks,
     Queue,
     QueueCounts,
     QueueSettings,
-    check_keepable,
+    check_can_keep_locks,
     check_known,
     is_receive_enabled,
     revokes_locks,
@@ -49,7 +49,7 @@ async def put_queue(
     name: str,
     settings: QueueSettings,
     precondition: Precondition = UNCONDITIONAL,
-    locks: LocksOfChange = LocksOfChange.REVOKE,
+    locks: HeldLocks = HeldLocks.REVOKE,
 ) -> tuple[Queue, bool]:
     """Create the queue or replace its settings; return it and whether it was created.
 
@@ -78,13 +78,13 @@ async def change_queue(
     queue: Queue,
     change: SettingsChange,
     precondition: Precondition = UNCONDITIONAL,
-    locks: LocksOfChange = LocksOfChange.REVOKE,
+    locks: HeldLocks = HeldLocks.REVOKE,
 ) -> Queue:
     """Replace the queue's settings with the result of `change`; return the changed queue.
 
-    `locks` says whether the locks that receivers hold are kept; then it refuses as `check_keepable` does. After a concurrent change, `change` is applied again to the settings that it left. Refuses with `PreconditionFailed`
-    if the precondition does not hold, or no longer holds. Refuses with `QueueNotFound` if the queue was deleted
-    meanwhile.
+    `locks` says whether the locks that receivers hold are kept. After a concurrent change, `change` is applied again to the
+    settings that it left. Refuses with `PreconditionFailed` if the precondition does not hold, or no longer holds, with
+    `QueueNotFound` if the queue was deleted meanwhile, and as `check_can_keep_locks` does if locks are kept.
     """
     for _ in range(MAX_TRIES):
         precondition.check("queue", queue.name, queue.etag)
@@ -92,8 +92,8 @@ async def change_queue(
         if settings == queue.settings:
             await ports.store.queues.await_replication()
             return queue
-        if locks is LocksOfChange.KEEP:
-            check_keepable(queue.settings, settings)
+        if locks is HeldLocks.KEEP:
+            check_can_keep_locks(queue.settings, settings)
         changed = await ports.store.queues.change(queue, settings, locks)
         ports.queue_cache.forget(queue)
         if changed is not None:

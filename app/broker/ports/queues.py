@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from app.domain.instant import Duration, Instant
-from app.domain.queue import LocksOfChange, Queue, QueueCounts, QueueSettings
+from app.domain.queue import HeldLocks, Queue, QueueCounts, QueueSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +52,18 @@ class QueueStore(Protocol):
         """Return queues with names above `after`, ascending by code point."""
         ...
 
-    async def change(
-        self, queue: Queue, settings: QueueSettings, locks: LocksOfChange = LocksOfChange.REVOKE
-    ) -> Queue | None:
+    async def change(self, queue: Queue, settings: QueueSettings, locks: HeldLocks = HeldLocks.REVOKE) -> Queue | None:
         """Replace the settings of the queue; return None if its version has changed since it was read. Refuses a queue
         to forward to as `create` does.
 
-        If this revokes locks (see `revokes_locks`), and they are not to be kept, the same transaction stores a `LockRevocation` until
-        `end_revocation`.
+        If this revokes locks (see `revokes_locks`), the same transaction stores a `LockRevocation` until `end_revocation`.
         """
         ...
 
     async def delete(self, queue: Queue) -> bool:
-        """Delete the queue and its move tasks; return False if its version has changed. Its messages move to the archive later.
+        """Delete the queue and its move tasks; return False if its version has changed.
 
-        Refuses with `QueueIsTarget` the target of a subscription.
+        Its messages move to the archive later. Refuses with `QueueIsTarget` the target of a subscription.
         """
         ...
 

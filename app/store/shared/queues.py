@@ -11,7 +11,7 @@ from app.domain.queue import (
     REVOCATION_PERIOD,
     SHARED_BODIES_LEVEL,
     SYNCHRONOUS_LEVEL,
-    LocksOfChange,
+    HeldLocks,
     Queue,
     QueueCounts,
     QueueSettings,
@@ -96,9 +96,7 @@ class QueueRecords(ReplicatedRecords):
         queues = [rows.queue(row) for row in await self._database.fetch("dead_letter_sources", level=level)]
         return [queue for queue in queues if queue.settings.forward_dead_letters_to == name]
 
-    async def change(
-        self, queue: Queue, settings: QueueSettings, locks: LocksOfChange = LocksOfChange.REVOKE
-    ) -> Queue | None:
+    async def change(self, queue: Queue, settings: QueueSettings, locks: HeldLocks = HeldLocks.REVOKE) -> Queue | None:
         """See `QueueStore`."""
 
         is_revoking = revokes_locks(queue.settings, settings, locks)

@@ -17,7 +17,7 @@ from app.broker.sending.send import send
 from app.broker.settling.revoke_locks import revoke_locks
 from app.domain.instant import HOUR, MINUTE, SECOND
 from app.domain.message import Envelope
-from app.domain.queue import REVOCATION_PERIOD, LocksOfChange, Queue, QueueSettings, QueueStatus
+from app.domain.queue import REVOCATION_PERIOD, HeldLocks, Queue, QueueSettings, QueueStatus
 from app.domain.refusals import PreconditionFailed, QueueNotFound, StoreUnavailable
 from app.domain.sending import NewMessage
 from app.domain.settlement import MAX_GENERATION, token_of
@@ -47,7 +47,7 @@ class ContendedQueueStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._queues, name)
 
-    async def change(self, queue: Queue, settings: QueueSettings, locks: LocksOfChange) -> Queue | None:
+    async def change(self, queue: Queue, settings: QueueSettings, locks: HeldLocks) -> Queue | None:
         await self._interrupt()
         return await self._queues.change(queue, settings, locks)
 
@@ -74,7 +74,7 @@ class ReplacedQueueStore:
         await self._queues.create(name, SETTINGS, max_queues)
         return await self._queues.create(name, settings, max_queues)
 
-    async def change(self, queue: Queue, settings: QueueSettings, _: LocksOfChange) -> Queue | None:
+    async def change(self, queue: Queue, settings: QueueSettings, _: HeldLocks) -> Queue | None:
         assert await self._queues.delete(queue)
         return await self._queues.change(queue, settings)
 
@@ -296,7 +296,7 @@ async def test_a_change_that_keeps_locks_keeps_them_after_concurrent_changes(bro
     contended: Any = ChangedStore(broker.store, queues=ContendedQueueStore(broker.store.queues, interrupt, 1))
     changing = replace(broker, store=contended)
     changed = await change_queue(
-        changing.administration, queue, lambda settings: replace(settings, lock_duration=HOUR), locks=LocksOfChange.KEEP
+        changing.administration, queue, lambda settings: replace(settings, lock_duration=HOUR), locks=HeldLocks.KEEP
     )
     assert (changed.settings.lock_duration, changed.settings.description) == (HOUR, "described")
     assert await revoke_locks(broker.settling) == 0
