@@ -81,7 +81,7 @@ class RedisLockStore:
     async def write_record(self, token: LockToken, record: LockRecord) -> Instant | None:
         """Write the record of a lock that SQL has prolonged. Its loss only delays a redelivery."""
         version = (record.queue_version.queue_id, record.queue_version.version)
-        arguments = (record.generation, record.duration, record.bound, record.in_time_until, *version)
+        arguments = (record.generation, record.duration, record.bound, record.late_after, *version)
         result = await self._commands.submit(LockCommand(RECORD, token, arguments))
         return None if result is None else result[0]
 

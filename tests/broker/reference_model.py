@@ -175,7 +175,7 @@ class Model:
         return self._end(token, "abandoned", lambda message: self._fail(message, delay, counted))
 
     def change_lock(self, token: str, duration: Duration) -> Instant | str:
-        """Let the lock end exactly then; return its new end."""
+        """Set the end of the lock exactly; return it."""
         message = self.holder(token)
         if message is not None:
             message.locked_until = self.now + duration

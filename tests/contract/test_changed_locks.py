@@ -80,7 +80,7 @@ class TwoProcesses:
     async def resume(self) -> None:
         """Let the paused process write its records, which name times from before the pause."""
         for token, record in self.paused_locks.unwritten:
-            late = replace(record, bound=record.bound - self.waited, in_time_until=record.in_time_until - self.waited)
+            late = replace(record, bound=record.bound - self.waited, late_after=record.late_after - self.waited)
             await self.broker.lock_store.write_record(token, late)
 
     async def is_available(self, token: LockToken) -> bool:

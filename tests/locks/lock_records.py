@@ -20,7 +20,7 @@ from app.runtime.clock import SystemClock
 RECORD_PATTERN = re.compile(rb"(\d+) (\d+) (\d+) (\d+) (\d+)")
 
 IN_TIME = 4_000_000_000 * SECOND
-"""A time until which every record is in time: later than any test."""
+"""A time after which records are late, beyond every test."""
 
 EDITION = QueueVersion(7, 3)
 """A version of a queue for tests that need only one."""

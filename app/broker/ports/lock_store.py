@@ -41,14 +41,14 @@ class NotRenewed:
 class LockRecord:
     """What a renewal in SQL writes to the lock store.
 
-    `bound` is how far the lock store may extend the lock without SQL, if the record is written before `in_time_until`.
+    `bound` is how far the lock store may extend the lock without SQL. A record that is written after `late_after` has none.
     Both are computed from `asked_at`. The record serves only renewals for the same queue version.
     """
 
     generation: int
     duration: Duration
     bound: Instant
-    in_time_until: Instant
+    late_after: Instant
     queue_version: QueueVersion
 
 
@@ -75,7 +75,7 @@ class LockStore(Protocol):
 
     @property
     def keeps_records(self) -> bool:
-        """Whether a lock may have a record, which a renewal in any process has written. False without a shared lock store."""
+        """Whether a renewal in any process may have written a record of a lock. False without a shared lock store."""
         ...
 
     async def promises(self, tokens: Sequence[LockToken]) -> list[RecordedPromise | None]:
@@ -101,7 +101,7 @@ class LockStore(Protocol):
         """Write the record after SQL (step 6 of "Renew" in docs/protocol.md). Return its deadline, None without an answer.
 
         The record expires at the lock store's clock, read now, plus `duration`. It has no bound if that clock has passed
-        `in_time_until`. Nothing is written if a higher generation is stored; then the deadline is `NOT_WRITTEN`.
+        `late_after`. Nothing is written if a higher generation is stored; then the deadline is `NOT_WRITTEN`.
         """
         ...
 

@@ -13,11 +13,11 @@ from app.domain.settlement import MAX_GENERATION, LockedMessage, LockToken, Move
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """A request to extend a lock in SQL to at least now + `duration`, or to let it end then.
+    """A request to extend a lock in SQL to at least now + `duration`, or with `is_exact` to let it end exactly then.
 
     Takes effect if the token matches, `locked_until` is in the future, and the generation is above `expired_generation`
-    and at most `max_generation`. With `is_exact` the lock ends at now + `duration`, also earlier than before, and its
-    generation stays. `keeps_history` if the queue may record the renewal.
+    and at most `max_generation`. With `is_exact` the new end may be earlier than the old one, and the generation stays.
+    `keeps_history` if the queue may record the renewal.
     """
 
     token: LockToken

@@ -1,15 +1,15 @@
-"""Change lock: let the lock of a holder end exactly then, earlier or later than before.
+"""Change lock: set the exact end of a lock for its holder, earlier or later than before.
 
 Renewals promise an end in two places: SQL bounds it, and a record in the lock store may extend it inside that bound. So SQL
 moves its bound back only if no record can exist: the lock was never renewed (generation 0), or processes share no lock
 store. The generation stays, because `locked_until` in SQL remains the promise itself.
 
-A lock that was renewed gets its end from a record. Its generation grows in SQL first, so that no record of an earlier
+A lock that was renewed gets its new end from a record. Its generation grows in SQL first, so that no record of an earlier
 renewal replaces this one. SQL keeps its bound: if the lock store loses the record, the message comes back later, never
 earlier. The new end counts from the lock store's clock at the moment when the record is written. So a change that is
-delayed lets the lock end later, and never before a renewal that was answered in between, if that was not longer.
+delayed lets the lock end later. It never breaks the promise of a renewal in between that was not longer.
 
-Without an answer of the lock store only an end in SQL can be promised. If the bound is later, the change is refused.
+If the lock store does not answer, only an end in SQL can be promised. If SQL's bound is later, the change is refused.
 
 Crash windows: before SQL nothing has changed. Between SQL and the record the lock lasts until its bound. After the
 record the holder may not know of its new end.
@@ -32,7 +32,7 @@ NO_ANSWER = NotRenewed(asked_at=None, expired_generation=NO_EXPIRED_GENERATION)
 async def change_lock(
     ports: SettlingPorts, queue: Queue, token: LockToken, duration: Duration | None = None
 ) -> RenewedLock:
-    """Let a lock end at now + `duration` (default: that of the queue), only for its holder. Its token stays.
+    """Let a lock end at now + `duration` (default: that of the queue), if the token still holds it. The token stays valid.
 
     Refuses as `renew` does, and with `InvalidRequest` if locks of the queue do not end by time, `MessageInTransaction`
     while a settlement of the message waits for a commit, or `LockStoreUnavailable`.
@@ -99,7 +99,7 @@ async def _set_recorded_end(
 
 
 def _lead_time(duration: Duration) -> Duration:
-    """Return how far ahead SQL bounds the lock: beyond its new end, however late in its window the record is written."""
+    """Return how far ahead SQL bounds the lock: beyond its new end, even if its record is written at the end of the window."""
     return max(lead_time(duration, shared_locks=True), duration + RECORD_WINDOW + CLOCK_MARGIN)
 
 
@@ -108,12 +108,12 @@ async def _record_end(
 ) -> RenewedLock | None:
     """Write the record that ends the lock. Return None if a later renewal has written its own, or the time has passed."""
     bound = asked_at + (extended.locked_until - extended.read_at) - CLOCK_MARGIN
-    in_time_until = asked_at + RECORD_WINDOW
+    late_after = asked_at + RECORD_WINDOW
     version = QueueVersion(queue.id, queue.lock_version)
     started_at = ports.clock.monotonic()
-    record = LockRecord(extended.generation, duration, bound, in_time_until, version)
+    record = LockRecord(extended.generation, duration, bound, late_after, version)
     ends_at = await ports.lock_store.write_record(token, record)
     if ends_at is None:
         raise LockStoreUnavailable
-    is_in_time = ends_at < in_time_until + duration
+    is_in_time = ends_at < late_after + duration
     return RenewedLock(ends_at, duration, started_at) if ends_at != NOT_WRITTEN and is_in_time else None

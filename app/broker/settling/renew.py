@@ -32,8 +32,8 @@ CLOCK_MARGIN: Duration = 2 * SECOND
 """How much earlier than in SQL the lock store's bound ends: more than the two clocks drift in one lead time."""
 
 RECORD_WINDOW: Duration = SECOND
-"""How long after its clock was read the lock store takes a bound: no longer than the shortest lock, so that no record of
-an earlier renewal extends a lock after the end to which it was changed."""
+"""How long after `asked_at` a record may be written with a bound: no longer than the shortest lock. So no record of an
+earlier renewal extends a lock after the end to which it was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +119,8 @@ async def _record_renewal(
     promised_until = answer.asked_at + duration
     record_duration = max(duration, extended.previous_locked_until - extended.read_at)
     bound = answer.asked_at + extension - CLOCK_MARGIN
-    in_time_until = answer.asked_at + min(duration, RECORD_WINDOW)
-    record = LockRecord(extended.generation, record_duration, bound, in_time_until, renewal.queue_version)
+    late_after = answer.asked_at + min(duration, RECORD_WINDOW)
+    record = LockRecord(extended.generation, record_duration, bound, late_after, renewal.queue_version)
     await lock_store.write_record(renewal.token, record)
     return promised_until
 

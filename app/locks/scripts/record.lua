@@ -1,9 +1,9 @@
 -- Write the records of locks whose end SQL has moved. A record of a higher generation is not replaced.
 --
--- ARGV: generation, duration, bound, the time until which the write is in time, queue and version per record. The deadline
--- is the time of this script + duration: a renewal that is delayed between SQL and Redis expires later, never too early. It
--- covers every earlier promise, because the duration does. A record that is written late extends nothing: the lock may have
--- ended since. Returns a line per record: its deadline, or 0 if it was not written.
+-- ARGV: generation, duration, bound, the time after which a write is late, queue and version per record. The deadline is the
+-- time of this script + duration: a renewal that is delayed between SQL and Redis expires later, never too early. It covers
+-- every earlier promise, because the duration does. A record that is written late extends nothing: the lock may have ended
+-- since. Returns a line per record: its deadline, or 0 if it was not written.
 
 local now = read_clock()
 local lines = {}

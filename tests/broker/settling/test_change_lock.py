@@ -154,7 +154,7 @@ async def test_a_record_that_is_written_late_is_no_answer(
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["record refused", "no answer"])
-async def test_without_a_record_no_end_before_the_bound_is_answered(
+async def test_without_a_record_an_end_before_the_bound_is_refused(
     sharing_broker: OpenBroker, queue: Queue, token: LockToken, locks: SharedLockStore, answers: bool
 ) -> None:
     await renew(sharing_broker.settling, queue, token, MINUTE)
