@@ -27,7 +27,7 @@ KEPT_TASKS = 10
 """The last tasks of each queue that are kept. It limits no request."""
 
 WAIT_PERIOD: Duration = SECOND
-"""How long a task waits before it looks again whether its target has room."""
+"""How long a task waits before it checks again whether its target has room."""
 
 MAX_WAIT: Duration = DAY
 """How long the target of a task may have no room until the task fails."""
@@ -131,10 +131,10 @@ class MoveTask:
         return self.read_at - self.progressed_at > MAX_WAIT
 
 
-def home_of(message: MessageMetadata, request: MoveRequest) -> str | None:
+def target_name_of(message: MessageMetadata, request: MoveRequest) -> str | None:
     """Return the name of the queue to which a task moves a message: the named one, or the one that dead-lettered it.
 
-    None if no queue has forwarded it as a dead letter. Then it stays.
+    Return None for a message that stays because no queue has forwarded it as a dead letter.
     """
     return request.to_queue or source_of(message.envelope.properties)
 

@@ -19,7 +19,7 @@ MIN_DELAY_SECONDS = 0.005
 async def advance_moves(ports: AdministrationPorts) -> float | None:
     """Move the next page of each task that is due; return the seconds until the next one is due.
 
-    A task that cannot go on now does not stop the others: the first failure is raised when all are done.
+    A task that fails now does not stop the others: the first failure is raised when all are done.
     """
     tasks = await ports.store.moves.running(MAX_TASKS)
     failures: list[BackendUnavailable] = []

@@ -14,7 +14,7 @@ from app.domain.move_task import (
     MoveState,
     MoveTask,
     check_targets,
-    home_of,
+    target_name_of,
 )
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import InvalidRequest
@@ -95,7 +95,7 @@ def test_a_task_waits_for_a_day() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "home"),
+    ("properties", "target"),
     [
         (b"", None),
         (b'{"region":"eu"}', None),
@@ -104,11 +104,11 @@ def test_a_task_waits_for_a_day() -> None:
     ],
 )
 def test_a_message_goes_to_the_named_queue_or_back_to_the_one_that_forwarded_it(
-    properties: bytes, home: str | None
+    properties: bytes, target: str | None
 ) -> None:
     message = metadata(body_bytes=0, envelope=Envelope("id", properties=properties))
-    assert home_of(message, MoveRequest(None, ())) == home
-    assert home_of(message, MoveRequest("other", (2,))) == "other"
+    assert target_name_of(message, MoveRequest(None, ())) == target
+    assert target_name_of(message, MoveRequest("other", (2,))) == "other"
 
 
 def test_a_move_has_a_target_that_is_another_queue() -> None:

@@ -1,7 +1,6 @@
 """Move: a background task moves the messages of a queue to another one, or dead letters back to where they came from.
 
-The record of a task is in the database, and `move_page` moves its pages. So a task goes on in another server when its own
-one stops.
+The record of a task is in the database, and `move_page` moves its pages. So another server continues a task when one stops.
 """
 
 from app.broker.administration.ports import AdministrationPorts
@@ -20,9 +19,9 @@ from app.domain.refusals import invalid_at
 
 
 async def find_targets(ports: AdministrationPorts, queue: Queue, to_queue: Queue | None) -> list[Queue]:
-    """Return the queues to which a move of this queue sends messages: the named one, or those whose dead letters it gets.
+    """Return the queues to which a move of this queue sends messages: the named one, or those that forward dead letters here.
 
-    Refuses as `check_targets` does, and a named one as a send does.
+    Refuses as `check_targets` does, and as a send does if the named queue accepts no messages.
     """
     if to_queue is None:
         targets = await ports.store.queues.dead_letter_sources(queue.name)

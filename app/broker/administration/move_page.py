@@ -18,14 +18,14 @@ from app.broker.queue_cache import CACHE_SECONDS, QueueCache
 from app.broker.sending.target_queue import free_capacity, last_queue
 from app.domain.instant import from_seconds
 from app.domain.message import MessageMetadata, MessageState
-from app.domain.move_task import MOVABLE_STATES, MoveRequest, MoveState, MoveTask, home_of
+from app.domain.move_task import MOVABLE_STATES, MoveRequest, MoveState, MoveTask, target_name_of
 from app.domain.queue import Queue
 from app.domain.refusals import Conflict, QueueNotFound, Refusal
 from app.domain.weight import content_bytes, select_message
 
 
 async def move_page(ports: AdministrationPorts, task: MoveTask) -> bool:
-    """Take the next step of a task; return whether this call has taken it and the task may go on.
+    """Take the next step of a task; return whether this call has taken it and the task still runs.
 
     A message that is too large for its target, or whose target is gone or refuses sends, stays. If a target has no room,
     the page ends before its message, and the task waits there. A task whose named target is gone or refuses sends fails.
@@ -66,7 +66,7 @@ async def open_targets(queue_cache: QueueCache, source: Queue, request: MoveRequ
 
 def accepting_target(message: MessageMetadata, request: MoveRequest, targets: Mapping[str, Queue]) -> Queue | None:
     """Return the target that stores this message, None if the message stays."""
-    target = targets.get(home_of(message, request) or "")
+    target = targets.get(target_name_of(message, request) or "")
     if target is None or content_bytes(select_message(message)) > target.settings.max_message_bytes:
         return None
     return target

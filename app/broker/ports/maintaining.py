@@ -116,9 +116,10 @@ class MaintainingStore(Protocol):
     async def advance_move(self, step: MoveStep) -> list[bool] | None:
         """Move the messages of a step as `redrive` does, and record the step, in one transaction.
 
-        The step ends before the first message that another transaction holds, and the task goes on there. Return whether each message has moved. Return None, and move nothing, if the task is not as it was read, if its
-        page is not due, or if another transaction holds it. So two callers move no page twice. Raises `QueueGone` if a
-        target is deleted.
+        The step ends before the first message that another transaction holds, and the next step begins there. Return
+        whether each message has moved. Return None, and move nothing, if the task has changed since it was read, if its
+        page is not due, or if another transaction holds it. So two callers never move the same page. Raises `QueueGone`
+        if a target is deleted.
         """
         ...
 

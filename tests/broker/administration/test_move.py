@@ -453,8 +453,8 @@ async def test_a_task_that_has_ended_is_not_cancelled(scene: Scene) -> None:
         await cancel_move(scene.broker.administration, scene.queue, "absent")
 
 
-async def test_tasks_in_a_circle_end(scene: Scene) -> None:
-    """Each moves what it has not passed yet, also what the other one has brought."""
+async def test_two_tasks_that_move_messages_in_a_cycle_end(scene: Scene) -> None:
+    """Each moves what it has not passed yet, even what the other one has moved there."""
     await scene.send(*[b"a"] * 700)
     await scene.send(*[b"b"] * 700, to=scene.other)
     there, back = await scene.start(), await scene.start(scene.queue, queue=scene.other)
