@@ -20,7 +20,7 @@ from app.domain.transaction import JoinedIntent, TransactionKey
 
 
 class LockRenewal(msgspec.Struct, frozen=True):
-    """A renewal for this duration; None is that of the queue. With `is_exact` the lock ends then, also earlier than before."""
+    """A renewal for this duration; None is that of the queue. With `is_exact` the lock ends after it, even if that is earlier."""
 
     token: LockToken
     duration: Duration | None
@@ -77,7 +77,7 @@ async def _settle_or_join(
     return await join_settlements(broker.transactions, key, queue, requests)
 
 
-async def move_lock_end(ports: SettlingPorts, queue: Queue, renewal: LockRenewal) -> RenewedLock:
+async def renew_or_change(ports: SettlingPorts, queue: Queue, renewal: LockRenewal) -> RenewedLock:
     """Renew a lock, or change its end exactly. Refuses as `renew` and `change_lock` do."""
     verb = change_lock if renewal.is_exact else renew
     return await verb(ports, queue, renewal.token, renewal.duration)
@@ -85,6 +85,6 @@ async def move_lock_end(ports: SettlingPorts, queue: Queue, renewal: LockRenewal
 
 async def _renew(ports: SettlingPorts, queue: Queue, renewal: LockRenewal) -> RenewalResult:
     try:
-        return await move_lock_end(ports, queue, renewal)
+        return await renew_or_change(ports, queue, renewal)
     except (Refusal, MessageBusy, LockStoreUnavailable) as refusal:
         return refusal

@@ -28,7 +28,7 @@ from app.http.operation import EmptyBody, operation
 from app.http.problems import problem_of
 from app.http.request import Request
 from app.http.response import Response
-from app.http.settling import BatchResult, LockRenewal, move_lock_end, settle_batch
+from app.http.settling import BatchResult, LockRenewal, renew_or_change, settle_batch
 from app.wire.field_types import LockTokenText
 from app.wire.settlements import (
     AbandonLock,
@@ -129,7 +129,7 @@ async def renew_lock(request: Request[RenewLock]) -> Response:
     """Renew: extend the lock, counted from now. With `exact` it ends then, also if that is earlier than before."""
     queue = await request.queue()
     renewal = lock_renewal(LockToken.parse(request.path["lock_token"]), request.body)
-    promise = await move_lock_end(request.broker.settling, queue, renewal)
+    promise = await renew_or_change(request.broker.settling, queue, renewal)
     left = promise.remaining(request.broker.clock.monotonic())
     return Response(LockRenewed(to_wire(promise.locked_until), to_milliseconds(left)))
 
