@@ -1,4 +1,4 @@
-"""The consumers of a queue as its page lists them, and those of all queues that are paused."""
+"""The consumers that the page of a queue lists, and the paused consumers of all queues."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class ConsumerTable:
 
 
 class PausedConsumers:
-    """The consumers that were paused at the last sample; none while that is not known, which other sentences say."""
+    """The consumers that were paused at the last sample. It is empty while Redis does not answer, and the page then says so."""
 
     def __init__(self, directory: ConsumerDirectory) -> None:
         self._directory = directory
@@ -69,7 +69,7 @@ def paused_among(listed: Sequence[ListedConsumer] | None) -> Sequence[ListedCons
 
 
 def consumer_table(listed: Sequence[ListedConsumer] | None) -> ConsumerTable:
-    """Return the table of these consumers, None for those that are not known."""
+    """Return the table of these consumers. None stands for consumers that are not known."""
     if listed is None:
         return ConsumerTable(UNKNOWN, ())
     return ConsumerTable("" if listed else NO_CONSUMER, [_row(one) for one in listed])

@@ -1,4 +1,4 @@
-"""The fields of the form of each route. A form that has another field, or one of them twice, is refused: none is ignored."""
+"""Reads the fields of forms. A form with an unknown field, or with one that is given twice, is refused."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
@@ -27,7 +27,7 @@ def form_texts(*names: str) -> Callable[..., Awaitable[dict[str, str]]]:
 def form_pairs(
     names: Collection[str], repeated: Collection[str]
 ) -> Callable[..., Awaitable[Sequence[tuple[str, str]]]]:
-    """Return the dependency of a route whose form gives the repeated fields any number of times: names and texts, as sent."""
+    """Return the dependency of a route whose form may repeat some fields. It returns names and texts in the order of the form."""
 
     async def read(request: Request, _: CurrentVisitor) -> Sequence[tuple[str, str]]:
         return await read_fields(request, names, repeated)

@@ -71,14 +71,14 @@ class FormBodyLimit:
 
 
 class FormFaults:
-    """What is wrong with a form. It is collected, so that the page of the form shows every fault at once."""
+    """Collects the faults of a form, so that its page shows all of them at once."""
 
     def __init__(self) -> None:
         self._found: list[FieldError] = []
 
     @contextmanager
     def collected(self) -> Generator[None]:
-        """Keep the faults of fields in an `InvalidRequest` that is raised here, and go on after this block."""
+        """Keep the field errors of an `InvalidRequest` that is raised in this block, and continue after it."""
         try:
             yield
         except InvalidRequest as refusal:
@@ -105,7 +105,7 @@ def decoded(shape: type[Shape], fields: Mapping[str, object]) -> Shape:
 
 
 def _decoding_faults(error: msgspec.ValidationError, shape: Any, given: Mapping[str, object]) -> list[FieldError]:
-    """Return the faults of all fields. The decoder stops at the first one, and finds the next without its field."""
+    """Return the faults of all fields. The decoder stops at the first, so the form is decoded again without that field."""
     [fault] = invalid_request(error, shape, "The form").field_errors
     others = {name: value for name, value in given.items() if name != _field_of(fault)}
     try:

@@ -1,4 +1,4 @@
-"""Moves the messages of a queue to another one by a task of the servers: its plan, the last tasks, and their cancellation."""
+"""The page of moves: the plan of a move task, its start, the last tasks of the queue, and their cancellation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -13,9 +13,9 @@ NAME, TYPE, VALUE = "property_name", "property_type", "property_value"
 FIELDS = (NAME, TYPE, VALUE)
 """The fields of a row. A form has each once for every row."""
 
-TEXT, ESCAPED, NUMBER, TRUTH, NULL = "text", "text with escapes", "number", "true or false", "null"
-TYPES = (TEXT, NUMBER, TRUTH, NULL, ESCAPED)
-"""The types. A text with escapes is written as within quotes in JSON, because a field has no ends of lines."""
+TEXT, ESCAPED, NUMBER, BOOLEAN, NULL = "text", "text with escapes", "number", "true or false", "null"
+TYPES = (TEXT, NUMBER, BOOLEAN, NULL, ESCAPED)
+"""The types. A text with escapes is written as between quotes in JSON, because a field cannot hold line breaks."""
 
 JSON_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,400})(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,4})?")
 CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
@@ -99,7 +99,7 @@ def _unescaped(text: str, number: int) -> str:
         return msgspec.json.decode(f'"{text}"', type=str)
     except (msgspec.DecodeError, UnicodeError):
         raise _fault(
-            number, 'This is no text with escapes: write an end of a line as \\n, and a quote as \\".'
+            number, 'This is not a text with escapes: write a line break as \\n, and a quote as \\".'
         ) from None
 
 

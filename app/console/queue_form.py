@@ -146,7 +146,7 @@ def drawing_of(
 ) -> Mapping[str, retry_form.Drawing | str | None]:
     """Return what the template needs to draw the delays in a form: no drawing if the form is refused, and its origin.
 
-    `known_as` is the origin of the settings that the form has had at first.
+    `known` are the settings that the form had at first, and `known_as` says where they come from.
     """
     try:
         settings = settings_in(visitor, {**fields, **dict.fromkeys(FORWARDING, "")})

@@ -1,4 +1,4 @@
-"""What a form has done, as the page shows it to which the browser returns. The address of that page names the action."""
+"""What a form has done, as the next page says it. The address of that page names the action."""
 
 from dataclasses import dataclass
 from urllib.parse import urlencode

@@ -159,7 +159,7 @@ def _wanted(page: PageRequest, queue: str, fields: Sequence[tuple[str, str]]) ->
     name = dict(fields).get("action_name", "")
     action = ACTIONS.get(name)
     if action is None:
-        raise invalid_at("/action_name", f"This is none of the actions: {', '.join(ACTIONS)}.")
+        raise invalid_at("/action_name", f"This is not one of the actions: {', '.join(ACTIONS)}.")
     for right in action.rights:
         page.visitor.require(right, queue)
     return WantedAction(

@@ -43,7 +43,7 @@ WORDS_OF_FORMS = (
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """How numbers of a kind are read and written in a form, how a text about limits writes them, and what one out of them is."""
+    """How a form reads and writes numbers of a kind, how help texts write their limits, and the sentence for one beyond them."""
 
     read: Callable[[str], float]
     write: Callable[[float], str]
@@ -180,7 +180,7 @@ def _quantity_in(shape: Any, path: str, name: str, text: str, kind: FieldKind) -
 
 def _is_on(field: SettingField, text: str) -> bool:
     if text not in (ON, OFF):
-        raise invalid_at(f"/{field.name}", f"This is `{ON}`, or the form does not have it.")
+        raise invalid_at(f"/{field.name}", f"This field is `{ON}`, or left out.")
     return text == ON
 
 

@@ -1,4 +1,4 @@
-"""Sizes as people write them, such as `1 MiB` or `256 KiB`: read and written without a loss."""
+"""Sizes as people write them, such as `1 MiB` or `256 KiB`, read and written without loss."""
 
 import re
 from fractions import Fraction
@@ -14,7 +14,7 @@ UNITS: dict[str, int] = {
     "mib": MIB,
     "gib": GIB,
 }
-"""The units by the words for them. `kB` and `MB` are none: some people mean 1,000 by the first letter, and others 1,024."""
+"""The units by their names. `kB` and `MB` are left out, because they can mean thousands or multiples of 1,024."""
 
 MAX_LENGTH = 32
 """Characters of a size. The longest one that is written here has 28."""
@@ -23,12 +23,12 @@ SIZE = re.compile(r"([0-9]{1,3}(?:,[0-9]{3}){1,5}|[0-9]{1,19}(?:\.[0-9]{1,15})?)
 """A number, also with a comma before every three digits, and its unit."""
 
 EXAMPLES = "Write a size such as 256 KiB, 1 MiB or 1,048,576 bytes."
-THOUSANDS = "{0} is no unit of size here. A KiB is 1,024 bytes, and a MiB is 1,024 KiB. " + EXAMPLES
+THOUSANDS = "{0} is ambiguous. A KiB is 1,024 bytes, and a MiB is 1,024 KiB. " + EXAMPLES
 NOT_WHOLE = "A size is a whole number of bytes."
 
 
 class NoSize(ValueError):
-    """A text is no size. Its first argument is a sentence for the person who has written it."""
+    """A text is not a size. Its first argument is a sentence for the person who typed it."""
 
 
 def parse_size(text: str) -> int:
@@ -76,4 +76,4 @@ def _unit(name: str) -> int:
         return UNITS[name.lower()]
     if name.lower() in ("k", "kb", "m", "mb", "g", "gb"):
         raise NoSize(THOUSANDS.format(name))
-    raise NoSize(f"{name} is no unit of size.{did_you_mean(name.lower(), list(UNITS))} {EXAMPLES}")
+    raise NoSize(f"{name} is not a unit of size.{did_you_mean(name.lower(), list(UNITS))} {EXAMPLES}")

@@ -45,7 +45,7 @@ async def test_a_body_of_another_kind_has_no_fields(console: ConsoleServer, medi
     assert "This form was not sent by a page of this console" in response.text
 
 
-def test_the_forms_of_the_walks_are_all_forms() -> None:
+def test_the_tests_of_every_form_find_the_forms() -> None:
     assert len(FORMS) == len(set(FORMS)) > 20
     assert {"/sign-in", "/sign-out", "/keys", "/queues/1/status", "/transactions/1/rollback"} <= set(FORMS)
 

@@ -82,7 +82,7 @@ async def test_forwarded_dead_letters_go_back(console: ConsoleServer) -> None:
     path = "/queues/failures/moves"
     assert "1 message with" in await console.page(f"{path}?to_queue=&rate_per_second=")
     await console.post(path, to_queue="", rate_per_second="")
-    assert "where they come from" in await console.page(path)
+    assert "their own queues" in await console.page(path)
     await run(console)
     assert await console.api.counts() == {"available": 1}
 

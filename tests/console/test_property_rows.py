@@ -37,8 +37,8 @@ def test_rows_keep_every_property_as_it_is() -> None:
         (("n", "true or false", "yes"), "Write true or false."),
         (("n", "null", "0"), "Null has no value."),
         (("n", "list", "[]"), "one of these types"),
-        (("n", "text with escapes", "\\x"), "This is no text with escapes"),
-        (("n", "text with escapes", '"'), "This is no text with escapes"),
+        (("n", "text with escapes", "\\x"), "This is not a text with escapes"),
+        (("n", "text with escapes", '"'), "This is not a text with escapes"),
         (("first", "text", "x"), "Another row has this name."),
     ],
 )

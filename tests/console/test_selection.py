@@ -291,7 +291,7 @@ async def test_a_message_that_leaves_after_its_plan_does_not_end_a_resubmission(
 @for_each(
     ("fields", "fault"),
     [
-        ({"action_name": "destroy"}, "This is none of the actions"),
+        ({"action_name": "destroy"}, "This is not one of the actions"),
         ({"list": "//elsewhere"}, "This is not a list of messages."),
         ({"number": []}, NOTHING_SELECTED),
         ({"number": ["x"]}, "A sequence number is a whole number"),

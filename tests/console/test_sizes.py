@@ -42,10 +42,10 @@ def test_a_size_is_read_as_people_write_it(text: str, size: int) -> None:
         ("1 MiB 5 KiB", "Write a size such as 256 KiB"),
         ("٣ KiB", "Write a size such as 256 KiB"),
         ("1 KiB" + " " * 30 + "x", "Write a size such as 256 KiB"),
-        ("64 kB", "kB is no unit of size here. A KiB is 1,024 bytes"),
-        ("1 M", "M is no unit of size here."),
-        ("1 MiBs", "MiBs is no unit of size. Did you mean `mib`?"),
-        ("1 parsec", "parsec is no unit of size. Write"),
+        ("64 kB", "kB is ambiguous. A KiB is 1,024 bytes"),
+        ("1 M", "M is ambiguous."),
+        ("1 MiBs", "MiBs is not a unit of size. Did you mean `mib`?"),
+        ("1 parsec", "parsec is not a unit of size. Write"),
         ("1.5 B", "A size is a whole number of bytes."),
         ("0.0001 KiB", "A size is a whole number of bytes."),
     ],
@@ -98,7 +98,7 @@ async def test_a_setting_form_reads_and_shows_sizes(console: ConsoleServer) -> N
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("64 kB", "kB is no unit of size here."),
+        ("64 kB", "kB is ambiguous."),
         ("900 GiB", "This is too large or too small. From 1 byte to"),
         ("0", "This is too large or too small. From 1 byte to"),
     ],

@@ -15,7 +15,7 @@ export function followPolicy() {
   });
 }
 
-// An answer that is refused has no drawing, and one that does not come leaves none that contradicts the fields.
+// A refused form has no drawing. If no answer comes, the old drawing is removed, because it may contradict the fields.
 async function draw(policy) {
   request = new AbortController();
   let drawing = [];
