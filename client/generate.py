@@ -2,7 +2,7 @@
 
 `datamodel-code-generator` makes the types. Answers are read leniently, so that a client understands a newer server: a
 list of allowed values becomes text, and fields that it does not know are ignored. It understands an older server too: a
-setting that the answer leaves out has its default, because a server that does not know a setting acts as with its default.
+setting that the answer leaves out has its default, because a server that does not know a setting behaves as its default says.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class BlockingReceive(Generic[BodyType]):
         self._call(self._context.release, transaction)
 
     def renew(self, lock_seconds: float | None = None, *, exact: bool = False) -> None:
-        """Prolong the lock, or let it end exactly then."""
+        """Prolong the lock, or with `exact` let it end exactly `lock_seconds` from now."""
         self._call(partial(self._context.renew, exact=exact), lock_seconds)
 
     @contextmanager

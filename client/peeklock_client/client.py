@@ -160,7 +160,7 @@ class Queue:
     ) -> list[ReceiveContext[Any]]:
         """Receive up to 1000 messages under lock, or none if none comes within `wait_seconds` (S3.13).
 
-        Without a wait it answers at once; None waits as long as the queue says (`default_wait_seconds`).
+        By default it does not wait. None waits for the `default_wait_seconds` of the queue.
         Settle each with the methods of its `ReceiveContext` before its lock ends, or renew it.
         """
         body = requests.ReceiveMessages(
@@ -224,7 +224,7 @@ class Queue:
         """Change these settings of the queue, and keep the others. Return all of them.
 
         A change of the lock duration, the delivery limit, the status or the redelivery ends the locks that receivers hold.
-        With `keep_locks` they stay, and a change of the redelivery is refused.
+        `keep_locks` keeps them, and then a change of the redelivery is refused.
         """
         return await self._api.patch_queue(self.name, settings, keep_locks=keep_locks or None)
 

@@ -24,7 +24,7 @@ READ_SECONDS = 30.0
 """How long an answer may take, in addition to the `wait_seconds` of the request."""
 
 LONGEST_DEFAULT_WAIT_SECONDS = 3600.0
-"""The longest `default_wait_seconds` of a queue, for which a receive waits that does not say how long."""
+"""The longest `default_wait_seconds` of a queue. A receive that sends no wait may last that long."""
 
 CONNECT_SECONDS = 5.0
 MIN_SERVER_ERROR = 500

@@ -126,7 +126,7 @@ class ReceiveContext(Receive, Generic[BodyType]):
     async def renew(self, lock_seconds: float | None = None, *, exact: bool = False) -> None:
         """Prolong the lock: it lasts `lock_seconds` from now (S3.15). Raises `WrongState` except in Received, and `LockLost`.
 
-        With `exact` it ends then, also if that is earlier than before.
+        With `exact` it ends exactly then, even if that is earlier than before.
         """
         self._check_received("does not renew its lock")
         try:

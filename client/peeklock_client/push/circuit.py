@@ -47,12 +47,12 @@ class Circuit:
 
     @property
     def reason(self) -> str:
-        """Why the circuit is open, as a sentence for people."""
+        """Why the circuit is open, as a sentence for operators."""
         failures = "1 failure" if self._failures == 1 else f"{self._failures} failures in a row"
         return f"{failures}; the last: {self._last_failure}"
 
     def on_switch(self, switched: Callable[[], None]) -> None:
-        """Call `switched` whenever the circuit has opened or closed."""
+        """Call `switched` each time the circuit opens or closes."""
         self._switched.append(switched)
 
     def on_change(self, changed: Callable[[], None]) -> None:

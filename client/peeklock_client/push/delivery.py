@@ -68,8 +68,8 @@ class Delivery:
         except TargetFailed as error:
             decision = Fail(error.reason, str(error))
         except Exception as error:
-            # An error that is not expected also counts for the circuit. Otherwise its next try would follow at once, for ever.
-            self.circuit.note_failure(f"An error that is not expected: {type(error).__name__}.")
+            # An unexpected error also counts for the circuit. Otherwise the next try would follow at once, again and again.
+            self.circuit.note_failure(f"An unexpected error: {type(error).__name__}.")
             raise
         except BaseException:
             self.circuit.note_no_answer()

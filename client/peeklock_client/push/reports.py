@@ -1,4 +1,4 @@
-"""Reports to the server whether this worker receives, so that people see there why it does not."""
+"""Reports to the server whether this worker receives, so that its operators see why it does not."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ TTL_SECONDS = 60.0
 """How long the server lists a worker that was killed."""
 
 REPEAT_SECONDS = TTL_SECONDS / 3
-"""Two reports may get lost before the server lists the worker no longer."""
+"""Two reports in a row may be lost before the server stops listing the worker."""
 
 LIMIT_SECONDS = 5.0
 """How long a report may take. A stop of the worker waits for the last ones."""
 
 MAX_REASON_LENGTH = MAX_TARGET_LENGTH = 500
-"""The longest texts that the server takes."""
+"""The longest texts that the server accepts."""
 
 MAX_HOST_LENGTH = 100
 UNKNOWN_OPERATION = (404, 405)
-"""The answers of a server that does not know consumers yet, and of a proxy that does not let the request pass."""
+"""The answers of an older server, which has no operations on consumers, and of a proxy that blocks them."""
 
 
 def consumer_name(host: str) -> str:
-    """Return a name for a process: that of its host, and random digits, because the containers of a pod share their host name."""
+    """Return a name for a process: its host and random digits, because the containers of a pod share their host name."""
     allowed = re.sub(r"[^A-Za-z0-9.-]", "-", host)[:MAX_HOST_LENGTH].strip(".-")
     return f"{allowed or 'worker'}-{secrets.token_hex(4)}"
 
@@ -54,7 +54,7 @@ class Reports:
         self._target = target[:MAX_TARGET_LENGTH]
         self._circuit = circuit
         self._consumer = consumer
-        self._is_known = True
+        self._is_supported = True
         self._reported: set[str] = set()
         self._failing: set[str] = set()
 
@@ -74,7 +74,7 @@ class Reports:
             await asyncio.gather(*map(self._remove, self._reported))
 
     async def _repeat(self, switched: asyncio.Event) -> None:
-        while self._is_known:
+        while self._is_supported:
             switched.clear()
             await asyncio.gather(*map(self._report, self._queues))
             with suppress(TimeoutError):
@@ -99,10 +99,10 @@ class Reports:
         return True
 
     def _note_failure(self, queue: str, error: PeeklockError | TimeoutError) -> None:
-        if _means_unknown(error):
-            if self._is_known:
+        if _means_unsupported(error):
+            if self._is_supported:
                 log.warning("the server does not know consumers: it does not show whether this worker receives")
-            self._is_known = False
+            self._is_supported = False
         elif queue not in self._failing:
             self._failing.add(queue)
             reason = str(error) or f"no answer within {LIMIT_SECONDS:g} s"
@@ -114,7 +114,7 @@ class Reports:
         return ReportConsumer("paused", _printable(self._circuit.reason)[:MAX_REASON_LENGTH], self._target, TTL_SECONDS)
 
 
-def _means_unknown(error: Exception) -> bool:
+def _means_unsupported(error: Exception) -> bool:
     return (
         isinstance(error, Refusal)
         and error.problem.status in UNKNOWN_OPERATION

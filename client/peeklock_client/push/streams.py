@@ -1,4 +1,4 @@
-"""A connection that is not used again after an answer with more bytes than it announces.
+"""A connection that is not used again after an answer with more bytes than it announced.
 
 httpcore would read such bytes as the answer to the next request, and complete a message that its target has not accepted.
 """

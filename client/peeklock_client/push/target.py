@@ -21,7 +21,7 @@ MAX_CONTENT_BYTES = 64 << 10
 """How much of an answer is read."""
 
 PART_BYTES = 64 << 10
-"""How much of a request is written at a time. A target that reads this much within the limit of a write is at work."""
+"""How much of a request is written at a time. A target that reads this much within the limit of a write is making progress."""
 
 DRAIN_SECONDS = 1.0
 """How long to read an answer whose body does not matter, so that its connection can be used again."""
@@ -35,9 +35,9 @@ MAX_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class TimeLimits:
-    """How many seconds each phase of a request may take: the connection, TLS on it, each write, and each read. `total` is for all.
+    """How many seconds each phase of a request may take, and in `total` all of them together.
 
-    `connect` is for the connection and for TLS, one after the other.
+    `connect` limits the connection, and then TLS on it.
     """
 
     connect: float = 5.0
