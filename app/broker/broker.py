@@ -22,7 +22,8 @@ class Broker:
     """The ports of each family of verbs, and what endpoints use without a verb.
 
     A verb takes the ports of its family, or one part of the store, such as the API keys or the states. Endpoints also use
-    the store, the state of the lock store, the directory of consumers, the queue cache, the process's clock, the counters and the limits of responses.
+    the store, the state of the lock store, the directory of consumers, the queue cache, the process's clock, the counters
+    and the limits of responses.
     """
 
     sending: SendingPorts

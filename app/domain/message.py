@@ -149,10 +149,10 @@ class Receipt(msgspec.Struct, frozen=True):
 class Message(msgspec.Struct, frozen=True):
     """A stored message. `lock_token` (16 bytes) and `locked_until` are set while it is locked.
 
-    `home_state` is the state to which a release returns a locked message. `first_delivered_at` is None before a delivery, and
-    after a redrive, as `delivery_count` is 0 then. `read_at` is the store's clock when the row
-    was read. `read_started_at` is this process's monotonic clock, in seconds, before the statement was sent; it is None
-    if the read does not report a lock. `is_offered` if the sender waits for the settlement, and the message lives only for
+    `home_state` is the state to which a release returns a locked message. `first_delivered_at` is None while
+    `delivery_count` is 0: before a delivery, and after a redrive. `read_at` is the store's clock when the row was read.
+    `read_started_at` is this process's monotonic clock, in seconds, before the statement was sent; it is None if the read
+    does not report a lock. `is_offered` if the sender waits for the settlement, and the message lives only for
     that.
     """
 

@@ -55,7 +55,7 @@ class MemoryConsumerDirectory:
         return found
 
     def _live(self) -> Mapping[Name, ListedConsumer]:
-        """Return the consumers whose reports count, and drop all others."""
+        """Return the consumers whose reports are valid, and drop all others."""
         now = self._now()
         self._drop([name for name, end in self._ends.items() if end <= now])
         return self._listed

@@ -64,7 +64,9 @@ async def test_the_bytes_of_all_labels_are_limited(api: ApiServer) -> None:
 
 @pytest.mark.parametrize("text", [rb"\ud800", rb"\u0000", rb"\udc00\ud800"])
 @pytest.mark.parametrize("body", [b'{"labels": {"a": "%s"}}', b'{"labels": {"%s": "a"}}'])
-async def test_what_no_text_can_have_is_refused(api: ApiServer, text: bytes, body: bytes) -> None:
+async def test_a_label_with_a_character_that_no_text_can_have_is_refused(
+    api: ApiServer, text: bytes, body: bytes
+) -> None:
     refused = await api.request("PUT", ORDERS, content=body % text)
     assert refused.status_code in (400, 422), refused.text
     problem(await api.request("GET", ORDERS), 404, "queue-not-found")

@@ -6,7 +6,7 @@ RECEIVING = ConsumerReport("a", "shop", ConsumerState.RECEIVING)
 PAUSED = ConsumerReport("a", "shop", ConsumerState.PAUSED, "The circuit is open.")
 
 
-def test_the_first_report_begins_everything() -> None:
+def test_the_first_report_sets_every_time() -> None:
     assert listed_after(None, PAUSED, 7) == ListedConsumer(PAUSED, 7, 7, 7)
 
 

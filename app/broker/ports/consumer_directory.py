@@ -8,12 +8,12 @@ from app.domain.instant import Duration
 
 
 class ConsumerDirectory(Protocol):
-    """Keeps the last report of each consumer for a time. All methods raise `ConsumersUnknown` if that cannot be known now."""
+    """Keeps the last report of each consumer while it is valid. All methods raise `ConsumersUnknown` if Redis does not answer."""
 
     async def report(self, queue_id: int, report: ConsumerReport, ttl: Duration) -> None:
         """Keep a report for `ttl`, in place of an earlier one of this consumer. Refuses with `TooManyConsumers`.
 
-        Crash window: if the answer is lost, the report may be kept. It ends after its time in any case.
+        Crash window: if the answer is lost, the report may be kept. It ends after `ttl` in any case.
         """
         ...
 

@@ -84,9 +84,9 @@ class Store(
     StoreDatabase,
     Protocol,
 ):
-    """An open message store. `archive`, `queues`, `moves`, `topics`, `transactions`, `keys`, `sessions` and `states` share its connections.
+    """An open message store.
 
-    When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with
+    `archive`, `queues`, `moves`, `topics`, `transactions`, `keys`, `sessions` and `states` share its connections. When the store releases messages of a caller that has disconnected, it calls `on_moved` with the moves and with
     whether each took effect. When messages become available because others have left their group, it calls
     `on_admitted` with them.
     """

@@ -1,13 +1,13 @@
--- The beginning of the scripts of consumers: drops reports whose time is over.
+-- The first part of the scripts about consumers: drops reports that are no longer valid.
 --
 -- KEYS[1] is the hash of the reports by "<queue> <consumer> <principal>", each "<first> <since> <last> <state> <report>":
 -- when the consumer reported first, since when it has its state, when it reported last, its state, and JSON in one line.
 -- KEYS[2] is the sorted set of the same names by the time when each report ends.
 
--- The longest time of a report. One that ends later was written before the clock was set back, and is dropped too.
+-- The longest time for which a report is valid. One that ends later was written before the clock was set back, and is dropped too.
 local MAX_TTL = 300000000
 
--- Longer than any report counts, so that Redis keeps nothing of consumers that are gone.
+-- Longer than any report is valid, so that Redis keeps nothing of consumers that are gone.
 local LIFE_SECONDS = 600
 
 local reports, ends = KEYS[1], KEYS[2]

@@ -1,6 +1,6 @@
 -- Keep the report of a consumer, or remove it.
 --
--- ARGV: the name of the consumer among all reports, as in `consumers.lua`; how long the report counts, 0 to remove it; the
+-- ARGV: the name of the consumer among all reports, as in `consumers.lua`; how long the report is valid, 0 to remove it; the
 -- state; the report; how many reports a queue may have, and how many all queues. Returns ok, or full if the consumer is not
 -- listed and a limit is reached.
 
