@@ -102,7 +102,7 @@ class ApiClient:
         return response
 
     def try_send(self, method: str, path: str, **request: Any) -> "httpx.Response":
-        """Send a request with the arguments of httpx, and return its response, also if it is a refusal."""
+        """Send a request with the arguments of httpx, and return its response, even if it is a refusal."""
         import httpx
 
         try:

@@ -27,7 +27,7 @@ MAX_SIGN_IN_FIELD_BYTES = 4096
 """The largest field of the form, which every client may send."""
 
 DOT_SEGMENTS = frozenset((".", ".."))
-"""Segments with which a path may lead out of the console, also if they are escaped."""
+"""Segments with which a path may lead out of the console, even if they are escaped."""
 
 NOT_ACCEPTED = "This API key is not accepted: it does not exist, has expired or was revoked."
 

@@ -43,7 +43,7 @@ class Authorization:
     ) -> Principal:
         """Return the principal of a new request, who holds the right on the resource `name` (None: on all queues).
 
-        Refuses with `Unauthenticated` or `Forbidden`. Sets `IS_AUTHENTICATED` in the state of the request, also if the right
+        Refuses with `Unauthenticated` or `Forbidden`. Sets `IS_AUTHENTICATED` in the state of the request, even if the right
         is missing, but not if the operation needs none.
         """
         if self.right is None:

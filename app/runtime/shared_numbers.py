@@ -53,7 +53,7 @@ class SharedNumbers:
             with path.with_suffix(NUMBERS).open("x+b") as file:
                 file.truncate(SIZE)
                 memory = mmap(file.fileno(), SIZE)
-            # Open until the process ends, also if the directory is removed before.
+            # Open until the process ends, even if the directory is removed before.
             self._lines = os.open(path.with_suffix(SERIES), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         self._unused = memoryview(memory).cast("d")
 

@@ -120,7 +120,7 @@ class Sender(Generic[Result]):
     async def post(self, body: Any, **fields: Unpack[MessageFields]) -> PendingSend[Result]:
         """Wait until the message is within the limits, and return it as pending. Await the `PendingSend` for its outcome.
 
-        The message belongs to the trace of this call, also if its batch carries messages of others. Raises `NotSent` if the
+        The message belongs to the trace of this call, even if its batch carries messages of others. Raises `NotSent` if the
         sender ends before or has no block, and `WrongEventLoop` in another event loop than that of its block.
         """
         self._check_usable()

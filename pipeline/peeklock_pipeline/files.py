@@ -132,7 +132,7 @@ def read(file: DataFile, storage: Storage, schema: pa.Schema) -> Iterator[pa.Rec
 
 
 def _column(field: pa.Field, columns: Mapping[str, pa.Array], rows: int, partition: Mapping[str, str]) -> pa.Array:
-    """Return a column. The partition in the table's log counts, also if the file has such a column itself."""
+    """Return a column. The partition in the table's log counts, even if the file has such a column itself."""
     if field.name in partition:
         value: Any = pa.scalar(partition[field.name], pa.string()).cast(field.type)
         return pa.repeat(value, rows)

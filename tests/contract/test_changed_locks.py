@@ -1,4 +1,4 @@
-"""A lock whose holder has set its end is free after it, also if a process is paused between SQL and Redis."""
+"""A lock whose holder has set its end is free after it, even if a process is paused between SQL and Redis."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace

@@ -9,7 +9,7 @@ from tests.model.state import NEVER_USED, ExpiredRecord, Handler, Lock, Receiver
 Numbering = dict[int, int]
 
 KEPT_STEPS = ("record", "change_record", "look_up", "repeat_claim", "read_tombstone_early")
-"""Steps that matter also if their token locks nothing: they write a record, or they are the last ones."""
+"""Steps that matter even if their token locks nothing: they write a record, or they are the last ones."""
 
 
 def canonical(state: State) -> State:

@@ -132,7 +132,7 @@ async def check_deletable(ports: AdministrationPorts, queue: Queue, precondition
 
 
 async def get_queue(ports: AdministrationPorts, name: str) -> QueueWithCounts:
-    """Read the queue and its counts from the store, also if only a newer server can serve it.
+    """Read the queue and its counts from the store, even if only a newer server can serve it.
 
     Refuses with `QueueNotFound`.
     """

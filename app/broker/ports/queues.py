@@ -35,7 +35,7 @@ class QueueStore(Protocol):
         """Return the queue of this name and whether it was created; create it with these settings if none exists.
 
         Refuses with `TooManyQueues` if `limit` queues exist. The limit also holds for concurrent calls. Refuses with
-        `InvalidRequest`, `ForwardingCycle` or `ForwardingTooLong` a queue to forward to, also if concurrent changes
+        `InvalidRequest`, `ForwardingCycle` or `ForwardingTooLong` a queue to forward to, even if concurrent changes
         would make a cycle only together.
         """
         ...

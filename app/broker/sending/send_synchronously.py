@@ -38,7 +38,7 @@ async def send_synchronously(
 
     Refuses as `create_synchronous_draft` and `send` do. Refuses with `NoReceiver`, `NotAccepted` or `NoAnswer` if the message was not
     completed; then it is deleted. A repeat of an attempt waits for the first message. A cancelled call withdraws the
-    message, also if it is just being stored, unless it has an attempt that the client may repeat.
+    message, even if it is just being stored, unless it has an attempt that the client may repeat.
     """
     deadline = ports.clock.monotonic() + wait_seconds
     offering = asyncio.ensure_future(_offer(ports, name, new_message, wait_seconds, attempt))

@@ -52,7 +52,7 @@ function release(form) {
 async function faultOf(answer, form) {
   const hasEnded = answer.redirected && new URL(answer.url).pathname === SIGN_IN && !form.action.endsWith("/sign-out");
   if (hasEnded) form.dataset.isOld = "";
-  // The form has taken effect if its answer names another page, also if that page cannot be shown now.
+  // The form has taken effect if its answer names another page, even if that page cannot be shown now.
   if (answer.redirected) return hasEnded ? ENDED : null;
   const type = answer.headers.get("content-type") ?? "";
   if (type.startsWith("application/json")) return (await answer.json()).fault;

@@ -89,7 +89,7 @@ class AdvisoryLock:
     def _end_verification(self, verification: asyncio.Task[None]) -> None:
         self._verification = None
         if not verification.cancelled():
-            # Mark the error as retrieved, also if all callers have gone.
+            # Mark the error as retrieved, even if all callers have gone.
             verification.exception()
 
     async def _verify(self, statement: str) -> None:

@@ -64,7 +64,7 @@ class GatheredCommits:
         observed: Callable[..., Any],
         on_executed: Callable[[WorkUnit, UnitEffects], None],
     ) -> None:
-        """`on_executed` gets the effects of every commit, also if its caller is gone."""
+        """`on_executed` gets the effects of every commit, even if its caller is gone."""
         self._pool = pool
         self._on_executed = on_executed
         self._commits: StoreCoalescer[Commit, Effects] = StoreCoalescer(observed("commit", self._run), limits=LIMITS)

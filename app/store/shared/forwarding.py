@@ -24,7 +24,7 @@ class Hop:
 
 async def check_forwarding(session: SqlSession, name: str, settings: QueueSettings, before: QueueSettings) -> None:
     """Refuse with `InvalidRequest` a target that does not exist, with `ForwardingCycle` a way back to the queue of this
-    name, and with `ForwardingTooLong` too many hops of a way over this queue, also if the way begins at another one.
+    name, and with `ForwardingTooLong` too many hops of a way over this queue, even if the way begins at another one.
     Unchanged settings are not checked.
 
     These checks run one at a time, so changes cannot make a cycle or too many hops together.

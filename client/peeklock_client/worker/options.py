@@ -18,7 +18,7 @@ class AckPolicy(Enum):
     """Completed before the handler is called: processed at most once."""
 
     ACK = "ack"
-    """Completed after the handler, also if it raises."""
+    """Completed after the handler, even if it raises."""
 
     NACK_ON_ERROR = "nack_on_error"
     """Completed, or retried by the retry strategy if the handler raises."""

@@ -155,7 +155,7 @@ def audit(
     record, table = lake.table(AUDITED), lake.archive_table()
     mark, begun = export_position_of(table), first_batch_of(table, lake.directory(ARCHIVE))
     require_same_database(database, mark)
-    # What Spark keeps is released also if a task fails: it would give it to the next audit of the session.
+    # What Spark keeps is released even if a task fails: it would give it to the next audit of the session.
     with task_refusals(), ExitStack() as kept:
         log = None if expect is None else _kept(sent_ids(spark, expect), kept)
         audited = Audited.of(spark, lake, record, table, from_scratch=options.from_scratch)

@@ -67,7 +67,7 @@ def report(
     """Compute a report about a lake, or one queue of it, and write the page.
 
     A report about all queues adds the parts of new batches to the lake and replaces the tables, one by one. The tables
-    cover all of the time, also if the page covers a period. A report about one queue writes no table. Refuses with
+    cover all of the time, even if the page covers a period. A report about one queue writes no table. Refuses with
     `EmptyLake`, `UnknownQueue`, `BadLake`, and `BadOption` for a page that cannot be written.
     """
     asked = request or ReportRequest()

@@ -42,7 +42,7 @@ def retention(spark: SparkSession, lake: Lake, before: date, queues: Sequence[st
 
     Files with other messages as well are written again without those. Counts are written first, and are valid once the
     removal is committed. So the job may crash anywhere and be repeated. Refuses with `LakeUnavailable`, and with `BadLake`,
-    also if an export has added messages of these days meanwhile: a removal takes all that a queue has of a day.
+    even if an export has added messages of these days meanwhile: a removal takes all that a queue has of a day.
     """
     table = lake.archive_table()
     files, removal = _files_before(table, before, queues), uuid4().hex

@@ -51,7 +51,7 @@ def snapshot(
     """Replace the tables of what is in the broker, one after the other.
 
     Each row is as it was at some moment after `taken_at`, not all at the same. Refuses with `DatabaseUnavailable` and
-    `BadLake`, also if the snapshot of a table began later, unless it replaces those too; the tables that are not written
+    `BadLake`, even if the snapshot of a table began later, unless it replaces those too; the tables that are not written
     by then are unchanged.
     """
     require_same_database(database, lake.export_position())

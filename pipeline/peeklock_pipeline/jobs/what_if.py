@@ -83,7 +83,7 @@ def what_if(
 ) -> WhatIfResult:
     """Model the messages of a lake, or of one queue, under another policy, and write the result to a table.
 
-    Refuses with `EmptyLake`, also if no message was delivered and ended, `UnknownQueue` and `BadLake`.
+    Refuses with `EmptyLake`, even if no message was delivered and ended, `UnknownQueue` and `BadLake`.
     """
     with message_histories(spark, lake, queue) as known:
         messages = model.modelled_messages(known).persist()
