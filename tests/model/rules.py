@@ -20,7 +20,8 @@ class Rules:
     bound_clock_read_before: bool = True
     """The record's bound and the promise of a renewal count from the clock read before its SQL."""
     late_record_extends_nothing: bool = True
-    """A record that is written later than a shortest lock after its clock was read has no bound: the lock may have ended."""
+    """A record that is written after the duration of a shortest lock since its clock was read has no bound: the lock may have
+    ended."""
     tombstones_kept: bool = True
     """The settlement of a token is stored, so that a repeat finds it."""
     tombstone_read_last: bool = True
@@ -45,18 +46,19 @@ class Rules:
     change_in_sql_without_records: bool = True
     """A change lowers `locked_until` only of a lock that was never renewed, or without a lock store: no record can extend it."""
     change_names_generation: bool = True
-    """That statement names the generation in which the change has read the row."""
+    """The statement of `change_in_sql_without_records` takes effect only in the generation that the change has read."""
     change_raises_generation: bool = True
     """A change of a renewed lock raises the generation before it writes the record, so that no earlier renewal replaces it."""
     change_counts_from_record: bool = True
     """The new end of a renewed lock counts from the clock read when the record is written."""
     change_records_in_time: bool = True
-    """A change whose record is written later than a shortest lock after its clock was read begins again, and is not answered."""
+    """A change whose record is written after the duration of a shortest lock since its clock was read is not answered. It
+    begins again."""
     change_needs_record: bool = True
     """A change of a renewed lock is answered only if its record was written, or if SQL ends the lock at the same time."""
     holder_counts_on_change: bool = True
-    """A holder that has sent a change counts on no more than its duration. As long as a change is unanswered, it counts on
-    no renewal for longer, from the time when it asks for the renewal, because the change may still take effect."""
+    """A holder that has sent a change counts on no more than its duration. While the change is unanswered, it counts on no
+    later renewal for longer than that, because the change may still take effect."""
 
 
 @dataclass(frozen=True)
