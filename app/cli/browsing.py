@@ -39,7 +39,7 @@ def explain(
         int | None, typer.Argument(min=1, help="Sequence number of a message. Without it the queue is explained.")
     ] = None,
 ) -> None:
-    """Explain why a message or a queue waits. For a message that has ended, explain how."""
+    """Explain why a message or a queue waits. For a message that has ended, say how it ended."""
     rest = () if sequence_number is None else ("messages", str(sequence_number))
     explanation = client.call("GET", queue_path(name, *rest, "explain"))
     client.printer.answer(explanation, explanation["text"])

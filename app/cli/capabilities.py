@@ -9,7 +9,7 @@ from app.cli.output import print_lines
 
 @with_options(client=CONNECTION)
 def capabilities(client: ApiClient) -> None:
-    """Show the versions and limits of a server. Also say whether the database keeps messages in a crash."""
+    """Show the versions and limits of a server. Also say whether messages survive a crash of the database."""
     offered = client.call("GET", "/v1/capabilities")
     if client.printer.is_for_programs:
         client.printer.document(offered)

@@ -1,4 +1,4 @@
-"""`peeklock queue move | moves | cancel-move`: move the messages of a queue by a task of the servers."""
+"""`peeklock queue move | moves | cancel-move`: tasks of the servers that move the messages of a queue."""
 
 import time
 from typing import Annotated, Any
@@ -30,7 +30,7 @@ def move(
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Start the task, and do not wait until it ends.")] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Move the messages of a queue to another one. Their counts are reset. The task goes on if this command is stopped."""
+    """Move the messages of a queue to another one. Their counts are reset. The task continues if this command stops."""
     path, request_body = queue_path(name, "moves"), without_none(to_queue=to_queue, rate_per_second=rate)
     if dry_run:
         show_plan(client, path, request_body)

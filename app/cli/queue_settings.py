@@ -28,7 +28,7 @@ def update_queue(
         bool,
         typer.Option(
             "--keep-locks",
-            help="Receivers keep the locks that they hold, also if a setting changes that they rely on. Renewals go by the "
+            help="Receivers keep the locks that they hold, even if a setting that they rely on changes. Renewals follow the "
             "new settings.",
         ),
     ] = False,

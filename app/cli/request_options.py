@@ -141,7 +141,11 @@ DEAD_LETTER_LOCK = (
 )
 RENEW_LOCK = (
     FieldOption(("lock_seconds",), "float", "How long a lock lasts."),
-    FieldOption(("exact",), "bool", "Whether the lock ends exactly then, also if that is earlier than before."),
+    FieldOption(
+        ("exact",),
+        "bool",
+        "Whether the lock ends exactly at the end of lock_seconds, even if that is earlier than before.",
+    ),
 )
 QUEUE_SETTINGS_BODY = (
     FieldOption(

@@ -7,16 +7,16 @@ from app.domain.instant import SECOND, Duration, Instant
 from app.domain.refusals import BackendUnavailable, Conflict
 
 MAX_CONSUMERS_OF_QUEUE = 100
-"""Consumers of a queue that are listed at a time."""
+"""Consumers of a queue that are listed at the same time."""
 
 MAX_CONSUMERS = 2000
-"""Consumers of all queues that are listed at a time."""
+"""Consumers of all queues that are listed at the same time."""
 
 MAX_PAUSE_REASON_LENGTH = 500
 MAX_TARGET_LENGTH = 500
 MIN_REPORT_TTL: Duration = SECOND
 MAX_REPORT_TTL: Duration = 300 * SECOND
-"""The longest time for which a report counts. A consumer that lives longer repeats its report."""
+"""The longest time for which a report is valid. A consumer that runs for longer repeats its report."""
 
 
 class ConsumerState(StrEnum):
@@ -44,7 +44,7 @@ class ConsumerReport:
 
 @dataclass(frozen=True, slots=True)
 class ListedConsumer:
-    """A consumer whose last report counts: when it reported first and last, and since when it has its state."""
+    """A consumer whose last report is valid: when it reported first and last, and since when it has its state."""
 
     report: ConsumerReport
     first_reported_at: Instant
@@ -61,7 +61,7 @@ def listed_after(before: ListedConsumer | None, report: ConsumerReport, now: Ins
 
 
 class TooManyConsumers(Conflict):
-    """The queue, or the broker, has reached its limit of consumers that are listed; try again later."""
+    """The queue, or all queues together, list as many consumers as they may; try again later."""
 
     code = "too-many-consumers"
     retryable = True

@@ -14,7 +14,7 @@ RAW_HEADER_PREFIX = b"peeklock-"
 """The prefix of the headers of raw operations. Another operation that ignored them would, for example, send without the delay
 of `Peeklock-Delay-Seconds`, or outside of the transaction."""
 CONDITIONS = {
-    b"if-match": "This operation does not read If-Match: it would take effect also if the resource has changed.",
+    b"if-match": "This operation does not read If-Match: it would take effect even if the resource has changed.",
     b"idempotency-key": "This operation does not read Idempotency-Key: it would take effect again at each repeat.",
 }
 """Headers by which a client limits what its request may do, and what ignoring them would mean. Conditions of reads, such as

@@ -54,7 +54,7 @@ class ReportConsumer(msgspec.Struct, forbid_unknown_fields=True):
         return ConsumerReport(consumer, principal, STATES[self.state], self.reason or "", self.target)
 
     def ttl(self) -> Duration:
-        """Return how long the report counts."""
+        """Return how long the report is valid."""
         return from_seconds(self.ttl_seconds)
 
 

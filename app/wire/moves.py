@@ -25,7 +25,7 @@ MoveRate: TypeAlias = Annotated[
 
 
 class StartMove(msgspec.Struct, forbid_unknown_fields=True):
-    """To which queue to move the messages (default: back to the queues that dead-lettered them), and how fast."""
+    """The queue to which messages move (default: back to the queues that dead-lettered them), and how fast."""
 
     to_queue: QueueName | None = None
     rate_per_second: MoveRate | None = None

@@ -225,19 +225,19 @@ class QueuePage(msgspec.Struct):
 
 
 class ChangeQueue(msgspec.Struct, forbid_unknown_fields=True):
-    """What a change of settings does besides."""
+    """How a change of settings treats the locks that receivers hold."""
 
     keep_locks: Annotated[
         bool,
         msgspec.Meta(
-            description="Whether receivers keep the locks that they hold, also if a setting changes that they rely on. Renewals go by the "
-            "new settings. A change of `redelivery` is then refused."
+            description="Whether receivers keep the locks that they hold, even if a setting that they rely on changes. Renewals "
+            "then follow the new settings, and a change of `redelivery` is refused."
         ),
     ] = False
 
     @property
     def locks(self) -> HeldLocks:
-        """What happens to the locks."""
+        """What happens to these locks."""
         return HeldLocks.KEEP if self.keep_locks else HeldLocks.REVOKE
 
 

@@ -95,7 +95,7 @@ SettleLock: TypeAlias = CompleteLock | AbandonLock | DeadLetterLock | DeferLock 
 
 
 class RenewLock(msgspec.Struct, forbid_unknown_fields=True):
-    """Extend the lock to `lock_seconds` from now (default: the queue's lock duration), or let it end exactly then."""
+    """Extend the lock to `lock_seconds` from now (default: the queue's lock duration). With `exact` it ends exactly then."""
 
     lock_seconds: LockSeconds | None = None
     exact: bool = False

@@ -50,7 +50,7 @@ class ReadState(msgspec.Struct, forbid_unknown_fields=True):
     before_message: (
         Annotated[
             Id,
-            msgspec.Meta(description="Read the version to process this message on, also if it was processed before."),
+            msgspec.Meta(description="Read the version to process this message on, even if it was processed before."),
         ]
         | None
     ) = None

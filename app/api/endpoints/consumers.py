@@ -1,4 +1,4 @@
-"""Consumers over HTTP: each reports itself, and the reports that count are listed."""
+"""Consumers over HTTP: each reports itself, and those whose reports are valid are listed."""
 
 from typing import Any
 
@@ -27,11 +27,11 @@ _MAX_CONSUMER_BYTES = 4 << 10
     },
 )  # fmt: skip
 async def report_consumer(request: Request[ReportConsumer]) -> Response:
-    """Report that a consumer receives, or why it is paused. The report counts for `ttl_seconds`.
+    """Report that a consumer receives, or why it is paused. The report is valid for `ttl_seconds`.
 
-    A report is for people: it changes nothing in what the queue delivers. A consumer that still runs repeats it before its
-    time is over. Consumers are told apart by their name and the principal of their API key. If the server uses Redis, reports
-    are kept there, and are unknown while Redis does not answer: 503 `consumers-unknown`.
+    A report is for people: it changes nothing in what the queue delivers. A consumer that still runs reports again before
+    the report ends. Consumers are told apart by their name and the principal of their API key. If the server uses Redis,
+    reports are kept there. While Redis does not answer, the answer is 503 `consumers-unknown`.
     """
     body, consumer = request.body, _consumer(request)
     report = body.report(consumer, request.principal.name)
@@ -45,7 +45,7 @@ async def report_consumer(request: Request[ReportConsumer]) -> Response:
     responses={204: None}, refusals=(QueueNotFound, ConsumersUnknown),
 )  # fmt: skip
 async def remove_consumer(request: Request[None]) -> Response:
-    """Remove the report of a consumer that stops. It is the report of the same principal, if there is one."""
+    """Remove the report of a consumer that stops, if the same principal has one under this name."""
     consumer = _consumer(request)
     queue = await request.queue()
     await request.broker.consumers.remove(queue.id, request.principal.name, consumer)
@@ -57,7 +57,7 @@ async def remove_consumer(request: Request[None]) -> Response:
     responses={200: ConsumerList}, refusals=(QueueNotFound, ConsumersUnknown), answer_bytes=MAX_CONSUMERS_OF_QUEUE * _MAX_CONSUMER_BYTES,
 )  # fmt: skip
 async def list_consumers(request: Request[None]) -> Response:
-    """List the consumers of a queue whose last report still counts. Consumers that do not report themselves are not listed."""
+    """List the consumers of a queue whose last report is still valid. A consumer that does not report itself is not listed."""
     queue = await request.queue()
     listed = await request.broker.consumers.of_queue(queue.id)
     return Response(ConsumerList([consumer_view(one) for one in listed]))

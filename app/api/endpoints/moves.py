@@ -29,7 +29,7 @@ async def start_move(request: Request[StartMove]) -> Response:
 
     Without `to_queue`, each message goes back to the queue that `dead_letter_queue` names, if that queue exists and
     forwards its dead letters to this one; other messages stay. Each target needs the right to send to it. The task runs
-    in the background, in all servers together, and goes on when a server stops. One task of a queue runs at a time.
+    in the background. All servers share it, and it continues if one stops. One task of a queue runs at a time.
 
     It moves the available, blocked and dead-lettered messages that the queue has at the start, in order, and resets their
     counts. Messages that are locked, scheduled or deferred when the task comes to them stay, and those of their group
@@ -78,7 +78,7 @@ async def get_move(request: Request[None]) -> Response:
     body=CancelMove, empty_body=EmptyBody.USUAL, responses={200: MoveView}, refusals=(QueueNotFound, MoveNotFound, MoveEnded),
 )  # fmt: skip
 async def cancel_move(request: Request[CancelMove]) -> Response:
-    """Cancel a running move task. It moves nothing after the answer; what has moved stays where it is."""
+    """Cancel a running move task. It moves nothing after the answer; what it has moved stays where it is."""
     task = await verbs.cancel_move(request.broker.administration, await request.queue(), _id(request))
     return Response(move_view(task))
 

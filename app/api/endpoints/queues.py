@@ -54,8 +54,8 @@ async def put_queue(request: Request[QueueSettingsBody]) -> Response:
     """Create a queue, or replace its settings with these.
 
     Settings that are left out have their defaults. Equal settings change nothing. A change of the lock duration,
-    the delivery limit, the status or the redelivery revokes the locks of receivers, unless `keep_locks` is true. A queue to `forward_to`, or to
-    `forward_dead_letters_to`, needs the right to send to it.
+    the delivery limit, the status or the redelivery revokes the locks of receivers, unless `keep_locks` is true. A
+    queue to `forward_to`, or to `forward_dead_letters_to`, needs the right to send to it.
     """
     name = request.path["queue"]
     _authorize_forwarding(request, request.body)

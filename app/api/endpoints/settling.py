@@ -126,7 +126,7 @@ async def release_lock(request: Request[ReleaseLock]) -> Response:
     example={"lock_seconds": 60},
 )  # fmt: skip
 async def renew_lock(request: Request[RenewLock]) -> Response:
-    """Renew: extend the lock, counted from now. With `exact` it ends then, also if that is earlier than before."""
+    """Renew: extend the lock, counted from now. With `exact` it ends exactly then, even if that is earlier than before."""
     queue = await request.queue()
     renewal = lock_renewal(LockToken.parse(request.path["lock_token"]), request.body)
     promise = await renew_or_change(request.broker.settling, queue, renewal)

@@ -405,13 +405,13 @@ class Operations(ABC):
         )
 
     async def remove_consumer(self, queue: str, consumer: str) -> None:
-        """Remove the report of a consumer that stops."""
+        """Remove the report of a consumer that stops, if the same principal has one under this name."""
         return await self.call(
             "DELETE", f"/v1/queues/{quote(str(queue), safe='')}/consumers/{quote(str(consumer), safe='')}", {204: None}
         )
 
     async def list_consumers(self, queue: str) -> answers.ConsumerList:
-        """List the consumers of a queue whose last report still counts."""
+        """List the consumers of a queue whose last report is still valid."""
         return await self.call("GET", f"/v1/queues/{quote(str(queue), safe='')}/consumers", {200: answers.ConsumerList})
 
     async def publish_message(

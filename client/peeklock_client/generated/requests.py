@@ -263,7 +263,7 @@ class ReleaseSettlement(Struct, tag_field="action", tag="release"):
 
 class RenewLock(Struct):
     """
-    Extend the lock to `lock_seconds` from now (default: the queue's lock duration), or let it end exactly then.
+    Extend the lock to `lock_seconds` from now (default: the queue's lock duration). With `exact` it ends exactly then.
     """
 
     lock_seconds: float | UnsetType = UNSET
@@ -387,7 +387,7 @@ class SendMessage(Struct):
 
 class StartMove(Struct):
     """
-    To which queue to move the messages (default: back to the queues that dead-lettered them), and how fast.
+    The queue to which messages move (default: back to the queues that dead-lettered them), and how fast.
     """
 
     to_queue: str | UnsetType = UNSET
