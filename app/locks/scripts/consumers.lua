@@ -13,7 +13,7 @@ local LIFE_SECONDS = 600
 local reports, ends = KEYS[1], KEYS[2]
 local now = read_clock()
 
--- Redis has evicted one of the two: without an end, a report would count for ever. Consumers that live report again.
+-- Redis has evicted one of the two. A report without an end would stay for ever. Consumers that still run report again.
 if redis.call('HLEN', reports) ~= redis.call('ZCARD', ends) then
   redis.call('DEL', reports, ends)
 end
