@@ -1,0 +1,162 @@
+"""The refusals of this interface alone, and the table of what a client is told of each refusal."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from app.domain.move_task import MoveEnded, MoveNotFound, MoveRunning
+from app.domain.refusals import (
+    AlreadySettled,
+    BackendUnavailable,
+    Conflict,
+    Forbidden,
+    InvalidRequest,
+    LockLost,
+    MessageNotFound,
+    QueueFull,
+    QueueIsTarget,
+    QueueNotFound,
+    RateLimited,
+    ReceiveDisabled,
+    Refusal,
+    SendDisabled,
+    TooManyQueues,
+    Unauthenticated,
+)
+
+
+class MissingParameter(InvalidRequest):
+    """The request lacks a parameter that its action requires."""
+
+
+class InvalidAttributeName(InvalidRequest):
+    """A queue has no attribute of this name."""
+
+
+class InvalidAttributeValue(InvalidRequest):
+    """An attribute has a value that this server does not accept."""
+
+
+class InvalidMessageContents(InvalidRequest):
+    """The body has characters that XML does not allow."""
+
+
+class EmptyBatchRequest(InvalidRequest):
+    """The batch has no entries."""
+
+
+class TooManyEntriesInBatchRequest(InvalidRequest):
+    """A batch has at most 10 entries."""
+
+
+class BatchEntryIdsNotDistinct(InvalidRequest):
+    """Two entries of the batch have the same Id."""
+
+
+class InvalidBatchEntryId(InvalidRequest):
+    """The Id of an entry has 1 to 80 letters, digits, dashes or underscores."""
+
+
+class BatchRequestTooLong(InvalidRequest):
+    """The messages of a batch have at most 1,048,576 bytes together."""
+
+
+class QueueNameExists(Conflict):
+    """A queue of this name exists, with other attributes."""
+
+
+class UnsupportedOperation(InvalidRequest):
+    """This server does not support the operation."""
+
+
+class ReceiptHandleIsInvalid(InvalidRequest):
+    """No receive of this queue has returned this receipt handle."""
+
+
+class ResourceNotFound(InvalidRequest):
+    """The resource does not exist."""
+
+
+class UnknownAction(InvalidRequest):
+    """This server does not know the action."""
+
+
+class MissingAuthenticationToken(Unauthenticated):
+    """The request is not signed. Sign it with the id of an API key and its SQS secret."""
+
+
+class IncompleteSignature(Unauthenticated):
+    """The signature lacks a part, or a part is malformed."""
+
+
+class InvalidClientTokenId(Unauthenticated):
+    """No live API key has the id that signed this request."""
+
+
+class SignatureDoesNotMatch(Unauthenticated):
+    """The signature does not match the request."""
+
+
+class AwsError(NamedTuple):
+    """What a client is told: the name of the exception in JSON, the code of the query protocol, and the HTTP status."""
+
+    name: str
+    code: str
+    status: int = 400
+
+
+def _alike(name: str, status: int = 400) -> AwsError:
+    return AwsError(name, name, status)
+
+
+def _of_service(name: str) -> AwsError:
+    return AwsError(name, f"AWS.SimpleQueueService.{name}")
+
+
+ERRORS: Mapping[type[Refusal | BackendUnavailable], AwsError] = {
+    QueueNotFound: AwsError("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue"),
+    QueueNameExists: AwsError("QueueNameExists", "QueueAlreadyExists"),
+    LockLost: _alike("ReceiptHandleIsInvalid"),
+    AlreadySettled: _alike("ReceiptHandleIsInvalid"),
+    MessageNotFound: _alike("ReceiptHandleIsInvalid"),
+    ReceiptHandleIsInvalid: _alike("ReceiptHandleIsInvalid"),
+    EmptyBatchRequest: _of_service("EmptyBatchRequest"),
+    TooManyEntriesInBatchRequest: _of_service("TooManyEntriesInBatchRequest"),
+    BatchEntryIdsNotDistinct: _of_service("BatchEntryIdsNotDistinct"),
+    InvalidBatchEntryId: _of_service("InvalidBatchEntryId"),
+    BatchRequestTooLong: _of_service("BatchRequestTooLong"),
+    MissingParameter: _alike("MissingParameter"),
+    InvalidAttributeName: _alike("InvalidAttributeName"),
+    InvalidAttributeValue: _alike("InvalidAttributeValue"),
+    InvalidMessageContents: _alike("InvalidMessageContents"),
+    MoveNotFound: _alike("ResourceNotFoundException"),
+    MoveEnded: _alike("ResourceNotFoundException"),
+    ResourceNotFound: _alike("ResourceNotFoundException"),
+    SendDisabled: _of_service("UnsupportedOperation"),
+    QueueIsTarget: _of_service("UnsupportedOperation"),
+    MoveRunning: _of_service("UnsupportedOperation"),
+    UnsupportedOperation: _of_service("UnsupportedOperation"),
+    RateLimited: _alike("RequestThrottled", 403),
+    QueueFull: _alike("RequestThrottled", 403),
+    ReceiveDisabled: _alike("RequestThrottled", 403),
+    MissingAuthenticationToken: _alike("MissingAuthenticationToken", 403),
+    IncompleteSignature: _alike("IncompleteSignature"),
+    InvalidClientTokenId: _alike("InvalidClientTokenId", 403),
+    SignatureDoesNotMatch: _alike("SignatureDoesNotMatch", 403),
+    Unauthenticated: _alike("InvalidClientTokenId", 403),
+    Forbidden: AwsError("AccessDeniedException", "AccessDenied", 403),
+    TooManyQueues: _alike("OverLimit", 403),
+    UnknownAction: AwsError("UnknownOperationException", "InvalidAction"),
+    Refusal: _alike("InvalidParameterValue"),
+    BackendUnavailable: _alike("ServiceUnavailable", 503),
+}
+"""What a client is told of a refusal is the entry of its nearest base class."""
+
+INTERNAL_ERROR = _alike("InternalFailure", 500)
+
+
+def aws_error(error: Exception) -> AwsError:
+    """Return what a client is told of an error."""
+    for base in type(error).__mro__:
+        if base in ERRORS:
+            return ERRORS[base]
+    return INTERNAL_ERROR
