@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from app.domain.access import Principal, RequiredRight
+from app.http.request_handler import ErrorResponse
 from app.http.request_headers import RequestHeaders
-from app.http.response import Response
 
 Credential = TypeVar("Credential")
 
@@ -22,7 +22,7 @@ class Interface(Generic[Credential]):
 
     read_credential: Callable[[RequestHeaders], Credential]
     authenticate: Callable[[Credential], Awaitable[Principal]] | None
-    error_response: Callable[[Exception, str], Response]
+    error_response: ErrorResponse
 
     def credential_reader(self, right: RequiredRight) -> Callable[[RequestHeaders], Credential | None]:
         """Return the function that reads the credential of a request for this right. It returns None if none is needed."""

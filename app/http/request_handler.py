@@ -1,0 +1,81 @@
+"""Answer requests with the endpoint that a subclass runs: every error becomes an answer, and every answer is counted."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from time import perf_counter
+from typing import TypeAlias
+
+import structlog
+
+from app.domain.refusals import BackendUnavailable, Refusal
+from app.http.asgi import ClientDisconnected, Receive, Scope, Send
+from app.http.context import AppContext
+from app.http.request_body import UNCOUNTED_BYTES
+from app.http.response import Response, head_and_content, send_until_taken
+
+ErrorResponse: TypeAlias = Callable[[Exception, str], Response]
+"""Return the answer to a `Refusal`, a `BackendUnavailable` or an unexpected error in the request with this id."""
+
+log = structlog.get_logger("peeklock.api")
+
+
+class RequestHandler(ABC):
+    """An ASGI application that answers the requests to one or more operations of an interface."""
+
+    def __init__(self, context: AppContext, error_response: ErrorResponse) -> None:
+        self.context = context
+        self._error_response = error_response
+
+    @abstractmethod
+    async def handle(self, scope: Scope, receive: Receive) -> Response:
+        """Authorize, read and decode a request, run its endpoint and encode the result.
+
+        Refuses as the endpoint does. Raises `ClientDisconnected`.
+        """
+
+    @abstractmethod
+    def operation_name(self, scope: Scope) -> str:
+        """Return the name of the operation for metrics and logs, once the request is handled."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        started_at = perf_counter()
+        request_id: str = scope["state"]["request_id"]
+        outcome = "ok"
+        try:
+            response = await self.handle(scope, receive)
+        except (Refusal, BackendUnavailable) as error:
+            response = self._error_response(error, request_id)
+            outcome = error.code
+        except ClientDisconnected:
+            self.context.metrics.observe(self.operation_name(scope), "client-gone", started_at)
+            return
+        except Exception as error:
+            name = self.operation_name(scope)
+            log.exception("unexpected error", operation=name, request_id=request_id, error=repr(error))
+            response = self._error_response(error, request_id)
+            outcome = "internal-error"
+        await self._respond(receive, send, response)
+        self.context.metrics.observe(self.operation_name(scope), outcome, started_at)
+
+    async def _respond(self, receive: Receive, send: Send, response: Response) -> None:
+        """Send a response. A large one counts in the response budget until the client has taken all but its last bytes.
+
+        A response with `on_lost` counts in any size.
+        """
+        head, content = head_and_content(response)
+        if response.on_lost is None and (len(content) <= UNCOUNTED_BYTES or response.is_shared):
+            await send(head)
+            await send({"type": "http.response.body", "body": content})
+            return
+        # Free the messages: only their encoded bytes are needed.
+        response.body = None
+        responses = self.context.response_budget
+        responses.acquire_unchecked(len(content))
+        is_taken = False
+        try:
+            is_taken = await send_until_taken(receive, send, head, content)
+        finally:
+            responses.release(len(content))
+            if response.on_lost is not None and not is_taken:
+                response.on_lost()
