@@ -216,6 +216,17 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "1" * n, lambda n: "1." + "a" * n, lambda n: "1." * n],
     ),
+    "app.sqs.attribute_values.NAME": (
+        "fullmatch",
+        [lambda n: "a" * n + ":", lambda n: "a." * n, lambda n: "a." * n + ":"],
+    ),
+    "app.sqs.number_values.NUMBER": (
+        "fullmatch",
+        [lambda n: "1" * n + "x", lambda n: "1." + "1" * n + "x", lambda n: "." + "1" * n + "e"],
+    ),
+    "app.sqs.trace_header.PARENT": ("fullmatch", [lambda n: "0" * n]),
+    "app.sqs.trace_header.ROOT": ("fullmatch", [lambda n: "1-" + "0" * n, lambda n: "1-" * n]),
+    "app.sqs.trace_header.TRACEPARENT": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
     "app.store.mysql.templates.INSERT": (
         "fullmatch",
         [
