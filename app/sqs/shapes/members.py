@@ -34,7 +34,10 @@ class RequestStruct(msgspec.Struct, rename="pascal", forbid_unknown_fields=True,
 
 
 class AnswerStruct(msgspec.Struct, rename="pascal", omit_defaults=True, kw_only=True):
-    """An answer. Members without a value are left out."""
+    """An answer. Members without a value are left out.
+
+    The default of a map is `{}`: msgspec does not leave out what another factory makes.
+    """
 
 
 QueueUrl: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_LENGTH)]

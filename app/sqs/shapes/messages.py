@@ -131,11 +131,9 @@ class ReceivedMessage(AnswerStruct, kw_only=True):
     receipt_handle: str
     md5_of_body: str = msgspec.field(name="MD5OfBody")
     body: str
-    attributes: Annotated[dict[str, str], in_query("Attribute")] = msgspec.field(default_factory=dict[str, str])
+    attributes: Annotated[dict[str, str], in_query("Attribute")] = msgspec.field(default={})
     md5_of_message_attributes: str | None = msgspec.field(name="MD5OfMessageAttributes", default=None)
-    message_attributes: Annotated[dict[str, AnsweredValue], in_query("MessageAttribute")] = msgspec.field(
-        default_factory=dict[str, AnsweredValue]
-    )
+    message_attributes: Annotated[dict[str, AnsweredValue], in_query("MessageAttribute")] = msgspec.field(default={})
 
 
 class ReceivedMessages(AnswerStruct, kw_only=True):

@@ -69,7 +69,7 @@ class GetQueueAttributes(OfQueue, kw_only=True):
 class QueueAttributes(AnswerStruct, kw_only=True):
     """The answer of GetQueueAttributes."""
 
-    attributes: Attributes = msgspec.field(default_factory=dict[str, str])
+    attributes: Attributes = msgspec.field(default={})
 
 
 class SetQueueAttributes(OfQueue, kw_only=True):
@@ -119,7 +119,7 @@ class ListQueueTags(OfQueue, kw_only=True):
 class QueueTags(AnswerStruct, kw_only=True):
     """The answer of ListQueueTags."""
 
-    tags: Tags = msgspec.field(default_factory=dict[str, str])
+    tags: Tags = msgspec.field(default={})
 
 
 class AddPermission(OfQueue, kw_only=True):
