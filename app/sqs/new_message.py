@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Literal, TypeAlias
 
 import msgspec
 
 from app.domain.instant import from_seconds
 from app.domain.message import MAX_PROPERTIES_BYTES, BodyKind, Envelope, MessageHeaders
+from app.domain.queue import Queue
 from app.domain.refusals import InvalidRequest
 from app.domain.sending import NewMessage
 from app.sqs.attribute_values import check_value
 from app.sqs.errors import MissingParameter
 from app.sqs.message_attributes import properties_of_attributes
 from app.sqs.message_bodies import CONTENT_TYPE, body_bytes
+from app.sqs.queue_labels import deduplication_scope, is_content_based
+from app.sqs.queue_names import is_fifo
 from app.sqs.shapes.messages import AttributeValue, SentMembers, SystemAttributeName
 from app.sqs.trace_header import TRACE_HEADER_PROPERTY, is_traceparent, trace_header_of, traceparent_of
 from app.wire.field_types import PropertyValue
@@ -21,15 +23,22 @@ from app.wire.properties import encode_properties
 
 DEDUPLICATION_PROPERTY = "sqs:deduplication_id"
 """The property with the MessageDeduplicationId of a message whose `message_id` differs from it."""
-
-DeduplicationScope: TypeAlias = Literal["queue", "messageGroup"]
+WHOLE_QUEUE = "queue"
+"""The DeduplicationScope in which ids of all groups are compared."""
 
 
 class FifoRules(msgspec.Struct, frozen=True):
     """How a FIFO queue recognises duplicates: the values of ContentBasedDeduplication and DeduplicationScope."""
 
     content_based: bool = False
-    scope: DeduplicationScope = "queue"
+    scope: str = WHOLE_QUEUE
+
+
+def fifo_rules(queue: Queue) -> FifoRules | None:
+    """Return the rules of a FIFO queue, which its name tells; None for a standard queue."""
+    if not is_fifo(queue.name):
+        return None
+    return FifoRules(is_content_based(queue.settings), deduplication_scope(queue.settings))
 
 
 def new_message(members: SentMembers, fifo: FifoRules | None) -> NewMessage:
@@ -80,7 +89,7 @@ def _add_deduplication(members: SentMembers, fifo: FifoRules, body: bytes, prope
                 "The message needs MessageDeduplicationId, because its queue does not have ContentBasedDeduplication."
             )
         sent_id = sha256(body).hexdigest()
-    if fifo.scope == "queue":
+    if fifo.scope == WHOLE_QUEUE:
         return sent_id
     properties[DEDUPLICATION_PROPERTY] = sent_id
     # A group and an id have no blanks, so no other pair gives the same text.

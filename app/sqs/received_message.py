@@ -20,13 +20,13 @@ from app.sqs.message_attributes import (
 from app.sqs.message_bodies import BASE64, ENCODING_ATTRIBUTE, body_text, md5_of_body
 from app.sqs.message_ids import message_id_of, sequence_number_text
 from app.sqs.new_message import DEDUPLICATION_PROPERTY
+from app.sqs.queue_names import arn_of, is_fifo
 from app.sqs.shapes.messages import AnsweredValue, ReceivedMessage, ReceiveMessage
 from app.sqs.trace_header import TRACE_HEADER_PROPERTY, trace_header_of
 from app.sqs.xml_text import xml_bytes
 from app.wire.field_types import PropertyValue
 from app.wire.properties import properties_of
 
-FIFO_SUFFIX = ".fifo"
 _ENCODED = AnsweredValue(data_type="String", string_value=BASE64)
 
 
@@ -55,7 +55,7 @@ def wanted_attributes(request: ReceiveMessage, queue: str, region: str) -> Wante
     return WantedAttributes(
         system=frozenset(SYSTEM_ATTRIBUTES if "All" in names else names),
         message=selection_of(request.message_attribute_names),
-        is_fifo=queue.endswith(FIFO_SUFFIX),
+        is_fifo=is_fifo(queue),
         region=region,
     )
 
@@ -131,8 +131,7 @@ def _trace_header(message: Message, properties: Properties, _wanted: WantedAttri
 
 def _dead_letter_source(_message: Message, properties: Properties, wanted: WantedAttributes) -> str | None:
     queue = properties.get(SOURCE_PROPERTY)
-    is_queue = isinstance(queue, str) and is_valid_name(queue)
-    return f"arn:aws:sqs:{wanted.region}:000000000000:{queue}" if is_queue else None
+    return arn_of(queue, wanted.region) if isinstance(queue, str) and is_valid_name(queue) else None
 
 
 def _milliseconds(instant: Instant) -> str:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from app.domain.instant import SECOND
 from app.domain.message import MAX_PROPERTIES_BYTES, BodyKind
+from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import InvalidRequest, Refusal
 from app.domain.sending import NewMessage
 from app.sqs.errors import InvalidMessageContents, MissingParameter, aws_error
-from app.sqs.new_message import FifoRules, new_message
+from app.sqs.new_message import FifoRules, fifo_rules, new_message
 from app.sqs.shapes.messages import AttributeValue, SentMembers
 from app.wire.properties import properties_of
 from app.wire.text_bodies import text_of
@@ -159,6 +160,22 @@ def test_a_delay_of_a_message_wins_over_that_of_its_queue_also_0(seconds: int | 
 
 
 # ---- FIFO queues -----------------------------------------------------------------------------------------------------
+
+
+@for_each(
+    ("name", "labels", "expected"),
+    [
+        ("orders", {}, None),
+        ("orders", {"sqs:ContentBasedDeduplication": "true"}, None),
+        ("orders.fifo", {}, FifoRules()),
+        ("orders.fifo", {"sqs:ContentBasedDeduplication": "true"}, BY_BODY),
+        ("orders.fifo", {"sqs:DeduplicationScope": "messageGroup"}, BY_GROUP),
+    ],
+)
+def test_the_rules_of_a_queue_follow_from_its_name_and_labels(
+    name: str, labels: dict[str, str], expected: FifoRules | None
+) -> None:
+    assert fifo_rules(Queue(1, name, QueueSettings(labels=labels), 1, 0, 0)) == expected
 
 
 @for_each("fifo", [FifoRules(), BY_BODY], ids=str)
