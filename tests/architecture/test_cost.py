@@ -41,6 +41,10 @@ from app.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
 from app.http.query import query_decoder
 from app.http.request import Request
 from app.http.request_headers import RequestHeaders
+from app.sqs.query_protocol.answers import SQS
+from app.sqs.query_protocol.form import read_form
+from app.sqs.query_protocol.parameters import json_of
+from app.sqs.shapes.messages import ReceivedMessage, ReceivedMessages, SendMessageBatch
 from app.store.mysql.templates import literal
 from app.wire.decode_errors import pointer_and_detail
 from app.wire.json_depth import is_too_deep
@@ -267,6 +271,8 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
     "app.locks.redis_server_directory.SERVER": ("fullmatch", [lambda n: "s " + "1" * n, lambda n: "s 1 " + " " * n]),
     "app.locks.redis_url.DATABASE": ("fullmatch", [lambda n: "1" * n]),
     "app.locks.redis_url.PORT": ("fullmatch", [lambda n: "1" * n]),
+    "app.sqs.query_protocol.answers.NOT_IN_XML": ("sub", [lambda n: "a" * n, lambda n: "\0" * n, lambda n: "\0a" * n]),
+    "app.sqs.query_protocol.form.MALFORMED_ESCAPE": ("search", [lambda n: b"a" * n, lambda n: b"%41" * n]),
     "app.settings.ORIGIN": (
         "fullmatch",
         [lambda n: "http://" + "a." * n + "/", lambda n: "http://[" + ":" * n, lambda n: "http://a:" + "1" * n],
@@ -483,6 +489,22 @@ def numbered_members(n: int) -> bytes:
     return b",".join(b'"k%d":1' % number for number in range(n))
 
 
+def numbered_entries(n: int) -> bytes:
+    """Entries of a batch, as many as a form can have, with bodies that are longer in a longer form."""
+    return b"&".join(b"SendMessageBatchRequestEntry.%d.MessageBody=%s" % (at, b"%41" * n) for at in range(999, 0, -1))
+
+
+def read_query_protocol(raw: bytes) -> None:
+    """What reads the form of a batch of SQS."""
+    json_of(read_form(raw), SendMessageBatch)
+
+
+def write_query_protocol(text: str) -> None:
+    """What writes ten messages of SQS as XML."""
+    message = ReceivedMessage(message_id="", receipt_handle="", md5_of_body="", body=text, attributes={text: text})
+    SQS.xml_of("ReceiveMessage", ReceivedMessages(messages=(message,) * 10), "")
+
+
 SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
     "complaint that quotes a path": (complaint, lambda n: "Object contains unknown field `" + " - at `$" * n),
     "complaint that quotes half a path": (complaint, lambda n: " - at `key` in `$" * n),
@@ -526,6 +548,14 @@ SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
         header_fields,
         lambda n: [(b"peeklock-property-%d" % number, b"x") for number in range(n)],
     ),
+    "form of SQS with entries": (read_query_protocol, numbered_entries),
+    "form of SQS with a deep name": (ignoring_refusals(read_query_protocol), lambda n: b"Entry.1." * n + b"=1"),
+    "form of SQS with a long number": (
+        ignoring_refusals(read_query_protocol),
+        lambda n: b"SendMessageBatchRequestEntry." + b"1" * n + b"=1",
+    ),
+    "answer of SQS": (write_query_protocol, lambda n: "<\r" * n),
+    "answer of SQS with characters outside XML": (write_query_protocol, lambda n: "a\0" * n),
     "lock token": (ignoring_refusals(LockToken.parse), lambda n: "1" * n + "." + "0" * n),
     "base64": (ignoring_refusals(lambda text: base64_bytes(text, "")), lambda n: "A" * n + "!"),
     "media type": (is_json_media_type, lambda n: " " * n + "+json"),
