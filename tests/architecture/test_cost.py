@@ -340,6 +340,18 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "Expected `str` matching regex '" + "x" * n + "'"],
     ),
+    "app.sqs.canonical_request.PLAIN_PATH": (
+        "fullmatch",
+        [lambda n: "/" * n, lambda n: "/a" * n + ":", lambda n: "/" + "a" * n + ":"],
+    ),
+    "app.sqs.signature.CREDENTIAL": (
+        "fullmatch",
+        [lambda n: "a" * n, lambda n: "a/20260101/" + "a" * n, lambda n: "/" * n],
+    ),
+    "app.sqs.signature.EXPIRES": ("fullmatch", [lambda n: "1" * n]),
+    "app.sqs.signature.HEX_DIGEST": ("fullmatch", [lambda n: "a" * n]),
+    "app.sqs.signature.SIGNED_HEADERS": ("fullmatch", [lambda n: "a" * n + ":", lambda n: "a;" * n, lambda n: ";" * n]),
+    "app.sqs.signature.TIME": ("fullmatch", [lambda n: "2" * n]),
 }
 """By the place where each is compiled: how it is used, and the inputs that would cost it most."""
 
