@@ -40,6 +40,7 @@ from app.domain.instant import from_seconds
 from app.domain.message import MAX_BATCH_COUNT
 from app.domain.refusals import Overloaded
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
+from app.http.access_log import with_access_log
 from app.http.asgi import ASGI, Receive, Scope, Send
 from app.http.context import AppContext
 from app.http.metrics import Metrics
@@ -167,7 +168,7 @@ class ServerApplication:
         async with opened as services, AsyncExitStack() as stack:
             context = self._context(services)
             stack.push_async_callback(context.metrics_page.close)
-            application = build_application(context)
+            application = with_access_log(build_application(context))
             if self._activity is not None:
                 reporting = Reporting(self._activity, services.servers, _report)
                 application = await self._with_console(application, context, services, reporting, stack)

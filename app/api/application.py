@@ -18,7 +18,6 @@ from app.api.openapi.document import openapi_document
 from app.api.openapi.guide import guide_pages, missing_page
 from app.api.openapi.pages import document_pages
 from app.domain.refusals import BackendUnavailable, Refusal
-from app.http import access_log
 from app.http.asgi import ASGI, Receive, Scope, Send
 from app.http.authorize import DEFAULT_RIGHT, Authorization, bearer_token
 from app.http.context import AppContext
@@ -36,9 +35,7 @@ FRAMEWORK_CODES = {404: "not-found", 405: "method-not-allowed"}
 
 def build_application(context: AppContext) -> ASGI:
     """Return the application of a server. A `RequestIdMiddleware` must wrap it, because requests need their id."""
-    application = Application(context)
-    for_pages = allow_origins(application, context.allowed_origins)
-    return access_log.AccessLog(for_pages, application.operation_name) if access_log.is_enabled() else for_pages
+    return allow_origins(Application(context), context.allowed_origins)
 
 
 def api_interface(context: AppContext) -> Interface[str | None]:
@@ -99,12 +96,6 @@ class Application(FastAPI):
         guide = guide_pages(context.guide_dir, {"docs": "API"} | console)
         self._has_guide = bool(guide)
         return [*document_pages(self.openapi, ({"docs/guide/": "Guide"} if guide else {}) | console), *guide]
-
-    def operation_name(self, scope: Scope) -> str | None:
-        """Return the operation that answers a request, None without one. The access log uses it, so it is not optimized."""
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        found = self._index.find(scope)[1].get(method)
-        return found and found.handler.operation.name
 
     @cached_property
     def _index(self) -> OperationIndex:

@@ -2,12 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable
 
 import structlog
 
 from app.domain.queue import is_valid_name
 from app.http.asgi import ASGI, Event, Receive, Scope, Send
+from app.http.request_handler import OPERATION
 
 LOGGER_NAME = "peeklock.access"
 log = structlog.get_logger(LOGGER_NAME)
@@ -18,15 +18,16 @@ def is_enabled() -> bool:
     return logging.getLogger(LOGGER_NAME).isEnabledFor(logging.DEBUG)
 
 
+def with_access_log(application: ASGI) -> ASGI:
+    """Return the application with a log of its requests, if the level debug is on."""
+    return AccessLog(application) if is_enabled() else application
+
+
 class AccessLog:
-    """Middleware that logs no path, header or body, because these hold tokens, keys and data.
+    """Middleware that logs no path, header or body, because these hold tokens, keys and data."""
 
-    `operation_name` returns the operation of a request.
-    """
-
-    def __init__(self, application: ASGI, operation_name: Callable[[Scope], str | None]) -> None:
+    def __init__(self, application: ASGI) -> None:
         self._application = application
-        self._operation_name = operation_name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request and log it. `status` is null if the client disconnected before the answer."""
@@ -44,7 +45,7 @@ class AccessLog:
         finally:
             log.debug(
                 "answered",
-                operation=self._operation_name(scope),
+                operation=scope["state"].get(OPERATION),
                 method=scope["method"],
                 queue=_queue(scope),
                 status=status,

@@ -14,7 +14,7 @@ from app.http.operation import EmptyBody, Operation
 from app.http.query import query_decoder
 from app.http.request import Request, invalid_path
 from app.http.request_body import BodyReservation, read_body
-from app.http.request_handler import RequestHandler
+from app.http.request_handler import OPERATION, RequestHandler
 from app.http.request_headers import CONDITIONS, HeaderCheck, RequestHeaders
 from app.http.response import Response
 
@@ -32,7 +32,7 @@ class OperationHandler(RequestHandler):
     """
 
     def __init__(self, operation: Operation, context: AppContext, interface: Interface[Any]) -> None:
-        super().__init__(context, interface.error_response)
+        super().__init__(context, interface.error_response, operation.name)
         self.operation = operation
         self._endpoint = self._with_reserved_answer if operation.answer_bytes else operation.endpoint
         self._name_parameter = operation.name_parameter
@@ -51,12 +51,9 @@ class OperationHandler(RequestHandler):
         self._finish = finish_of(operation)
         self._name = operation.name
 
-    def operation_name(self, scope: Scope) -> str:
-        """Return the name of the operation, which is the same for every request."""
-        return self._name
-
     async def handle(self, scope: Scope, receive: Receive) -> Response:
         """Answer one request. Refuses as the endpoint does."""
+        scope["state"][OPERATION] = self._name
         headers = RequestHeaders(scope["headers"])
         path: dict[str, str] = scope["path_params"]
         name = path[self._name_parameter] if self._name_parameter else None

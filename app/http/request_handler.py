@@ -16,26 +16,28 @@ from app.http.response import Response, head_and_content, send_until_taken
 ErrorResponse: TypeAlias = Callable[[Exception, str], Response]
 """Return the answer to a `Refusal`, a `BackendUnavailable` or an unexpected error in the request with this id."""
 
+OPERATION = "operation"
+"""The entry of a request's state with the name of its operation, for metrics and logs."""
+
 log = structlog.get_logger("peeklock.api")
 
 
 class RequestHandler(ABC):
     """An ASGI application that answers the requests to one or more operations of an interface."""
 
-    def __init__(self, context: AppContext, error_response: ErrorResponse) -> None:
+    def __init__(self, context: AppContext, error_response: ErrorResponse, unknown: str) -> None:
+        """Create a handler. `unknown` names the operation in metrics while it is not known."""
         self.context = context
         self._error_response = error_response
+        self._unknown = unknown
 
     @abstractmethod
     async def handle(self, scope: Scope, receive: Receive) -> Response:
         """Authorize, read and decode a request, run its endpoint and encode the result.
 
-        Refuses as the endpoint does. Raises `ClientDisconnected`.
+        Sets `OPERATION` in the state of the request once it is known. Refuses as the endpoint does. Raises
+        `ClientDisconnected`.
         """
-
-    @abstractmethod
-    def operation_name(self, scope: Scope) -> str:
-        """Return the name of the operation for metrics and logs, once the request is handled."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -48,15 +50,18 @@ class RequestHandler(ABC):
             response = self._error_response(error, request_id)
             outcome = error.code
         except ClientDisconnected:
-            self.context.metrics.observe(self.operation_name(scope), "client-gone", started_at)
+            self._observe(scope, "client-gone", started_at)
             return
         except Exception as error:
-            name = self.operation_name(scope)
-            log.exception("unexpected error", operation=name, request_id=request_id, error=repr(error))
+            operation = scope["state"].get(OPERATION)
+            log.exception("unexpected error", operation=operation, request_id=request_id, error=repr(error))
             response = self._error_response(error, request_id)
             outcome = "internal-error"
         await self._respond(receive, send, response)
-        self.context.metrics.observe(self.operation_name(scope), outcome, started_at)
+        self._observe(scope, outcome, started_at)
+
+    def _observe(self, scope: Scope, outcome: str, started_at: float) -> None:
+        self.context.metrics.observe(scope["state"].get(OPERATION, self._unknown), outcome, started_at)
 
     async def _respond(self, receive: Receive, send: Send, response: Response) -> None:
         """Send a response. A large one counts in the response budget until the client has taken all but its last bytes.

@@ -12,6 +12,7 @@ from app.assembly import assemble
 from app.broker.access.keys import Authenticator, create_key
 from app.domain.access import Grant, Right
 from app.domain.refusals import Overloaded
+from app.http.access_log import with_access_log
 from app.http.context import AppContext
 from app.http.metrics import Metrics
 from app.http.metrics_page import MetricsPage
@@ -53,7 +54,7 @@ class ApiServer:
             MetricsPage(metrics, statistics, broker.clock),
             METRICS_KEY,
         )
-        self.middleware = RequestIdMiddleware(build_application(self.context))
+        self.middleware = RequestIdMiddleware(with_access_log(build_application(self.context)))
         transport = httpx.ASGITransport(self.middleware)
         self.http = httpx.AsyncClient(
             transport=transport, base_url="http://peeklock.test", event_hooks={"response": [check_conformance]}
