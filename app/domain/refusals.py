@@ -58,6 +58,10 @@ class InvalidRequest(Refusal):
     code = "invalid-request"
 
 
+class MissingField(InvalidRequest):
+    """The request lacks a field that this operation needs."""
+
+
 def invalid_at(pointer: str, detail: str) -> InvalidRequest:
     """Build the refusal of the value at this JSON pointer."""
     return InvalidRequest(field_errors=[FieldError(pointer, detail)])

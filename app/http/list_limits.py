@@ -62,7 +62,7 @@ def _limited_type(info: inspect.Type) -> Any:
     limits = [
         member.max_length
         for member in union_members(info)
-        if isinstance(member, inspect.ListType) and member.max_length
+        if isinstance(member, inspect.ListType | inspect.VarTupleType) and member.max_length
     ]
     if limits:
         return _bounded_array(max(limits)) | None

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import inspect
 
-from app.domain.refusals import InvalidRequest, invalid_at
+from app.domain.refusals import FieldError, InvalidRequest, MissingField
 from app.domain.suggestions import did_you_mean
 from app.wire.field_types import END_OF_TEXT
 from app.wire.type_lookup import choices, field_names, tag_fields, types_at
@@ -16,10 +16,11 @@ from app.wire.values import pointer_segment
 
 PATH_MARKER = " - at `"
 """The text between the sentence and the path. A request can contain it too, so the last one counts."""
-PATH_PATTERN = re.compile(r" - at (`key` in )?`\$((?:\.[a-z_0-9]+|\[[0-9]+\]|\[\.\.\.\])*+)`")
+PATH_PATTERN = re.compile(r" - at (`key` in )?`\$((?:\.[A-Za-z_0-9]+|\[[0-9]+\]|\[\.\.\.\])*+)`")
 
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-MISSING_FIELD = re.compile(r"Object missing required field `([a-z_0-9]+)`")
+MISSING = "Object missing required field"
+MISSING_FIELD = re.compile(rf"{MISSING} `([A-Za-z_0-9]+)`")
 INVALID_CHOICE = re.compile(r"Invalid (?:enum )?value (.*)", re.DOTALL)
 WRONG_TYPE = re.compile(r"Expected `([a-z |]+)`, got `([a-z]+)`")
 OUT_OF_BOUNDS = re.compile(r"Expected `([a-z |]+)` (>=|<=|>|<) ([0-9.e+-]+)")
@@ -66,7 +67,8 @@ def invalid_request(
 
     `whole` names what was decoded, and `locate` converts a pointer into it to one into the request.
     """
-    return invalid_at(*pointer_and_detail(str(error), shape, whole, locate))
+    kind = MissingField if str(error).startswith(MISSING) else InvalidRequest
+    return kind(field_errors=[FieldError(*pointer_and_detail(str(error), shape, whole, locate))])
 
 
 def pointer_and_detail(

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import inspect
 
-STEP_PATTERN = re.compile(r"\.([a-z_0-9]+)|\[(?:[0-9]+|\.\.\.)\]")
+STEP_PATTERN = re.compile(r"\.([A-Za-z_0-9]+)|\[(?:[0-9]+|\.\.\.)\]")
 """A step of the decoder's paths: a field, or an entry of a list or object."""
 
 
@@ -60,7 +60,7 @@ def _inner_types(info: inspect.Type, name: str | None) -> list[inspect.Type]:
             return [inspect.LiteralType((info.tag,))]
         case inspect.StructType():
             return [field.type for field in info.fields if field.encode_name == name]
-        case inspect.ListType():
+        case inspect.ListType() | inspect.VarTupleType():
             return [info.item_type]
         case inspect.DictType():
             return [info.value_type]
