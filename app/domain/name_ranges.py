@@ -55,3 +55,14 @@ def ranges_of(patterns: Iterable[str]) -> tuple[NameRange, ...]:
             and not any(other != found and other.contains(found.start) for other in prefixes)
         )
     )
+
+
+def ranges_within(ranges: Iterable[NameRange], prefix: str) -> tuple[NameRange, ...]:
+    """Return the parts of sorted, disjoint ranges whose names begin with this prefix."""
+    if not _can_begin_a_name(prefix):
+        return ()
+    parts = (
+        NameRange(prefix, is_prefix=True) if found.is_prefix and prefix.startswith(found.start) else found
+        for found in ranges
+    )
+    return tuple(found for found in parts if found.start.startswith(prefix))

@@ -143,6 +143,9 @@ Rate: TypeAlias = Annotated[
 ]
 
 
+MAX_QUEUE_BYTES = (10 << 10) + MAX_LABELS_BYTES
+"""Bytes of a queue on a page: a description of 1024 characters, of up to 6 bytes of JSON each, 100 delays, and labels."""
+
 DURATIONS = (
     "lock_duration",
     "default_ttl",

@@ -13,7 +13,7 @@ from app.broker.filtering.filters import MatchAll, parse_filter
 from app.broker.precondition import Precondition
 from app.domain.access import Right
 from app.domain.message import MessageState
-from app.domain.queue import MAX_LABELS_BYTES, Queue, QueueSettings
+from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import ForwardingCycle, ForwardingTooLong, QueueIsTarget, QueueNotFound, TooManyQueues
 from app.http.asgi import Headers
 from app.http.authorize import authorize
@@ -25,6 +25,7 @@ from app.wire.field_types import Page
 from app.wire.plans import PlanView, plan_fields
 from app.wire.queue_patch import QueuePatch, apply_patch
 from app.wire.queues import (
+    MAX_QUEUE_BYTES,
     ChangeQueue,
     DeleteQueue,
     PurgedMessages,
@@ -39,8 +40,6 @@ from app.wire.queues import (
 )
 
 QUEUE = "/v1/queues/{queue}"
-_MAX_QUEUE_BYTES = (10 << 10) + MAX_LABELS_BYTES
-"""Bytes of a queue on a page: a description of 1024 characters, of up to 6 bytes of JSON each, 100 delays, and labels."""
 UNLOCKED = [state for state in MessageState if state is not MessageState.LOCKED]
 
 
@@ -79,7 +78,7 @@ async def list_queues(request: Request[None]) -> Response:
     page: Page = request.query
     ranges = request.principal.grant.ranges(Right.BROWSE)
     after = name_cursor(page, ranges)
-    async with request.reserve_page(page.limit, _MAX_QUEUE_BYTES):
+    async with request.reserve_page(page.limit, MAX_QUEUE_BYTES):
         items, more = await verbs.list_own_queues(request.broker.store.queues, ranges, after, page.limit)
         return Response(QueuePage([queue_status(item.queue, item.counts) for item in items], more))
 

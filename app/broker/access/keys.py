@@ -150,7 +150,7 @@ class Authenticator:
     async def authenticate(self, secret: str | None) -> Principal:
         """Return the principal of a live key. Refuses with `Unauthenticated`, with the same text for every cause."""
         if secret is None:
-            if self._anonymous_without_keys and await self._no_keys_cache.get(None):
+            if await self.is_open():
                 return ANONYMOUS
             raise Unauthenticated
         if len(secret) > MAX_SECRET_LENGTH:
@@ -160,6 +160,10 @@ class Authenticator:
         if key is None or not hmac.compare_digest(key.secret_hash, hashed):
             raise Unauthenticated
         return self.principal_of(key)
+
+    async def is_open(self) -> bool:
+        """Return whether callers need no key."""
+        return self._anonymous_without_keys and await self._no_keys_cache.get(None) is True
 
     async def find_key(self, key_id: str) -> ApiKey | None:
         """Return the live key with this id; None if it is unknown, revoked or expired.
