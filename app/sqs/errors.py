@@ -12,6 +12,7 @@ from app.domain.refusals import (
     InvalidRequest,
     LockLost,
     MessageNotFound,
+    MissingField,
     QueueFull,
     QueueIsTarget,
     QueueNotFound,
@@ -96,12 +97,21 @@ class SignatureDoesNotMatch(Unauthenticated):
     """The signature does not match the request."""
 
 
+class MissingAction(InvalidRequest):
+    """The request names no action."""
+
+
 class AwsError(NamedTuple):
     """What a client is told: the name of the exception in JSON, the code of the query protocol, and the HTTP status."""
 
     name: str
     code: str
     status: int = 400
+
+    @property
+    def is_of_sender(self) -> bool:
+        """Whether the request is at fault, and not the server."""
+        return self.status < 500
 
 
 def _alike(name: str, status: int = 400) -> AwsError:
@@ -124,6 +134,7 @@ ERRORS: Mapping[type[Refusal | BackendUnavailable], AwsError] = {
     BatchEntryIdsNotDistinct: _of_service("BatchEntryIdsNotDistinct"),
     InvalidBatchEntryId: _of_service("InvalidBatchEntryId"),
     BatchRequestTooLong: _of_service("BatchRequestTooLong"),
+    MissingField: _alike("MissingParameter"),
     MissingParameter: _alike("MissingParameter"),
     InvalidAttributeName: _alike("InvalidAttributeName"),
     InvalidAttributeValue: _alike("InvalidAttributeValue"),
@@ -146,6 +157,7 @@ ERRORS: Mapping[type[Refusal | BackendUnavailable], AwsError] = {
     Forbidden: AwsError("AccessDeniedException", "AccessDenied", 403),
     TooManyQueues: _alike("OverLimit", 403),
     UnknownAction: AwsError("UnknownOperationException", "InvalidAction"),
+    MissingAction: _alike("MissingAction"),
     Refusal: _alike("InvalidParameterValue"),
     BackendUnavailable: _alike("ServiceUnavailable", 503),
 }

@@ -1,0 +1,141 @@
+"""Batches of up to ten messages: each entry has a result of its own, so a wrong entry does not refuse the others."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import asdict
+
+from app.broker.sending.send import send_each
+from app.domain.message import Receipt
+from app.domain.queue import Queue
+from app.domain.refusals import Refusal
+from app.domain.sending import NewMessage
+from app.http.decoding import entry_decoder
+from app.http.settling import BatchEntry
+from app.sqs.actions.messages import (
+    SettledOrRefused,
+    completion,
+    new_visibility,
+    sent_message,
+    settle_handles,
+)
+from app.sqs.call import Call
+from app.sqs.errors import (
+    BatchEntryIdsNotDistinct,
+    BatchRequestTooLong,
+    EmptyBatchRequest,
+    InvalidBatchEntryId,
+    TooManyEntriesInBatchRequest,
+    aws_error,
+)
+from app.sqs.new_message import FifoRules, fifo_rules, new_message
+from app.sqs.shapes import messages as shapes
+from app.sqs.shapes.members import MAX_BATCH_ENTRIES, FailedEntry
+
+MAX_BATCH_BYTES = 1 << 20
+"""Bytes of the bodies and attributes of a batch together, as in SQS."""
+ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
+
+Entry = TypeVar("Entry", bound=msgspec.Struct)
+
+
+class _WithId(msgspec.Struct, rename="pascal"):
+    """The member that every entry has, with which its result is found."""
+
+    id: shapes.EntryId
+
+
+async def send_message_batch(call: Call[shapes.SendMessageBatch]) -> shapes.SentBatch:
+    """Store each message that is accepted. Refuses as `_read_entries` does, and with `BatchRequestTooLong`."""
+    queue = await call.queue()
+    entries = _read_entries(call.body.entries, shapes.SendEntry)
+    messages = [_message(entry, fifo_rules(queue)) for entry in entries.values()]
+    _check_size(messages)
+    outcomes = dict(zip(entries, await send_each(call.broker.sending, queue.name, messages), strict=True))
+    return shapes.SentBatch(
+        successful=tuple(
+            shapes.SentEntry(id=entry_id, **asdict(sent_message(queue, entry, receipt)))
+            for entry_id, entry in entries.items()
+            if isinstance(entry, shapes.SendEntry) and isinstance(receipt := outcomes[entry_id], Receipt)
+        ),
+        failed=_failures(outcomes),
+    )
+
+
+async def delete_message_batch(call: Call[shapes.DeleteMessageBatch]) -> shapes.DeletedBatch:
+    """Complete each message whose receipt handle still holds it. Refuses as `_read_entries` does."""
+    entries = _read_entries(call.body.entries, shapes.DeleteEntry)
+    outcomes = await _settle_each(call, entries, lambda queue, entry: completion(queue, entry.receipt_handle))
+    return shapes.DeletedBatch(successful=_done(outcomes), failed=_failures(outcomes))
+
+
+async def change_message_visibility_batch(call: Call[shapes.ChangeMessageVisibilityBatch]) -> shapes.ChangedBatch:
+    """Change each lock whose receipt handle still holds the message. Refuses as `_read_entries` does."""
+    entries = _read_entries(call.body.entries, shapes.ChangeVisibilityEntry)
+    outcomes = await _settle_each(call, entries, new_visibility)
+    return shapes.ChangedBatch(successful=_done(outcomes), failed=_failures(outcomes))
+
+
+def _read_entries(raw_entries: Sequence[msgspec.Raw], shape: type[Entry]) -> dict[str, Entry | Refusal]:
+    """Return the entries by their ids; a malformed one is its own refusal.
+
+    Refuses a batch without entries, or with more than ten, and ids that are malformed or repeated, because results are
+    found by them.
+    """
+    if not raw_entries:
+        raise EmptyBatchRequest
+    if len(raw_entries) > MAX_BATCH_ENTRIES:
+        raise TooManyEntriesInBatchRequest
+    read_id, decode = entry_decoder(_WithId), entry_decoder(shape)
+    entries: dict[str, Entry | Refusal] = {}
+    for raw in raw_entries:
+        entry_id = read_id(raw).id
+        if ENTRY_ID.fullmatch(entry_id) is None:
+            raise InvalidBatchEntryId
+        if entry_id in entries:
+            raise BatchEntryIdsNotDistinct
+        try:
+            entries[entry_id] = decode(raw)
+        except Refusal as refusal:
+            entries[entry_id] = refusal.as_result()
+    return entries
+
+
+def _message(entry: shapes.SendEntry | Refusal, fifo: FifoRules | None) -> NewMessage | Refusal:
+    if isinstance(entry, Refusal):
+        return entry
+    try:
+        return new_message(entry, fifo)
+    except Refusal as refusal:
+        return refusal.as_result()
+
+
+def _check_size(messages: Iterable[NewMessage | Refusal]) -> None:
+    sizes = (len(one.body) + len(one.envelope.properties) for one in messages if isinstance(one, NewMessage))
+    if sum(sizes) > MAX_BATCH_BYTES:
+        raise BatchRequestTooLong
+
+
+async def _settle_each(
+    call: Call[Any], entries: Mapping[str, Entry | Refusal], request_of: Callable[[Queue, Entry], BatchEntry]
+) -> dict[str, SettledOrRefused]:
+    queue = await call.queue()
+    requests = [entry if isinstance(entry, Refusal) else request_of(queue, entry) for entry in entries.values()]
+    return dict(zip(entries, await settle_handles(call, queue, requests), strict=True))
+
+
+def _done(outcomes: Mapping[str, SettledOrRefused]) -> tuple[shapes.DoneEntry, ...]:
+    return tuple(shapes.DoneEntry(id=name) for name, outcome in outcomes.items() if not isinstance(outcome, Exception))
+
+
+def _failures(outcomes: Mapping[str, object]) -> tuple[FailedEntry, ...]:
+    """Return the refused entries. Only an outcome that the client cannot change is not its fault."""
+    failed = ((name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, Exception))
+    return tuple(_failure(name, outcome) for name, outcome in failed)
+
+
+def _failure(entry_id: str, outcome: Exception) -> FailedEntry:
+    error = aws_error(outcome)
+    return FailedEntry(id=entry_id, code=error.code, sender_fault=error.is_of_sender, message=str(outcome))

@@ -1,0 +1,104 @@
+"""One call of an action, and the declaration of actions."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from app.broker.broker import Broker
+from app.domain.access import RequiredRight, Right
+from app.domain.queue import Queue
+from app.domain.refusals import Forbidden
+from app.http.authorize import authorize
+from app.http.request import Request
+from app.sqs.queue_names import ACCOUNT, name_of_arn, name_of_url
+from app.sqs.shapes.members import AnswerStruct, RequestStruct
+
+Body = TypeVar("Body", bound=RequestStruct)
+
+
+class Call(msgspec.Struct, Generic[Body], frozen=True):
+    """A decoded and authorized call of an action.
+
+    `queue_name` is the queue that it is about, empty if it is about none. `region` is that of the client, for ARNs, and
+    `base_url` is what precedes the account in the URLs of queues.
+    """
+
+    request: Request[Any]
+    body: Body
+    queue_name: str
+    region: str
+    base_url: str
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that carries it out."""
+        return self.request.broker
+
+    async def queue(self) -> Queue:
+        """Return the queue that the call is about. Refuses with `QueueNotFound`."""
+        return await self.broker.queue_cache.by_name(self.queue_name)
+
+    def authorize_any(self) -> None:
+        """Refuse with `Forbidden` a client that has no right on the queue."""
+        grant = self.request.principal.grant
+        if not any(grant.allows(right, self.queue_name) for right in Right):
+            raise Forbidden(f"This API key holds no right on queue {self.queue_name}.")
+
+    def authorize(self, right: Right, name: str) -> None:
+        """Refuse with `Forbidden` a client that lacks the right on another queue."""
+        authorize(self.request.principal, right, name)
+
+    async def check_access(self) -> None:
+        """Refuse a client that has lost its right on the queue since the call began."""
+        await self.request.authorization.check(self.queue_name, self.request.credential)
+
+    def url_of(self, name: str) -> str:
+        """Return the URL of a queue."""
+        return f"{self.base_url}/{ACCOUNT}/{name}"
+
+
+Endpoint: TypeAlias = Callable[[Call[Any]], Awaitable[AnswerStruct]]
+NameOf: TypeAlias = Callable[[Any, str], str]
+"""Return the name of the queue that a request is about, from its struct and the path that it was sent to."""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """The declaration of one action: its endpoint, the struct of its request, the right that it needs, and its queue."""
+
+    endpoint: Endpoint
+    request: type[RequestStruct]
+    right: RequiredRight
+    name_of: NameOf
+    lists_own: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name in both protocols."""
+        return self.request.__name__
+
+    @property
+    def operation_name(self) -> str:
+        """The name in metrics and logs."""
+        return f"sqs_{self.endpoint.__name__}"
+
+
+def of_url(body: Any, path: str) -> str:
+    """Return the queue of `QueueUrl`, or without it that of the path. Refuses as `name_of_url` does."""
+    return name_of_url(body.queue_url or path)
+
+
+def of_name(body: Any, _path: str) -> str:
+    """Return the queue of `QueueName`."""
+    name: str = body.queue_name
+    return name
+
+
+def of_source_arn(body: Any, _path: str) -> str:
+    """Return the queue of `SourceArn`. Refuses as `name_of_arn` does."""
+    return name_of_arn(body.source_arn)
+
+
+def of_none(_body: Any, _path: str) -> str:
+    """Return no queue: the action is about none, or about several."""
+    return ""

@@ -1,0 +1,41 @@
+"""What the two protocols of AWS have in common: each reads an action with its members, and writes answers and errors."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from app.http.request_headers import RequestHeaders
+from app.http.response import Response
+from app.sqs.errors import AwsError
+from app.sqs.shapes.members import AnswerStruct
+
+MembersOf: TypeAlias = Callable[[type[msgspec.Struct]], bytes]
+
+
+class NamedAction(msgspec.Struct, frozen=True):
+    """The action that a request names, and the function that returns its members as JSON for the struct of that action."""
+
+    name: str
+    members: MembersOf
+
+
+class AwsProtocol(Protocol):
+    """One of the protocols."""
+
+    def read(self, headers: RequestHeaders, raw: bytes, query: bytes) -> NamedAction:
+        """Return the action of a request with this body and query string. Refuses with `InvalidRequest`."""
+        ...
+
+    def answer(self, action: str, answer: AnswerStruct, request_id: str) -> Response:
+        """Return the answer of an action."""
+        ...
+
+    def error(self, error: AwsError, message: str, request_id: str) -> Response:
+        """Return the answer to a refused request."""
+        ...
+
+
+def fault_of(error: AwsError) -> str:
+    """Return which side has caused an error, in the words of AWS."""
+    return "Sender" if error.is_of_sender else "Receiver"

@@ -1,0 +1,34 @@
+"""The table of actions: for each its endpoint, the struct of its request, the right that it needs, and its queue."""
+
+from collections.abc import Mapping
+
+from app.domain.access import ANY_RIGHT, Right
+from app.sqs.actions import batches, messages, queues, tags
+from app.sqs.call import Action, of_name, of_none, of_url
+from app.sqs.shapes import messages as message_shapes
+from app.sqs.shapes import queues as queue_shapes
+
+_DECLARED = (
+    Action(queues.create_queue, queue_shapes.CreateQueue, Right.MANAGE, of_name),
+    Action(queues.get_queue_url, queue_shapes.GetQueueUrl, ANY_RIGHT, of_name),
+    Action(queues.list_queues, queue_shapes.ListQueues, Right.BROWSE, of_none, lists_own=True),
+    Action(queues.get_queue_attributes, queue_shapes.GetQueueAttributes, ANY_RIGHT, of_url),
+    Action(queues.set_queue_attributes, queue_shapes.SetQueueAttributes, Right.MANAGE, of_url),
+    Action(queues.delete_queue, queue_shapes.DeleteQueue, Right.MANAGE, of_url),
+    Action(queues.purge_queue, queue_shapes.PurgeQueue, Right.MANAGE, of_url),
+    Action(queues.list_dead_letter_source_queues, queue_shapes.ListDeadLetterSourceQueues, Right.BROWSE, of_url),
+    Action(queues.add_permission, queue_shapes.AddPermission, Right.MANAGE, of_url),
+    Action(queues.remove_permission, queue_shapes.RemovePermission, Right.MANAGE, of_url),
+    Action(tags.tag_queue, queue_shapes.TagQueue, Right.MANAGE, of_url),
+    Action(tags.untag_queue, queue_shapes.UntagQueue, Right.MANAGE, of_url),
+    Action(tags.list_queue_tags, queue_shapes.ListQueueTags, Right.BROWSE, of_url),
+    Action(messages.send_message, message_shapes.SendMessage, Right.SEND, of_url),
+    Action(batches.send_message_batch, message_shapes.SendMessageBatch, Right.SEND, of_url),
+    Action(messages.receive_message, message_shapes.ReceiveMessage, Right.LISTEN, of_url),
+    Action(messages.delete_message, message_shapes.DeleteMessage, Right.LISTEN, of_url),
+    Action(batches.delete_message_batch, message_shapes.DeleteMessageBatch, Right.LISTEN, of_url),
+    Action(messages.change_message_visibility, message_shapes.ChangeMessageVisibility, Right.LISTEN, of_url),
+    Action(batches.change_message_visibility_batch, message_shapes.ChangeMessageVisibilityBatch, Right.LISTEN, of_url),
+)
+
+ACTIONS: Mapping[str, Action] = {action.name: action for action in _DECLARED}
