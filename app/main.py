@@ -58,6 +58,7 @@ from app.runtime.clock import Clock, SystemClock
 from app.runtime.parent_process import stop_with_parent
 from app.runtime.wait_queue import WaitQueue
 from app.settings import Settings
+from app.sqs.application import SqsOptions, with_sqs
 from app.store.open import open_store
 from app.store.shared.database import BatchObserver
 
@@ -168,12 +169,19 @@ class ServerApplication:
         async with opened as services, AsyncExitStack() as stack:
             context = self._context(services)
             stack.push_async_callback(context.metrics_page.close)
-            application = with_access_log(build_application(context))
+            application = self._interfaces(context)
             if self._activity is not None:
                 reporting = Reporting(self._activity, services.servers, _report)
                 application = await self._with_console(application, context, services, reporting, stack)
             self._middleware = RequestIdMiddleware(at_public_address(application, self._settings.public_address))
             yield services
+
+    def _interfaces(self, context: AppContext) -> ASGI:
+        """Return the application that answers programs: the API, and requests of AWS SDKs unless that is switched off."""
+        api = build_application(context)
+        settings = self._settings
+        options = SqsOptions(_secret(settings.sqs_secret), settings.sqs_url)
+        return with_access_log(with_sqs(api, context, options) if settings.sqs else api)
 
     async def _with_console(
         self, api: ASGI, context: AppContext, services: Services, reporting: Reporting, stack: AsyncExitStack

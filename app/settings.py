@@ -19,6 +19,9 @@ from app.domain.weight import MAX_RESPONSE_BYTES
 ORIGIN = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]{1,5})?|https?://\[[0-9a-f:]+\](?::[0-9]{1,5})?")
 """A web origin as browsers write it: in lower case, without a path."""
 
+MIN_SQS_SECRET_LENGTH = 32
+"""Characters that a person cannot choose well, but a program can. It limits no request."""
+
 
 class Settings(BaseSettings):
     """The settings of one server. `peeklock serve --help` prints these descriptions."""
@@ -90,6 +93,16 @@ class Settings(BaseSettings):
     guide_dir: Path | None = Field(
         default=None,
         description="Directory of the built documentation, which is then served at /docs/guide. By default it is not.",
+    )
+    sqs: bool = Field(default=True, description="Serve the interface of Amazon SQS on the same port.")
+    sqs_secret: SecretStr | None = Field(
+        default=None,
+        description="Secret of at least 32 characters from which the SQS secrets of API keys are derived. Every server needs the "
+        "same. Without one, SQS requests are accepted only while no API key is needed.",
+    )
+    sqs_url: str | None = Field(
+        default=None,
+        description="URL with which URLs of queues begin, such as https://mq.example. By default that of the request.",
     )
     metrics_key: SecretStr | None = Field(
         default=None,
@@ -195,6 +208,20 @@ class Settings(BaseSettings):
         parse_networks(value)
         return value
 
+    @field_validator("sqs_secret")
+    @classmethod
+    def _check_sqs_secret(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value.get_secret_value()) < MIN_SQS_SECRET_LENGTH:
+            raise ValueError(
+                f"The secret has at least {MIN_SQS_SECRET_LENGTH} characters, such as of `openssl rand -hex 32`."
+            )
+        return value
+
+    @field_validator("sqs_url")
+    @classmethod
+    def _check_sqs_url(cls, value: str | None) -> str | None:
+        return None if value is None else _parse_public_url(value)
+
     @property
     def public_address(self) -> PublicAddress:
         """Where clients find the server, and the proxies in front of it that are trusted."""
@@ -243,6 +270,14 @@ def _listen_host(text: str) -> str:
     if isinstance(address, IPv6Address) and address.is_loopback:
         return "::1"
     return str(address)
+
+
+def _parse_public_url(text: str) -> str:
+    """Return a URL without a slash at its end: an origin, and perhaps a root path. Raises `ValueError`."""
+    origin = ORIGIN.match(text)
+    if origin is None or text[origin.end() : origin.end() + 1] not in ("", "/"):
+        raise ValueError(f"{text} is not the URL of a server, such as https://mq.example")
+    return origin.group() + parse_root_path(text[origin.end() :])
 
 
 def _split_origins(text: str) -> list[str]:
