@@ -26,7 +26,7 @@ def is_fifo(name: str) -> bool:
 def check_new_name(name: str) -> None:
     """Refuse with `InvalidRequest` a name that CreateQueue cannot give to a queue."""
     stem = name.removesuffix(FIFO_SUFFIX)
-    if not (stem and len(name) <= _MAX_NEW_NAME_LENGTH and _NEW_NAME_CHARACTERS.issuperset(stem)):
+    if len(name) > _MAX_NEW_NAME_LENGTH or not _NEW_NAME_CHARACTERS.issuperset(stem):
         raise InvalidRequest(
             f"A QueueName has 1 to {_MAX_NEW_NAME_LENGTH} letters, digits, dashes and underscores. That of a FIFO queue "
             f"ends with {FIFO_SUFFIX}."
@@ -45,7 +45,7 @@ def name_of_arn(arn: str) -> str:
 
     Refuses with `InvalidRequest` what is no ARN of a queue.
     """
-    fields = arn.split(":", _ARN_FIELDS)
+    fields = arn.split(":")
     if len(fields) != _ARN_FIELDS or fields[0] != "arn" or fields[2] != "sqs" or not is_valid_name(fields[-1]):
         raise InvalidRequest(f"The ARN of a queue has the form arn:aws:sqs:REGION:{ACCOUNT}:NAME.")
     return fields[-1]

@@ -73,8 +73,9 @@ def test_a_fifo_queue_delivers_one_message_of_a_group_and_detects_duplicates_for
     [("orders.fifo", {}), ("orders.fifo", {"FifoQueue": "false"}), ("orders", {"FifoQueue": "true"})],
 )
 def test_name_and_attribute_must_agree_on_the_kind(name: str, attributes: dict[str, str]) -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest) as refused:
         new_settings(name, attributes, {})
+    assert type(refused.value) is InvalidRequest
 
 
 def test_that_a_standard_queue_is_no_fifo_queue_may_be_said() -> None:
@@ -160,6 +161,7 @@ def test_a_value_that_promises_nothing_is_accepted(attribute: str, value: str) -
     [
         ("Policy", '{"Version":"2012-10-17"}', "rights of API keys"),
         ("Policy", "false", "rights of API keys"),
+        ("Policy", '{"redrivePermission":"allowAll"}', "rights of API keys"),
         ("KmsMasterKeyId", "alias/aws/sqs", "KMS"),
         ("KmsDataKeyReusePeriodSeconds", "300", "KMS"),
         ("SqsManagedSseEnabled", "true", "encrypt"),
@@ -184,6 +186,11 @@ def test_an_attribute_that_cannot_be_set_is_refused(attribute: str) -> None:
     with pytest.raises(InvalidAttributeName) as refused:
         changed_settings(NATIVE, "orders", {attribute: "5"})
     assert len(refused.value.detail) < 200
+
+
+def test_an_attribute_that_the_server_computes_is_refused_with_the_reason() -> None:
+    with pytest.raises(InvalidAttributeName, match="computes"):
+        changed_settings(NATIVE, "orders", {"QueueArn": "5"})
 
 
 def test_a_misspelt_attribute_is_answered_with_its_name() -> None:
@@ -258,6 +265,12 @@ def test_a_queue_that_keeps_messages_for_ever_reports_the_longest_retention() ->
 def test_the_name_alone_makes_no_fifo_queue(settings: QueueSettings) -> None:
     assert "FifoQueue" not in reported(settings, "orders.fifo")
     assert not same_attributes(settings, "orders.fifo", {"FifoQueue": "true"})
+
+
+def test_the_settings_alone_make_no_fifo_queue() -> None:
+    settings = QueueSettings(group_in_flight=1, duplicate_detection_window=300_000_000)
+    assert "FifoQueue" in reported(settings, "orders.fifo")
+    assert "FifoQueue" not in reported(settings, "orders")
 
 
 def numbers(least: int, most: int) -> st.SearchStrategy[str]:
