@@ -10,12 +10,15 @@ from app.domain.access import ANONYMOUS, ApiKey, Principal
 from app.domain.instant import to_seconds
 from app.domain.refusals import Forbidden
 from app.runtime.clock import Clock
-from app.sqs.errors import InvalidClientTokenId
+from app.sqs.errors import InvalidClientTokenId, MissingAuthenticationToken
 from app.sqs.signature import Signature, SignedRequest, read_signature, verify
 
 NO_SECRET = (
     "This server cannot verify signatures, because PEEKLOCK_SQS_SECRET is not set. Set it to the same text of 32 or more "
     "characters on all servers."
+)
+NO_PRESIGNED = (
+    "This server verifies no signatures, because it needs no API key yet. It accepts no action in a GET request."
 )
 DEFAULT_REGION = "us-east-1"
 """The region in ARNs of an open server, if the request does not name one."""
@@ -46,10 +49,13 @@ class Credentials:
     async def read(self, request: SignedRequest) -> Credential:
         """Return the credential of a request whose body is not read yet.
 
-        A server that needs no key accepts any signature, or none. Refuses with `Forbidden` if the server has no secret, with
+        A server that needs no key accepts any signature, or none, but in no GET request: a page of another site can make a
+        browser send one, with any query string. Refuses with `Forbidden` if the server has no secret, with
         `InvalidClientTokenId` if no live key has this id, and as `read_signature` does.
         """
         if self._authenticator is None or await self._authenticator.is_open():
+            if request.method == "GET":
+                raise MissingAuthenticationToken(NO_PRESIGNED)
             return Credential(_region(request))
         if self._server_secret is None:
             raise Forbidden(NO_SECRET)

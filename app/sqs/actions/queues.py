@@ -1,6 +1,7 @@
 """Queues: create, find, list, change, purge and delete them."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 
 from app.broker.administration import queues as verbs
@@ -39,12 +40,12 @@ async def create_queue(call: Call[shapes.CreateQueue]) -> shapes.FoundQueue:
     settings = new_settings(name, attributes, call.body.tags)
     await _check_target(call, attributes)
     ports = call.broker.administration
-    try:
+    with suppress(PreconditionFailed):
         await verbs.put_queue(ports, name, settings, ABSENT)
-    except PreconditionFailed:
-        existing = await verbs.reload_queue(ports, name)
-        if not same_attributes(existing.settings, name, attributes):
-            raise QueueNameExists(f"A queue named {name} exists, with other attributes.") from None
+        return shapes.FoundQueue(queue_url=call.url_of(name))
+    existing = await verbs.reload_queue(ports, name)
+    if not same_attributes(existing.settings, name, attributes):
+        raise QueueNameExists(f"A queue named {name} exists, with other attributes.")
     return shapes.FoundQueue(queue_url=call.url_of(name))
 
 

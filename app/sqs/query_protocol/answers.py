@@ -37,7 +37,7 @@ class QueryProtocol(NamedTuple):
 
     def xml_error(self, error: AwsError, message: str, request_id: str) -> bytes:
         """Return the answer to a request that failed. The receiver is at fault from status 500, else the sender."""
-        kind = "Receiver" if error.status >= 500 else "Sender"
+        kind = "Sender" if error.is_of_sender else "Receiver"
         return (
             f'<?xml version="1.0"?><ErrorResponse xmlns="{_escaped(self.namespace)}">'
             f"<Error><Type>{kind}</Type><Code>{_escaped(error.code)}</Code><Message>{_escaped(message)}</Message><Detail/></Error>"
