@@ -146,7 +146,7 @@ def test_all_system_attributes_of_a_message_in_a_fifo_queue() -> None:
     }
 
 
-def test_the_deduplication_id_of_the_sender_is_answered_also_with_the_scope_of_groups() -> None:
+def test_the_own_deduplication_id_is_answered_also_with_the_scope_of_groups() -> None:
     first = sent(FifoRules(scope="messageGroup"), message_group_id="g", message_deduplication_id="d")
     assert system_of(first, "MessageDeduplicationId", queue="a.fifo") == {"MessageDeduplicationId": "d"}
     natively = locked(Envelope("own-id", properties=b'{"sqs:deduplication_id": 5}'))
