@@ -134,6 +134,10 @@ def test_all_system_attributes_of_a_message_in_a_standard_queue() -> None:
     }
 
 
+def test_a_message_that_was_not_received_has_no_time_of_its_first_receive() -> None:
+    assert system_of(locked(first_delivered_at=None), "ApproximateFirstReceiveTimestamp") == {}
+
+
 def test_all_system_attributes_of_a_message_in_a_fifo_queue() -> None:
     first = sent(FifoRules(), message_group_id="g", message_deduplication_id="d")
     assert system_of(first, queue="orders.fifo") == {
