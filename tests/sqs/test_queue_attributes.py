@@ -62,7 +62,7 @@ def test_a_queue_without_attributes_has_the_defaults_of_sqs() -> None:
     assert settable(settings) == DEFAULTS
 
 
-def test_a_fifo_queue_delivers_one_message_of_a_group_and_detects_duplicates_for_five_minutes() -> None:
+def test_a_fifo_queue_has_one_message_of_a_group_in_flight_and_detects_duplicates() -> None:
     settings = new_settings("orders.fifo", {"FifoQueue": "true"}, {})
     assert (settings.group_in_flight, settings.duplicate_detection_window) == (1, 300_000_000)
     assert settable(settings, "orders.fifo") == DEFAULTS | FIFO_DEFAULTS
