@@ -15,7 +15,7 @@ from app.sqs.xml_text import xml_bytes
 Kind: TypeAlias = Literal["String", "Number", "Binary"]
 
 KINDS: dict[str, Kind] = {"String": "String", "Number": "Number", "Binary": "Binary"}
-MAX_TYPE_LENGTH = 256
+_MAX_TYPE_LENGTH = 256
 NAME = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _RESERVED_PREFIXES = ("aws.", "amazon.")
 
@@ -40,7 +40,7 @@ def kind_of(data_type: str) -> Kind | None:
     A label after the dot has any characters that XML allows.
     """
     kind, dot, label = data_type.partition(".")
-    if len(data_type) > MAX_TYPE_LENGTH or (dot and not label) or xml_bytes(label) is None:
+    if len(data_type) > _MAX_TYPE_LENGTH or (dot and not label) or xml_bytes(label) is None:
         return None
     return KINDS.get(kind)
 
@@ -74,7 +74,7 @@ def check_value(name: str, attribute: AttributeValue) -> tuple[Kind, str]:
     if kind is None:
         raise InvalidRequest(
             f"The type of message attribute {_shown(name)} is invalid. It is String, Number or Binary, with an optional label "
-            f"after a dot, in at most {MAX_TYPE_LENGTH} characters."
+            f"after a dot, in at most {_MAX_TYPE_LENGTH} characters."
         )
     text, other, member = attribute.string_value, attribute.binary_value, "StringValue"
     if kind == "Binary":
@@ -101,4 +101,4 @@ def _check_text(name: str, kind: Kind, text: str) -> None:
 
 def _shown(name: str) -> str:
     """Return a name for a sentence, without characters that an answer in XML could not carry."""
-    return ascii(name if len(name) <= MAX_TYPE_LENGTH else name[:MAX_TYPE_LENGTH] + "...")
+    return ascii(name if len(name) <= _MAX_TYPE_LENGTH else name[:_MAX_TYPE_LENGTH] + "...")

@@ -7,7 +7,7 @@ import msgspec
 
 from app.wire.field_types import MAX_INT64, MIN_INT64
 
-MAX_DIGITS = 38
+_MAX_DIGITS = 38
 """Digits of precision, without zeros at the beginning and the end."""
 _MAX_LENGTH = 256
 """Characters of a number. Two more than the longest one that is written without an exponent and without needless zeros."""
@@ -23,7 +23,7 @@ def is_number(text: str) -> bool:
         return False
     number = Decimal(text)
     digits = "".join(map(str, number.as_tuple().digits)).rstrip("0")
-    return len(digits) <= MAX_DIGITS and (not number or _SMALLEST <= number.copy_abs() <= _LARGEST)
+    return len(digits) <= _MAX_DIGITS and (not number or _SMALLEST <= number.copy_abs() <= _LARGEST)
 
 
 def property_of_number(text: str) -> int | float | str:
