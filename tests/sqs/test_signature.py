@@ -336,6 +336,7 @@ INCOMPLETE = {
     "the date of another day": (lambda: _published("x-amz-date", "", {"x-amz-date": "20150831T000000Z"}), "is not that of the time"),
     "no time": (lambda: sign().without(b"x-amz-date"), "has the header X-Amz-Date or Date"),
     "a time with dashes": (lambda: sign().with_header(b"x-amz-date", b"2015-08-30T12:36:00Z"), "has the form 20260131T235959Z"),
+    "a time with a digit less": (lambda: sign().with_header(b"x-amz-date", b"20150830T12360Z"), "has the form 20260131T235959Z"),
     "a day that does not exist": (lambda: sign().with_header(b"x-amz-date", b"20150231T123600Z"), "has the form 20260131T235959Z"),
     "a date that is no date": (lambda: sign().without(b"x-amz-date").with_header(b"date", b"yesterday"), "Date is not a date"),
     "both forms": (lambda: replace(sign(), query=presign().query), "signed twice"),
