@@ -9,7 +9,7 @@ from functools import partial
 
 import structlog
 import typer
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
 from app.cli.output import say
 from app.logs import configure
@@ -70,8 +70,10 @@ def read_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         for fault in error.errors():
-            name = PREFIX + str(fault["loc"][0]).upper()
-            say(f"{name}: {fault['msg']} (given: {fault['input']})")
+            field = str(fault["loc"][0])
+            # A secret with a typing error is still nearly the secret.
+            given = "" if Settings.model_fields[field].annotation == SecretStr | None else f" (given: {fault['input']})"
+            say(f"{PREFIX}{field.upper()}: {fault['msg']}{given}")
         raise typer.Exit(2) from None
 
 

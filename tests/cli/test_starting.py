@@ -30,6 +30,11 @@ SECRET = "pk_an-operators-own-secret-of-some-length"
     ("settings", "why"),
     [
         ({"cors_origins": "https://shop.example/"}, "https://shop.example/ is not an origin"),
+        ({"sqs_secret": "s" * 31}, "PEEKLOCK_SQS_SECRET: Value error, The secret has at least 32 characters"),
+        ({"sqs_url": "mq.example"}, "mq.example is not the URL of a server"),
+        ({"sqs_url": "https://mq.example:8443x"}, "https://mq.example:8443x is not the URL of a server"),
+        ({"sqs_url": "https://mq.example/?a"}, "A root path begins with a slash"),
+        ({"sqs_url": "https://mq.example/v1"}, "A root path does not begin with /v1"),
         ({"workers": 2}, "Only one process may write SQLite"),
         ({"workers": 2, "database_url": "postgresql://nobody@127.0.0.1:1/none"}, "More than one process needs Redis"),
         ({"host": "0.0.0.0"}, "No API key exists yet"),
