@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import helm_python
 import pytest
 
 from app.settings import Settings
@@ -353,6 +354,23 @@ def test_server_and_monitor_have_the_metrics_key_where_queues_are_named() -> Non
     secret = environment(named.server())["PEEKLOCK_METRICS_KEY"]["valueFrom"]["secretKeyRef"]
     (endpoint,) = named.one("ServiceMonitor")["spec"]["endpoints"]
     assert endpoint["authorization"] == {"type": "Bearer", "credentials": secret}
+
+
+def test_servers_have_the_sqs_secret_where_signatures_are_accepted() -> None:
+    plain = environment(render(REQUIRED).server())
+    assert plain["PEEKLOCK_SQS"]["value"] == "true"
+    assert "PEEKLOCK_SQS_SECRET" not in plain
+    chosen = {"enabled": False, "signatures": True, "url": "https://mq.example.com/apps/mq"}
+    given = environment(render({**REQUIRED, "sqs": chosen}).server())
+    assert (given["PEEKLOCK_SQS"]["value"], given["PEEKLOCK_SQS_URL"]["value"]) == ("false", chosen["url"])
+    secret = given["PEEKLOCK_SQS_SECRET"]["valueFrom"]["secretKeyRef"]
+    assert secret == {"name": REQUIRED["existingSecret"], "key": "sqs-secret"}
+
+
+@pytest.mark.parametrize("url", ["mq.example.com", "https://mq.example.com/", "ftp://mq.example.com"])
+def test_a_malformed_url_of_queues_is_refused(url: str) -> None:
+    with pytest.raises(helm_python.HelmValuesError, match="/sqs/url"):
+        render({**REQUIRED, "sqs": {"url": url}})
 
 
 def test_names_fit_for_every_name_of_a_release() -> None:

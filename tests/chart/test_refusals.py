@@ -110,7 +110,14 @@ def test_several_embedded_processes_are_refused_with_the_reason(several: dict[st
 
 
 @pytest.mark.parametrize(
-    "name", ["PEEKLOCK_DATABASE_URL", "PEEKLOCK_REDIS_URL", "PEEKLOCK_BOOTSTRAP_KEY", "PEEKLOCK_METRICS_KEY"]
+    "name",
+    [
+        "PEEKLOCK_DATABASE_URL",
+        "PEEKLOCK_REDIS_URL",
+        "PEEKLOCK_BOOTSTRAP_KEY",
+        "PEEKLOCK_METRICS_KEY",
+        "PEEKLOCK_SQS_SECRET",
+    ],
 )
 def test_credentials_in_plain_text_are_refused(name: str) -> None:
     with pytest.raises(helm_python.HelmValuesError, match="come from existingSecret"):

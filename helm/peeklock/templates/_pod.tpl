@@ -79,6 +79,12 @@ tolerations:
   value: {{ .Values.ingress.rootPath | quote }}
 - name: PEEKLOCK_TRUSTED_PROXIES
   value: {{ join "," .Values.server.trustedProxies | quote }}
+- name: PEEKLOCK_SQS
+  value: {{ .Values.sqs.enabled | quote }}
+{{- with .Values.sqs.url }}
+- name: PEEKLOCK_SQS_URL
+  value: {{ . | quote }}
+{{- end }}
 {{ include "peeklock.databaseEnv" . }}
 {{- if and (eq .Values.mode "external") .Values.redis.enabled }}
 {{ include "peeklock.secretEnv" (list . "PEEKLOCK_REDIS_URL" "redis-url") }}
@@ -87,6 +93,9 @@ tolerations:
       optional: true
 {{- if .Values.metrics.namesQueues }}
 {{ include "peeklock.secretEnv" (list . "PEEKLOCK_METRICS_KEY" "metrics-key") }}
+{{- end }}
+{{- if .Values.sqs.signatures }}
+{{ include "peeklock.secretEnv" (list . "PEEKLOCK_SQS_SECRET" "sqs-secret") }}
 {{- end }}
 {{- end }}
 
