@@ -240,6 +240,7 @@ class ServerApplication:
             frozenset(origin.encode() for origin in self._settings.allowed_origins),
             self._settings.guide_dir,
             self._settings.console,
+            _secret(self._settings.sqs_secret),
         )
 
 

@@ -11,14 +11,16 @@ import msgspec
 import typer
 
 from app.broker.access.keys import create_key, get_key, revoke_key
+from app.broker.access.signing_secret import maybe_signing_secret
 from app.broker.ports.store import Store
 from app.cli.output import say
 from app.cli.serving import read_settings
 from app.domain.access import ApiKey
 from app.domain.refusals import BackendUnavailable, Refusal
 from app.server.preflight import RefusedToStart, open_database
+from app.settings import Settings
 from app.wire.decode_errors import invalid_request
-from app.wire.keys import CreateKey, key_view
+from app.wire.keys import CreateKey, SqsCredentials, created_key, key_view
 
 Result = TypeVar("Result")
 
@@ -31,7 +33,8 @@ def create_key_in_database(body: Mapping[str, Any]) -> tuple[dict[str, Any], str
         now, lifetime = await store.now(), request.lifetime()
         expires_at = None if lifetime is None else now + lifetime
         new_key = await create_key(store.keys, request.principal, request.grant(), now, expires_at)
-        return {**_key_fields(new_key.key), "secret": new_key.secret}
+        sqs_secret = maybe_signing_secret(_sqs_secret(settings), new_key.key)
+        return _fields(created_key(new_key.key, new_key.secret, sqs_secret))
 
     settings = read_settings()
     if not settings.is_embedded:
@@ -58,6 +61,16 @@ def show_key_in_database(key_id: str) -> dict[str, Any]:
 
     async def act(store: Store) -> dict[str, Any]:
         return _key_fields(await get_key(store.keys, key_id))
+
+    return _in_database(act)
+
+
+def show_sqs_credentials_in_database(key_id: str) -> dict[str, Any]:
+    """Return the credentials of one key for clients of Amazon SQS."""
+
+    async def act(store: Store) -> dict[str, Any]:
+        key = await get_key(store.keys, key_id)
+        return _fields(SqsCredentials(key.id, maybe_signing_secret(_sqs_secret(read_settings()), key)))
 
     return _in_database(act)
 
@@ -91,4 +104,12 @@ def _read(body: Mapping[str, Any]) -> CreateKey:
 
 
 def _key_fields(key: ApiKey) -> dict[str, Any]:
-    return msgspec.to_builtins(key_view(key))
+    return _fields(key_view(key))
+
+
+def _fields(answer: msgspec.Struct) -> dict[str, Any]:
+    return msgspec.to_builtins(answer)
+
+
+def _sqs_secret(settings: Settings) -> str | None:
+    return None if settings.sqs_secret is None else settings.sqs_secret.get_secret_value()

@@ -68,6 +68,8 @@ def create_key(
         created, place = database_keys.create_key_in_database(body)
     printer = _printer(target)
     printer.answer(created, created["secret"])
+    if not printer.is_for_programs and created["sqs_secret_access_key"] is not None:
+        _say_sqs_credentials(created["id"], created["sqs_secret_access_key"])
     if not printer.is_for_programs:
         say(f"Key {created['id']} of {principal}. The secret is shown only now. Send it as Authorization: Bearer.")
     if place:
@@ -99,6 +101,25 @@ def show_key(key_id: KeyId, target: ApiClient | Printer) -> None:
 
 
 @with_options(target=OPTIONAL)
+def show_sqs_credentials(key_id: KeyId, target: ApiClient | Printer) -> None:
+    """Print the variables with which clients of Amazon SQS use a key. Without a URL or a context, read it from the database.
+
+    They need PEEKLOCK_SQS_SECRET, at the server or, without a URL, in the environment of this command.
+    """
+    if isinstance(target, ApiClient):
+        credentials = target.call("GET", _path(key_id) + "/sqs")
+    else:
+        from app.cli import database_keys
+
+        credentials = database_keys.show_sqs_credentials_in_database(key_id)
+    secret = credentials["secret_access_key"]
+    if secret is None:
+        say("PEEKLOCK_SQS_SECRET is not set, so keys have no SQS secret. Set it for all servers, and for this command.")
+        raise typer.Exit(1)
+    _printer(target).answer(credentials, "\n".join(_variables(credentials["access_key_id"], secret)))
+
+
+@with_options(target=OPTIONAL)
 def revoke_key(key_id: KeyId, target: ApiClient | Printer) -> None:
     """Revoke a key. Running servers stop accepting it within five seconds."""
     if isinstance(target, ApiClient):
@@ -110,6 +131,16 @@ def revoke_key(key_id: KeyId, target: ApiClient | Printer) -> None:
     printer = _printer(target)
     if printer.is_for_programs:
         printer.document({"revoked": key_id})
+
+
+def _variables(key_id: str, secret: str) -> tuple[str, str]:
+    return f"AWS_ACCESS_KEY_ID={key_id}", f"AWS_SECRET_ACCESS_KEY={secret}"
+
+
+def _say_sqs_credentials(key_id: str, secret: str) -> None:
+    say("Clients of Amazon SQS use:")
+    for line in _variables(key_id, secret):
+        say(line)
 
 
 def _path(key_id: str) -> str:

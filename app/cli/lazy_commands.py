@@ -117,6 +117,7 @@ COMMANDS: Commands = {
             "create": "keys:create_key",
             "list": "keys:list_keys",
             "show": "keys:show_key",
+            "sqs": "keys:show_sqs_credentials",
             "revoke": "keys:revoke_key",
         },
     ),

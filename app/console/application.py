@@ -108,6 +108,7 @@ async def open_console(
         context.request_budget,
         report_url,
         context.guide_dir is not None,
+        context.sqs_secret,
     )
 
     async def sample() -> float:

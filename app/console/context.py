@@ -22,7 +22,7 @@ class ConsoleContext:
     `authenticator` and `sessions` are None where every client has every right. `policy` decides which requests without a
     session are accepted. `time_limit_seconds` is how long an action may take, such as a redrive. `request_budget` bounds the
     bytes of forms. `report_url` is that of a report of the data pipeline. `has_guide` says whether
-    the server shows the documentation.
+    the server shows the documentation. SQS secrets of API keys are derived from `sqs_secret`.
     """
 
     broker: Broker
@@ -40,3 +40,4 @@ class ConsoleContext:
     request_budget: ByteBudget
     report_url: str | None = None
     has_guide: bool = False
+    sqs_secret: str | None = None

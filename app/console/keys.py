@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import HTMLResponse
 
 from app.broker.access.keys import NewApiKey, create_key
+from app.broker.access.signing_secret import maybe_signing_secret
 from app.console.access import needs
 from app.console.form_fields import form_pairs
 from app.console.forms import FormFaults, decoded, faults_of, status_of_form
@@ -161,6 +162,7 @@ def _page(
         keys=KeyList(live[:MAX_LIVE], ended),
         live_count=len(live),
         made=made,
+        sqs_secret=maybe_signing_secret(page.context.sqs_secret, made.key) if made else None,
         fields=fields,
         texts={name: " ".join(values) for name, values in fields.items()},
         faults=faults_of(renamed(refusal, names_in_form(FIELDS))) if refusal else {},

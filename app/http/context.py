@@ -19,7 +19,7 @@ class AppContext:
     stop. `is_loopback` is true if only this machine reaches the server. `request_budget` bounds the bytes of request
     bodies in memory, and `response_budget` those of responses. With `metrics_per_queue`, `/metrics` names queues to the bearer of `metrics_key` and of an API key
     that may browse every queue. `guide_dir` has the site of the documentation, if the server shows it, and `has_console` says
-    whether it has a console. `allowed_origins` are the other sites whose pages may use the server.
+    whether it has a console. SQS secrets of API keys are derived from `sqs_secret`; without one keys have none. `allowed_origins` are the other sites whose pages may use the server.
     """
 
     broker: Broker
@@ -37,3 +37,4 @@ class AppContext:
     allowed_origins: frozenset[bytes] = frozenset()
     guide_dir: Path | None = None
     has_console: bool = False
+    sqs_secret: str | None = None

@@ -65,6 +65,14 @@ class CreatedKey(KeyView, kw_only=True):
     """A new key; `secret` is shown only here."""
 
     secret: str
+    sqs_secret_access_key: str | None
+
+
+class SqsCredentials(msgspec.Struct):
+    """What a client of Amazon SQS signs its requests with."""
+
+    access_key_id: str
+    secret_access_key: str | None
 
 
 class KeyPage(msgspec.Struct):
@@ -79,9 +87,9 @@ def key_view(key: ApiKey) -> KeyView:
     return KeyView(**_fields(key))
 
 
-def created_key(key: ApiKey, secret: str) -> CreatedKey:
-    """Build the JSON of a new key, with its secret."""
-    return CreatedKey(**_fields(key), secret=secret)
+def created_key(key: ApiKey, secret: str, sqs_secret: str | None) -> CreatedKey:
+    """Build the JSON of a new key, with its secrets."""
+    return CreatedKey(**_fields(key), secret=secret, sqs_secret_access_key=sqs_secret)
 
 
 def _fields(key: ApiKey) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from tests.virtual_clock import VirtualClock
 MAX_REQUEST_BYTES = 4 << 20
 MAX_WAIT = 50.0
 METRICS_KEY = "a key for metrics"
+SQS_SECRET = "a secret from which those of SQS are derived"
 
 
 class ApiServer:
@@ -53,6 +54,7 @@ class ApiServer:
             limits.budget,
             MetricsPage(metrics, statistics, broker.clock),
             METRICS_KEY,
+            sqs_secret=SQS_SECRET,
         )
         self.middleware = RequestIdMiddleware(with_access_log(build_application(self.context)))
         transport = httpx.ASGITransport(self.middleware)

@@ -73,6 +73,7 @@ RIGHTS: dict[tuple[str, str], str] = {
     ("POST", "/v1/keys"): "manage",
     ("GET", "/v1/keys"): "manage",
     ("GET", "/v1/keys/{key_id}"): "manage",
+    ("GET", "/v1/keys/{key_id}/sqs"): "manage",
     ("DELETE", "/v1/keys/{key_id}"): "manage",
     ("GET", "/v1/capabilities"): ANY,
     ("POST", "/v1/transactions"): ANY,

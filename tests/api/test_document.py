@@ -32,7 +32,7 @@ NULLABLE = {
     # Answers: what the server knows to be absent.
     "BatchPage.next_cursor", "BatchView.removal", "BatchView.removed_at", "CommittedMessage.version",
     "CreatedKey.expires_at", "CreatedKey.last_used_at", "CreatedKey.revoked_at", "HistoryPage.next_cursor",
-    "KeyPage.next_cursor", "KeyView.expires_at", "KeyView.last_used_at", "KeyView.revoked_at", "MessagePage.next_cursor",
+    "CreatedKey.sqs_secret_access_key", "SqsCredentials.secret_access_key", "KeyPage.next_cursor", "KeyView.expires_at", "KeyView.last_used_at", "KeyView.revoked_at", "MessagePage.next_cursor",
     "MovePage.next_cursor", "MoveView.ended_at", "MoveView.rate_per_second", "MoveView.reason", "MoveView.to_queue",
     "QueueExplanationView.next_deliverable_at", "QueueExplanationView.next_due_at",
     "QueueExplanationView.next_lock_ends_at", "QueueExplanationView.next_waiting_settlement", "QueuePage.next_cursor",

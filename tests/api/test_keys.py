@@ -1,11 +1,17 @@
 """API keys: created with the right `manage` on all queues, shown once, and revoked."""
 
+from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
+from app.api.application import build_application
+from app.broker.access.keys import get_key
+from app.broker.access.signing_secret import signing_secret
 from app.domain.access import Right
-from tests.api.api_server import ApiServer, pointers, problem
+from app.http.request_id import RequestIdMiddleware
+from tests.api.api_server import SQS_SECRET, ApiServer, pointers, problem
 
 
 def bearer(secret: str) -> dict[str, Any]:
@@ -24,7 +30,7 @@ KEY_REQUEST = {"principal": "shop", "rights": ["send"], "patterns": ["orders", "
 async def test_a_new_key_is_shown_once_and_works(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
     answer = await api_with_keys.request("POST", "/keys", KEY_REQUEST, **admin)
     made = answer.json()
-    secret = made.pop("secret")
+    secret, sqs_secret = made.pop("secret"), made.pop("sqs_secret_access_key")
     assert answer.status_code == 201
     assert answer.headers["cache-control"] == "no-store"
     assert len(secret) >= 43
@@ -33,6 +39,27 @@ async def test_a_new_key_is_shown_once_and_works(api_with_keys: ApiServer, admin
     listed = await api_with_keys.request("GET", "/keys", **admin)
     assert made in listed.json()["items"]
     assert secret not in listed.text
+    assert sqs_secret not in listed.text
+
+
+async def test_the_sqs_secret_of_a_key_is_shown_again(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
+    made = await api_with_keys.request_json("POST", "/keys", KEY_REQUEST, **admin)
+    key = await get_key(api_with_keys.broker.store.keys, made["id"])
+    assert made["sqs_secret_access_key"] == signing_secret(SQS_SECRET, key)
+    shown = await api_with_keys.request("GET", f"/keys/{made['id']}/sqs", **admin)
+    assert shown.json() == {"access_key_id": made["id"], "secret_access_key": made["sqs_secret_access_key"]}
+    assert shown.headers["cache-control"] == "no-store"
+    problem(await api_with_keys.request("GET", f"/keys/{'0' * 16}/sqs", **admin), 404, "key-not-found")
+
+
+async def test_keys_have_no_sqs_secret_at_a_server_without_one(api: ApiServer) -> None:
+    context = replace(api.context, sqs_secret=None)
+    transport = httpx.ASGITransport(RequestIdMiddleware(build_application(context)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        made = (await client.post("/v1/keys", json=KEY_REQUEST, headers={"Peeklock-Local-Admin": "true"})).json()
+        assert made["sqs_secret_access_key"] is None
+        shown = (await client.get(f"/v1/keys/{made['id']}/sqs")).json()
+        assert shown == {"access_key_id": made["id"], "secret_access_key": None}
 
 
 async def test_a_key_expires(api_with_keys: ApiServer, admin: dict[str, Any]) -> None:
@@ -68,6 +95,7 @@ async def test_a_key_is_shown_by_its_id_without_its_secret(api_with_keys: ApiSer
     answer = await api_with_keys.request("POST", "/keys", KEY_REQUEST, **admin)
     made = answer.json()
     secret = made.pop("secret")
+    del made["sqs_secret_access_key"]
     shown = await api_with_keys.request("GET", answer.headers["location"].removeprefix("/v1"), **admin)
     assert (shown.status_code, shown.json()) == (200, made)
     assert secret not in shown.text

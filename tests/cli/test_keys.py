@@ -58,12 +58,39 @@ def test_a_key_in_the_database_has_the_limits_of_the_operation(
 
 def test_a_key_is_shown_from_the_database(tmp_path: Path) -> None:
     made = key(tmp_path, "create", "--principal", "anna")
-    del made["secret"]
+    del made["secret"], made["sqs_secret_access_key"]
     assert key(tmp_path, "show", made["id"]) == made
     for_people = run_command("key", "show", made["id"], directory=tmp_path).stdout.splitlines()
     assert [line.split(maxsplit=1) for line in for_people[1:3]] == [["id", made["id"]], ["principal", "anna"]]
     unknown = run_command("key", "show", "0" * 16, directory=tmp_path)
     assert (unknown.returncode, unknown.stderr.partition(":")[0]) == (1, "key-not-found")
+
+
+def test_the_sqs_secret_of_a_key_is_printed_when_it_is_made_and_again(
+    serve: Callable[..., PeeklockProcess], tmp_path: Path
+) -> None:
+    with_secret = {"sqs_secret": "s" * 32}
+    first = key(tmp_path, "create", "--principal", "admin", **with_secret)
+    lines = [f"AWS_ACCESS_KEY_ID={first['id']}", f"AWS_SECRET_ACCESS_KEY={first['sqs_secret_access_key']}"]
+    again = run_command("key", "sqs", first["id"], directory=tmp_path, **with_secret)
+    assert (again.returncode, again.stdout.splitlines()) == (0, lines)
+
+    at = {"url": serve(**with_secret).url, "api_key": first["secret"]}
+    again = run_command("key", "sqs", first["id"], directory=tmp_path, **at)
+    assert (again.returncode, again.stdout.splitlines()) == (0, lines)
+    made = run_command("key", "create", "--principal", "shop", directory=tmp_path, **at)
+    assert made.stdout.startswith("pk_")
+    assert "AWS_SECRET_ACCESS_KEY=" in made.stderr
+
+
+def test_a_key_has_no_sqs_secret_without_that_of_the_servers(tmp_path: Path) -> None:
+    made = key(tmp_path, "create", "--principal", "admin")
+    assert made["sqs_secret_access_key"] is None
+    done = run_command("key", "sqs", made["id"], directory=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("PEEKLOCK_SQS_SECRET is not set")
+    for_people = run_command("key", "create", "--principal", "anna", directory=tmp_path)
+    assert "AWS" not in for_people.stderr
 
 
 def test_a_key_is_revoked_in_the_database(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ class ConsoleServer:
             MAX_WAIT,
             MAX_REQUEST_BYTES,
             api.request_budget,
+            sqs_secret=api.context.sqs_secret,
         )
         self.application = build_console(self.context)
         self.http = self.browser()

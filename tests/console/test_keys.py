@@ -78,8 +78,11 @@ async def test_a_new_key_is_shown_once_and_works(console_with_keys: ConsoleServe
     secret = secret_in(made.text)
     assert (await send_with(console_with_keys, secret)).status_code == 201
     assert (await send_with(console_with_keys, secret, "payments")).status_code == 403
+    sqs_secret = re.search(r"AWS_SECRET_ACCESS_KEY=([\w-]{43})<", made.text)
+    assert sqs_secret, made.text
     page = await console_with_keys.page(PAGE)
     assert secret not in page
+    assert sqs_secret[1] not in page
     assert "<code>orders orders.*</code>" in page
 
 
@@ -89,6 +92,11 @@ async def test_a_key_that_was_made_is_shown_also_if_the_database_goes_away_then(
     assert (answers.are_over, made.status_code) == (True, 200)
     assert (await send_with(console, secret_in(made.text))).status_code == 201
     assert '<th scope="row" class="wrap">shop</th>' in made.text
+
+
+async def test_a_new_key_has_no_sqs_secret_without_that_of_the_servers(console: ConsoleServer) -> None:
+    console.application.state.context = replace(console.context, sqs_secret=None)
+    assert "AWS_SECRET_ACCESS_KEY" not in (await console.post(PAGE, PAGE, **FIRST)).text
 
 
 async def test_a_key_ends_after_its_time(console_with_keys: ConsoleServer) -> None:

@@ -1,6 +1,7 @@
-"""API keys over HTTP: create, list, show and revoke them. All need the right `manage` on all queues."""
+"""API keys over HTTP: create, list, show and revoke them, and show their secrets of SQS. All need the right `manage` on all queues."""
 
 from app.broker.access import keys as verbs
+from app.broker.access.signing_secret import maybe_signing_secret
 from app.domain.access import Right
 from app.domain.refusals import KeyNotFound, TooManyKeys
 from app.http.asgi import Headers
@@ -9,7 +10,7 @@ from app.http.operation import operation
 from app.http.request import Request, invalid_cursor
 from app.http.response import Response, location
 from app.wire.field_types import Page
-from app.wire.keys import CreatedKey, CreateKey, KeyPage, KeyView, created_key, key_view
+from app.wire.keys import CreatedKey, CreateKey, KeyPage, KeyView, SqsCredentials, created_key, key_view
 
 KEYS = "/v1/keys"
 ONE_KEY = KEYS + "/{key_id}"
@@ -31,7 +32,8 @@ async def create_key(request: Request[CreateKey]) -> Response:
     expires_at = None if lifetime is None else now + lifetime
     new_key = await verbs.create_key(request.broker.store.keys, body.principal, body.grant(), now, expires_at)
     _clear_key_cache(request)
-    created = created_key(new_key.key, new_key.secret)
+    sqs_secret = maybe_signing_secret(request.context.sqs_secret, new_key.key)
+    created = created_key(new_key.key, new_key.secret, sqs_secret)
     return Response(created, 201, headers=(*NO_STORE_HEADERS, *location(f"{KEYS}/{created.id}")))
 
 
@@ -53,6 +55,16 @@ async def list_keys(request: Request[None]) -> Response:
 async def get_key(request: Request[None]) -> Response:
     """Show an API key, live or not, without its secret."""
     return Response(key_view(await verbs.get_key(request.broker.store.keys, request.path["key_id"])))
+
+
+@operation(
+    "GET", ONE_KEY + "/sqs", right=Right.MANAGE, tag="keys", responses={200: SqsCredentials}, refusals=(KeyNotFound,)
+)
+async def get_sqs_credentials(request: Request[None]) -> Response:
+    """Show the credentials of an API key, live or not, for clients of Amazon SQS."""
+    key = await verbs.get_key(request.broker.store.keys, request.path["key_id"])
+    secret = maybe_signing_secret(request.context.sqs_secret, key)
+    return Response(SqsCredentials(key.id, secret), headers=NO_STORE_HEADERS)
 
 
 @operation(

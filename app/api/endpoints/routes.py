@@ -88,6 +88,7 @@ OPERATIONS: tuple[Operation, ...] = (
     keys.create_key,
     keys.list_keys,
     keys.get_key,
+    keys.get_sqs_credentials,
     keys.revoke_key,
     index.read_index,
     capabilities.read_capabilities,

@@ -46,6 +46,7 @@ class CreatedKey(Struct):
     last_used_at: datetime | None
     revoked_at: datetime | None
     secret: str
+    sqs_secret_access_key: str | None
 
 
 class ExponentialRetryDelay(Struct, tag_field="kind", tag="exponential"):
@@ -256,6 +257,15 @@ class ServerLimits(Struct):
     max_properties_bytes: int
     max_filter_bytes: int
     max_name_length: int
+
+
+class SqsCredentials(Struct):
+    """
+    What a client of Amazon SQS signs its requests with.
+    """
+
+    access_key_id: str
+    secret_access_key: str | None
 
 
 class StartedMove(Struct):

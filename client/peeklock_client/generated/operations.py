@@ -623,6 +623,10 @@ class Operations(ABC):
             headers={"Peeklock-Local-Admin": peeklock_local_admin},
         )
 
+    async def get_sqs_credentials(self, key_id: str) -> answers.SqsCredentials:
+        """Show the credentials of an API key, live or not, for clients of Amazon SQS."""
+        return await self.call("GET", f"/v1/keys/{quote(str(key_id), safe='')}/sqs", {200: answers.SqsCredentials})
+
     async def read_index(self) -> answers.ServerIndex:
         """Get the name and version of the server, its paths that need no API key, and the names of the guides."""
         return await self.call("GET", "/", {200: answers.ServerIndex})
