@@ -22,7 +22,6 @@ from app.http.asgi import ASGI, Receive, Scope, Send
 from app.http.authorize import DEFAULT_RIGHT, Authorization, bearer_token
 from app.http.context import AppContext
 from app.http.cors import allow_origins
-from app.http.interface import Interface
 from app.http.local_access import LocalAccessPolicy
 from app.http.operation import Operation
 from app.http.operation_handler import OperationHandler
@@ -38,12 +37,6 @@ def build_application(context: AppContext) -> ASGI:
     return allow_origins(Application(context), context.allowed_origins)
 
 
-def api_interface(context: AppContext) -> Interface[str | None]:
-    """Return the interface of the API: clients have an API key as bearer token, and errors are problem documents."""
-    authenticator = context.authenticator
-    return Interface(bearer_token, authenticator and authenticator.authenticate, error_response)
-
-
 class Application(FastAPI):
     """Every operation of a server, and the other routes and mounted applications that are added before the first request.
 
@@ -54,13 +47,9 @@ class Application(FastAPI):
     def __init__(self, context: AppContext) -> None:
         super().__init__(openapi_url=None, redirect_slashes=False, max_body_size=context.max_request_bytes)
         self.add_exception_handler(HTTPException, _framework_problem)
-        interface = api_interface(context)
+        self.router.routes += [OperationRoute(OperationHandler(operation, context)) for operation in OPERATIONS]
         self.router.routes += [
-            OperationRoute(OperationHandler(operation, context, interface)) for operation in OPERATIONS
-        ]
-        self.router.routes += [
-            OperationRoute(OperationHandler(page, context, interface), include_in_schema=False)
-            for page in self._pages(context)
+            OperationRoute(OperationHandler(page, context), include_in_schema=False) for page in self._pages(context)
         ]
         policy = LocalAccessPolicy(
             context.is_loopback,
@@ -68,8 +57,9 @@ class Application(FastAPI):
             requires_admin_header=False,
             allowed_origins=context.allowed_origins,
         )
-        self._default_authorization = Authorization(interface.authenticate, DEFAULT_RIGHT, policy)
-        self._read_credential = interface.credential_reader(DEFAULT_RIGHT)
+        authenticator = context.authenticator
+        self._needs_key = authenticator is not None
+        self._default_authorization = Authorization(authenticator and authenticator.authenticate, DEFAULT_RIGHT, policy)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> CoroutineType[Any, Any, None]:
         """Answer one HTTP request. HEAD is answered as GET; the server sends no body then."""
@@ -110,7 +100,7 @@ class Application(FastAPI):
         if any(route.matches(scope)[0] is not Match.NONE for route in self.routes):
             try:
                 headers = RequestHeaders(scope["headers"])
-                credential = self._read_credential(headers)
+                credential = bearer_token(headers) if self._needs_key else None
                 await self._default_authorization.accept(credential, None, headers, scope["state"])
             except (Refusal, BackendUnavailable) as error:
                 await respond(send, error_response(error, request_id))

@@ -26,7 +26,7 @@ NOT_LISTABLE = (
 class Authorization:
     """The access check of one operation.
 
-    `authenticate` returns the principal that has a credential, as in `Interface`; None means that the server needs none.
+    `authenticate` returns the principal that has a credential, or refuses with `Unauthenticated`; None means that the server needs none.
     `local_access_policy` then decides which requests are accepted. `right` None means that every client may call it,
     `ANY_RIGHT` every client with a key. `kind` is what the operation is about: `queue` or `state`. With `lists_own` the
     right on a part of the names is enough.

@@ -6,17 +6,16 @@ from app.domain.queue import is_valid_name
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.http.answer_headers import finish_of
 from app.http.asgi import Receive, Scope
-from app.http.authorize import Authorization
+from app.http.authorize import Authorization, bearer_token
 from app.http.context import AppContext
 from app.http.decoding import body_decoder, entry_counter
-from app.http.interface import Interface
 from app.http.operation import EmptyBody, Operation
 from app.http.query import query_decoder
 from app.http.request import Request, invalid_path
 from app.http.request_body import BodyReservation, read_body
 from app.http.request_handler import OPERATION, RequestHandler
 from app.http.request_headers import CONDITIONS, HeaderCheck, RequestHeaders
-from app.http.response import Response
+from app.http.response import Response, error_response
 
 INVALID_NAME = "The name of a {} has 1 to 128 letters, digits, dots, dashes or underscores, and begins and ends with a letter or digit."
 
@@ -25,25 +24,26 @@ _SLOW_BODY_SECONDS = 1.0
 
 
 class OperationHandler(RequestHandler):
-    """An ASGI application that answers one operation of an interface.
+    """An ASGI application that answers one operation of the API.
 
     The application that finds the operation of a request, by its path or otherwise, puts `path_params` into the scope: a
     value for each parameter in the path of the operation.
     """
 
-    def __init__(self, operation: Operation, context: AppContext, interface: Interface[Any]) -> None:
-        super().__init__(context, interface.error_response, operation.name)
+    def __init__(self, operation: Operation, context: AppContext) -> None:
+        super().__init__(context, error_response, operation.name)
+        authenticator = context.authenticator
         self.operation = operation
         self._endpoint = self._with_reserved_answer if operation.answer_bytes else operation.endpoint
         self._name_parameter = operation.name_parameter
         self._authorization = Authorization(
-            interface.authenticate,
+            authenticator and authenticator.authenticate,
             operation.right,
             operation.local_access_policy(context),
             operation.kind,
             operation.lists_own,
         )
-        self._read_credential = interface.credential_reader(operation.right)
+        self._needs_key = operation.right is not None and authenticator is not None
         self._check_headers = _header_check(operation).check
         self._decode = body_decoder(operation.body, is_message=operation.empty_body is EmptyBody.REFUSED)
         self._count_entries = entry_counter(operation.body)
@@ -57,7 +57,7 @@ class OperationHandler(RequestHandler):
         headers = RequestHeaders(scope["headers"])
         path: dict[str, str] = scope["path_params"]
         name = path[self._name_parameter] if self._name_parameter else None
-        credential = self._read_credential(headers)
+        credential = bearer_token(headers) if self._needs_key else None
         principal = await self._authorization.accept(credential, name, headers, scope["state"])
         if self._name_parameter and name is not None and not is_valid_name(name):
             raise invalid_path(self._name_parameter, INVALID_NAME.format(self.operation.kind))

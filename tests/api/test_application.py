@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from app.api.application import Application, OperationRoute, api_interface
+from app.api.application import Application, OperationRoute
 from app.domain.access import Right
 from app.http.asgi import Receive, Scope, Send
 from app.http.operation import Operation, operation
@@ -71,7 +71,7 @@ def application(api_with_keys: ApiServer) -> Application:
     application = Application(api_with_keys.context)
     add_routes(application)
     declared: Operation = read_declared
-    handler = OperationHandler(declared, api_with_keys.context, api_interface(api_with_keys.context))
+    handler = OperationHandler(declared, api_with_keys.context)
     application.router.routes.append(OperationRoute(handler))
     return application
 
