@@ -246,6 +246,23 @@ def test_an_ingress_below_a_path_and_its_server_agree_on_it() -> None:
     assert Settings(root_path=settings["root_path"]["value"]).public_address.root_path == "/apps/peeklock"
 
 
+@pytest.mark.parametrize(
+    ("root_path", "added"),
+    [
+        ("", {"/": "Exact", "/000000000000": "Prefix"}),
+        ("/mq", {"/mq": "Exact", "/mq/": "Exact", "/mq/000000000000": "Prefix"}),
+    ],
+)
+def test_the_ingress_passes_on_the_paths_of_aws_sdks_with_signatures(root_path: str, added: dict[str, str]) -> None:
+    def paths(**sqs: bool) -> dict[str, str]:
+        values = {**REQUIRED, "ingress": {"enabled": True, "rootPath": root_path}, "sqs": sqs}
+        (rule,) = render(values).one("Ingress")["spec"]["rules"]
+        return {entry["path"]: entry["pathType"] for entry in rule["http"]["paths"]}
+
+    assert paths(signatures=True) == {**paths(), **added}
+    assert paths(signatures=True, enabled=False) == paths()
+
+
 def test_the_server_trusts_the_proxies_of_the_values() -> None:
     release = render({**REQUIRED, "server": {"trustedProxies": ["10.42.0.0/16", "fd00::/8"]}})
     named = environment(release.server())["PEEKLOCK_TRUSTED_PROXIES"]["value"]
