@@ -67,7 +67,7 @@ def _limited_type(info: inspect.Type) -> Any:
     if limits:
         return _bounded_array(max(limits)) | None
     if any(isinstance(member, inspect.DictType) and member.max_length for member in union_members(info)):
-        return msgspec.Raw | None
+        return msgspec.Raw  # also takes null, and a union with None would take nothing else
     nested = _limited_fields(info)
     return _struct(nested) | None if nested else None
 

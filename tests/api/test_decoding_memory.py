@@ -5,10 +5,12 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.domain.refusals import InvalidRequest
 from app.http.decoding import body_decoder
+from app.http.list_limits import UNCHECKED_COMMAS
 from app.wire.keys import CreateKey
 from app.wire.queue_patch import QueuePatch
 from app.wire.queues import QueueSettingsBody
@@ -59,4 +61,12 @@ def test_the_refusal_of_many_labels_takes_a_bounded_multiple_of_the_body(shape: 
     finally:
         tracemalloc.stop()
     assert [fault.pointer for fault in refused.value.field_errors] == ["/labels"]
+    assert "bytes" in str(refused.value)
     assert peak < len(body)
+
+
+def test_labels_can_have_many_commas() -> None:
+    labels = {f"name-{number}": "," * 250 for number in range(50)}
+    body = msgspec.json.encode({"labels": labels})
+    assert body.count(b",") > UNCHECKED_COMMAS
+    assert body_decoder(QueueSettingsBody)(body).labels == labels
