@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from app.domain.refusals import FieldError, InvalidRequest, invalid_at
-from app.http.list_limits import UNCHECKED_COMMAS, list_limit_checker, union_members
+from app.http.list_limits import MAX_OBJECT_BYTES, UNCHECKED_COMMAS, list_limit_checker, union_members
 from app.wire.decode_errors import invalid_request
 from app.wire.json_depth import TOO_DEEP, is_too_deep
 
@@ -77,10 +77,13 @@ def body_decoder(shape: Any, *, is_message: bool = False) -> Callable[[bytes], A
 @cache
 def entry_decoder(shape: Any) -> Callable[[bytes], Any]:
     """Return the decoder of an entry of a list. Its encoding and depth have been checked with those of its body."""
+    check_lists = list_limit_checker(shape)
     decode = msgspec.json.Decoder(shape).decode
 
     def decoded(raw: bytes) -> Any:
         try:
+            if check_lists is not None and len(memoryview(raw)) > MAX_OBJECT_BYTES:
+                check_lists(raw)
             return decode(raw)
         except DECODING_ERRORS as error:
             raise _invalid_json(raw, error, shape, "The entry") from None

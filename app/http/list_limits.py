@@ -14,8 +14,10 @@ from msgspec import inspect
 UNCHECKED_COMMAS = 10_000
 """A body with fewer commas need not be checked, because its lists are small."""
 
-_MAX_OBJECT_BYTES = 128 << 10
-"""Bytes of an object with a limit of members: more than the 16 KiB of labels have with an escape for each character."""
+MAX_OBJECT_BYTES = 128 << 10
+"""Bytes of an object with a limit of members: more than the 16 KiB of labels have with an escape for each character.
+
+An entry of a batch that is not larger need not be checked, because its lists are small too."""
 
 
 class LimitedLists(msgspec.Struct):
@@ -37,8 +39,8 @@ def list_limit_checker(shape: Any) -> Callable[[bytes], object] | None:
 def _check_objects(found: Any, path: str) -> None:
     for name in found.__struct_fields__:
         value = getattr(found, name)
-        if isinstance(value, msgspec.Raw) and len(memoryview(value)) > _MAX_OBJECT_BYTES:
-            raise msgspec.ValidationError(f"Expected at most {_MAX_OBJECT_BYTES} bytes - at `{path}.{name}`")
+        if isinstance(value, msgspec.Raw) and len(memoryview(value)) > MAX_OBJECT_BYTES:
+            raise msgspec.ValidationError(f"Expected at most {MAX_OBJECT_BYTES} bytes - at `{path}.{name}`")
         if isinstance(value, LimitedLists):
             _check_objects(value, f"{path}.{name}")
 

@@ -11,6 +11,9 @@ import msgspec
 from app.domain.message import MAX_TEXT_LENGTH
 
 MAX_BATCH_ENTRIES = 10
+MAX_DECODED_ENTRIES = 1000
+"""Entries of a batch that are told apart from malformed JSON: above `MAX_BATCH_ENTRIES` they are refused as too many. The query
+protocol has no more, and millions would take fifty times their bytes."""
 MAX_MESSAGES = 10
 MAX_WAIT_SECONDS = 20
 MAX_VISIBILITY_SECONDS = 43_200

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from app.sqs.shapes.members import (
+    MAX_DECODED_ENTRIES,
     MAX_MESSAGES,
     MAX_NAMES,
     MAX_WAIT_SECONDS,
@@ -94,7 +95,10 @@ class SendEntry(SentMembers, kw_only=True):
 class SendMessageBatch(OfQueue, kw_only=True):
     """The request of SendMessageBatch. Each entry is decoded alone, so that a wrong one is refused alone."""
 
-    entries: Annotated[tuple[msgspec.Raw, ...], in_query("SendMessageBatchRequestEntry", entry=SendEntry)] = ()
+    entries: Annotated[
+        tuple[msgspec.Raw, ...],
+        in_query("SendMessageBatchRequestEntry", max_length=MAX_DECODED_ENTRIES, entry=SendEntry),
+    ] = ()
 
 
 class SentEntry(SentMessage, kw_only=True):
@@ -158,7 +162,10 @@ class DeleteEntry(RequestStruct, kw_only=True):
 class DeleteMessageBatch(OfQueue, kw_only=True):
     """The request of DeleteMessageBatch."""
 
-    entries: Annotated[tuple[msgspec.Raw, ...], in_query("DeleteMessageBatchRequestEntry", entry=DeleteEntry)] = ()
+    entries: Annotated[
+        tuple[msgspec.Raw, ...],
+        in_query("DeleteMessageBatchRequestEntry", max_length=MAX_DECODED_ENTRIES, entry=DeleteEntry),
+    ] = ()
 
 
 class DoneEntry(AnswerStruct, kw_only=True):
@@ -193,7 +200,10 @@ class ChangeMessageVisibilityBatch(OfQueue, kw_only=True):
     """The request of ChangeMessageVisibilityBatch."""
 
     entries: Annotated[
-        tuple[msgspec.Raw, ...], in_query("ChangeMessageVisibilityBatchRequestEntry", entry=ChangeVisibilityEntry)
+        tuple[msgspec.Raw, ...],
+        in_query(
+            "ChangeMessageVisibilityBatchRequestEntry", max_length=MAX_DECODED_ENTRIES, entry=ChangeVisibilityEntry
+        ),
     ] = ()
 
 
