@@ -16,7 +16,7 @@ from app.console.form_fields import form_texts
 from app.console.forms import decoded, faults_of, status_of_form
 from app.console.pages import CurrentPage, PageRequest
 from app.domain.access import Right
-from app.domain.move_task import MoveRequest, MoveState
+from app.domain.move_task import MoveRequest, MoveState, other_queues
 from app.domain.plan import Plan
 from app.domain.queue import Queue
 from app.domain.refusals import Refusal
@@ -108,6 +108,6 @@ async def _moving(page: PageRequest, queue: str, fields: Mapping[str, str]) -> M
         page.visitor.require(Right.SEND, body.to_queue)
         to_queue = await target_queue(page, body.to_queue)
     targets = await find_targets(ports, found, to_queue)
-    for target in targets:
+    for target in other_queues(found, targets):
         page.visitor.require(Right.SEND, target.name)
     return Moving(found, MoveRequest(body.to_queue, tuple(target.id for target in targets), body.rate_per_second))

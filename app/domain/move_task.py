@@ -1,4 +1,4 @@
-"""Move tasks: a background loop moves the messages of one queue to other queues, page by page.
+"""Move tasks: a background loop moves the messages of one queue to other queues, page by page, or its dead letters back.
 
 A task passes once, in order of sequence number, over the messages that its queue had at the start. Messages that are
 locked, scheduled or deferred when the task comes to them stay, and so do those that their target does not accept.
@@ -16,6 +16,9 @@ from app.domain.refusals import Conflict, NotFound, invalid_at
 
 MOVABLE_STATES = (MessageState.AVAILABLE, MessageState.BLOCKED, MessageState.DEAD_LETTERED)
 """The states from which messages move. A blocked one moves only if no message of its group stays in flight before it."""
+
+OWN_DEAD_LETTERS = (MessageState.DEAD_LETTERED,)
+"""The states from which messages move within their queue."""
 
 PAGE_SIZE = 500
 """Messages that one transaction moves at most. It limits no request."""
@@ -69,7 +72,8 @@ class MoveEnded(Conflict):
 class MoveRequest:
     """What a task was asked to do: move messages to queue `to_queue`, or each back to the queue that dead-lettered it.
 
-    `target_ids` are the queues to which they may go. `rate` is the largest number of messages per second, None for no limit.
+    `target_ids` are the queues to which they may go. The queue of the task is one of them if it holds dead letters of its own,
+    which become available there again. `rate` is the largest number of messages per second, None for no limit.
     """
 
     to_queue: str | None
@@ -131,23 +135,44 @@ class MoveTask:
         return self.read_at - self.progressed_at > MAX_WAIT
 
 
-def target_name_of(message: MessageMetadata, request: MoveRequest) -> str | None:
-    """Return the name of the queue to which a task moves a message: the named one, or the one that dead-lettered it.
+def movable_states(queue: Queue, request: MoveRequest) -> Sequence[MessageState]:
+    """Return the states from which messages of the queue move: only dead letters move within it."""
+    return OWN_DEAD_LETTERS if request.target_ids == (queue.id,) else MOVABLE_STATES
 
-    Return None for a message that stays because no queue has forwarded it as a dead letter.
+
+def target_names_of(message: MessageMetadata, queue: Queue, request: MoveRequest) -> Sequence[str]:
+    """Return the names of the queues to which a task of this queue moves a message, the first that accepts it.
+
+    That is the named one. Without one, it is the queue that has forwarded the message as a dead letter, and then, for a
+    message that this queue itself has dead-lettered, this queue.
     """
-    return request.to_queue or source_of(message.envelope.properties)
+    if request.to_queue is not None:
+        return [request.to_queue]
+    source = source_of(message.envelope.properties)
+    names = [] if source is None or source == queue.name else [source]
+    return [*names, queue.name] if message.state is MessageState.DEAD_LETTERED else names
+
+
+def other_queues(queue: Queue, targets: Sequence[Queue]) -> list[Queue]:
+    """Return the targets that are other queues. Moving messages there needs the right to send to them."""
+    return [target for target in targets if target.id != queue.id]
 
 
 def check_targets(queue: Queue, to_queue: str | None, targets: Sequence[Queue]) -> None:
-    """Refuse with `InvalidRequest` a move of a queue to itself, or to no queue, or to too many."""
-    if queue.id in [target.id for target in targets]:
+    """Refuse with `InvalidRequest` a move to the queue itself, to no queue, or to too many.
+
+    Without a named target, the queue itself may be among the targets, for dead letters of its own.
+    """
+    if to_queue is not None and queue.id in [target.id for target in targets]:
         raise invalid_at(
             "/to_queue", "The messages are already in this queue; a redrive resets dead letters in their own."
         )
     if to_queue is None and not targets:
-        raise invalid_at("/to_queue", f"No queue forwards its dead letters to queue {queue.name}, so name the target.")
-    if len(targets) > MAX_TARGETS:
+        detail = (
+            f"No queue forwards its dead letters to queue {queue.name}, and it holds none of its own; name the target."
+        )
+        raise invalid_at("/to_queue", detail)
+    if len(other_queues(queue, targets)) > MAX_TARGETS:
         raise invalid_at(
             "/to_queue", f"More than {MAX_TARGETS} queues forward their dead letters to queue {queue.name}; name one."
         )

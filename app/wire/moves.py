@@ -25,7 +25,7 @@ MoveRate: TypeAlias = Annotated[
 
 
 class StartMove(msgspec.Struct, forbid_unknown_fields=True):
-    """The queue to which messages move (default: back to the queues that dead-lettered them), and how fast."""
+    """The queue to which messages move (default: dead letters go back to the queues that dead-lettered them), and how fast."""
 
     to_queue: QueueName | None = None
     rate_per_second: MoveRate | None = None

@@ -82,6 +82,22 @@ async def test_dead_letters_go_back_without_a_target(api: ApiServer) -> None:
     )
 
 
+async def test_dead_letters_of_the_queue_itself_become_available_in_it(api: ApiServer) -> None:
+    await api.request_json("PUT", "/queues/orders")
+    await api.send(body="dead")
+    (message,) = await api.receive()
+    await api.settle(message, "dead-letter", reason="bad")
+    await api.send(body="available")
+    plan = await api.request_json("POST", PATH, {"dry_run": True})
+    assert plan["count"] == 1
+    task = await start(api)
+    assert (task["to_queue"], task["found"]) == (None, 1)
+    await run(api)
+    assert await api.counts() == {"available": 2}
+    (moved,) = (await api.request_json("GET", PATH))["items"]
+    assert (moved["state"], moved["moved"]) == ("completed", 1)
+
+
 async def test_a_task_that_fails_says_why(api: ApiServer) -> None:
     await api.request_json("PUT", "/queues/repairs")
     await api.send(body=1)
@@ -150,9 +166,14 @@ async def test_a_move_needs_the_right_to_send_to_each_target(api_with_keys: ApiS
 
     await use_key(*Right, patterns=("*",))
     await dead_letter_home(api, "first", "second")
+    await api.send("alone", body=1)
+    (message,) = await api.receive("alone")
+    await api.settle(message, "dead-letter", "alone", reason="bad")
     await use_key(Right.MANAGE, patterns=("failures",))
     for body in ({}, {"to_queue": "first"}, {"to_queue": "absent"}):
         problem(await api.request("POST", "/queues/failures/moves", body), 403, "forbidden")
+    await use_key(Right.MANAGE, patterns=("alone",))
+    await start(api, "/queues/alone/moves")
     await use_key(Right.MANAGE, Right.SEND, patterns=("failures", "first"))
     refused = problem(await api.request("POST", "/queues/failures/moves", {}), 403, "forbidden")
     assert "second" in refused["detail"]

@@ -12,6 +12,7 @@ from app.domain.instant import SECOND
 from app.domain.message import MessageState
 from app.domain.move_task import KEPT_TASKS, MoveRequest, MoveRunning, MoveState, MoveTask
 from app.domain.queue import Queue, QueueSettings
+from tests.brokers import dead_letter_all
 from tests.contract.store_fixture import ServerFixture, StoreFixture, numbers
 
 
@@ -155,6 +156,27 @@ async def test_a_page_is_moved_and_recorded_together(store_fixture: StoreFixture
     assert (advanced.position, advanced.moved, advanced.state) == (third, 2, MoveState.RUNNING)
     assert store_fixture.is_close(advanced.next_at, await store_fixture.store.now())
     assert numbers(await store_fixture.claim(target)) == [second, third]
+
+
+async def test_a_page_moves_messages_to_another_queue_and_dead_letters_within_their_own(
+    store_fixture: StoreFixture, queue: Queue, target: Queue
+) -> None:
+    own, sent_here = await store_fixture.send(queue, b"1", b"2")
+    assert await dead_letter_all(store_fixture.store, queue) == 2
+    (available,) = await store_fixture.send(queue, b"3")
+    task = await start(store_fixture, queue, target)
+    redrives = [
+        Redrive(UnlockedRow(own, queue.id, MessageState.DEAD_LETTERED), queue.id),
+        Redrive(UnlockedRow(sent_here, queue.id, MessageState.DEAD_LETTERED), target.id),
+        Redrive(UnlockedRow(available, queue.id, MessageState.DEAD_LETTERED), queue.id),
+    ]
+    page = MoveStep(task, redrives, available)
+    assert await store_fixture.store.advance_move(page) == [True, True, False]
+    assert (await found(store_fixture, task)).moved == 2
+    first, second = await store_fixture.claim(queue)
+    assert [first.sequence_number, second.sequence_number] == [own, available]
+    assert (first.failure_count, first.dead_letter_reason) == (0, None)
+    assert numbers(await store_fixture.claim(target)) == [sent_here]
 
 
 @pytest.mark.fence("position", "state")

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
 from app.domain.instant import HOUR, SECOND
-from app.domain.message import Envelope
+from app.domain.message import Envelope, MessageState
 from app.domain.move_task import (
     MAX_TARGETS,
     MAX_WAIT,
@@ -14,7 +15,9 @@ from app.domain.move_task import (
     MoveState,
     MoveTask,
     check_targets,
-    target_name_of,
+    movable_states,
+    other_queues,
+    target_names_of,
 )
 from app.domain.queue import Queue, QueueSettings
 from app.domain.refusals import InvalidRequest
@@ -95,26 +98,43 @@ def test_a_task_waits_for_a_day() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "target"),
+    ("properties", "targets"),
     [
-        (b"", None),
-        (b'{"region":"eu"}', None),
-        (b'{"dead_letter_queue":7}', None),
-        (b'{"dead_letter_queue":"orders"}', "orders"),
+        (b"", []),
+        (b'{"region":"eu"}', []),
+        (b'{"dead_letter_queue":7}', []),
+        (b'{"dead_letter_queue":"failures"}', []),
+        (b'{"dead_letter_queue":"orders"}', ["orders"]),
     ],
 )
-def test_a_message_goes_to_the_named_queue_or_back_to_the_one_that_forwarded_it(
-    properties: bytes, target: str | None
+def test_a_message_goes_to_the_named_queue_or_back_to_the_one_that_dead_lettered_it(
+    properties: bytes, targets: list[str]
 ) -> None:
+    source = queue(1, "failures")
     message = metadata(body_bytes=0, envelope=Envelope("id", properties=properties))
-    assert target_name_of(message, MoveRequest(None, ())) == target
-    assert target_name_of(message, MoveRequest("other", (2,))) == "other"
+    dead = replace_fields(message, state=MessageState.DEAD_LETTERED)
+    assert target_names_of(message, source, MoveRequest(None, ())) == targets
+    assert target_names_of(dead, source, MoveRequest(None, ())) == [*targets, "failures"]
+    for one in (message, dead):
+        assert target_names_of(one, source, MoveRequest("other", (2,))) == ["other"]
+
+
+def test_only_dead_letters_move_within_their_queue() -> None:
+    source = queue(1, "failures")
+    dead = (MessageState.DEAD_LETTERED,)
+    everything = (MessageState.AVAILABLE, MessageState.BLOCKED, *dead)
+    assert movable_states(source, MoveRequest(None, (1,))) == dead
+    for targets in ((2,), (2, 1)):
+        assert movable_states(source, MoveRequest(None, targets)) == everything
+    assert movable_states(source, MoveRequest("other", (2,))) == everything
+    assert other_queues(source, [queue(2, "a"), source]) == [queue(2, "a")]
 
 
 def test_a_move_has_a_target_that_is_another_queue() -> None:
     source = queue(1, "failures")
     check_targets(source, "other", [queue(2, "other")])
-    check_targets(source, None, [queue(number, f"q-{number}") for number in range(2, MAX_TARGETS + 2)])
+    check_targets(source, None, [source])
+    check_targets(source, None, [*(queue(number, f"q-{number}") for number in range(2, MAX_TARGETS + 2)), source])
     with pytest.raises(InvalidRequest, match="already in this queue"):
         check_targets(source, "failures", [source])
     with pytest.raises(InvalidRequest, match="No queue forwards its dead letters to queue failures"):

@@ -6,7 +6,7 @@ from app.api.endpoints.messages import target_queue
 from app.broker.administration import move as verbs
 from app.broker.administration.plan import plan_move
 from app.domain.access import Right
-from app.domain.move_task import MoveEnded, MoveNotFound, MoveRequest, MoveRunning
+from app.domain.move_task import MoveEnded, MoveNotFound, MoveRequest, MoveRunning, other_queues
 from app.domain.refusals import ForwardingTooLong, QueueNotFound, SendDisabled
 from app.http.authorize import authorize
 from app.http.operation import EmptyBody, operation
@@ -25,10 +25,11 @@ MOVE = MOVES + "/{move_id}"
     example={"to_queue": "repairs", "rate_per_second": 50},
 )  # fmt: skip
 async def start_move(request: Request[StartMove]) -> Response:
-    """Start a task that moves the messages of a queue to another one.
+    """Start a task that moves the messages of a queue to another one, or dead letters back.
 
     Without `to_queue`, each message goes back to the queue that `dead_letter_queue` names, if that queue exists and
-    forwards its dead letters to this one; other messages stay. Each target needs the right to send to it. The task runs
+    forwards its dead letters to this one. Other messages that this queue has dead-lettered become available here, as after
+    a redrive; the rest stays. Each other queue that takes messages needs the right to send to it. The task runs
     in the background. All servers share it, and it continues if one stops. One task of a queue runs at a time.
 
     It moves the available, blocked and dead-lettered messages that the queue has at the start, in order, and resets their
@@ -45,7 +46,7 @@ async def start_move(request: Request[StartMove]) -> Response:
         to_queue = await target_queue(request, body.to_queue)
     ports = request.broker.administration
     targets = await verbs.find_targets(ports, queue, to_queue)
-    for target in targets:
+    for target in other_queues(queue, targets):
         authorize(request.principal, Right.SEND, target.name)
     move = MoveRequest(body.to_queue, tuple(target.id for target in targets), body.rate_per_second)
     if body.dry_run:

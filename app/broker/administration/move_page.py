@@ -18,8 +18,8 @@ from app.broker.queue_cache import CACHE_SECONDS, QueueCache
 from app.broker.sending.target_queue import free_capacity, last_queue
 from app.domain.instant import from_seconds
 from app.domain.message import MessageMetadata, MessageState
-from app.domain.move_task import MOVABLE_STATES, MoveRequest, MoveState, MoveTask, target_name_of
-from app.domain.queue import Queue
+from app.domain.move_task import MoveRequest, MoveState, MoveTask, movable_states, target_names_of
+from app.domain.queue import Queue, check_send_enabled
 from app.domain.refusals import Conflict, QueueNotFound, Refusal
 from app.domain.weight import content_bytes, select_message
 
@@ -51,7 +51,7 @@ async def open_targets(queue_cache: QueueCache, source: Queue, request: MoveRequ
     """Return the queues that store what a move of this queue sends, by the name of the queue to which it goes.
 
     Refuses as a send does if the named target does not accept messages, and with `QueueNotFound` if it was deleted. Other
-    targets that do not accept messages are left out.
+    targets that do not accept messages are left out. The queue itself does not forward its own dead letters.
     """
     targets: dict[str, Queue] = {}
     for queue_id in request.target_ids:
@@ -64,12 +64,15 @@ async def open_targets(queue_cache: QueueCache, source: Queue, request: MoveRequ
     return targets
 
 
-def accepting_target(message: MessageMetadata, request: MoveRequest, targets: Mapping[str, Queue]) -> Queue | None:
-    """Return the target that stores this message, None if the message stays."""
-    target = targets.get(target_name_of(message, request) or "")
-    if target is None or content_bytes(select_message(message)) > target.settings.max_message_bytes:
-        return None
-    return target
+def accepting_target(
+    message: MessageMetadata, source: Queue, request: MoveRequest, targets: Mapping[str, Queue]
+) -> Queue | None:
+    """Return the target that stores this message, None if the message stays. Within its queue, no size is too large."""
+    names = target_names_of(message, source, request)
+    target = next((targets[name] for name in names if name in targets), None)
+    if target is None or target.id == source.id:
+        return target
+    return target if content_bytes(select_message(message)) <= target.settings.max_message_bytes else None
 
 
 async def _next_step(ports: AdministrationPorts, task: MoveTask) -> MoveStep:
@@ -83,22 +86,22 @@ async def _next_step(ports: AdministrationPorts, task: MoveTask) -> MoveStep:
         targets = await open_targets(ports.queue_cache, source, task.request)
     except Refusal as refusal:
         return _failed(task, refusal.detail)
-    return await _page(ports, task, targets)
+    return await _page(ports, task, source, targets)
 
 
-async def _page(ports: AdministrationPorts, task: MoveTask, targets: Mapping[str, Queue]) -> MoveStep:
+async def _page(ports: AdministrationPorts, task: MoveTask, source: Queue, targets: Mapping[str, Queue]) -> MoveStep:
     """Return the step that moves the next messages, as many as their targets have room for."""
     size = task.request.page_size
-    read = await ports.store.browse_metadata(task.queue_id, MOVABLE_STATES, task.position, size)
+    read = await ports.store.browse_metadata(source.id, movable_states(source, task.request), task.position, size)
     page = [message for message in read if message.sequence_number <= task.last_number]
     room: dict[int, int] = {}
     position = task.position
     redrives: list[Redrive] = []
     for message in page:
-        target = accepting_target(message, task.request, targets)
+        target = accepting_target(message, source, task.request, targets)
         if target is not None:
             if target.id not in room:
-                room[target.id] = await free_capacity(ports.store.queues, target, len(page))
+                room[target.id] = await _room(ports, source, target, len(page))
             if not room[target.id]:
                 return _up_to_full_target(task, redrives, position, target)
             room[target.id] -= 1
@@ -123,7 +126,15 @@ async def _existing(queue_cache: QueueCache, queue_id: int, request: MoveRequest
     return queue
 
 
+async def _room(ports: AdministrationPorts, source: Queue, target: Queue, count: int) -> int:
+    """Return how many of `count` messages a target has room for. Those that stay in their queue need none."""
+    return count if target.id == source.id else await free_capacity(ports.store.queues, target, count)
+
+
 async def _last(queue_cache: QueueCache, source: Queue, queue: Queue) -> Queue:
+    if queue.id == source.id:
+        check_send_enabled(queue)
+        return queue
     last = await last_queue(queue_cache, queue)
     if last.id == source.id:
         raise Conflict(f"Queue {queue.name} forwards messages to queue {source.name}.")

@@ -18,7 +18,7 @@ from app.broker.filtering.filters import MatchAll
 from app.broker.sending.target_queue import free_capacity, queue_full
 from app.domain.instant import Instant
 from app.domain.message import MessageMetadata, SelectedMessage
-from app.domain.move_task import MOVABLE_STATES, MoveRequest
+from app.domain.move_task import MoveRequest, movable_states
 from app.domain.plan import MAX_SAMPLE_SIZE, Plan, summarize
 from app.domain.queue import Queue, check_send_enabled
 from app.domain.weight import content_bytes
@@ -68,7 +68,7 @@ async def plan_move(
     A task waits for the room that its targets do not have, so those messages count. Refuses as `open_targets` does.
     """
     targets = await open_targets(ports.queue_cache, queue, request)
-    selection = MessageSelection(MOVABLE_STATES, _Accepted(request, targets))
+    selection = MessageSelection(movable_states(queue, request), _Accepted(queue, request, targets))
     return await plan_selection(ports, queue, selection, timeout_seconds)
 
 
@@ -76,12 +76,13 @@ async def plan_move(
 class _Accepted:
     """Selects the messages that a target of a move accepts."""
 
+    source: Queue
     request: MoveRequest
     targets: Mapping[str, Queue]
 
     async def select(self, messages: Sequence[MessageMetadata]) -> list[MessageMetadata]:
         """See `Filter`."""
-        return [message for message in messages if accepting_target(message, self.request, self.targets) is not None]
+        return [one for one in messages if accepting_target(one, self.source, self.request, self.targets) is not None]
 
 
 async def plan_restore(

@@ -302,7 +302,7 @@ class Operations(ABC):
         )
 
     async def start_move(self, queue: str, body: requests.StartMove) -> answers.StartedMove:
-        """Start a task that moves the messages of a queue to another one."""
+        """Start a task that moves the messages of a queue to another one, or dead letters back."""
         return await self.call(
             "POST",
             f"/v1/queues/{quote(str(queue), safe='')}/moves",

@@ -387,7 +387,7 @@ class SendMessage(Struct):
 
 class StartMove(Struct):
     """
-    The queue to which messages move (default: back to the queues that dead-lettered them), and how fast.
+    The queue to which messages move (default: dead letters go back to the queues that dead-lettered them), and how fast.
     """
 
     to_queue: str | UnsetType = UNSET

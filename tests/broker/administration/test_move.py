@@ -348,6 +348,65 @@ async def test_a_dead_letter_whose_queue_is_gone_stays(scene: Scene, how: str) -
     assert await scene.bodies(scene.other) == [b"1"]
 
 
+# ---- dead letters of the queue itself --------------------------------------------------------------------------------
+
+
+async def test_dead_letters_of_the_queue_itself_become_available_in_it(scene: Scene) -> None:
+    """They need no room, and no size is too large for the queue that has them."""
+    await scene.send(b"large", b"2", to=scene.other)
+    assert await dead_letter_all(scene.broker.store, scene.other) == 2
+    await scene.send(b"available", to=scene.other)
+    await scene.configure(scene.other, max_messages=3, max_message_bytes=3)
+    task = await scene.start_home()
+    assert task.found == 2
+    assert await scene.end_of(task) == (MoveState.COMPLETED, 2, None)
+    assert await scene.bodies(scene.other) == [b"large", b"2", b"available"]
+
+
+async def test_dead_letters_go_back_to_where_each_comes_from(scene: Scene) -> None:
+    first = await scene.create("first", forward_dead_letters_to="other")
+    second = await scene.create("second", forward_dead_letters_to="other")
+    await dead_letter(scene, first, b"1")
+    await dead_letter(scene, second, b"of a queue that was deleted")
+    await scene.send(b"own", to=scene.other)
+    assert await dead_letter_all(scene.broker.store, scene.other) == 3
+    await delete_queue(scene.broker.administration, second)
+    await scene.send(b"available", to=scene.other)
+    task = await scene.start_home()
+    assert await scene.end_of(task) == (MoveState.COMPLETED, 3, None)
+    assert await scene.bodies(first) == [b"1"]
+    assert await scene.bodies(scene.other) == [b"of a queue that was deleted", b"own", b"available"]
+
+
+async def test_dead_letters_stay_in_a_queue_that_refuses_sends(scene: Scene) -> None:
+    await scene.send(b"1", to=scene.other)
+    assert await dead_letter_all(scene.broker.store, scene.other) == 1
+    task = await scene.start_home()
+    await scene.configure(scene.other, status=QueueStatus.SEND_DISABLED)
+    assert await scene.end_of(task) == (MoveState.COMPLETED, 0, None)
+    assert await scene.bodies(scene.other) == []
+
+
+async def test_dead_letters_of_a_queue_that_forwards_its_messages_become_available_in_it(scene: Scene) -> None:
+    await scene.send(b"1", to=scene.other)
+    assert await dead_letter_all(scene.broker.store, scene.other) == 1
+    other = await scene.configure(scene.other, forward_to=scene.queue.name)
+    assert await scene.end_of(await scene.start_home()) == (MoveState.COMPLETED, 1, None)
+    assert await scene.bodies(other) == [b"1"]
+
+
+async def test_a_plan_counts_the_dead_letters_of_the_queue_itself(scene: Scene) -> None:
+    await scene.send(b"1", b"2", to=scene.other)
+    assert await dead_letter_all(scene.broker.store, scene.other) == 2
+    await scene.send(b"available", to=scene.other)
+    targets = await find_targets(scene.broker.administration, scene.other, None)
+    request = MoveRequest(None, tuple(target.id for target in targets))
+    assert (await plan_move(scene.broker.administration, scene.other, request)).count == 2
+
+
+# ---- targets that a task needs ---------------------------------------------------------------------------------------
+
+
 async def test_a_move_without_a_target_needs_a_queue_that_forwards_its_dead_letters(scene: Scene) -> None:
     with pytest.raises(InvalidRequest, match="No queue forwards its dead letters to queue other") as refused:
         await find_targets(scene.broker.administration, scene.other, None)
