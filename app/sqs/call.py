@@ -13,6 +13,7 @@ from app.http.authorize import authorize
 from app.http.request import Request
 from app.sqs.queue_names import ACCOUNT, name_of_arn, name_of_url
 from app.sqs.shapes.members import AnswerStruct, RequestStruct
+from app.sqs.task_handles import task_of_handle
 
 Body = TypeVar("Body", bound=RequestStruct)
 
@@ -97,6 +98,11 @@ def of_name(body: Any, _path: str) -> str:
 def of_source_arn(body: Any, _path: str) -> str:
     """Return the queue of `SourceArn`. Refuses as `name_of_arn` does."""
     return name_of_arn(body.source_arn)
+
+
+def of_task(body: Any, _path: str) -> str:
+    """Return the queue of `TaskHandle`. Refuses as `task_of_handle` does."""
+    return task_of_handle(body.task_handle).queue_name
 
 
 def of_none(_body: Any, _path: str) -> str:

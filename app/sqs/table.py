@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from app.domain.access import ANY_RIGHT, Right
-from app.sqs.actions import batches, messages, queues, tags
-from app.sqs.call import Action, of_name, of_none, of_url
+from app.sqs.actions import batches, messages, move_tasks, queues, tags
+from app.sqs.call import Action, of_name, of_none, of_source_arn, of_task, of_url
 from app.sqs.shapes import messages as message_shapes
+from app.sqs.shapes import move_tasks as task_shapes
 from app.sqs.shapes import queues as queue_shapes
 
 _DECLARED = (
@@ -29,6 +30,9 @@ _DECLARED = (
     Action(batches.delete_message_batch, message_shapes.DeleteMessageBatch, Right.LISTEN, of_url),
     Action(messages.change_message_visibility, message_shapes.ChangeMessageVisibility, Right.LISTEN, of_url),
     Action(batches.change_message_visibility_batch, message_shapes.ChangeMessageVisibilityBatch, Right.LISTEN, of_url),
+    Action(move_tasks.start_message_move_task, task_shapes.StartMessageMoveTask, Right.MANAGE, of_source_arn),
+    Action(move_tasks.list_message_move_tasks, task_shapes.ListMessageMoveTasks, Right.MANAGE, of_source_arn),
+    Action(move_tasks.cancel_message_move_task, task_shapes.CancelMessageMoveTask, Right.MANAGE, of_task),
 )
 
 ACTIONS: Mapping[str, Action] = {action.name: action for action in _DECLARED}

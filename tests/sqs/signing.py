@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from botocore.auth import SigV4Auth, SigV4QueryAuth
+import httpx
+from botocore.auth import SIGV4_TIMESTAMP, SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from app.domain.instant import Instant, to_seconds
 from app.http.request_headers import RequestHeaders
 from app.sqs.signature import SignedRequest, read_signature, verify
 
@@ -73,6 +76,31 @@ def presign(expires: int = 3600, params: Mapping[str, str] | None = None) -> Wir
     request = AWSRequest("GET", f"{HOST}/000000000000/orders", params=dict(given))
     SigV4QueryAuth(Credentials(KEY_ID, SECRET), "sqs", "eu-central-1", expires).add_auth(request)
     return _wire(request)
+
+
+class SignedBy(httpx.Auth):
+    """Signs the requests of a client in their header Authorization, at the time of the server's clock."""
+
+    requires_request_body = True
+
+    def __init__(self, key_id: str, secret: str, now: Callable[[], Instant]) -> None:
+        self._signer = SigV4Auth(Credentials(key_id, secret), "sqs", "us-east-1")
+        self._now = now
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """See `httpx.Auth`."""
+        time = datetime.fromtimestamp(to_seconds(self._now()), UTC).strftime(SIGV4_TIMESTAMP)
+        named = {name: value for name, value in request.headers.items() if name in ("content-type", "x-amz-target")}
+        signed = AWSRequest(request.method, str(request.url), data=request.content, headers=named)
+        signed.context["timestamp"] = time
+        signed.headers["X-Amz-Date"] = time
+        to_sign = self._signer.string_to_sign(signed, self._signer.canonical_request(signed))
+        scope = f"Credential={self._signer.scope(signed)}"
+        covered = f"SignedHeaders={self._signer.signed_headers(self._signer.headers_to_sign(signed))}"
+        signature = f"Signature={self._signer.signature(to_sign, signed)}"
+        request.headers["x-amz-date"] = time
+        request.headers["authorization"] = f"AWS4-HMAC-SHA256 {scope}, {covered}, {signature}"
+        yield request
 
 
 def check(wire: Wire, *public_paths: str, secret: str = SECRET, after_seconds: float = 0, service: str = "sqs") -> None:
