@@ -19,6 +19,7 @@ from developing.environment import (
     prepare_node,
     prepare_receivers,
     prepare_sdk,
+    prepare_sqs_clients,
 )
 from developing.guide_site import build_site
 from developing.machine import (
@@ -97,6 +98,7 @@ def test(arguments: argparse.Namespace) -> int:
     install_browser()
     install_proxies()
     prepare_brokers()
+    prepare_sqs_clients()
     if arguments.tier == "nightly":
         install_rabbitmq()
         prepare_azurite()

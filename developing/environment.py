@@ -21,6 +21,8 @@ INSTALLED_FILE = "installed.json"
 NODE, SDK_NODE, BROKERS_NODE = VENV / "node", SDK_VENV / "node", BROKERS_VENV / "node"
 RECEIVERS_NODE = BROKERS_VENV / "receivers"
 """What the receivers of pushes in docs/guides need."""
+SQS_NODE = BROKERS_VENV / "sqs"
+"""The AWS SDK for JavaScript."""
 
 AZURITE = BROKERS_NODE / "node_modules/azurite/dist/src/blob/main.js"
 """The program of Azurite that serves blobs."""
@@ -78,6 +80,12 @@ def prepare_receivers() -> None:
     """Install what the receivers of pushes in docs/guides need from npm. They run with the Node.js that pyright includes."""
     with environment_lock():
         install_from_npm(BROKERS_VENV, ROOT / "tests/docs/package.json", RECEIVERS_NODE, node())
+
+
+def prepare_sqs_clients() -> None:
+    """Install the AWS SDK for JavaScript into the environment of the other brokers. It runs with the Node.js of pyright."""
+    with environment_lock():
+        install_from_npm(BROKERS_VENV, ROOT / "tests/sqs_clients/package.json", SQS_NODE, node())
 
 
 def install_separately(venv: Path, group: str) -> None:
