@@ -33,7 +33,7 @@ TIERS = {tier.name.lower(): tier for tier in Tier}
 """The tiers by the names that marks and the option `--tier` use."""
 
 FULL_DIRECTORIES = frozenset({
-    "benchmarks", "chart", "faults", "main", "mutants", "pipeline", "proxies", "sdks", "testing",
+    "benchmarks", "chart", "faults", "main", "mutants", "pipeline", "proxies", "sdks", "sqs_clients", "testing",
 })  # fmt: skip
 """Directories of `tests/` whose tests run processes of their own: servers, pytest, Helm, Spark, compilers."""
 

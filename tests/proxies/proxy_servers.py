@@ -48,8 +48,8 @@ def configuration(heading: str) -> str:
 class Proxy(ServerProcess):
     """A proxy in front of a server. It passes on the root path, or removes it."""
 
-    def __init__(self, directory: Path, server: str, *, removes_path: bool) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, server: str, *, removes_path: bool, port: int | None = None) -> None:
+        super().__init__(directory, port=port)
         self.server = server.removeprefix("http://")
         self.removes_path = removes_path
         self.certificate = directory / "certificate.pem"
