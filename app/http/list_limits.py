@@ -17,7 +17,7 @@ UNCHECKED_COMMAS = 10_000
 MAX_OBJECT_BYTES = 128 << 10
 """Bytes of an object with a limit of members: more than the 16 KiB of labels have with an escape for each character.
 
-An entry of a batch that is not larger need not be checked, because its lists are small too."""
+An entry of a batch that is not larger need not be checked, because its lists are small too. It limits no request."""
 
 
 class LimitedLists(msgspec.Struct):

@@ -22,7 +22,7 @@ NO_PRESIGNED = (
 )
 DEFAULT_REGION = "us-east-1"
 """The region in ARNs of an open server, if the request does not name one."""
-REGION = re.compile(rb"Credential=[^/,]*/[0-9]{8}/([a-z0-9-]{1,64})/")
+REGION = re.compile(rb"Credential=[^/,]{1,128}/[0-9]{8}/([a-z0-9-]{1,64})/")
 
 
 class Credential(msgspec.Struct, frozen=True):

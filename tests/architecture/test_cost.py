@@ -220,6 +220,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "1" * n, lambda n: "1." + "a" * n, lambda n: "1." * n],
     ),
+    "app.sqs.actions.batches.ENTRY_ID": ("fullmatch", [lambda n: "a" * n, lambda n: "a" * n + ":"]),
     "app.sqs.attribute_values.NAME": (
         "fullmatch",
         [lambda n: "a" * n + ":", lambda n: "a." * n, lambda n: "a." * n + ":"],
@@ -344,6 +345,16 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "/" * n, lambda n: "/a" * n + ":", lambda n: "/" + "a" * n + ":"],
     ),
+    "app.sqs.credentials.REGION": (
+        "search",
+        [
+            lambda n: b"Credential=" * n,
+            lambda n: b"Credential=" + b"a" * n,
+            lambda n: b"Credential=a/20260101/" + b"a" * n,
+            lambda n: b"Credential=a/20260101/" * n,
+        ],
+    ),
+    "app.sqs.handler.QUEUE_PATH": ("fullmatch", [lambda n: "/" + "0" * n, lambda n: "/000000000000/" + "a" * n + "/"]),
     "app.sqs.signature.CREDENTIAL": (
         "fullmatch",
         [lambda n: "a" * n, lambda n: "a/20260101/" + "a" * n, lambda n: "/" * n],
