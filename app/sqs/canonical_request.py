@@ -1,7 +1,7 @@
 """The canonical form of a request, of which AWS signatures of version 4 are made."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from app.http.request_headers import RequestHeaders
@@ -29,11 +29,8 @@ def canonical_path(path: str) -> str:
 
 def canonical_headers(names: str, headers: RequestHeaders) -> bytes:
     """Return the lines of the headers with these names, which are separated by semicolons. The request has all of them."""
-    values, repeated = headers.values, headers.repeated
-    return b"".join(
-        b"%b:%b\n" % (name, _joined(headers.every(name)) if name in repeated else _trimmed(values[name]))
-        for name in names.encode().split(b";")
-    )
+    values = _joined_values(headers) if headers.repeated else headers.values
+    return b"".join(b"%b:%b\n" % (name, _trimmed(values[name])) for name in names.encode().split(b";"))
 
 
 def canonical_query(query_string: bytes) -> bytes:
@@ -53,8 +50,12 @@ def query_pairs(query_string: bytes) -> Iterable[tuple[bytes, bytes]]:
         yield unquote_to_bytes(name), unquote_to_bytes(value)
 
 
-def _joined(values: Iterable[bytes]) -> bytes:
-    return b",".join(map(_trimmed, values))
+def _joined_values(headers: RequestHeaders) -> Mapping[bytes, bytes]:
+    """Return the values of each header, in one pass: a client can repeat thousands of headers."""
+    lines: dict[bytes, list[bytes]] = {}
+    for name, value in headers.lines:
+        lines.setdefault(name, []).append(_trimmed(value))
+    return {name: b",".join(values) for name, values in lines.items()}
 
 
 def _trimmed(value: bytes) -> bytes:

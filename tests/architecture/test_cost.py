@@ -41,6 +41,7 @@ from app.http.local_access import LOCAL_ADMIN, LocalAccessPolicy
 from app.http.query import query_decoder
 from app.http.request import Request
 from app.http.request_headers import RequestHeaders
+from app.sqs.canonical_request import canonical_headers
 from app.sqs.query_protocol.answers import SQS
 from app.sqs.query_protocol.form import read_form
 from app.sqs.query_protocol.parameters import json_of
@@ -528,7 +529,18 @@ def write_query_protocol(text: str) -> None:
     SQS.xml_of("ReceiveMessage", ReceivedMessages(messages=(message,) * 10), "")
 
 
+def repeated_headers(n: int) -> RequestHeaders:
+    """Headers that a request has twice."""
+    return RequestHeaders([(b"a%d" % number, b"") for number in range(n)] * 2)
+
+
+def write_canonical_headers(headers: RequestHeaders) -> None:
+    """What writes the headers of a signature that covers all of them."""
+    canonical_headers(b";".join(headers.values).decode(), headers)
+
+
 SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
+    "signed headers that are repeated": (write_canonical_headers, repeated_headers),
     "complaint that quotes a path": (complaint, lambda n: "Object contains unknown field `" + " - at `$" * n),
     "complaint that quotes half a path": (complaint, lambda n: " - at `key` in `$" * n),
     "unknown field": (body_of("send_message"), lambda n: b'{"' + b" - at `$" * n + b'":1}'),
