@@ -11,7 +11,7 @@ from app.domain.queue import Queue
 from app.domain.refusals import Forbidden
 from app.http.authorize import authorize
 from app.http.request import Request
-from app.sqs.queue_names import ACCOUNT, name_of_arn, name_of_url
+from app.sqs.queue_names import ACCOUNT, check_new_name, name_of_arn, name_of_url
 from app.sqs.shapes.members import AnswerStruct, RequestStruct
 from app.sqs.task_handles import task_of_handle
 
@@ -92,6 +92,13 @@ def of_url(body: Any, path: str) -> str:
 def of_name(body: Any, _path: str) -> str:
     """Return the queue of `QueueName`."""
     name: str = body.queue_name
+    return name
+
+
+def of_new_name(body: Any, _path: str) -> str:
+    """Return the queue of `QueueName` that the action creates. Refuses as `check_new_name` does."""
+    name: str = body.queue_name
+    check_new_name(name)
     return name
 
 

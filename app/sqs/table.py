@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from app.domain.access import ANY_RIGHT, Right
 from app.sqs.actions import batches, messages, move_tasks, queues, tags
-from app.sqs.call import Action, of_name, of_none, of_source_arn, of_task, of_url
+from app.sqs.call import Action, of_name, of_new_name, of_none, of_source_arn, of_task, of_url
 from app.sqs.shapes import messages as message_shapes
 from app.sqs.shapes import move_tasks as task_shapes
 from app.sqs.shapes import queues as queue_shapes
 
 _DECLARED = (
-    Action(queues.create_queue, queue_shapes.CreateQueue, Right.MANAGE, of_name),
+    Action(queues.create_queue, queue_shapes.CreateQueue, Right.MANAGE, of_new_name),
     Action(queues.get_queue_url, queue_shapes.GetQueueUrl, ANY_RIGHT, of_name),
     Action(queues.list_queues, queue_shapes.ListQueues, Right.BROWSE, of_none, lists_own=True),
     Action(queues.get_queue_attributes, queue_shapes.GetQueueAttributes, ANY_RIGHT, of_url),
