@@ -1,4 +1,4 @@
-"""Runs the pages of docs/start, docs/understand and docs/guides from top to bottom, as a reader does.
+"""Runs docs/sqs.md and the pages of docs/start, docs/understand and docs/guides from top to bottom, as a reader does.
 
 The language of a fenced block says what happens to it:
 
@@ -37,8 +37,8 @@ from tests.servers import TIMEOUT_SECONDS
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {
     str(page.relative_to(DOCS)): page.read_text()
-    for folder in ("start", "understand", "guides")
-    for page in sorted(DOCS.glob(f"{folder}/*.md"))
+    for files in ("start/*.md", "understand/*.md", "guides/*.md", "sqs.md")
+    for page in sorted(DOCS.glob(files))
 }
 """The text of each page, by its name."""
 
@@ -58,6 +58,7 @@ REASONS = (
     "needs an extension that the system's package manager does not have",
     "needs a cluster",
     "needs a superuser of the database",
+    "needs the AWS SDK for Java",
 )
 DATABASES = {
     "postgresql://peeklock:secret@localhost:5432/peeklock": "postgresql",
