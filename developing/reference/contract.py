@@ -24,7 +24,7 @@ DOCUMENT: Mapping[str, Any] = json.loads((ROOT / "openapi" / "openapi.json").rea
 SCHEMAS: Mapping[str, Any] = DOCUMENT["components"]["schemas"]
 METHODS = ("get", "put", "post", "patch", "delete")
 
-WHERE_LIMITS_ARE = ("app.api", "app.broker", "app.domain", "app.http", "app.server", "app.wire")
+WHERE_LIMITS_ARE = ("app.api", "app.broker", "app.domain", "app.http", "app.server", "app.sqs", "app.wire")
 LIMIT = re.compile(r"(?:MAX|MIN)_|BATCH_SIZE$|SPARE_CONNECTIONS$|[A-Z].*_(?:SECONDS|BYTES|RETENTION|KEEP)$")
 """The names of constants that are limits. One that only its module uses begins with an underscore instead."""
 NO_LIMIT_OF_REQUESTS = "It limits no request."

@@ -72,11 +72,13 @@ def _by_name(row: tuple[str, str, str]) -> tuple[str, str, str]:
 
 
 def _written(known: Mapping[str, float], found: re.Match[str]) -> str:
-    """Return a constant as the page writes it: a size, hours of microseconds, or a number."""
+    """Return a constant as the page writes it: a size, hours or minutes of microseconds, or a number."""
     value = known[found[1]]
     if found[2] == "size":
         mebibytes, rest = divmod(int(value), 1 << 20)
         return f"{int(value) >> 10} KiB" if rest else f"{mebibytes} MiB"
     if found[2] == "hours":
         return f"{value / 3_600_000_000:g}"
+    if found[2] == "minutes":
+        return f"{value / 60_000_000:g}"
     return format(value, found[2] or "")
