@@ -112,8 +112,19 @@ def new_visibility(queue: Queue, entry: shapes.ChangeMessageVisibility | shapes.
 
 
 async def settle_handles(call: Call[Any], queue: Queue, entries: Sequence[BatchEntry]) -> list[SettledOrRefused]:
-    """Carry out these settlements and changes. A refusal says what has happened to the receipt handle."""
-    return [_with_sentence(result) for result in await settle_batch(call.broker, queue, entries)]
+    """Carry out these settlements and changes. A refusal says what has happened to the receipt handle.
+
+    Entries that ask for the same have the same result: a message that is deleted twice is deleted. An entry that asks for
+    something else with the receipt handle of an earlier one is refused.
+    """
+    distinct: list[BatchEntry] = []
+    places: list[int] = []
+    for entry in entries:
+        if entry not in distinct:
+            distinct.append(entry)
+        places.append(distinct.index(entry))
+    results = [_with_sentence(result) for result in await settle_batch(call.broker, queue, distinct)]
+    return [results[place] for place in places]
 
 
 def _with_sentence(result: BatchResult) -> SettledOrRefused:
