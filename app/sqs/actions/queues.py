@@ -61,8 +61,8 @@ async def list_queues(call: Call[shapes.ListQueues]) -> shapes.QueueList:
     body = call.body
     ranges = ranges_within(call.request.principal.grant.ranges(Right.BROWSE), body.queue_name_prefix)
     after = body.next_token or ""
-    if after and not (is_valid_name(after) or after in [found.end for found in ranges]):
-        raise InvalidRequest("This NextToken did not come from this list.")
+    if after not in [found.end for found in ranges]:
+        _check_token(after)
     limit = body.max_results or shapes.MAX_PAGE
     async with call.request.reserve_page(limit, MAX_QUEUE_BYTES):
         listed, more = await page_of_ranges(call.broker.store.queues.page, ranges, after, limit)
@@ -101,11 +101,15 @@ async def purge_queue(call: Call[shapes.PurgeQueue]) -> Nothing:
 
 
 async def list_dead_letter_source_queues(call: Call[shapes.ListDeadLetterSourceQueues]) -> shapes.SourceQueueList:
-    """List the queues whose dead letters move to this one, as far as the client may browse them."""
+    """List the queues whose dead letters move to this one, as far as the client may browse them.
+
+    Refuses with `QueueNotFound`, and as `_check_token` does.
+    """
     body = call.body
     await call.queue()
     sources = await call.broker.store.queues.dead_letter_sources(call.queue_name)
     grant, after = call.request.principal.grant, body.next_token or ""
+    _check_token(after)
     names = [found.name for found in sources if found.name > after and grant.allows(Right.BROWSE, found.name)]
     limit = body.max_results or shapes.MAX_PAGE
     more = names[limit - 1] if body.max_results and len(names) > limit else None
@@ -120,6 +124,12 @@ async def add_permission(_call: Call[shapes.AddPermission]) -> Nothing:
 async def remove_permission(_call: Call[shapes.RemovePermission]) -> Nothing:
     """Refuse with `UnsupportedOperation`."""
     raise UnsupportedOperation(NO_PERMISSIONS)
+
+
+def _check_token(token: str) -> None:
+    """Refuse with `InvalidRequest` a NextToken that is no name of a queue."""
+    if token and not is_valid_name(token):
+        raise InvalidRequest("This NextToken did not come from this list.")
 
 
 async def _check_target(
