@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from app.broker.sending.send import send_each
 from app.domain.message import Receipt
 from app.domain.queue import Queue
-from app.domain.refusals import Refusal
+from app.domain.refusals import InvalidRequest, Refusal
 from app.domain.sending import NewMessage
+from app.domain.settlement import LockToken
 from app.http.decoding import entry_decoder
 from app.http.settling import BatchEntry
 from app.sqs.actions.messages import (
@@ -36,6 +37,7 @@ from app.sqs.shapes.members import MAX_BATCH_ENTRIES, FailedEntry
 
 MAX_BATCH_BYTES = 1 << 20
 """Bytes of the bodies and attributes of a batch together, as in SQS."""
+SAME_HANDLE = "An earlier entry of the batch has the same ReceiptHandle and asks something else of it."
 ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
@@ -121,9 +123,26 @@ def _check_size(messages: Iterable[NewMessage | Refusal]) -> None:
 async def _settle_each(
     call: Call[Any], entries: Mapping[str, Entry | Refusal], request_of: Callable[[Queue, Entry], BatchEntry]
 ) -> dict[str, SettledOrRefused]:
+    """Carry out each entry. Entries that ask the same of one receipt handle have one result, as a repeat of a batch has."""
     queue = await call.queue()
-    requests = [entry if isinstance(entry, Refusal) else request_of(queue, entry) for entry in entries.values()]
-    return dict(zip(entries, await settle_handles(call, queue, requests), strict=True))
+    asked = [entry if isinstance(entry, Refusal) else replace(entry, id="") for entry in entries.values()]
+    distinct = [one for index, one in enumerate(asked) if one not in asked[:index]]
+    requests = [one if isinstance(one, Refusal) else request_of(queue, one) for one in distinct]
+    results = await settle_handles(call, queue, _without_contradictions(requests))
+    return {name: results[distinct.index(one)] for name, one in zip(entries, asked, strict=True)}
+
+
+def _without_contradictions(requests: Iterable[BatchEntry]) -> list[BatchEntry]:
+    """Return these requests. One that asks something else of the receipt handle of an earlier one is a refusal."""
+    tokens: set[LockToken] = set()
+    checked: list[BatchEntry] = []
+    for request in requests:
+        if isinstance(request, Refusal):
+            checked.append(request)
+            continue
+        checked.append(InvalidRequest(SAME_HANDLE) if request.token in tokens else request)
+        tokens.add(request.token)
+    return checked
 
 
 def _done(outcomes: Mapping[str, SettledOrRefused]) -> tuple[shapes.DoneEntry, ...]:
