@@ -82,3 +82,13 @@ async def test_both_interfaces_work_on_one_queue(sqs: SqsServer) -> None:
 async def test_a_queue_is_not_created_by_a_send(sqs: SqsServer) -> None:
     url = f"{sqs.http.base_url}/000000000000/unknown"
     assert (await sqs.refusal("SendMessage", QueueUrl=url, MessageBody="hello"))[0] == "QueueDoesNotExist"
+
+
+async def test_an_attempt_at_a_queue_that_was_created_again_receives_its_messages(sqs: SqsServer) -> None:
+    bodies: list[str] = []
+    for body in ("first", "second"):
+        url = await sqs.create("orders.fifo")
+        await sqs.send(url, body, MessageGroupId="a", MessageDeduplicationId=body)
+        bodies += [message["Body"] for message in await sqs.receive(url, ReceiveRequestAttemptId="attempt")]
+        await sqs.call("DeleteQueue", QueueUrl=url)
+    assert bodies == ["first", "second"]

@@ -59,7 +59,7 @@ async def receive_message(call: Call[shapes.ReceiveMessage]) -> shapes.ReceivedM
         receiver_id=call.request.credential or call.request.principal.name,
         check_access=call.check_access,
     )
-    received = await receive_unless_disconnected(call.request, queue, wanted, _attempt(call))
+    received = await receive_unless_disconnected(call.request, queue, wanted, _attempt(call, queue))
     return shapes.ReceivedMessages(
         messages=tuple(received_message(message, attributes) for message in received.messages)
     )
@@ -162,10 +162,13 @@ def _wait_seconds(call: Call[shapes.ReceiveMessage], queue: Queue) -> float:
     return min(wanted, MAX_WAIT_SECONDS, call.request.context.long_poll_cap_seconds)
 
 
-def _attempt(call: Call[shapes.ReceiveMessage]) -> Attempt | None:
-    """Return the attempt that a ReceiveRequestAttemptId identifies. The other parameters of a repeat are not compared."""
+def _attempt(call: Call[shapes.ReceiveMessage], queue: Queue) -> Attempt | None:
+    """Return the attempt that a ReceiveRequestAttemptId identifies. The other parameters of a repeat are not compared.
+
+    A queue that was deleted and created again is another queue, whose messages the attempt has not received.
+    """
     attempt_id = call.body.receive_request_attempt_id
     if attempt_id is None:
         return None
-    scope = "\0".join((call.request.principal.name, "sqs-receive", call.queue_name, attempt_id))
+    scope = "\0".join((call.request.principal.name, "sqs-receive", str(queue.id), attempt_id))
     return Attempt(hashlib.sha256(scope.encode()).digest(), bytes(32), ATTEMPT_RETENTION)
