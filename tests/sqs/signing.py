@@ -84,6 +84,7 @@ class SignedBy(httpx.Auth):
     requires_request_body = True
 
     def __init__(self, key_id: str, secret: str, now: Callable[[], Instant]) -> None:
+        self.key_id = key_id
         self._signer = SigV4Auth(Credentials(key_id, secret), "sqs", "us-east-1")
         self._now = now
 

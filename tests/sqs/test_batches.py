@@ -116,11 +116,11 @@ async def test_each_message_of_a_batch_has_its_own_result(sqs: SqsServer) -> Non
 async def test_a_batch_has_a_mebibyte_of_bodies_and_attributes(sqs: SqsServer) -> None:
     url = await sqs.create()
     half = "x" * (1 << 19)
-    halves = [{"Id": "a", "MessageBody": half}, {"Id": "b", "MessageBody": half}]
+    halves: list[dict[str, Any]] = [{"Id": "a", "MessageBody": half}, {"Id": "b", "MessageBody": half}]
     assert len((await sqs.call("SendMessageBatch", QueueUrl=url, Entries=halves))["Successful"]) == 2
     longer = [*halves, {"Id": "c", "MessageBody": "x"}]
     assert (await sqs.refusal("SendMessageBatch", QueueUrl=url, Entries=longer))[0] == "BatchRequestTooLong"
-    halves[1]["MessageAttributes"] = {"a": {"DataType": "String", "StringValue": "b"}}  # type: ignore[assignment]
+    halves[1]["MessageAttributes"] = {"a": {"DataType": "String", "StringValue": "b"}}
     assert (await sqs.refusal("SendMessageBatch", QueueUrl=url, Entries=halves))[0] == "BatchRequestTooLong"
     assert (await sqs.attributes(url))["ApproximateNumberOfMessages"] == "2"
 
