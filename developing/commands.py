@@ -64,6 +64,8 @@ GUIDE_DIR = "PEEKLOCK_GUIDE_DIR"
 PACKAGES = {"client": CLIENT, "pipeline": PIPELINE}
 """The packages besides the server, each with the file that names its dependencies."""
 
+SDK_TESTS = ["tests/sdks", "tests/docs/test_pages.py", "tests/sqs_clients/test_go.py"]
+
 JDBC_PACKAGE = "libpostgresql-jdbc-java"
 
 
@@ -89,7 +91,7 @@ def test(arguments: argparse.Namespace) -> int:
     if arguments.sdks:
         prepare_sdk()
         install_compilers()
-        return run_selection(["--sdks", *without], arguments.rest or ["tests/sdks", "tests/docs/test_pages.py"])
+        return run_selection(["--sdks", *without], arguments.rest or SDK_TESTS)
     install_servers(arguments.without)
     prepare_node()
     if arguments.tier == "quick" and not arguments.rest:

@@ -20,6 +20,10 @@ RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 JAVA, JAVA_PACKAGE = 17, "openjdk-17-jre-headless"
 JAVA_ANNOTATIONS = Path("/usr/share/java/geronimo-annotation-1.3-spec.jar")
 """The annotation `Generated`, which the SDK for Java uses."""
+GO_LIBRARIES = Path("/usr/share/gocode")
+"""The libraries for Go of Debian."""
+AWS_FOR_GO = GO_LIBRARIES / "src/github.com/aws/aws-sdk-go-v2"
+"""An SDK of AWS that speaks the query protocol."""
 
 
 def install_servers(without: list[str]) -> None:
@@ -57,11 +61,13 @@ def install_rabbitmq() -> None:
 
 
 def install_compilers() -> None:
-    """Install what compiles the SDKs for Java and Go. Debian has no compiler for C#."""
+    """Install what compiles the SDKs for Java and Go, and the SDK of AWS for Go. Debian has no compiler for C#."""
     programs = {"javac": "default-jdk-headless", "go": "golang-go"}
     packages = [package for program, package in programs.items() if shutil.which(program) is None]
     if not JAVA_ANNOTATIONS.exists():
         packages.append("libgeronimo-annotation-1.3-spec-java")
+    if not AWS_FOR_GO.exists():
+        packages.append("golang-github-aws-aws-sdk-go-v2-dev")
     if packages:
         apt_install(*packages)
 
