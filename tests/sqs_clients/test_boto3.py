@@ -71,6 +71,15 @@ def test_a_fifo_queue_keeps_the_order_of_groups_and_drops_duplicates(server: Sig
     assert boto3(server, "fifo") == {"same": True, "order": [["a", "1"], ["a", "2"], ["b", "3"]]}
 
 
+def test_a_dead_letter_is_moved_back_by_a_task(server: SignedServer) -> None:
+    assert boto3(server, "moves") == {
+        "dead": "failed",
+        "moved": "failed",
+        "task": ["COMPLETED", 1],
+        "ended": ["ResourceNotFoundException", "ResourceNotFoundException"],
+    }
+
+
 def test_a_receive_that_waits_is_answered_by_a_send(server: SignedServer) -> None:
     assert boto3(server, "waiting") == "woken"
 

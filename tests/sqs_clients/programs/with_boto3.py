@@ -152,6 +152,34 @@ def waiting():
     return answers[0]["Body"]
 
 
+def moves():
+    """A message fails, moves to the dead-letter queue, and a task moves it back."""
+    source, dead = new_queue(), new_queue()
+    arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": "1"})
+    sqs.set_queue_attributes(QueueUrl=source, Attributes={"RedrivePolicy": policy})
+    sqs.send_message(QueueUrl=source, MessageBody="failed")
+    fail(source)
+    dead_lettered = fail(dead)
+    task = sqs.start_message_move_task(SourceArn=arn)["TaskHandle"]
+    moved = receive(source)[0]["Body"]
+    while (shown := sqs.list_message_move_tasks(SourceArn=arn)["Results"][0])["Status"] == "RUNNING":
+        pass
+    return {
+        "dead": dead_lettered,
+        "moved": moved,
+        "task": [shown["Status"], shown["ApproximateNumberOfMessagesMoved"]],
+        "ended": refusal(sqs.cancel_message_move_task, TaskHandle=task),
+    }
+
+
+def fail(url):
+    """Receive a message and return it to its queue at once."""
+    (message,) = receive(url)
+    sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
+    return message["Body"]
+
+
 def at_its_url():
     """A client that sends its requests to the URL of the queue, as some SDKs do."""
     url = new_queue()
