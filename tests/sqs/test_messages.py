@@ -57,7 +57,7 @@ async def test_a_shorter_visibility_timeout_brings_the_message_back_earlier(sqs:
     assert len(await sqs.receive(url)) == 1
 
 
-async def test_a_visibility_timeout_of_zero_counts_as_a_failure_and_returns_the_message_at_once(sqs: SqsServer) -> None:
+async def test_a_visibility_timeout_of_zero_counts_as_a_failure_and_ends_the_lock_at_once(sqs: SqsServer) -> None:
     url = await sqs.create()
     await sqs.send(url)
     (message,) = await sqs.receive(url)
