@@ -9,8 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from developing.environment import node
-from developing.paths import BROKERS_VENV
+from developing.environment import SQS_NODE, node
 from tests.docs.other_brokers import Programs, nightly_blocks, shown_output
 from tests.docs.pages import PAGES
 from tests.docs.test_other_brokers import CELERY, SQS
@@ -65,7 +64,7 @@ def test_the_sdk_for_javascript_receives_and_deletes_what_it_sends(
     service: PeeklockProcess, credentials: Mapping[str, str], tmp_path: Path
 ) -> None:
     programs(PAGE, service, tmp_path)
-    (tmp_path / "node_modules").symlink_to(BROKERS_VENV / "sqs/node_modules")
+    (tmp_path / "node_modules").symlink_to(SQS_NODE / "node_modules")
     done = subprocess.run(
         [node(), "orders.mjs"],
         cwd=tmp_path,
