@@ -85,6 +85,7 @@ class SqsHandler(RequestHandler):
         principal = await authorization.accept(credential.key_id, name or None, headers, scope["state"])
         if name and not is_valid_name(name):
             raise QueueNotFound(f"No queue has the name {name[:_MAX_QUOTED]}.")
+        scope["path_params"] = path = {"queue": name}
         request = Request(
             self.context,
             self.context.broker,
@@ -92,7 +93,7 @@ class SqsHandler(RequestHandler):
             credential.key_id,
             principal,
             scope["state"],
-            {"queue": name},
+            path,
             None,
             headers,
             receive,
