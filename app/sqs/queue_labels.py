@@ -17,6 +17,7 @@ from app.domain.refusals import InvalidRequest
 from app.sqs.errors import InvalidAttributeName, InvalidAttributeValue
 from app.sqs.queue_names import is_fifo
 from app.sqs.setting_texts import one_of
+from app.sqs.xml_text import xml_bytes
 
 RESERVED: Final = "sqs:"
 """How the labels begin that are no tags."""
@@ -104,9 +105,9 @@ def without_tags(settings: QueueSettings, keys: Iterable[str]) -> QueueSettings:
 
 def _check_tag(key: str, value: str) -> None:
     _check_reserved(key)
-    if not 1 <= len(key) <= MAX_LABEL_NAME_LENGTH or _has_controls(key):
+    if not 1 <= len(key) <= MAX_LABEL_NAME_LENGTH or not _is_printable(key):
         raise InvalidRequest(f"The key of a tag has 1 to {MAX_LABEL_NAME_LENGTH} characters, none a control character.")
-    if len(value) > MAX_LABEL_VALUE_LENGTH or _has_controls(value):
+    if len(value) > MAX_LABEL_VALUE_LENGTH or not _is_printable(value):
         raise InvalidRequest(
             f"The value of a tag has at most {MAX_LABEL_VALUE_LENGTH} characters, none a control character."
         )
@@ -117,8 +118,9 @@ def _check_reserved(key: str) -> None:
         raise InvalidRequest(f"The key of a tag cannot begin with {RESERVED}, because the server uses such labels.")
 
 
-def _has_controls(text: str) -> bool:
-    return any(character < " " or character == "\x7f" for character in text)
+def _is_printable(text: str) -> bool:
+    """Return whether a text has no control characters, and none that an answer in XML could not carry."""
+    return xml_bytes(text) is not None and not any(character < " " or character == "\x7f" for character in text)
 
 
 def _check_size(labels: Mapping[str, str]) -> None:

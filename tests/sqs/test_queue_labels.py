@@ -70,7 +70,16 @@ def test_no_change_of_tags_changes_another_label(tags: dict[str, str], removed: 
 
 @for_each(
     "tags",
-    [{"": "v"}, {"k" * 129: "v"}, {"k": "v" * 257}, {"k\x00": "v"}, {"k": "\n"}, {"k": "\x7f"}, {"sqs:x": "v"}],
+    [
+        {"": "v"},
+        {"k" * 129: "v"},
+        {"k": "v" * 257},
+        {"k\x00": "v"},
+        {"k": "\n"},
+        {"k": "\x7f"},
+        {"k": "\uffff"},
+        {"sqs:x": "v"},
+    ],
     ids=lambda tags: repr(tags)[:40],
 )
 def test_a_tag_that_is_no_label_is_refused(tags: dict[str, str]) -> None:
