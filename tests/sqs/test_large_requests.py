@@ -58,3 +58,10 @@ async def test_more_entries_than_a_batch_has_are_refused_as_such(sqs: SqsServer,
     url = await sqs.create()
     name, _ = await sqs.refusal("DeleteMessageBatch", QueueUrl=url, Entries=[{}] * number)
     assert name == "TooManyEntriesInBatchRequest"
+
+
+async def test_a_receive_that_waits_keeps_no_long_names_in_memory(sqs: SqsServer) -> None:
+    url = await sqs.create()
+    await sqs.receive(url, MessageAttributeNames=["a" * 1024])
+    name, _ = await sqs.refusal("ReceiveMessage", QueueUrl=url, MessageAttributeNames=["a" * 1025])
+    assert name == "InvalidParameterValue"

@@ -4,6 +4,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from app.domain.message import MAX_TEXT_LENGTH
 from app.sqs.shapes.members import (
     MAX_DECODED_ENTRIES,
     MAX_MESSAGES,
@@ -28,6 +29,9 @@ EntryId: TypeAlias = Annotated[str, msgspec.Meta(max_length=1024)]
 Delay: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_DELAY_SECONDS)]
 GivenId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[!-~]{1,128}(?![\s\S])")]
 """The id of a group, of a duplicate or of an attempt: 1 to 128 printable ASCII characters without blanks."""
+
+SelectedName: TypeAlias = Annotated[str, msgspec.Meta(max_length=MAX_TEXT_LENGTH)]
+"""A name of a message attribute, or the beginning of names. A receive keeps it in memory while it waits."""
 
 
 class AttributeValue(RequestStruct, kw_only=True):
@@ -121,7 +125,9 @@ class ReceiveMessage(OfQueue, kw_only=True):
     message_system_attribute_names: Annotated[
         tuple[str, ...], in_query("MessageSystemAttributeName", max_length=MAX_NAMES)
     ] = ()
-    message_attribute_names: Annotated[tuple[str, ...], in_query("MessageAttributeName", max_length=MAX_NAMES)] = ()
+    message_attribute_names: Annotated[
+        tuple[SelectedName, ...], in_query("MessageAttributeName", max_length=MAX_NAMES)
+    ] = ()
     max_number_of_messages: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGES)] = 1
     visibility_timeout: VisibilitySeconds | None = None
     wait_time_seconds: Annotated[int, msgspec.Meta(ge=0, le=MAX_WAIT_SECONDS)] | None = None
