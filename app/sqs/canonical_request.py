@@ -8,6 +8,8 @@ from app.http.request_headers import RequestHeaders
 
 PLAIN_PATH = re.compile(r"(?:/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+/?|/")
 """A path that its canonical form repeats as it is."""
+PLAIN_VALUE = re.compile(rb"[!-~]*")
+"""A value of a header that its canonical form repeats as it is."""
 
 
 def canonical_path(path: str) -> str:
@@ -30,7 +32,11 @@ def canonical_path(path: str) -> str:
 def canonical_headers(names: str, headers: RequestHeaders) -> bytes:
     """Return the lines of the headers with these names, which are separated by semicolons. The request has all of them."""
     values = _joined_values(headers) if headers.repeated else headers.values
-    return b"".join(b"%b:%b\n" % (name, _trimmed(values[name])) for name in names.encode().split(b";"))
+    lines: list[bytes] = []
+    for name in names.encode().split(b";"):
+        value = values[name]
+        lines += (name, b":", value if PLAIN_VALUE.fullmatch(value) else _trimmed(value), b"\n")
+    return b"".join(lines)
 
 
 def canonical_query(query_string: bytes) -> bytes:

@@ -131,11 +131,12 @@ def verify(
     rest = _canonical_rest(signature, request, _body_hash(request.headers, body))
     scope = f"{signature.date}/{signature.region}/{service}/aws4_request"
     prefix = f"{ALGORITHM}\n{signature.timestamp}\n{scope}\n"
-    key = _signing_key(secret, signature.date, signature.region, service)
+    keyed = _keyed_hash(secret, signature.date, signature.region, service)
     for path in request.paths:
         canonical = f"{request.method}\n{canonical_path(path)}".encode() + rest
-        expected = hmac.digest(key, (prefix + sha256(canonical).hexdigest()).encode(), sha256).hex()
-        if hmac.compare_digest(expected, signature.signature):
+        expected = keyed.copy()
+        expected.update((prefix + sha256(canonical).hexdigest()).encode())
+        if hmac.compare_digest(expected.hexdigest(), signature.signature):
             return
     raise SignatureDoesNotMatch(_WRONG)
 
@@ -195,14 +196,11 @@ def _presigned(query: Mapping[str, str]) -> Signature:
 def _signature(
     credential: str, signed_headers: str, signature: str, timestamp: str, expires: int | None = None
 ) -> Signature:
-    scope = CREDENTIAL.fullmatch(credential)
-    if scope is None:
-        raise IncompleteSignature("The Credential has the form KEY/DATE/REGION/SERVICE/aws4_request.")
+    key_id, date, region, service = _credential_parts(credential)
     if SIGNED_HEADERS.fullmatch(signed_headers) is None:
         raise IncompleteSignature("SignedHeaders are names of headers in lower case, with a semicolon between them.")
     if HEX_DIGEST.fullmatch(signature) is None:
         raise IncompleteSignature("The Signature is 64 hexadecimal digits in lower case.")
-    key_id, date, region, service = scope.groups()
     time = _seconds(timestamp)
     if not timestamp.startswith(date):
         raise IncompleteSignature("The date of the Credential is not that of the time of the signature.")
@@ -211,18 +209,19 @@ def _signature(
 
 def _check_scope(signature: Signature, headers: RequestHeaders) -> None:
     """Refuse with `IncompleteSignature` a signature that leaves out what decides what the request does."""
-    names = signature.signed_headers.split(";")
-    if len(set(names)) < len(names):
+    names = signature.signed_headers.encode().split(b";")
+    signed = frozenset(names)
+    if len(signed) < len(names):
         raise IncompleteSignature("SignedHeaders name a header more than once.")
-    for name in map(str.encode, names):
-        if name not in headers.values:
-            raise IncompleteSignature(
-                f"The signature covers the header {_title(name)}, which the request lacks. A proxy may have removed it."
-            )
+    if missing := signed.difference(headers.values):
+        raise IncompleteSignature(
+            f"The signature covers the header {_title(min(missing))}, which the request lacks. A proxy may have removed it."
+        )
     for name in _BOUND:
-        if name.decode() not in names and (name == b"host" or name in headers.values):
+        if name not in signed and (name == b"host" or name in headers.values):
             raise IncompleteSignature(f"The signature does not cover the header {_title(name)}. Sign it.")
-    _refuse_unsigned(headers.values.get(_CONTENT_HASH, b"").strip().decode("latin-1"))
+    if _CONTENT_HASH in headers.values:
+        _refuse_unsigned(headers.values[_CONTENT_HASH].strip().decode("latin-1"))
 
 
 def _refuse_unsigned(content_hash: str) -> None:
@@ -275,12 +274,21 @@ def _seconds(timestamp: str) -> float:
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
-def _signing_key(secret: str, date: str, region: str, service: str) -> bytes:
-    """Return the key of a credential scope, which clients keep for a day."""
+def _credential_parts(credential: str) -> tuple[str, ...]:
+    """Return the id of the key, the date, the region and the service of a credential, which clients keep for a day."""
+    parts = CREDENTIAL.fullmatch(credential)
+    if parts is None:
+        raise IncompleteSignature("The Credential has the form KEY/DATE/REGION/SERVICE/aws4_request.")
+    return parts.groups()
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def _keyed_hash(secret: str, date: str, region: str, service: str) -> hmac.HMAC:
+    """Return an HMAC with the key of a credential scope, to copy: a copy takes less time than the schedule of a key."""
     key = f"AWS4{secret}".encode()
     for part in (date, region, service, "aws4_request"):
         key = hmac.digest(key, part.encode(), sha256)
-    return key
+    return hmac.new(key, digestmod=sha256)
 
 
 def _query_parts(query_string: bytes) -> dict[str, str]:

@@ -346,6 +346,7 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "/" * n, lambda n: "/a" * n + ":", lambda n: "/" + "a" * n + ":"],
     ),
+    "app.sqs.canonical_request.PLAIN_VALUE": ("fullmatch", [lambda n: b"a" * n + b" "]),
     "app.sqs.credentials.REGION": (
         "search",
         [
