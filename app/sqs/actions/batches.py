@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from app.broker.sending.send import send_each
 from app.domain.message import Receipt
@@ -40,7 +40,7 @@ MAX_BATCH_BYTES = 1 << 20
 SAME_HANDLE = "An earlier entry of the batch has the same ReceiptHandle and asks something else of it."
 ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
-Entry = TypeVar("Entry", bound=msgspec.Struct)
+Entry = TypeVar("Entry", shapes.SendEntry, shapes.DeleteEntry, shapes.ChangeVisibilityEntry)
 
 
 class _WithId(msgspec.Struct, rename="pascal"):
@@ -53,12 +53,13 @@ async def send_message_batch(call: Call[shapes.SendMessageBatch]) -> shapes.Sent
     """Store each message that is accepted. Refuses as `_read_entries` does, and with `BatchRequestTooLong`."""
     queue = await call.queue()
     entries = _read_entries(call.body.entries, shapes.SendEntry)
-    messages = [_message(entry, fifo_rules(queue)) for entry in entries.values()]
+    rules = fifo_rules(queue)
+    messages = [_message(entry, rules) for entry in entries.values()]
     _check_size(messages)
     outcomes = dict(zip(entries, await send_each(call.broker.sending, queue.name, messages), strict=True))
     return shapes.SentBatch(
         successful=tuple(
-            shapes.SentEntry(id=entry_id, **asdict(sent_message(queue, entry, receipt)))
+            _sent(entry_id, sent_message(queue, entry, receipt))
             for entry_id, entry in entries.items()
             if isinstance(entry, shapes.SendEntry) and isinstance(receipt := outcomes[entry_id], Receipt)
         ),
@@ -90,19 +91,24 @@ def _read_entries(raw_entries: Sequence[msgspec.Raw], shape: type[Entry]) -> dic
         raise EmptyBatchRequest
     if len(raw_entries) > MAX_BATCH_ENTRIES:
         raise TooManyEntriesInBatchRequest
-    read_id, decode = entry_decoder(_WithId), entry_decoder(shape)
     entries: dict[str, Entry | Refusal] = {}
     for raw in raw_entries:
-        entry_id = read_id(raw).id
+        entry = _read_entry(raw, shape)
+        entry_id = entry_decoder(_WithId)(raw).id if isinstance(entry, Refusal) else entry.id
         if ENTRY_ID.fullmatch(entry_id) is None:
             raise InvalidBatchEntryId
         if entry_id in entries:
             raise BatchEntryIdsNotDistinct
-        try:
-            entries[entry_id] = decode(raw)
-        except Refusal as refusal:
-            entries[entry_id] = refusal.as_result()
+        entries[entry_id] = entry
     return entries
+
+
+def _read_entry(raw: msgspec.Raw, shape: type[Entry]) -> Entry | Refusal:
+    try:
+        entry: Entry = entry_decoder(shape)(raw)
+        return entry
+    except Refusal as refusal:
+        return refusal.as_result()
 
 
 def _message(entry: shapes.SendEntry | Refusal, fifo: FifoRules | None) -> NewMessage | Refusal:
@@ -112,6 +118,17 @@ def _message(entry: shapes.SendEntry | Refusal, fifo: FifoRules | None) -> NewMe
         return new_message(entry, fifo)
     except Refusal as refusal:
         return refusal.as_result()
+
+
+def _sent(entry_id: str, sent: shapes.SentMessage) -> shapes.SentEntry:
+    return shapes.SentEntry(
+        id=entry_id,
+        message_id=sent.message_id,
+        md5_of_message_body=sent.md5_of_message_body,
+        md5_of_message_attributes=sent.md5_of_message_attributes,
+        md5_of_message_system_attributes=sent.md5_of_message_system_attributes,
+        sequence_number=sent.sequence_number,
+    )
 
 
 def _check_size(messages: Iterable[NewMessage | Refusal]) -> None:

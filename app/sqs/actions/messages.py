@@ -8,6 +8,7 @@ from app.broker.ports.attempts import Attempt
 from app.broker.receiving.receive import ReceiveRequest
 from app.broker.sending.send import send
 from app.broker.settling.outcomes import Abandonment, abandon, complete
+from app.broker.settling.settle import settle_one
 from app.domain.instant import MINUTE, Duration, from_seconds, to_seconds
 from app.domain.message import Receipt
 from app.domain.queue import Queue
@@ -68,9 +69,10 @@ async def receive_message(call: Call[shapes.ReceiveMessage]) -> shapes.ReceivedM
 async def delete_message(call: Call[shapes.DeleteMessage]) -> Nothing:
     """Complete a message. A repeat succeeds. Refuses a receipt handle that no longer holds the message."""
     queue = await call.queue()
-    (result,) = await settle_handles(call, queue, [completion(queue, call.body.receipt_handle)])
-    if isinstance(result, Exception):
-        raise result
+    try:
+        await settle_one(call.broker.settling, queue, complete(queue, LockToken.parse(call.body.receipt_handle)))
+    except (LockLost, AlreadySettled, MessageNotFound) as refusal:
+        raise ReceiptHandleIsInvalid(_sentence(refusal)) from None
     return Nothing()
 
 
