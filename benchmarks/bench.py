@@ -1,9 +1,10 @@
 """What all rows use: the servers of this run, a directory, and the amount of work of a round."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from benchmarks.systems import SERVE, System, peeklock
 from tests.servers import PostgresServer, RedisServer
@@ -32,10 +33,19 @@ class Bench:
 
     @contextmanager
     def peeklock(
-        self, *, workers: int = 1, database: str = "bench", seal_seconds: float = 10, command: Sequence[str] = SERVE
+        self,
+        *,
+        workers: int = 1,
+        database: str = "bench",
+        seal_seconds: float = 10,
+        command: Sequence[str] = SERVE,
+        more: Mapping[str, str] = MappingProxyType({}),
     ) -> Iterator[System]:
-        """Peeklock over PostgreSQL and Redis, its database empty, started by this command."""
-        more = {"PEEKLOCK_SEAL_INTERVAL_SECONDS": str(seal_seconds), "PEEKLOCK_MAX_CONNECTIONS": str(MAX_CONNECTIONS)}
+        """Peeklock over PostgreSQL and Redis, its database empty, started by this command, with more settings."""
+        limits = {
+            "PEEKLOCK_SEAL_INTERVAL_SECONDS": str(seal_seconds),
+            "PEEKLOCK_MAX_CONNECTIONS": str(MAX_CONNECTIONS),
+        }
         with peeklock(
             self.folder,
             self.postgres,
@@ -43,6 +53,6 @@ class Bench:
             workers=workers,
             database=database,
             command=command,
-            more=more,
+            more={**limits, **more},
         ) as system:
             yield system

@@ -32,7 +32,11 @@ class Connection:
     async def call(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
         """One request and its answer."""
         head = f"{method} {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n{self._head}content-length: {len(body)}\r\n\r\n"
-        self._writer.write(head.encode() + body)
+        return await self.exchange(head.encode() + body)
+
+    async def exchange(self, request: bytes) -> tuple[int, bytes]:
+        """One request with these bytes and its answer."""
+        self._writer.write(request)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         status = int(answer[9:12])
         start = answer.lower().find(b"content-length:")
@@ -111,20 +115,29 @@ async def bare_request(connection: Connection, target: Target) -> int:
     return 1
 
 
-async def batch_lifecycle(connection: Connection, target: Target) -> int:
-    """A hundred messages sent, received and completed in three calls."""
-    body = json.dumps({"messages": [{"body": BODY}] * 100}).encode()
-    status, answer = await connection.call("POST", target.path("messages/batch"), body)
-    expect_status(status, 201, answer)
-    status, answer = await connection.call("POST", target.path("messages/receive"), b'{"max_messages": 100}')
-    expect_status(status, 200, answer)
-    tokens = [message["lock_token"] for message in json.loads(answer)["messages"]]
-    if not tokens:
-        return 0
-    settle = {"settlements": [{"action": "complete", "lock_token": token} for token in tokens]}
-    status, answer = await connection.call("POST", target.path("settle"), json.dumps(settle).encode())
-    expect_status(status, 200, answer)
-    return len(tokens)
+class BatchLifecycle:
+    """This many messages sent, received and completed in three calls."""
+
+    def __init__(self, size: int) -> None:
+        self._sent = json.dumps({"messages": [{"body": BODY}] * size}).encode()
+        self._wanted = json.dumps({"max_messages": size}).encode()
+
+    async def __call__(self, connection: Connection, target: Target) -> int:
+        """Send a batch, receive one and complete it."""
+        status, answer = await connection.call("POST", target.path("messages/batch"), self._sent)
+        expect_status(status, 201, answer)
+        status, answer = await connection.call("POST", target.path("messages/receive"), self._wanted)
+        expect_status(status, 200, answer)
+        tokens = [message["lock_token"] for message in json.loads(answer)["messages"]]
+        if not tokens:
+            return 0
+        settle = {"settlements": [{"action": "complete", "lock_token": token} for token in tokens]}
+        status, answer = await connection.call("POST", target.path("settle"), json.dumps(settle).encode())
+        expect_status(status, 200, answer)
+        return len(tokens)
+
+
+batch_lifecycle = BatchLifecycle(100)
 
 
 class GroupedLifecycle:

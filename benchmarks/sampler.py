@@ -29,6 +29,7 @@ PARTS = {
     "/app/main.py": "dispatch, decode, encode",
     "/app/http/": "dispatch, decode, encode",
     "/app/api/": "dispatch, decode, encode",
+    "/app/sqs/": "dispatch, decode, encode",
     "/app/wire/": "dispatch, decode, encode",
     "/app/broker/": "verbs and rules",
     "/app/domain/": "verbs and rules",
