@@ -37,13 +37,15 @@ class Connection:
     async def exchange(self, request: bytes) -> tuple[int, bytes]:
         """One request with these bytes and its answer."""
         self._writer.write(request)
-        answer = await self._reader.readuntil(b"\r\n\r\n")
+        answer = (await self._reader.readuntil(b"\r\n\r\n")).lower()
         status = int(answer[9:12])
-        start = answer.lower().find(b"content-length:")
-        if start < 0:
-            return status, b""
-        length = int(answer[start + 15 : answer.find(b"\r\n", start)])
-        return status, await self._reader.readexactly(length) if length else b""
+        start = answer.find(b"content-length:")
+        length = int(answer[start + 15 : answer.find(b"\r\n", start)]) if start >= 0 else 0
+        body = await self._reader.readexactly(length)
+        if b"connection: close" in answer:
+            self.close()
+            await self.open()
+        return status, body
 
     def close(self) -> None:
         """Close it."""
