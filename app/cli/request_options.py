@@ -235,7 +235,14 @@ QUEUE_SETTINGS_BODY = (
         "Texts by name, for operators and programs. They have no effect on messages. Together they have at most 16384 bytes of JSON.",
     ),
 )
-TOPIC_SETTINGS_BODY = (FieldOption(("description",), "text", "Text for operators."),)
+TOPIC_SETTINGS_BODY = (
+    FieldOption(("description",), "text", "Text for operators."),
+    FieldOption(
+        ("labels",),
+        "json",
+        "Texts by name, for operators and programs. They have no effect on messages. Together they have at most 16384 bytes of JSON.",
+    ),
+)
 SUBSCRIPTION_SETTINGS_BODY = (
     FieldOption(
         ("target_queue",),
@@ -249,4 +256,9 @@ SUBSCRIPTION_SETTINGS_BODY = (
     ),
     FieldOption(("set_properties",), "json", "The properties to set on each copy."),
     FieldOption(("remove_properties",), "texts", "Names of properties that the copies do not have."),
+    FieldOption(
+        ("labels",),
+        "json",
+        "Texts by name, for operators and programs. They have no effect on messages. Together they have at most 16384 bytes of JSON.",
+    ),
 )

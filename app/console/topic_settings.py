@@ -17,15 +17,24 @@ from app.console.names import check_new_name, check_somewhere, name_taken
 from app.console.pages import CurrentPage, PageRequest
 from app.console.property_rows import PropertyRow
 from app.console.results import result_page
-from app.console.setting_fields import SettingField, meanings, setting_field
+from app.console.setting_fields import (
+    SettingField,
+    meanings,
+    read_settings,
+    setting_field,
+    setting_texts,
+)
 from app.domain.access import Right
 from app.domain.queue import is_valid_name
 from app.domain.refusals import PreconditionFailed, Refusal, SubscriptionNotFound
-from app.domain.topic import Subscription, SubscriptionSettings, Topic, default_target
+from app.domain.topic import Subscription, SubscriptionSettings, Topic, TopicSettings, default_target
 from app.http.request import ANY_TAG
 from app.wire.topics import SubscriptionSettingsBody, SubscriptionView, TopicSettingsBody
 
-DESCRIPTION = setting_field(TopicSettingsBody, "description", "What is this topic for?")
+TOPIC_FIELDS = (
+    setting_field(TopicSettingsBody, "description", "What is this topic for?"),
+    setting_field(TopicSettingsBody, "labels", "What do operators and programs note about this topic?", "json"),
+)
 SETTING_FIELDS: Mapping[str, SettingField] = {
     field.name: field
     for field in (
@@ -38,12 +47,14 @@ SETTING_FIELDS: Mapping[str, SettingField] = {
             "Which properties are removed from each copy, one per line?",
             "lines",
         ),
+        setting_field(SubscriptionSettingsBody, "labels", "What do operators and programs note about it?", "json"),
     )
 }
 SUBSCRIPTION_FIELDS = (*SETTING_FIELDS, "more_rows")
 """The fields beside the rows of properties. `more_rows` is the button that adds rows to the form."""
 
 MORE_ROWS = 5
+TOPIC_TEXTS = tuple(field.name for field in TOPIC_FIELDS)
 NEW_SUBSCRIPTION: Mapping[str, str] = dict.fromkeys(("name", *SETTING_FIELDS), "")
 NewFields: TypeAlias = Annotated[
     Sequence[tuple[str, str]], Depends(form_pairs(("name", *SUBSCRIPTION_FIELDS), property_rows.FIELDS))
@@ -75,7 +86,7 @@ async def show_new_topic(page: CurrentPage) -> HTMLResponse:
 
 @router.post("/new-topic")
 async def create_topic(
-    page: CurrentPage, fields: Annotated[Mapping[str, str], Depends(form_texts("name", "description"))]
+    page: CurrentPage, fields: Annotated[Mapping[str, str], Depends(form_texts("name", *TOPIC_TEXTS))]
 ) -> Response:
     """Create the topic, and go to its page. A topic that exists stays as it is."""
     check_somewhere(page.visitor, Right.MANAGE)
@@ -84,7 +95,7 @@ async def create_topic(
         with faults.collected():
             name = check_new_name(fields)
         with faults.collected():
-            settings = _topic_settings(fields).settings()
+            settings = _topic_settings(fields)
         faults.check()
         page.visitor.require(Right.MANAGE, name, "topic")
         await verbs.put(_topics(page), name, settings, Precondition(None, ANY_TAG))
@@ -99,17 +110,17 @@ async def create_topic(
 async def show_topic(page: CurrentPage, topic: str) -> HTMLResponse:
     """Show the form that changes a topic."""
     found = await verbs.read(_topics(page), topic)
-    return _topic_page(page, found, {"description": found.settings.description, "etag": found.etag})
+    return _topic_page(page, found, {**_topic_texts(found), "etag": found.etag})
 
 
 @router.post("/topics/{topic}/settings", dependencies=[may_manage])
 async def change_topic(
-    page: CurrentPage, topic: str, fields: Annotated[Mapping[str, str], Depends(form_texts("etag", "description"))]
+    page: CurrentPage, topic: str, fields: Annotated[Mapping[str, str], Depends(form_texts("etag", *TOPIC_TEXTS))]
 ) -> Response:
     """Change a topic that is still as its page has shown it."""
     found = await verbs.read(_topics(page), topic)
     try:
-        settings = _topic_settings(fields).settings()
+        settings = _topic_settings(fields)
         await verbs.change(_topics(page), topic, lambda _: settings, Precondition({fields.get("etag", "")}))
     except Refusal as refusal:
         return _topic_page(page, found, fields, refusal)
@@ -120,8 +131,19 @@ def _topics(page: PageRequest) -> verbs.Collection[Topic, Any]:
     return verbs.all_topics(page.context.broker.topics)
 
 
-def _topic_settings(fields: Mapping[str, str]) -> TopicSettingsBody:
-    return decoded(TopicSettingsBody, {"description": fields.get("description", "").strip()})
+def _topic_texts(topic: Topic) -> dict[str, str]:
+    """Return what the fields of the form contain for a topic."""
+    return setting_texts(TOPIC_FIELDS, {"description": topic.settings.description, "labels": topic.settings.labels})
+
+
+def _topic_settings(fields: Mapping[str, str]) -> TopicSettings:
+    """Return the settings in a form. Refuses with `InvalidRequest` that names every wrong field."""
+    faults = FormFaults()
+    given = read_settings(TopicSettingsBody, TOPIC_FIELDS, fields, faults)
+    with faults.collected():
+        settings = decoded(TopicSettingsBody, given).settings()
+    faults.check()
+    return settings
 
 
 def _topic_page(
@@ -131,7 +153,7 @@ def _topic_page(
         "topic_settings.html",
         status_of_form(refusal),
         topic=topic,
-        description_field=DESCRIPTION,
+        setting_fields=TOPIC_FIELDS,
         fields=fields,
         faults=faults_of(refusal) if refusal else {},
     )
@@ -214,6 +236,7 @@ def _subscription_texts(subscription: Subscription) -> dict[str, str]:
         "target_queue": settings.target_queue,
         "filter": settings.filter or "",
         "remove_properties": "\n".join(settings.remove_properties),
+        **setting_texts([SETTING_FIELDS["labels"]], {"labels": settings.labels}),
     }
 
 
@@ -231,6 +254,7 @@ def _subscription_settings(
         check_filter(fields.get("filter", "").strip() or None)
     with faults.collected():
         given["set_properties"] = property_rows.json_of(rows)
+    given |= read_settings(SubscriptionSettingsBody, [SETTING_FIELDS["labels"]], fields, faults)
     with faults.collected():
         settings = decoded(SubscriptionSettingsBody, given).settings(topic.name, name)
     faults.check()

@@ -40,9 +40,9 @@ MAX_GROUP_IN_FLIGHT = 1000
 
 MAX_LABELS = 50
 MAX_LABEL_NAME_LENGTH = 128
-MAX_LABEL_VALUE_LENGTH = 256
+MAX_LABEL_VALUE_LENGTH = 1024
 MAX_LABELS_BYTES = 16 << 10
-"""Bytes of the labels of a queue together, as JSON."""
+"""Bytes of the labels of a queue, a topic or a subscription together, as JSON."""
 
 MAX_FORWARDING_HOPS = 4
 """How many times a message is forwarded at most. Each hop is a look-up for each send."""

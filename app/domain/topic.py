@@ -1,7 +1,7 @@
 """Topics: a topic holds no messages; each of its subscriptions copies the messages that it matches to a queue."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -42,6 +42,8 @@ class TopicSettings:
     """The settings of a topic."""
 
     description: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Texts by name, for operators and other interfaces. They have no effect on messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class SubscriptionSettings:
     filter: str | None = None
     set_properties: bytes = b""
     remove_properties: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Texts by name, as a topic has them."""
 
 
 @dataclass(frozen=True, slots=True)

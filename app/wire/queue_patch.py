@@ -1,15 +1,16 @@
 """Changes to a queue's settings: a merge patch (RFC 7396), where null restores the default."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import fields
 
-from app.domain.queue import MAX_LABELS, QueueSettings
+from app.domain.queue import QueueSettings
 from app.wire.field_types import DelaySeconds
-from app.wire.queues import ForwardDeadLettersTo, ForwardTo, LabelName, LabelValue, QueueSettingsBody, settings_body
+from app.wire.labels import LabelChanges
+from app.wire.queues import ForwardDeadLettersTo, ForwardTo, QueueSettingsBody, settings_body
 from app.wire.retry import DelayList, Factor, Jitter
 
 RetryKind: TypeAlias = Literal["none", "fixed", "linear", "exponential", "list"]
@@ -28,12 +29,6 @@ class RetryPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     delays_seconds: DelayList | UnsetType | None = UNSET
 
 
-LabelChanges: TypeAlias = Annotated[
-    dict[LabelName, LabelValue | None],
-    msgspec.Meta(
-        max_length=2 * MAX_LABELS, description="Changes to the labels: they are merged, and null removes one."
-    ),
-]
 Patch = TypeVar("Patch", bound=msgspec.Struct)
 
 

@@ -18,9 +18,6 @@ from app.domain.queue import (
     MAX_DELIVERY_LIMIT,
     MAX_DUPLICATE_WINDOW,
     MAX_GROUP_IN_FLIGHT,
-    MAX_LABEL_NAME_LENGTH,
-    MAX_LABEL_VALUE_LENGTH,
-    MAX_LABELS,
     MAX_LABELS_BYTES,
     MAX_MESSAGE_BYTES,
     MAX_QUEUE_DESCRIPTION_LENGTH,
@@ -31,11 +28,9 @@ from app.domain.queue import (
     QueueStatus,
     Redelivery,
 )
-from app.domain.refusals import invalid_at
 from app.domain.retry import MAX_DELAY
 from app.wire.field_types import (
     NO_NUL,
-    PRINTABLE,
     DateTime,
     Filter,
     LockSeconds,
@@ -46,6 +41,7 @@ from app.wire.field_types import (
     TtlSeconds,
     text_of,
 )
+from app.wire.labels import Labels, check_labels
 from app.wire.plans import DryRun, PlanView
 from app.wire.retry import NoRetryDelay, RetrySettings, retry_settings, to_retry_policy
 from app.wire.times import to_wire
@@ -118,16 +114,6 @@ DefaultWait: TypeAlias = Annotated[
         "caps it.",
     ),
 ]
-LabelName: TypeAlias = Annotated[str, text_of(PRINTABLE, min_length=1, max_length=MAX_LABEL_NAME_LENGTH)]
-LabelValue: TypeAlias = Annotated[str, text_of(PRINTABLE, max_length=MAX_LABEL_VALUE_LENGTH)]
-Labels: TypeAlias = Annotated[
-    dict[LabelName, LabelValue],
-    msgspec.Meta(
-        max_length=MAX_LABELS,
-        description=f"Texts by name, for operators and programs. They have no effect on messages. Together they have at most "
-        f"{MAX_LABELS_BYTES} bytes of JSON.",
-    ),
-]
 QueueDescription: TypeAlias = Annotated[
     str, text_of(NO_NUL, "Text for operators.", max_length=MAX_QUEUE_DESCRIPTION_LENGTH)
 ]
@@ -187,8 +173,7 @@ class QueueSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
 
     def settings(self) -> QueueSettings:
         """Convert to the settings of the broker. Refuses with `InvalidRequest` labels with too many bytes."""
-        if len(msgspec.json.encode(self.labels)) > MAX_LABELS_BYTES:
-            raise invalid_at("/labels", f"Labels have at most {MAX_LABELS_BYTES} bytes of JSON together.")
+        check_labels(self.labels)
         return QueueSettings(**{name: _from_json(name, getattr(self, json)) for name, json in JSON_NAMES.items()})
 
 

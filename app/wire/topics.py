@@ -20,6 +20,7 @@ from app.domain.topic import (
     default_target,
 )
 from app.wire.field_types import Filter, PropertyKey, PropertyValue, QueueName, Timestamp, TransactionId
+from app.wire.labels import LabelChanges, Labels, check_labels, merged_labels
 from app.wire.message_fields import MessageToSend
 from app.wire.properties import PropertyChanges, RawProperties, StoredProperties, decode_properties, encode_properties
 from app.wire.queues import QueueDescription
@@ -41,20 +42,27 @@ class TopicSettingsBody(msgspec.Struct, forbid_unknown_fields=True):
     """The settings of a topic; omitted settings have their defaults."""
 
     description: QueueDescription = ""
+    labels: Labels = msgspec.field(default_factory=dict[str, str])
 
     def settings(self) -> TopicSettings:
-        """Convert to the settings of the broker."""
-        return TopicSettings(self.description)
+        """Convert to the settings of the broker. Refuses with `InvalidRequest` labels with too many bytes."""
+        check_labels(self.labels)
+        return TopicSettings(self.description, self.labels)
 
 
 class TopicPatch(msgspec.Struct, forbid_unknown_fields=True):
-    """Changes to a topic: omitted fields stay unchanged, null restores the default."""
+    """Changes to a topic: omitted fields stay unchanged, null restores the default. Labels are merged."""
 
     description: QueueDescription | UnsetType | None = UNSET
+    labels: LabelChanges | UnsetType | None = UNSET
 
     def merged(self, topic: Topic) -> TopicSettings:
-        """Return the settings with these changes."""
-        return topic.settings if self.description is UNSET else TopicSettings(self.description or "")
+        """Return the settings with these changes. Refuses with `InvalidRequest`."""
+        before = topic.settings
+        return TopicSettings(
+            before.description if self.description is UNSET else self.description or "",
+            merged_labels(before.labels, self.labels),
+        )
 
 
 class TopicView(msgspec.Struct, kw_only=True):
@@ -62,6 +70,7 @@ class TopicView(msgspec.Struct, kw_only=True):
 
     name: str
     description: str
+    labels: Labels
     created_at: Timestamp
     updated_at: Timestamp
     undeliverable: Literal["discarded"]
@@ -85,27 +94,31 @@ class SubscriptionSettingsBody(msgspec.Struct, forbid_unknown_fields=True, kw_on
     filter: Filter | None = None
     set_properties: RawProperties | UnsetType = UNSET
     remove_properties: RemovedProperties = []
+    labels: Labels = msgspec.field(default_factory=dict[str, str])
 
     def settings(self, topic: str, name: str) -> SubscriptionSettings:
         """Convert to the settings of the broker. Refuses with `InvalidRequest`."""
+        check_labels(self.labels)
         return SubscriptionSettings(
             self.target_queue or _default_target(topic, name),
             self.filter,
             _encoded(decode_properties(self.set_properties, _locate) or {}),
             _removed(self.remove_properties),
+            self.labels,
         )
 
 
 class SubscriptionPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Changes to a subscription: omitted fields stay unchanged, null restores the default.
 
-    Members of `set_properties` are merged; null removes a member.
+    Members of `set_properties` and `labels` are merged; null removes a member.
     """
 
     target_queue: QueueName | UnsetType | None = UNSET
     filter: Filter | UnsetType | None = UNSET
     set_properties: PropertyChanges | UnsetType = UNSET
     remove_properties: RemovedProperties | UnsetType | None = UNSET
+    labels: LabelChanges | UnsetType | None = UNSET
 
     def merged(self, topic: str, subscription: Subscription) -> SubscriptionSettings:
         """Return the settings with these changes. Refuses with `InvalidRequest`."""
@@ -121,6 +134,7 @@ class SubscriptionPatch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
             before.filter if self.filter is UNSET else self.filter,
             self._merged_properties(before.set_properties),
             removed,
+            merged_labels(before.labels, self.labels),
         )
 
     def _merged_properties(self, before: bytes) -> bytes:
@@ -142,6 +156,7 @@ class SubscriptionView(msgspec.Struct, kw_only=True):
     filter: str | None
     set_properties: StoredProperties
     remove_properties: list[str]
+    labels: Labels
     created_at: Timestamp
     updated_at: Timestamp
 
@@ -203,6 +218,7 @@ def topic_view(topic: Topic) -> TopicView:
     return TopicView(
         name=topic.name,
         description=topic.settings.description,
+        labels=dict(topic.settings.labels),
         created_at=to_wire(topic.created_at),
         updated_at=to_wire(topic.updated_at),
         undeliverable="discarded",
@@ -219,6 +235,7 @@ def subscription_view(topic: Topic, subscription: Subscription) -> SubscriptionV
         filter=settings.filter,
         set_properties=msgspec.Raw(settings.set_properties or EMPTY_OBJECT),
         remove_properties=list(settings.remove_properties),
+        labels=dict(settings.labels),
         created_at=to_wire(subscription.created_at),
         updated_at=to_wire(subscription.updated_at),
     )

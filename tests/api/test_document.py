@@ -55,8 +55,8 @@ NULLABLE = {
     "EditMessage.available_at", "EditMessage.delay_seconds", "EditMessage.priority", "EditMessage.properties",
     *(f"QueuePatch.{name}" for name in SCHEMAS["QueueSettingsBody"]["properties"]),
     "RetryPatch.factor", "RetryPatch.jitter", "RetryPatch.max_seconds", "SubscriptionPatch.filter",
-    "SubscriptionPatch.remove_properties", "SubscriptionPatch.set_properties", "SubscriptionPatch.target_queue",
-    "TopicPatch.description",
+    "SubscriptionPatch.labels", "SubscriptionPatch.remove_properties", "SubscriptionPatch.set_properties",
+    "SubscriptionPatch.target_queue", "TopicPatch.description", "TopicPatch.labels",
 }  # fmt: skip
 """Every field in which null means something."""
 

@@ -132,7 +132,7 @@ class TestPut:
             ({"labels": {"": "a"}}, "/labels"),
             ({"labels": {"a": "nul\0"}}, "/labels"),
             ({"labels": {"n" * 129: ""}}, "/labels"),
-            ({"labels": {"a": "v" * 257}}, "/labels"),
+            ({"labels": {"a": "v" * 1025}}, "/labels"),
             ({"labels": {f"{number}": "" for number in range(51)}}, "/labels"),
             ({"duplicate_detection_window_seconds": 604_801}, "/duplicate_detection_window_seconds"),
             ({"archive_retention_seconds": -1}, "/archive_retention_seconds"),

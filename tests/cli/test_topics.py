@@ -11,6 +11,8 @@ def test_a_topic_is_created_changed_listed_and_deleted(command_line: CommandLine
     assert "second" in command_line.run_ok("topic", "update", "news", "--set", "description=second")
     assert "news" in [item["name"] for item in command_line.read_json("topic", "list")]
     assert command_line.run_ok("topic", "list").split()[-3:] == ["news", "second", "discarded"]
+    (labelled,) = command_line.read_json("topic", "update", "news", '--labels={"team": "payments"}')
+    assert (labelled["description"], labelled["labels"]) == ("second", {"team": "payments"})
     command_line.run_ok("queue", "create", "waiting")
     assert "stored" in command_line.run_ok("queue", "show", "waiting")
     assert command_line.read_json("topic", "delete", "news", "--yes") == [{"deleted": "news"}]
@@ -30,6 +32,8 @@ def test_a_published_message_reaches_the_queues_of_subscriptions(command_line: C
     assert "to 1 queue\n" in command_line.run_ok("publish", "prices", "small")
     (changed,) = command_line.read_json("subscription", "update", "prices", "large", "--set", "filter=null")
     assert changed["filter"] is None
+    (labelled,) = command_line.read_json("subscription", "update", "prices", "large", '--labels={"team": "a"}')
+    assert labelled["labels"] == {"team": "a"}
     (answer,) = command_line.read_json("publish", "prices", "small")
     assert answer["matched"] == 2
     assert "prices.large" in command_line.run_ok("subscription", "list", "prices")

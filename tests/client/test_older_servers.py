@@ -72,7 +72,8 @@ def test_the_status_and_the_list_of_queues_of_version_0_2_decode() -> None:
 
 def test_a_topic_of_version_0_2_decodes() -> None:
     members = {name: QUEUE[name] for name in ("name", "description", "created_at", "updated_at")}
-    assert msgspec.convert(members, answers.TopicView).undeliverable is UNSET
+    topic = msgspec.convert(members, answers.TopicView)
+    assert (topic.undeliverable, topic.labels) == (UNSET, {})
 
 
 def test_the_capabilities_of_a_store_of_version_0_2_decode() -> None:
@@ -81,7 +82,7 @@ def test_the_capabilities_of_a_store_of_version_0_2_decode() -> None:
 
 
 def test_most_settings_have_a_default() -> None:
-    assert len(stated_defaults()) == 2 * len(SCHEMAS["QueueSettingsBody"]["properties"]) + 3
+    assert len(stated_defaults()) == 2 * len(SCHEMAS["QueueSettingsBody"]["properties"]) + 5
 
 
 @pytest.mark.parametrize(("answer", "setting", "default"), stated_defaults())

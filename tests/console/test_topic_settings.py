@@ -12,6 +12,7 @@ from tests.console.console_server import ConsoleServer, token_of
 NEW_TOPIC, SETTINGS = "/new-topic", "/topics/shop/settings"
 NEW_SUBSCRIPTION, SUBSCRIPTION = "/topics/shop/new-subscription", "/topics/shop/subscriptions/eu"
 LONG = "t" * 128
+TEAM = '{"team": "payments"}'
 
 
 def etag_in(page: str) -> str:
@@ -27,7 +28,7 @@ async def subscription(console: ConsoleServer, name: str = "eu") -> Any:
 
 async def test_a_topic_that_was_created_takes_subscriptions_and_messages(console: ConsoleServer) -> None:
     assert f'href="/console{NEW_TOPIC}"' in await console.page("/topics")
-    created = await console.post(NEW_TOPIC, NEW_TOPIC, name="shop", description="About orders")
+    created = await console.post(NEW_TOPIC, NEW_TOPIC, name="shop", description="About orders", labels=TEAM)
     page = await console.following(created)
     assert "Topic shop was created." in page
     assert f'href="/console{NEW_SUBSCRIPTION}"' in page
@@ -36,7 +37,8 @@ async def test_a_topic_that_was_created_takes_subscriptions_and_messages(console
     for priority in (1, 9):
         await console.api.request_json("POST", "/topics/shop/messages", {"body": 1, "priority": priority})
     assert await console.api.counts("shop.eu") == {"available": 1}
-    assert (await console.api.request_json("GET", "/topics/shop"))["description"] == "About orders"
+    found = await console.api.request_json("GET", "/topics/shop")
+    assert (found["description"], found["labels"]) == ("About orders", {"team": "payments"})
 
 
 async def test_a_subscription_has_the_settings_of_the_form(console: ConsoleServer) -> None:
@@ -44,11 +46,14 @@ async def test_a_subscription_has_the_settings_of_the_form(console: ConsoleServe
     await console.api.request_json("PUT", "/queues/orders", {})
     fields = {"name": "eu", "target_queue": "orders", "property_name": "from", "property_type": "text"}
     fields["property_value"] = "shop"
-    response = await console.post(NEW_SUBSCRIPTION, NEW_SUBSCRIPTION, **fields, remove_properties="trace\r\nspan\r\n")
+    response = await console.post(
+        NEW_SUBSCRIPTION, NEW_SUBSCRIPTION, **fields, remove_properties="trace\r\nspan\r\n", labels=TEAM
+    )
     assert response.status_code == 303
     found = await subscription(console)
     assert (found["target_queue"], found["filter"]) == ("orders", None)
     assert (found["set_properties"], found["remove_properties"]) == ({"from": "shop"}, ["trace", "span"])
+    assert found["labels"] == {"team": "payments"}
     page = html.unescape(await console.page(SUBSCRIPTION))
     assert '<input name="property_value" value="shop"' in page
     assert "trace\nspan</textarea>" in page
@@ -57,6 +62,7 @@ async def test_a_subscription_has_the_settings_of_the_form(console: ConsoleServe
 async def test_an_unchanged_form_changes_nothing(console: ConsoleServer) -> None:
     await console.api.request_json("PUT", "/topics/shop", {"description": "a <b>"})
     settings = {"filter": "message.subject == 'x'", "set_properties": {"n": 1}, "remove_properties": ["a b"]}
+    settings["labels"] = {"a<": 'b"', "c": ""}
     await console.api.request_json("PUT", "/topics/shop/subscriptions/eu", settings)
     before = await subscription(console)
     page = await console.page(SUBSCRIPTION)
@@ -140,6 +146,8 @@ async def test_a_subscription_gets_another_queue(console: ConsoleServer) -> None
         ("filter", "message.delivery_count > 1", "evaluated before a message is stored"),
         ("filter", "message.", ""),
         ("remove_properties", "n" * 129, "must have at most 128 characters"),
+        ("labels", '{"a": 1}', "must be a string"),
+        ("labels", "team", "This is not valid JSON"),
     ],
 )
 async def test_a_fault_of_a_subscription_is_shown_and_what_was_typed_stays(
@@ -155,6 +163,25 @@ async def test_a_fault_of_a_subscription_is_shown_and_what_was_typed_stays(
     for typed in fields.values():
         assert typed in shown
     assert (await console.api.request_json("GET", "/topics/shop/subscriptions"))["items"] == []
+
+
+async def test_an_unchanged_form_of_a_topic_changes_nothing(console: ConsoleServer) -> None:
+    body = {"description": "a <b>", "labels": {"a<": 'b"', "c": ""}}
+    before = await console.api.request_json("PUT", "/topics/shop", body)
+    page = await console.page(SETTINGS)
+    (labels,) = re.findall(r'<textarea id="labels" name="labels"[^>]*>\n([^<]*)</textarea>', page)
+    fields = {"etag": etag_in(page), "description": "a <b>", "labels": html.unescape(labels)}
+    assert (await console.post(SETTINGS, SETTINGS, **fields)).status_code == 303
+    assert await console.api.request_json("GET", "/topics/shop") == before
+
+
+@pytest.mark.parametrize(("text", "sentence"), [('{"a": 1}', "must be a string"), ("team", "This is not valid JSON")])
+async def test_a_fault_in_labels_of_a_topic_is_shown_and_what_was_typed_stays(
+    console: ConsoleServer, text: str, sentence: str
+) -> None:
+    response = await console.post(NEW_TOPIC, NEW_TOPIC, name="shop", labels=text)
+    assert (response.status_code, sentence in response.text) == (422, True)
+    assert f"\n{text}</textarea>" in html.unescape(response.text)
 
 
 async def test_a_topic_or_a_subscription_that_exists_stays_as_it_is(console: ConsoleServer) -> None:

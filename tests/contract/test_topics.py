@@ -23,6 +23,7 @@ from app.domain.refusals import (
 from app.domain.topic import SubscriptionSettings, Topic, TopicSettings
 from tests.contract.store_fixture import ServerFixture, StoreFixture, bodies, draft
 
+LABELS = {"sns:Tag": "\u00fcnicode with 'quotes', \\ and \U0001f980", "": ""}
 EntityT = TypeVar("EntityT")
 SettingsT = TypeVar("SettingsT")
 
@@ -64,6 +65,49 @@ async def test_topics_are_listed_by_code_point(store_fixture: StoreFixture) -> N
         await created(topics, name, TopicSettings())
     assert [found.name for found in await topics.page("", 3)] == ["B", "a", "a-1"]
     assert [found.name for found in await topics.page("a", 3)] == ["a-1", "b"]
+
+
+async def test_a_topic_keeps_its_labels(store_fixture: StoreFixture) -> None:
+    topics = store_fixture.store.topics
+    topic = await created(topics, "orders", TopicSettings("Orders.", LABELS))
+    assert topic.settings == TopicSettings("Orders.", LABELS)
+    changed = await topics.change(topic, TopicSettings("Orders.", {"team": "payments"}))
+    assert changed is not None
+    assert await topics.find("orders") == changed
+    assert changed.settings.labels == {"team": "payments"}
+    without = await topics.change(changed, TopicSettings("Orders."))
+    assert without is not None
+    assert without.settings.labels == {}
+
+
+async def test_a_server_that_knows_no_labels_leaves_them_as_they_are(store_fixture: StoreFixture) -> None:
+    store, now = store_fixture.store, await store_fixture.store.now()
+    topic = await created(store.topics, "orders", TopicSettings("Orders.", LABELS))
+    subscriptions, queue = store.topics.subscriptions(topic), await store_fixture.queue()
+    subscription = await created(subscriptions, "s", to_queue(queue, labels=LABELS))
+    await store_fixture.execute(
+        f"UPDATE topic SET description = 'Changed.', version = version + 1, updated_at = {now} WHERE id = {topic.id}"
+    )
+    await store_fixture.execute(
+        f"UPDATE subscription SET filter = 'true', version = version + 1 WHERE id = {subscription.id}"
+    )
+    await store_fixture.execute(
+        f"INSERT INTO topic (name, description, version, created_at, updated_at) VALUES ('older', '', 1, {now}, {now})"
+    )
+    found = [await store.topics.find(name) for name in ("orders", "older")]
+    assert [one and one.settings for one in found] == [TopicSettings("Changed.", LABELS), TopicSettings()]
+    (changed,) = await subscriptions.page("", 2)
+    assert changed.settings == to_queue(queue, filter="true", labels=LABELS)
+
+
+async def test_a_change_of_a_subscription_replaces_its_labels(store_fixture: StoreFixture, topic: Topic) -> None:
+    subscriptions = store_fixture.store.topics.subscriptions(topic)
+    queue = await store_fixture.queue()
+    first = await created(subscriptions, "s", to_queue(queue, labels=LABELS))
+    changed = await subscriptions.change(first, to_queue(queue, labels={"team": "payments"}))
+    assert changed is not None
+    assert (await subscriptions.page("", 2)) == [changed]
+    assert changed.settings.labels == {"team": "payments"}
 
 
 @pytest.mark.fence("version")
@@ -114,6 +158,7 @@ async def test_a_subscription_keeps_all_of_its_settings(store_fixture: StoreFixt
         filter="message.subject == '\u00e4 \U0001f600'",
         set_properties='{"b":"\u00e9"}'.encode(),
         remove_properties=("a", "b c"),
+        labels=LABELS,
     )
     subscription = await created(store.topics.subscriptions(topic), "eu", settings)
     assert (subscription.topic_id, subscription.name, subscription.settings) == (topic.id, "eu", settings)

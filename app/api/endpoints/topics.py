@@ -11,7 +11,7 @@ from app.broker.precondition import Precondition
 from app.broker.topics import topics as verbs
 from app.broker.topics.subscription_filter import check_filter, compiled, input_of
 from app.domain.access import Right
-from app.domain.queue import is_valid_name
+from app.domain.queue import MAX_LABELS_BYTES, is_valid_name
 from app.domain.refusals import (
     QueueNotFound,
     SubscriptionNotFound,
@@ -48,10 +48,10 @@ from app.wire.topics import (
 TOPIC = "/v1/topics/{topic}"
 SUBSCRIPTIONS = TOPIC + "/subscriptions"
 SUBSCRIPTION = SUBSCRIPTIONS + "/{subscription}"
-_MAX_TOPIC_BYTES = 8 << 10
-"""Bytes of a topic on a page, with a description of 1024 characters, of up to 6 bytes of JSON each."""
-_MAX_SUBSCRIPTIONS_BYTES = 10 << 20
-"""Bytes of a page: 1000 subscriptions, each with a filter of 1 KiB, and with 4 KiB of names and of properties each."""
+_MAX_TOPIC_BYTES = (8 << 10) + MAX_LABELS_BYTES
+"""Bytes of a topic on a page: a description of 1024 characters, of up to 6 bytes of JSON each, and labels."""
+_MAX_SUBSCRIPTION_BYTES = (16 << 10) + MAX_LABELS_BYTES
+"""Bytes of a subscription on a page: a filter of 1 KiB, 4 KiB of names and of properties each, with escapes, and labels."""
 INVALID_NAME = "A subscription's name has the form of a queue's name."
 
 
@@ -142,15 +142,16 @@ async def put_subscription(request: Request[SubscriptionSettingsBody]) -> Respon
 
 @operation(
     "GET", SUBSCRIPTIONS, right=Right.BROWSE, tag="topics",
-    responses={200: SubscriptionPage}, refusals=(TopicNotFound,), query=Page, answer_bytes=_MAX_SUBSCRIPTIONS_BYTES,
+    responses={200: SubscriptionPage}, refusals=(TopicNotFound,), query=Page,
 )  # fmt: skip
 async def list_subscriptions(request: Request[None]) -> Response:
     """List the subscriptions of a topic by name."""
     page: Page = request.query
     topic = await _topic(request)
-    listed = await request.broker.topics.store.subscriptions(topic).page(name_cursor(page), page.limit + 1)
-    views = [subscription_view(topic, subscription) for subscription in listed[: page.limit]]
-    return Response(SubscriptionPage(views, _next_cursor(listed, page)))
+    async with request.reserve_page(page.limit, _MAX_SUBSCRIPTION_BYTES):
+        listed = await request.broker.topics.store.subscriptions(topic).page(name_cursor(page), page.limit + 1)
+        views = [subscription_view(topic, subscription) for subscription in listed[: page.limit]]
+        return Response(SubscriptionPage(views, _next_cursor(listed, page)))
 
 
 @operation(

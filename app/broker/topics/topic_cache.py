@@ -17,11 +17,14 @@ from app.runtime.clock import Clock
 
 _MAX_ENTRIES = 1_000
 
-_MAX_CACHED_BYTES = 32 << 20
-"""Bytes of all cached topics together. One with the most subscriptions, each as large as it can be, has 27 MiB."""
+_MAX_CACHED_BYTES = 64 << 20
+"""Bytes of all cached topics together. One with the most subscriptions, each as large as it can be, has 48 MiB."""
 
 _MAX_LOADS = 4
 """Topics that are read at a time, because each may have as many bytes."""
+
+LABEL_WEIGHT = 100
+"""Bytes that a label takes besides its characters."""
 
 FILTER_WEIGHT = 16
 """Bytes that a compiled filter takes for each of its characters."""
@@ -127,7 +130,8 @@ def _weight_of_topic(found: TopicRoutes | None) -> int:
 def _weight(settings: SubscriptionSettings, target: Queue | None) -> int:
     names = sum([len(name) for name in settings.remove_properties])
     description = 0 if target is None else len(target.settings.description)
-    texts = len(settings.filter or "") * FILTER_WEIGHT + len(settings.set_properties) + names + description
+    labels = sum([LABEL_WEIGHT + len(name) + len(text) for name, text in settings.labels.items()])
+    texts = len(settings.filter or "") * FILTER_WEIGHT + len(settings.set_properties) + names + description + labels
     return MESSAGE_OVERHEAD_BYTES + texts
 
 

@@ -1508,8 +1508,8 @@ DELETE FROM session WHERE expires_at <= @now;
 SELECT COUNT(*) FROM topic;
 
 -- create_topic: create a topic; the transaction has checked that none has this name
-INSERT INTO topic (name, description, version, created_at, updated_at)
-VALUES (:name, :description, 1, @now, @now);
+INSERT INTO topic (name, description, labels, version, created_at, updated_at)
+VALUES (:name, :description, :labels, 1, @now, @now);
 
 -- find_topic: a topic by name
 SELECT @topic FROM topic WHERE name = :name;
@@ -1520,6 +1520,7 @@ SELECT @topic FROM topic WHERE name > :after ORDER BY name LIMIT :limit;
 -- change_topic: change the settings of an unchanged topic
 UPDATE topic
 SET description = :description,
+    labels = :labels,
     version = version + 1,
     updated_at = @now
 WHERE id = :id
@@ -1541,9 +1542,11 @@ SELECT COUNT(*) FROM subscription WHERE topic_id = :topic_id;
 
 -- add_subscription: add a subscription; the transaction holds its topic and has checked that none has this name
 INSERT INTO subscription (
-    topic_id, name, target_queue, filter, set_properties, remove_properties, version, created_at, updated_at
+    topic_id, name, target_queue, filter, set_properties, remove_properties, labels, version, created_at, updated_at
 )
-VALUES (:topic_id, :name, :target_queue, :filter, :set_properties, :remove_properties, 1, @now, @now);
+VALUES (
+    :topic_id, :name, :target_queue, :filter, :set_properties, :remove_properties, :labels, 1, @now, @now
+);
 
 -- find_subscription: a subscription of a topic by name
 SELECT @subscription FROM subscription WHERE topic_id = :topic_id AND name = :name;
@@ -1567,6 +1570,7 @@ SET target_queue = :target_queue,
     filter = :filter,
     set_properties = :set_properties,
     remove_properties = :remove_properties,
+    labels = :labels,
     version = version + 1,
     updated_at = @now
 WHERE id = :id

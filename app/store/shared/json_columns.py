@@ -201,6 +201,19 @@ def write_names(names: Iterable[str]) -> str:
     return _encode(list(names)).decode()
 
 
+_decode_labels = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def read_labels(stored: str | None) -> dict[str, str]:
+    """Read what `write_labels` wrote. Null also stands in rows of servers that do not know labels."""
+    return {} if stored is None else _decode_labels(stored)
+
+
+def write_labels(labels: Mapping[str, str]) -> str | None:
+    """Return labels as a JSON object, null for none."""
+    return _encode(labels).decode() if labels else None
+
+
 # ---- API keys --------------------------------------------------------------------------------------------------------
 
 

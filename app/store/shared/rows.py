@@ -16,7 +16,14 @@ from app.domain.move_task import MoveState, MoveTask
 from app.domain.queue import Queue
 from app.domain.settlement import LockedMessage, LockToken, Outcome, Tombstone
 from app.domain.topic import Route, Subscription, SubscriptionSettings, Topic, TopicSettings
-from app.store.shared.json_columns import read_move_request, read_names, read_properties, read_rights, read_settings
+from app.store.shared.json_columns import (
+    read_labels,
+    read_move_request,
+    read_names,
+    read_properties,
+    read_rights,
+    read_settings,
+)
 
 Row: TypeAlias = Sequence[Any]
 """One row as a driver returns it, read by position."""
@@ -143,13 +150,13 @@ def queue(row: Row) -> Queue:
 
 # ---- topics ----------------------------------------------------------------------------------------------------------
 
-TOPIC_COLUMNS = ("id", "name", "description", "version", "created_at", "updated_at")
+TOPIC_COLUMNS = ("id", "name", "description", "labels", "version", "created_at", "updated_at")
 
 
 def topic(row: Row) -> Topic:
     """Convert a row of `TOPIC_COLUMNS`."""
-    topic_id, name, description, version, created_at, updated_at = row
-    return Topic(topic_id, name, TopicSettings(description), version, created_at, updated_at)
+    topic_id, name, description, labels, *others = row
+    return Topic(topic_id, name, TopicSettings(description, read_labels(labels)), *others)
 
 
 SUBSCRIPTION_COLUMNS = (
@@ -160,6 +167,7 @@ SUBSCRIPTION_COLUMNS = (
     "filter",
     "set_properties",
     "remove_properties",
+    "labels",
     "version",
     "created_at",
     "updated_at",
@@ -168,11 +176,11 @@ SUBSCRIPTION_COLUMNS = (
 
 def subscription(row: Row) -> Subscription:
     """Convert a row of `SUBSCRIPTION_COLUMNS`."""
-    number, topic_id, name, target_queue, source, set_properties, remove_properties, version, created_at, updated_at = (
-        row
+    number, topic_id, name, target_queue, source, set_properties, removed, labels, *others = row
+    settings = SubscriptionSettings(
+        target_queue, source, set_properties.encode(), read_names(removed), read_labels(labels)
     )
-    settings = SubscriptionSettings(target_queue, source, set_properties.encode(), read_names(remove_properties))
-    return Subscription(number, topic_id, name, settings, version, created_at, updated_at)
+    return Subscription(number, topic_id, name, settings, *others)
 
 
 def route(row: Row) -> Route:

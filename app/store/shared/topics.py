@@ -11,7 +11,7 @@ from app.domain.refusals import QueueNotFound, TargetQueueTaken, TooManySubscrip
 from app.domain.topic import Route, Subscription, SubscriptionSettings, Topic, TopicSettings
 from app.store.shared import rows
 from app.store.shared.database import Database, ReplicatedRecords, SqlSession
-from app.store.shared.json_columns import write_names
+from app.store.shared.json_columns import write_labels, write_names
 
 
 class TopicRecords(ReplicatedRecords):
@@ -30,7 +30,7 @@ class TopicRecords(ReplicatedRecords):
             ((count,),) = await session.fetch("count_topics")
             if limit is not None and count >= limit:
                 raise TooManyTopics(f"A server has at most {limit} topics.")
-            await session.change("create_topic", name=name, description=settings.description)
+            await session.change("create_topic", name=name, **_topic_columns(settings))
             return await _find_topic(session, name)
 
         return await self._database.transaction(work)
@@ -47,7 +47,7 @@ class TopicRecords(ReplicatedRecords):
         """See `TopicStore`."""
 
         async def work(session: SqlSession) -> Topic | None:
-            values = {"id": entity.id, "version": entity.version, "description": settings.description}
+            values = {"id": entity.id, "version": entity.version, **_topic_columns(settings)}
             return await _find_topic(session, entity.name) if await session.change("change_topic", **values) else None
 
         return await self._database.transaction(work)
@@ -90,7 +90,9 @@ class SubscriptionRecords(ReplicatedRecords):
             if limit is not None and count >= limit:
                 raise TooManySubscriptions(f"A topic has at most {limit} subscriptions.")
             target_id = await self._lock_target(session, name, settings.target_queue)
-            await session.change("add_subscription", topic_id=self._topic.id, name=name, **_columns(settings))
+            await session.change(
+                "add_subscription", topic_id=self._topic.id, name=name, **_subscription_columns(settings)
+            )
             await _let_share_bodies(session, target_id)
             return await self._find(session, name)
 
@@ -111,7 +113,7 @@ class SubscriptionRecords(ReplicatedRecords):
         async def work(session: SqlSession) -> Subscription | None:
             await self._lock_topic(session)
             target_id = await self._lock_target(session, entity.name, settings.target_queue)
-            values = {"id": entity.id, "version": entity.version, **_columns(settings)}
+            values = {"id": entity.id, "version": entity.version, **_subscription_columns(settings)}
             if not await session.change("change_subscription", **values):
                 return None  # and the target stays as it is
             await _let_share_bodies(session, target_id)
@@ -152,10 +154,15 @@ async def _find_topic(session: SqlSession, name: str) -> Topic | None:
     return rows.topic(found[0]) if found else None
 
 
-def _columns(settings: SubscriptionSettings) -> dict[str, str | None]:
+def _topic_columns(settings: TopicSettings) -> dict[str, str | None]:
+    return {"description": settings.description, "labels": write_labels(settings.labels)}
+
+
+def _subscription_columns(settings: SubscriptionSettings) -> dict[str, str | None]:
     return {
         "target_queue": settings.target_queue,
         "filter": settings.filter,
         "set_properties": settings.set_properties.decode(),
         "remove_properties": write_names(settings.remove_properties),
+        "labels": write_labels(settings.labels),
     }

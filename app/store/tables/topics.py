@@ -9,7 +9,7 @@ from app.store.tables.column_types import NO_ID_REUSE, LongText, NameType, Table
 
 
 class TopicRow(SQLModel, table=True):
-    """A topic."""
+    """A topic. `labels` is a JSON object, null for none."""
 
     __tablename__: ClassVar[TableName] = "topic"
     __table_args__ = (NO_ID_REUSE,)
@@ -20,12 +20,14 @@ class TopicRow(SQLModel, table=True):
     version: int = Field(sa_column=Column(Integer, nullable=False))
     created_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     updated_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    labels: str | None = Field(sa_column=Column(LongText))
 
 
 class SubscriptionRow(SQLModel, table=True):
     """A subscription of a topic.
 
     `set_properties` is a JSON object, empty for none. `remove_properties` is a JSON list.
+    `labels` is a JSON object, null for none.
     """
 
     __tablename__: ClassVar[TableName] = "subscription"
@@ -45,3 +47,4 @@ class SubscriptionRow(SQLModel, table=True):
     version: int = Field(sa_column=Column(Integer, nullable=False))
     created_at: int = Field(sa_column=Column(BigInteger, nullable=False))
     updated_at: int = Field(sa_column=Column(BigInteger, nullable=False))
+    labels: str | None = Field(sa_column=Column(LongText))

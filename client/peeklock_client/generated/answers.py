@@ -317,6 +317,7 @@ class SubscriptionView(Struct):
     updated_at: datetime
     filter: str | None = None
     remove_properties: list[str] = []
+    labels: dict[str, str] = {}
 
 
 class TopicView(Struct):
@@ -328,6 +329,7 @@ class TopicView(Struct):
     created_at: datetime
     updated_at: datetime
     description: str = ""
+    labels: dict[str, str] = {}
     undeliverable: str | UnsetType = UNSET
 
 

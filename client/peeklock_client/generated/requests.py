@@ -410,13 +410,14 @@ class SubscriptionPatch(Struct):
     """
     Changes to a subscription: omitted fields stay unchanged, null restores the default.
 
-    Members of `set_properties` are merged; null removes a member.
+    Members of `set_properties` and `labels` are merged; null removes a member.
     """
 
     target_queue: str | None | UnsetType = UNSET
     filter: str | None | UnsetType = UNSET
     set_properties: dict[str, Any] | None | UnsetType = UNSET
     remove_properties: list[str] | None | UnsetType = UNSET
+    labels: dict[str, Any] | None | UnsetType = UNSET
 
 
 class SubscriptionSettingsBody(Struct):
@@ -431,14 +432,16 @@ class SubscriptionSettingsBody(Struct):
     filter: str | None | UnsetType = UNSET
     set_properties: dict[str, Any] | UnsetType = UNSET
     remove_properties: list[str] | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
 
 
 class TopicPatch(Struct):
     """
-    Changes to a topic: omitted fields stay unchanged, null restores the default.
+    Changes to a topic: omitted fields stay unchanged, null restores the default. Labels are merged.
     """
 
     description: str | None | UnsetType = UNSET
+    labels: dict[str, Any] | None | UnsetType = UNSET
 
 
 class TopicSettingsBody(Struct):
@@ -447,6 +450,7 @@ class TopicSettingsBody(Struct):
     """
 
     description: str | UnsetType = UNSET
+    labels: dict[str, str] | UnsetType = UNSET
 
 
 class TrimArchive(Struct):

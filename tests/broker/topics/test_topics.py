@@ -10,7 +10,7 @@ import pytest
 
 from app.broker.topics import topics
 from app.broker.topics.subscription_filter import check_filter
-from app.broker.topics.topic_cache import _MAX_LOADS, FILTER_WEIGHT, TopicCache
+from app.broker.topics.topic_cache import _MAX_LOADS, FILTER_WEIGHT, LABEL_WEIGHT, TopicCache
 from app.domain.message import MAX_FILTER_BYTES
 from app.domain.queue import QueueSettings
 from app.domain.refusals import InvalidRequest, StoreUnavailable, TooManySubscriptions, TooManyTopics
@@ -133,7 +133,7 @@ async def test_only_a_few_topics_are_read_at_a_time(broker: OpenBroker) -> None:
 async def test_a_topic_weighs_what_its_subscriptions_and_their_queues_hold(broker: OpenBroker) -> None:
     topic, _ = await topics.put(topics.all_topics(broker.topics), "events", TopicSettings())
     await broker.store.queues.create("audit", QueueSettings(description="d" * 100))
-    settings = SubscriptionSettings("audit", "message.priority > 3", b'{"a":1}', ("name",))
+    settings = SubscriptionSettings("audit", "message.priority > 3", b'{"a":1}', ("name",), {"team": "payments"})
     await topics.put(topics.subscriptions_of(broker.topics, topic), "audit", settings)
     found = await broker.topic_cache.by_name("events")
-    assert found.weight == MESSAGE_OVERHEAD_BYTES + 20 * FILTER_WEIGHT + 7 + 4 + 100
+    assert found.weight == MESSAGE_OVERHEAD_BYTES + 20 * FILTER_WEIGHT + 7 + 4 + 100 + LABEL_WEIGHT + 12
