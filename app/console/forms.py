@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 
+from app.domain.json_depth import TOO_DEEP, is_too_deep
 from app.domain.refusals import (
     BackendUnavailable,
     FieldError,
@@ -23,7 +24,6 @@ from app.http.problems import status_of
 from app.http.request_body import BodyReservation
 from app.runtime.byte_budget import ByteBudget
 from app.wire.decode_errors import invalid_request
-from app.wire.json_depth import TOO_DEEP, is_too_deep
 
 Shape = TypeVar("Shape")
 

@@ -1,5 +1,6 @@
 """Topics: a list, the picture of each, and a test that shows which subscriptions copy a message."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, TypeAlias
@@ -10,7 +11,8 @@ from fastapi.responses import HTMLResponse
 from app.broker.administration.range_pages import page_of_ranges
 from app.broker.topics import topics as verbs
 from app.broker.topics.publish import EVALUATION_BATCH_SIZE
-from app.broker.topics.subscription_filter import check_filter, compiled, input_of
+from app.broker.topics.subscription_filter import SubscriptionFilter, check_filter, compiled, input_of
+from app.broker.topics.topic_cache import COMPILE_BATCH
 from app.console.access import needs
 from app.console.form_fields import form_texts
 from app.console.forms import faults_of
@@ -24,7 +26,7 @@ from app.domain.access import Right
 from app.domain.instant import Duration
 from app.domain.refusals import Refusal
 from app.domain.sending import NewMessage
-from app.domain.topic import Route, Topic, check_evaluations
+from app.domain.topic import FilterCounts, Route, Topic, check_evaluations
 
 PAGE_SIZE = 50
 MAX_LISTED_ROUTES = 2_000
@@ -45,7 +47,7 @@ NEW = {"properties": '{"region": "eu"}', "priority": "5"}
 """What the form has at first."""
 
 TestFields: TypeAlias = Annotated[
-    Mapping[str, str], Depends(form_texts("properties", "filter", *(name for name, _, _ in TESTED_FIELDS)))
+    Mapping[str, str], Depends(form_texts("body", "properties", "filter", *(name for name, _, _ in TESTED_FIELDS)))
 ]
 
 router = APIRouter(prefix="/console/topics")
@@ -147,14 +149,27 @@ async def _routes(page: PageRequest, topic: Topic) -> Sequence[Route]:
 
 async def _test(page: PageRequest, routes: Sequence[Route], message: NewMessage, expression: str | None) -> FilterTest:
     """Evaluate all filters as a publish does. Refuses with `MessageTooLarge` a test that would take too long."""
-    check_evaluations([len(routes) + 1], [message])
+    filters = await _compiled(routes)
+    candidate = None if expression is None else compiled(expression)
+    of_body = sum(one.reads_body for one in (*filters, *([candidate] if candidate else ())))
+    check_evaluations([FilterCounts(len(routes) + 1, of_body)], [message])
     tested, gate = input_of(message), page.context.broker.topics.gate
     matches: dict[str, bool] = {}
-    for number, route in enumerate(routes):
+    for number, (route, one) in enumerate(zip(routes, filters, strict=True)):
         if number % EVALUATION_BATCH_SIZE == 0:
             await gate.enter()
-        matches[route.subscription.name] = compiled(route.subscription.settings.filter)(tested)
-    return FilterTest(matches, None if expression is None else compiled(expression)(tested))
+        matches[route.subscription.name] = one.matches(tested)
+    return FilterTest(matches, candidate and candidate.matches(tested))
+
+
+async def _compiled(routes: Sequence[Route]) -> list[SubscriptionFilter]:
+    """Return the filters of subscriptions. Other requests run in between."""
+    filters: list[SubscriptionFilter] = []
+    for number, route in enumerate(routes):
+        if number % COMPILE_BATCH == 0:
+            await asyncio.sleep(0)
+        filters.append(compiled(route.subscription.settings.filter))
+    return filters
 
 
 async def _page(

@@ -9,10 +9,12 @@ The library compiles the tokens that this module has checked, so the two cannot 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple
 
 MAX_SYMBOLS = 128
-"""Operators, brackets and commas. Compiling takes about 25 µs for each, and 1 KiB has room for hundreds."""
+"""Operators, brackets, commas and names of members of the body. Compiling takes about 25 µs for each, and 1 KiB has room
+for hundreds."""
 
 MAX_ADDITIONS = 4
 """A sum of texts copies what it has added up so far, so its cost grows with the square of this number."""
@@ -44,9 +46,13 @@ TOKEN_PATTERN = re.compile(
 """The tokens of CEL's grammar (cel-spec, langdef), except those of maps and messages."""
 
 
+_PLAIN_TEXT = re.compile(r"""([rR]?)('{3}|"{3}|'|")(.*)\2""", re.DOTALL)
+"""A literal text with its prefix, its quotes and its characters. One of bytes has another prefix."""
+
 _MAX_SHOWN = 20
 """Characters of a token that an error shows."""
 
+TOO_MANY_SYMBOLS = f"A filter has at most {MAX_SYMBOLS} operators, brackets, commas and names of members of the body."
 LIKELY_MEANT = {"=": "==", "&": "&&", "|": "||"}
 
 
@@ -61,13 +67,29 @@ class Token(NamedTuple):
 NO_TOKEN = Token("", "", 0)
 
 
+class MemberUse(Enum):
+    """What a filter does with a member of the body: read its value, search its entries with `in`, or test it with `has`."""
+
+    VALUE = auto()
+    ENTRIES = auto()
+    PRESENCE = auto()
+
+
+class BodyMember(NamedTuple):
+    """A member of the body that a filter reads, by the names on the way to it; without names it is the whole body."""
+
+    names: tuple[str, ...]
+    use: MemberUse
+
+
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A valid expression: its tokens, its text, and the fields of the message that it reads."""
+    """A valid expression: its tokens, its text, the fields of the message and the members of its body that it reads."""
 
     tokens: tuple[Token, ...]
     text: str
     fields: frozenset[str]
+    body_members: frozenset[BodyMember] = frozenset()
 
     def problem_at(self, line: int, column: int, *, is_syntax: bool) -> str:
         """Return a sentence about what is wrong at this place of `text`, with the place in the source. Both count from 1."""
@@ -97,7 +119,8 @@ def parse_expression(source: str) -> Expression:
     validator = _Validator(list(_tokenize(source)))
     validator.check()
     text = " ".join(token.text for token in validator.tokens)
-    return Expression(tuple(validator.tokens), text, frozenset(validator.fields))
+    fields, members = frozenset(validator.fields), frozenset(validator.body_members)
+    return Expression(tuple(validator.tokens), text, fields, members)
 
 
 def _tokenize(source: str) -> Iterator[Token]:
@@ -127,20 +150,30 @@ class _Validator:
     def __init__(self, tokens: list[Token]) -> None:
         self.tokens = tokens
         self.fields: set[str] = set()
+        self.body_members: set[BodyMember] = set()
+        self._symbol_count = 0
+        self._path_end = 0
+        """The index of the first token after the last path into the body. Its tokens have been checked."""
 
     def check(self) -> None:
-        symbols = [token.text for token in self.tokens if token.kind == "symbol" and token.text != "."]
-        if len(symbols) > MAX_SYMBOLS:
-            raise ValueError(f"A filter has at most {MAX_SYMBOLS} operators, brackets and commas.")
-        if symbols.count("+") > MAX_ADDITIONS:
-            raise ValueError(f"A filter has at most {MAX_ADDITIONS} additions.")
+        self._check_counts()
         for index, token in enumerate(self.tokens):
+            if index < self._path_end:
+                continue
             if token.text == ".":
                 self._check_dot(index)
             elif token.text == "[":
                 self._check_bracket(index)
             elif token.kind == "name":
                 self._check_name(index, token.text)
+
+    def _check_counts(self) -> None:
+        symbols = [token.text for token in self.tokens if token.kind == "symbol" and token.text != "."]
+        if len(symbols) > MAX_SYMBOLS:
+            raise ValueError(TOO_MANY_SYMBOLS)
+        self._symbol_count = len(symbols)
+        if symbols.count("+") > MAX_ADDITIONS:
+            raise ValueError(f"A filter has at most {MAX_ADDITIONS} additions.")
 
     def _check_dot(self, index: int) -> None:
         """Check that a dot is between a value and a name, so that `message` is reached only by its plain name."""
@@ -167,7 +200,10 @@ class _Validator:
         elif self._text(index - 1) == ".":
             return
         elif name == "message":
-            self.fields.add(self._field(index))
+            field = self._field(index)
+            self.fields.add(field)
+            if field == "body":
+                self._read_body(index)
         else:
             raise ValueError(f"A filter knows only the name message, not {name}.")
 
@@ -192,6 +228,32 @@ class _Validator:
             raise ValueError("A filter reads single fields of a message, as in message.priority.")
         return field
 
+    def _read_body(self, index: int) -> None:
+        """Note the member of the body to which the names after `message.body` lead."""
+        names: list[str] = []
+        end = index + 3
+        while True:
+            if self._is_read_by_name(end - 1) and self._token(end + 1).kind == "name":
+                names.append(self._text(end + 1))
+                end += 2
+            elif self._text(end) == "[" and self._token(end + 1).kind == "text" and self._text(end + 2) == "]":
+                names.append(_plain_text(self._token(end + 1)))
+                end += 3
+            else:
+                break
+        self.body_members.add(BodyMember(tuple(names), self._use(index)))
+        self._symbol_count += len(names)
+        if self._symbol_count > MAX_SYMBOLS:
+            raise ValueError(TOO_MANY_SYMBOLS)
+        self._path_end = end
+
+    def _use(self, index: int) -> MemberUse:
+        """Return what is done with the value that begins at this token."""
+        if self._text(index - 1) == "in":
+            return MemberUse.ENTRIES
+        is_test = self._text(index - 1) == "(" and self._text(index - 2) == "has"
+        return MemberUse.PRESENCE if is_test else MemberUse.VALUE
+
     def _is_read_by_name(self, index: int) -> bool:
         """Return whether a dot and a field name follow, rather than a call on the whole value."""
         return self._text(index + 1) == "." and self._text(index + 3) != "("
@@ -207,6 +269,16 @@ class _Validator:
 
     def _text(self, index: int) -> str:
         return self._token(index).text
+
+
+def _plain_text(token: Token) -> str:
+    """Return the text of a literal, in which a backslash has no meaning. Raises `ValueError` for others."""
+    match = _PLAIN_TEXT.fullmatch(token.text)
+    if match is None or ("\\" in match[3] and not match[1]):
+        raise ValueError(
+            f"Write the name of a member of the body as a text without escapes, or as in r'a\\b', at character {token.place}."
+        )
+    return match[3]
 
 
 def _may_be_in_list(token: Token) -> bool:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from app.domain.filter_body import read_bytes
 from app.domain.instant import Instant
 from app.domain.message import SENDER_TEXTS, check_properties
 from app.domain.queue import Queue
@@ -30,9 +31,9 @@ MAX_EVALUATIONS = 200_000
 """Filters that one publish evaluates, counted for each of its messages. Each takes about 20 µs."""
 
 MAX_EVALUATED_BYTES = 64 << 20
-"""Bytes of properties that these filters may read. 32 KiB take up to 3 ms."""
+"""Bytes of properties and bodies that these filters may read. 32 KiB of properties take up to 3 ms."""
 
-SENT_FIELDS = frozenset((*SENDER_TEXTS, "priority", "body_bytes", "properties"))
+SENT_FIELDS = frozenset((*SENDER_TEXTS, "priority", "body_bytes", "properties", "body"))
 """The fields of a message that its sender decides. The filter of a subscription reads only these, because it is
 evaluated before the message is stored."""
 
@@ -143,15 +144,27 @@ def check_removed_properties(names: Sequence[str]) -> None:
         )
 
 
-def check_evaluations(filter_counts: Sequence[int], new_messages: Sequence[NewMessage]) -> None:
-    """Refuse with `MessageTooLarge` messages whose filters would take too long; each has its number of filters."""
-    counted = zip(filter_counts, new_messages, strict=True)
-    read_bytes = sum([count * len(new_message.envelope.properties) for count, new_message in counted])
-    if sum(filter_counts) > MAX_EVALUATIONS or read_bytes > MAX_EVALUATED_BYTES:
+class FilterCounts(NamedTuple):
+    """The number of filters that are evaluated for a message, and of those that read its body."""
+
+    total: int
+    of_body: int = 0
+
+
+def check_evaluations(filter_counts: Sequence[FilterCounts], new_messages: Sequence[NewMessage]) -> None:
+    """Refuse with `MessageTooLarge` messages whose filters would take too long; each has its numbers of filters."""
+    evaluations = sum([counts.total for counts in filter_counts])
+    read = sum(_read_bytes(counts, message) for counts, message in zip(filter_counts, new_messages, strict=True))
+    if evaluations > MAX_EVALUATIONS or read > MAX_EVALUATED_BYTES:
         raise MessageTooLarge(
             f"The filters of the subscriptions would be evaluated more than {MAX_EVALUATIONS} times, or read more than "
-            f"{MAX_EVALUATED_BYTES} bytes of properties. Publish fewer messages in one request."
+            f"{MAX_EVALUATED_BYTES} bytes of properties and bodies. Publish fewer messages in one request."
         )
+
+
+def _read_bytes(counts: FilterCounts, new_message: NewMessage) -> int:
+    properties = counts.total * len(new_message.envelope.properties)
+    return properties + counts.of_body * read_bytes(new_message.body) if counts.of_body else properties
 
 
 def copy_for(subscription: Subscription, new_message: NewMessage) -> NewMessage:

@@ -8,10 +8,10 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from app.domain.json_depth import TOO_DEEP, is_too_deep
 from app.domain.refusals import FieldError, InvalidRequest, invalid_at
 from app.http.list_limits import MAX_OBJECT_BYTES, UNCHECKED_COMMAS, list_limit_checker, union_members
 from app.wire.decode_errors import invalid_request
-from app.wire.json_depth import TOO_DEEP, is_too_deep
 
 Shape = TypeVar("Shape", bound=msgspec.Struct)
 

@@ -110,6 +110,9 @@ Filter: TypeAlias = Annotated[
             message.properties`) or for a value in a list of texts and numbers (`message.priority in [1, 2]`).
             It can call {", ".join(f"`{name}`" for name in sorted(ALLOWED_FUNCTIONS))}.
             It has at most {MAX_ADDITIONS} additions and {MAX_SYMBOLS} operators, brackets and commas.
+
+            Only the filter of a subscription reads members of a body that is a JSON object (`message.body.order.total`,
+            `message.body['order']`). Their names count like operators.
         """,
         extra_json_schema={"maxLength": MAX_FILTER_BYTES},
     ),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import httpx
 import pytest
 
-from app.wire.json_depth import MAX_JSON_DEPTH
+from app.domain.json_depth import MAX_JSON_DEPTH
 from tests.api.api_server import ApiServer, pointers, problem
 
 MESSAGES = "/v1/queues/orders/messages"

@@ -377,3 +377,35 @@ async def test_publishes_while_subscriptions_change_are_all_or_none(api: ApiServ
     matched, *_ = await asyncio.gather(publish_some(0), change())
     queues = ("orders.a", "orders.s0", "orders.s1")
     assert sum([len(await received(api, queue)) for queue in queues]) == matched
+
+
+# ---- filters of bodies -----------------------------------------------------------------------------------------------
+
+
+async def test_filters_read_bodies_in_json_and_in_text(api: ApiServer) -> None:
+    await subscribe(api, "large", filter="message.body.order.total > 10")
+    await subscribe(api, "eu", filter="message.body['region'] in ['eu', 'ch'] && !has(message.body.order.test)")
+    await publish(api, body={"order": {"total": 11}, "region": "eu"})
+    await publish(api, body={"order": {"total": 12, "test": True}, "region": "ch"})
+    await publish(api, body={"order": {"total": 10}, "region": "us"})
+    await publish(api, body="plain text")
+    text = {"content": b'{"order": {"total": 13}}', "headers": {"content-type": "text/plain; charset=utf-8"}}
+    assert (await api.request("POST", "/topics/orders/messages/raw", **text)).json()["matched"] == 1
+    first = {"order": {"total": 11}, "region": "eu"}
+    second = {"order": {"total": 12, "test": True}, "region": "ch"}
+    assert await received(api, "orders.large") == [first, second, '{"order": {"total": 13}}']
+    assert await received(api, "orders.eu") == [first]
+
+
+async def test_the_bodies_that_filters_read_are_bounded_in_bytes(api: ApiServer) -> None:
+    body = {"text": "x" * 40_000}
+    count = MAX_EVALUATED_BYTES // (100 * 40_000)
+    for number in range(count + 1):
+        await subscribe(api, f"s{number}", filter="message.body.text == 'y'")
+    batch = {"messages": [{"body": body}] * 100}
+    refused = problem(await api.request("POST", "/topics/orders/messages/batch", batch), 413, "message-too-large")
+    assert "bytes of properties and bodies" in refused["detail"]
+    unit = {"publishes": [{"topic": "orders", "body": body}] * 100}
+    problem(await api.request("POST", "/transactions/execute", unit), 413, "message-too-large")
+    batch["messages"] = batch["messages"][:50]
+    assert (await api.request("POST", "/topics/orders/messages/batch", batch)).status_code == 200

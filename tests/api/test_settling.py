@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import pytest
 
+from app.domain.json_depth import MAX_JSON_DEPTH
 from app.domain.refusals import StoreUnavailable
-from app.wire.json_depth import MAX_JSON_DEPTH
 from app.wire.times import to_wire
 from tests.api.api_server import ApiServer, pointers, problem
 

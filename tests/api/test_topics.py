@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.access import Right
 from app.domain.topic import MAX_SET_PROPERTIES_BYTES
-from tests.api.api_server import ApiServer, open_api_server, problem
+from tests.api.api_server import ApiServer, open_api_server, pointers, problem
 from tests.api.topic_requests import publish, received, subscribe
 
 KEY = {"Idempotency-Key": "k"}
@@ -123,6 +123,29 @@ async def test_a_patch_changes_the_given_settings_alone(api: ApiServer) -> None:
     assert [changed[name] for name in settings] == ["orders.s", None, {}, []]
 
 
+async def test_a_filter_that_reads_bodies_is_tested_on_given_messages(api: ApiServer) -> None:
+    await subscribe(api, "large", filter="message.body.total > 10")
+    path = "/topics/orders/subscriptions/large/test"
+    messages = [
+        {"body": {"total": 11}},
+        {"body": {"total": 10}},
+        {"body": "text"},
+        {"body_base64": "eyJ0b3RhbCI6IDEyfQ=="},
+    ]
+    assert await api.request_json("POST", path, {"messages": messages}) == {"matches": [True, False, False, True]}
+    for body in ({}, {"queue": "orders.large"}):
+        refused = await api.request("POST", path, body)
+        assert pointers(refused) == ["/messages"]
+        assert "reads bodies" in refused.json()["errors"][0]["detail"]
+
+
+async def test_the_filter_of_a_receiver_reads_no_body(api: ApiServer) -> None:
+    await subscribe(api, "all")
+    refused = await api.request("POST", "/queues/orders.all/messages/receive", {"filter": "message.body.total > 10"})
+    assert pointers(refused) == ["/filter"]
+    assert "cannot read the body" in refused.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("settings", "pointer"),
     [
@@ -130,6 +153,8 @@ async def test_a_patch_changes_the_given_settings_alone(api: ApiServer) -> None:
         ({"filter": "message.subject == 'a'" + " || true" * 200}, "/filter"),
         ({"filter": " + ".join(["message.subject"] * 9)}, "/filter"),
         ({"filter": "message.sequence_number > 5"}, "/filter"),
+        ({"filter": "message.body == 'x'"}, "/filter"),
+        ({"filter": "message.body.tags[0] == 1"}, "/filter"),
         ({"filter": "message.subject.matches('a+')"}, "/filter"),
         ({"set_properties": {"a": [1]}}, "/set_properties/a"),
         ({"set_properties": {"a": "x" * MAX_SET_PROPERTIES_BYTES}}, "/set_properties"),

@@ -31,6 +31,8 @@ from app.api.endpoints.raw_send import header_fields, idempotency_payload
 from app.api.endpoints.routes import OPERATIONS
 from app.broker.filtering.filters import CelFilter
 from app.domain.access import ANONYMOUS, Grant, Right
+from app.domain.filter_body import decode_object
+from app.domain.json_depth import is_too_deep
 from app.domain.message import MAX_FILTER_BYTES, Envelope, MessageMetadata, MessageState
 from app.domain.refusals import Refusal
 from app.domain.settlement import LockToken
@@ -48,7 +50,6 @@ from app.sqs.query_protocol.parameters import json_of
 from app.sqs.shapes.messages import ReceivedMessage, ReceivedMessages, SendMessageBatch
 from app.store.mysql.templates import literal
 from app.wire.decode_errors import pointer_and_detail
-from app.wire.json_depth import is_too_deep
 from app.wire.media_types import is_json_media_type
 from app.wire.sending import SendMessage
 from app.wire.text_bodies import bytes_of_text, text_of
@@ -201,6 +202,10 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
     ),
     "app.console.snippets.HOST": ("fullmatch", [lambda n: "a" * n + "/", lambda n: ":" * n]),
     "app.console.trail_filter.TRACE_ID": ("fullmatch", [lambda n: "0" * n, lambda n: "00-" * n]),
+    "app.domain.filter_expression._PLAIN_TEXT": (
+        "fullmatch",  # of one token
+        [lambda n: "'" * n, lambda n: "'" + "a" * n, lambda n: '"""' + '"' * n + "a", lambda n: "'\n" * n],
+    ),
     "app.domain.filter_expression.TOKEN_PATTERN": (
         "match",  # once for each token, up to the first that is none
         [
@@ -567,6 +572,9 @@ SCANS: dict[str, tuple[Callable[[Any], object], Maker]] = {
     ),
     "many batches": (body_of("trim_archive"), lambda n: b'{"batches":[' + b"{}," * n + b"{}]}"),
     "brackets just below the limit": (is_too_deep, lambda n: b"[" * 490 + b"[[]]," * n),
+    "entries of a body that filters read": (decode_object, lambda n: b'{"a":[' + b"1," * n + b"1]}"),
+    "text of a body that filters read": (decode_object, lambda n: b'{"a":"' + b"[" * n + b'"}'),
+    "blanks before a body that filters read": (decode_object, lambda n: b" " * n),
     "brackets in strings": (is_too_deep, lambda n: b'["["],' * n),
     "back-slashes after brackets": (is_too_deep, lambda n: b"[]," * 600 + b'"' + b"\\" * n),
     "JSON of any kind": (is_json, lambda n: b"[" + b"1," * n + b"1]"),

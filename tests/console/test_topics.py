@@ -174,6 +174,16 @@ async def test_a_test_shows_which_subscriptions_copy_a_message(console: ConsoleS
     assert await console.api.counts("all") == {}
 
 
+async def test_a_test_reads_the_body_that_was_typed(console: ConsoleServer) -> None:
+    await subscribe(console, "large", filter="message.body.total > 10")
+    response = await console.post(f"{PAGE}/test", PAGE, body='{"total": 17}', filter="message.body.total < 10")
+    assert copied(response.text) == {"large"}
+    assert "The filter below does not match it." in response.text
+    assert "{&#34;total&#34;: 17}</textarea>" in response.text
+    response = await console.post(f"{PAGE}/test", PAGE, body="total")
+    assert (response.status_code, "This is not valid JSON" in response.text) == (422, True)
+
+
 async def test_a_test_that_would_take_too_long_is_refused_and_what_was_typed_stays(console: ConsoleServer) -> None:
     await subscribe(console, "all")
     text = "x" * 1000
@@ -183,6 +193,14 @@ async def test_a_test_that_would_take_too_long_is_refused_and_what_was_typed_sta
     assert "filters of the subscriptions would be evaluated more than" in response.text
     assert text in response.text
     assert copied(response.text) == set()
+
+
+async def test_a_body_counts_for_the_filters_of_a_test_that_read_it(console: ConsoleServer) -> None:
+    await subscribe(console, "all", filter="message.body.text == 'y'")
+    body = json.dumps({"text": "x" * 1000})
+    repeat_subscriptions(console, MAX_EVALUATED_BYTES // 1000)
+    response = await console.post(f"{PAGE}/test", PAGE, body=body)
+    assert (response.status_code, "bytes of properties and bodies" in response.text) == (422, True)
 
 
 async def test_a_test_of_many_filters_shares_the_time_of_publishes(console: ConsoleServer) -> None:

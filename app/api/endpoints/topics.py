@@ -217,7 +217,7 @@ async def check_subscription(request: Request[SubscriptionTest]) -> Response:
     if body.queue is not None:
         raise invalid_at("/queue", "Give either messages or a queue.")
     messages = all_messages(read_entries(body.messages, None))
-    matches = compiled(subscription.settings.filter)
+    matches = compiled(subscription.settings.filter).matches
     results: list[bool] = []
     for message in messages:
         results.append(matches(input_of(message)))
@@ -230,6 +230,8 @@ async def _test_newest(
     request: Request[SubscriptionTest], subscription: Subscription, name: str
 ) -> SubscriptionTestResults:
     authorize(request.principal, Right.BROWSE, name)
+    if compiled(subscription.settings.filter).reads_body:
+        raise invalid_at("/messages", "The filter of this subscription reads bodies. Give the messages to test.")
     queue = await request.broker.queue_cache.by_name(name)
     message_filter = parse_filter(subscription.settings.filter)
     matches = await try_filter(request.broker.administration, queue, message_filter, MAX_TESTED)

@@ -8,7 +8,7 @@ import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from app.domain.delivery import is_redelivered
+from app.domain.filter_body import MemberReader, decode_object
 from app.domain.filter_expression import Expression, parse_expression
 from app.domain.instant import Instant
 from app.domain.message import HEADER_TEXTS, MAX_FILTER_BYTES, SENDER_TEXTS, MessageMetadata
@@ -35,29 +36,48 @@ _LIBRARY_ERROR = re.compile(r"^ERROR: <input>:(\d+):(\d+): (Syntax error: )?", r
 """The beginning of one of the library's errors about an expression, with its line and its column."""
 
 
-BODY_FIELDS = ("body", "body_base64")
-"""Fields of a message that no filter reads: bodies are not interpreted."""
+BODY = "body"
+"""The field with the body, which only filters of subscriptions read. Others would have to load the body of each message."""
+
+BODY_FIELDS = (BODY, "body_base64")
+"""Fields of a message that the filters of receivers do not read."""
 
 _MAX_CONTEXTS = 8
 """Conversions that are kept of one message. Each may take as much memory as its properties."""
 
 
 class FilterInput:
-    """A message as filters read it. Filters that read the same fields share one conversion of their values."""
+    """A message as filters read it. Filters that read the same fields share one conversion of their values.
 
-    def __init__(self, message: MessageMetadata) -> None:
+    Without a `body`, which the filters of receivers never read, a message has none. It is decoded for the first filter
+    that reads it.
+    """
+
+    def __init__(self, message: MessageMetadata, body: bytes = b"") -> None:
         self._message = message
+        self._body = body
         self._contexts: dict[frozenset[str], Any] = {}
 
-    def context(self, fields: frozenset[str]) -> Any:
+    def context(self, fields: frozenset[str], body: MemberReader | None = None) -> Any:
         """Return these fields of the message as the library reads them. Raises if a value has no such form."""
+        if body is not None:
+            return self._new_context(fields, body)
         context = self._contexts.get(fields)
         if context is None:
             if len(self._contexts) == _MAX_CONTEXTS:
                 self._contexts.clear()
-            view = {name: FIELDS[name](self._message) for name in fields}
-            context = self._contexts[fields] = _cel().Context(variables={"message": view})
+            context = self._contexts[fields] = self._new_context(fields, None)
         return context
+
+    def _new_context(self, fields: frozenset[str], body: MemberReader | None) -> Any:
+        view = {name: FIELDS[name](self._message) for name in fields if name != BODY}
+        if body is not None and (decoded := self._decoded_body) is not None:
+            view[BODY] = body.read(decoded)
+        return _cel().Context(variables={"message": view})
+
+    @cached_property
+    def _decoded_body(self) -> dict[str, Any] | None:
+        return decode_object(self._body)
 
 
 Predicate: TypeAlias = Callable[[FilterInput], bool]
@@ -139,10 +159,11 @@ def compile_expression(expression: Expression) -> Predicate:
     except ValueError as error:
         raise ValueError(_syntax_problem(expression, str(error))) from error
     fields = expression.fields
+    body = MemberReader(expression.body_members) if expression.body_members else None
 
     def matches(message: FilterInput) -> bool:
         try:
-            return program.execute(message.context(fields)) is True
+            return program.execute(message.context(fields, body)) is True
         except (ArithmeticError, LookupError, TypeError, ValueError, RuntimeError):
             return False
 

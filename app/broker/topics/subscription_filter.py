@@ -1,16 +1,26 @@
 """The filters of subscriptions, which are evaluated before a message is stored."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from app.broker.filtering.filters import FilterInput, Predicate, check_length, compile_expression
-from app.domain.filter_expression import parse_expression
+from app.domain.filter_expression import BodyMember, MemberUse, parse_expression
 from app.domain.message import MessageMetadata, MessageState
 from app.domain.refusals import invalid_at
 from app.domain.sending import NewMessage
 from app.domain.topic import SENT_FIELDS
 
 _MAX_COMPILED = 4096
-"""Compiled filters of the topics in use. Each takes about 2 KiB, at most 20 KiB."""
+"""Compiled filters of the topics in use. Each takes about 2 KiB, at most 50 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionFilter:
+    """A compiled filter: whether it matches a message, and whether it reads the body of one."""
+
+    matches: Predicate
+    reads_body: bool
 
 
 def check_filter(source: str | None, pointer: str = "/filter") -> None:
@@ -25,10 +35,10 @@ def check_filter(source: str | None, pointer: str = "/filter") -> None:
 
 
 @lru_cache(_MAX_COMPILED)
-def compiled(source: str | None) -> Predicate:
+def compiled(source: str | None) -> SubscriptionFilter:
     """Compile the filter of a subscription; None matches every message. Raises `ValueError` with a full sentence."""
     if source is None:
-        return _match_all
+        return SubscriptionFilter(_match_all, reads_body=False)
     expression = parse_expression(source)
     unknown = sorted(expression.fields - SENT_FIELDS)
     if unknown:
@@ -36,11 +46,23 @@ def compiled(source: str | None) -> Predicate:
             f"The filter of a subscription is evaluated before a message is stored, so it cannot read "
             f"message.{unknown[0]}. It can read {', '.join(sorted(SENT_FIELDS))}."
         )
-    return compile_expression(expression)
+    _check_members(expression.body_members)
+    return SubscriptionFilter(compile_expression(expression), reads_body=bool(expression.body_members))
+
+
+def _check_members(members: Iterable[BodyMember]) -> None:
+    """Raise `ValueError` for a filter that compares the whole body, which no such filter would match."""
+    if any(not member.names and member.use is not MemberUse.ENTRIES for member in members):
+        raise ValueError(
+            "A filter reads members of a body that is a JSON object, as in message.body.order.total or 'total' in message.body."
+        )
 
 
 def input_of(new_message: NewMessage) -> FilterInput:
-    """Return a message that is not stored yet, as filters read it: only its `SENT_FIELDS` have a meaning."""
+    """Return a message that is not stored yet, as filters read it: only its `SENT_FIELDS` have a meaning.
+
+    Bodies of all kinds are read, because a sender of text or bytes may send JSON too.
+    """
     metadata = MessageMetadata(
         sequence_number=0,
         queue_id=0,
@@ -60,7 +82,7 @@ def input_of(new_message: NewMessage) -> FilterInput:
         dead_letter_description=None,
         dead_lettered_at=None,
     )
-    return FilterInput(metadata)
+    return FilterInput(metadata, new_message.body)
 
 
 def _match_all(_message: FilterInput) -> bool:

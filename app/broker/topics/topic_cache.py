@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.broker.filtering.filters import Predicate
 from app.broker.ports.store import TopicStore
 from app.broker.queue_cache import CACHE_SECONDS
-from app.broker.topics.subscription_filter import compiled
+from app.broker.topics.subscription_filter import SubscriptionFilter, compiled
 from app.domain.queue import Queue, check_known
 from app.domain.refusals import QueueNotFound, TopicNotFound
-from app.domain.topic import Route, Subscription, SubscriptionSettings, Topic
+from app.domain.topic import FilterCounts, Route, Subscription, SubscriptionSettings, Topic
 from app.domain.weight import MESSAGE_OVERHEAD_BYTES
 from app.runtime.cache import Cache
 from app.runtime.clock import Clock
@@ -38,7 +37,7 @@ class ActiveRoute:
     """A subscription with its compiled filter and its target queue."""
 
     subscription: Subscription
-    matches: Predicate
+    filter: SubscriptionFilter
     target: Queue | None
 
     @property
@@ -55,11 +54,11 @@ class ActiveRoute:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoutes:
-    """A topic and its subscriptions, by name. `filter_count` is the number of those that have a filter."""
+    """A topic and its subscriptions, by name. `filter_counts` counts those that have a filter."""
 
     topic: Topic
     routes: Sequence[ActiveRoute]
-    filter_count: int
+    filter_counts: FilterCounts
 
     @property
     def weight(self) -> int:
@@ -119,8 +118,11 @@ class TopicCache:
             if index % COMPILE_BATCH == 0:
                 await asyncio.sleep(0)
             routes.append(_active(route))
-        filter_count = sum(route.subscription.settings.filter is not None for route in routes)
-        return TopicRoutes(topic, routes, filter_count)
+        filter_counts = FilterCounts(
+            sum(route.subscription.settings.filter is not None for route in routes),
+            sum(route.filter.reads_body for route in routes),
+        )
+        return TopicRoutes(topic, routes, filter_counts)
 
 
 def _weight_of_topic(found: TopicRoutes | None) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.wire.json_depth import _BLOCK_BYTES, MAX_JSON_DEPTH, is_too_deep
+from app.domain.json_depth import _BLOCK_BYTES, MAX_JSON_DEPTH, is_too_deep
 
 
 def nested(depth: int, inside: bytes = b"1", opening: bytes = b"[", closing: bytes = b"]") -> bytes:
