@@ -73,7 +73,7 @@ def test_no_change_of_tags_changes_another_label(tags: dict[str, str], removed: 
     [
         {"": "v"},
         {"k" * 129: "v"},
-        {"k": "v" * 257},
+        {"k": "v" * 1025},
         {"k\x00": "v"},
         {"k": "\n"},
         {"k": "\x7f"},
@@ -114,7 +114,7 @@ def test_sixteen_kibibytes_are_the_most() -> None:
 
 
 def test_the_longest_tag_is_a_label_that_the_api_accepts() -> None:
-    tagged = with_tags(EMPTY, {"ä" * 128: "ß" * 256, "empty": ""})
+    tagged = with_tags(EMPTY, {"ä" * 128: "ß" * 1024, "empty": ""})
     body = msgspec.json.encode(settings_body(tagged))
     assert msgspec.json.decode(body, type=QueueSettingsBody).settings() == tagged
 
