@@ -1,5 +1,6 @@
 """Answer the requests to one operation: authorize, read, decode, run the endpoint, encode."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from app.domain.queue import is_valid_name
@@ -31,7 +32,7 @@ class OperationHandler(RequestHandler):
     """
 
     def __init__(self, operation: Operation, context: AppContext) -> None:
-        super().__init__(context, error_response, operation.name)
+        super().__init__(context, operation.name)
         authenticator = context.authenticator
         self.operation = operation
         self._endpoint = self._with_reserved_answer if operation.answer_bytes else operation.endpoint
@@ -98,6 +99,10 @@ class OperationHandler(RequestHandler):
             return response if self._finish is None else self._finish(scope, request, response)
         finally:
             reservation.release()
+
+    def answer_error(self, error: Exception, state: Mapping[str, Any]) -> Response:
+        """Return the problem that describes an error."""
+        return error_response(error, state["request_id"])
 
     async def _with_reserved_answer(self, request: Request[Any]) -> Response:
         """Run the endpoint once the answer has its bytes: slow clients may hold those of other answers."""

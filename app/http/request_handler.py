@@ -1,9 +1,9 @@
 """Answer requests with the endpoint that a subclass runs: every error becomes an answer, and every answer is counted."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
 from time import perf_counter
-from typing import TypeAlias
+from typing import Any
 
 import structlog
 
@@ -12,9 +12,6 @@ from app.http.asgi import ClientDisconnected, Receive, Scope, Send
 from app.http.context import AppContext
 from app.http.request_body import UNCOUNTED_BYTES
 from app.http.response import Response, head_and_content, send_until_taken
-
-ErrorResponse: TypeAlias = Callable[[Exception, str], Response]
-"""Return the answer to a `Refusal`, a `BackendUnavailable` or an unexpected error in the request with this id."""
 
 OPERATION = "operation"
 """The entry of a request's state with the name of its operation, for metrics and logs."""
@@ -25,10 +22,9 @@ log = structlog.get_logger("peeklock.api")
 class RequestHandler(ABC):
     """An ASGI application that answers the requests to one or more operations of an interface."""
 
-    def __init__(self, context: AppContext, error_response: ErrorResponse, unknown: str) -> None:
+    def __init__(self, context: AppContext, unknown: str) -> None:
         """Create a handler. `unknown` names the operation in metrics while it is not known."""
         self.context = context
-        self._error_response = error_response
         self._unknown = unknown
 
     @abstractmethod
@@ -39,23 +35,28 @@ class RequestHandler(ABC):
         `ClientDisconnected`.
         """
 
+    @abstractmethod
+    def answer_error(self, error: Exception, state: Mapping[str, Any]) -> Response:
+        """Return the answer to a `Refusal`, a `BackendUnavailable` or an unexpected error in the request with this state."""
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         started_at = perf_counter()
-        request_id: str = scope["state"]["request_id"]
         outcome = "ok"
         try:
             response = await self.handle(scope, receive)
         except (Refusal, BackendUnavailable) as error:
-            response = self._error_response(error, request_id)
+            response = self.answer_error(error, scope["state"])
             outcome = error.code
         except ClientDisconnected:
             self._observe(scope, "client-gone", started_at)
             return
         except Exception as error:
             operation = scope["state"].get(OPERATION)
-            log.exception("unexpected error", operation=operation, request_id=request_id, error=repr(error))
-            response = self._error_response(error, request_id)
+            log.exception(
+                "unexpected error", operation=operation, request_id=scope["state"]["request_id"], error=repr(error)
+            )
+            response = self.answer_error(error, scope["state"])
             outcome = "internal-error"
         await self._respond(receive, send, response)
         self._observe(scope, outcome, started_at)

@@ -9,9 +9,8 @@ from app.http.context import AppContext
 from app.sqs.credentials import Credentials
 from app.sqs.handler import QUEUE_PATH, SqsHandler
 from app.sqs.json_protocol import JsonProtocol, is_json_request
-from app.sqs.query_protocol.answers import SQS
 from app.sqs.query_protocol.requests import QueryRequests, is_query_request
-from app.sqs.table import ACTIONS
+from app.sqs.table import SERVICES
 
 API_PREFIX = "/v1/"
 
@@ -26,8 +25,8 @@ class SqsOptions(msgspec.Struct, frozen=True):
 def with_sqs(application: ASGI, context: AppContext, options: SqsOptions) -> ASGI:
     """Return the application that answers the requests of AWS SDKs, and passes all others on."""
     credentials = Credentials(context.authenticator, options.secret, context.broker.clock)
-    in_json = SqsHandler(context, JsonProtocol(), credentials, ACTIONS, options.url)
-    in_query = SqsHandler(context, QueryRequests(SQS), credentials, ACTIONS, options.url)
+    in_json = SqsHandler(context, JsonProtocol(), credentials, SERVICES, options.url)
+    in_query = SqsHandler(context, QueryRequests(), credentials, SERVICES, options.url)
 
     def answer(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         return (_handler(scope) or application)(scope, receive, send)

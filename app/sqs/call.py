@@ -1,6 +1,6 @@
 """One call of an action, and the declaration of actions."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -11,6 +11,7 @@ from app.domain.queue import Queue
 from app.domain.refusals import Forbidden
 from app.http.authorize import authorize
 from app.http.request import Request
+from app.sqs.errors import AwsError
 from app.sqs.queue_names import ACCOUNT, check_new_name, name_of_arn, name_of_url
 from app.sqs.shapes.members import AnswerStruct, RequestStruct
 from app.sqs.task_handles import task_of_handle
@@ -21,7 +22,7 @@ Body = TypeVar("Body", bound=RequestStruct)
 class Call(msgspec.Struct, Generic[Body], frozen=True):
     """A decoded and authorized call of an action.
 
-    `queue_name` is the queue that it is about, empty if it is about none. `region` is that of the client, for ARNs, and
+    `queue_name` is the queue or the topic that it is about, empty if it is about none. `region` is that of the client, for ARNs, and
     `base_url` is what precedes the account in the URLs of queues.
     """
 
@@ -35,6 +36,11 @@ class Call(msgspec.Struct, Generic[Body], frozen=True):
     def broker(self) -> Broker:
         """The broker that carries it out."""
         return self.request.broker
+
+    @property
+    def topic_name(self) -> str:
+        """The topic that the call is about."""
+        return self.queue_name
 
     async def queue(self) -> Queue:
         """Return the queue that the call is about. Refuses with `QueueNotFound`."""
@@ -78,10 +84,12 @@ class Action(msgspec.Struct, frozen=True):
         """The name in both protocols."""
         return self.request.__name__
 
-    @property
-    def operation_name(self) -> str:
-        """The name in metrics and logs."""
-        return f"sqs_{self.endpoint.__name__}"
+
+class Service(msgspec.Struct, frozen=True):
+    """A service: its actions by name, and what its clients are told of an error."""
+
+    actions: Mapping[str, Action]
+    error_of: Callable[[Exception], AwsError]
 
 
 def of_url(body: Any, path: str) -> str:

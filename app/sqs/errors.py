@@ -13,6 +13,7 @@ from app.domain.refusals import (
     LockLost,
     MessageNotFound,
     MissingField,
+    NotFound,
     QueueFull,
     QueueIsTarget,
     QueueNotFound,
@@ -21,6 +22,8 @@ from app.domain.refusals import (
     Refusal,
     SendDisabled,
     TooManyQueues,
+    TooManySubscriptions,
+    TooManyTopics,
     Unauthenticated,
 )
 
@@ -101,6 +104,10 @@ class MissingAction(InvalidRequest):
     """The request names no action."""
 
 
+class FilterPolicyLimitExceeded(InvalidRequest):
+    """A filter policy is longer, or has more parts, than a filter of this server can have."""
+
+
 class AwsError(NamedTuple):
     """What a client is told: the name of the exception in JSON, the code of the query protocol, and the HTTP status."""
 
@@ -166,9 +173,48 @@ ERRORS: Mapping[type[Refusal | BackendUnavailable], AwsError] = {
 INTERNAL_ERROR = _alike("InternalFailure", 500)
 
 
+TOPIC_ERRORS: Mapping[type[Refusal | BackendUnavailable], AwsError] = {
+    NotFound: _alike("NotFound", 404),
+    EmptyBatchRequest: _alike("EmptyBatchRequest"),
+    TooManyEntriesInBatchRequest: _alike("TooManyEntriesInBatchRequest"),
+    BatchEntryIdsNotDistinct: _alike("BatchEntryIdsNotDistinct"),
+    InvalidBatchEntryId: _alike("InvalidBatchEntryId"),
+    BatchRequestTooLong: _alike("BatchRequestTooLong"),
+    FilterPolicyLimitExceeded: _alike("FilterPolicyLimitExceeded", 403),
+    TooManyTopics: _alike("TopicLimitExceeded", 403),
+    TooManySubscriptions: _alike("SubscriptionLimitExceeded", 403),
+    RateLimited: _alike("Throttled", 429),
+    QueueFull: _alike("Throttled", 429),
+    MissingAuthenticationToken: ERRORS[MissingAuthenticationToken],
+    IncompleteSignature: ERRORS[IncompleteSignature],
+    InvalidClientTokenId: ERRORS[InvalidClientTokenId],
+    SignatureDoesNotMatch: ERRORS[SignatureDoesNotMatch],
+    Unauthenticated: ERRORS[Unauthenticated],
+    Forbidden: _alike("AuthorizationError", 403),
+    UnknownAction: _alike("InvalidAction"),
+    MissingAction: _alike("MissingAction"),
+    Refusal: _alike("InvalidParameter"),
+    BackendUnavailable: _alike("ServiceUnavailable", 503),
+}
+"""What a client of SNS is told of a refusal."""
+
+TOPIC_INTERNAL_ERROR = _alike("InternalError", 500)
+
+
 def aws_error(error: Exception) -> AwsError:
-    """Return what a client is told of an error."""
+    """Return what a client of SQS is told of an error."""
+    return _nearest(error, ERRORS, INTERNAL_ERROR)
+
+
+def topic_error(error: Exception) -> AwsError:
+    """Return what a client of SNS is told of an error."""
+    return _nearest(error, TOPIC_ERRORS, TOPIC_INTERNAL_ERROR)
+
+
+def _nearest(
+    error: Exception, errors: Mapping[type[Refusal | BackendUnavailable], AwsError], unknown: AwsError
+) -> AwsError:
     for base in type(error).__mro__:
-        if base in ERRORS:
-            return ERRORS[base]
-    return INTERNAL_ERROR
+        if base in errors:
+            return errors[base]
+    return unknown

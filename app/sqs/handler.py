@@ -16,14 +16,15 @@ from app.http.request_body import BodyReservation, read_body
 from app.http.request_handler import OPERATION, RequestHandler
 from app.http.request_headers import CONDITIONS, HeaderCheck, RequestHeaders
 from app.http.response import INTERNAL_ERROR, Response
-from app.sqs.call import Action, Call
+from app.sqs.call import Action, Call, Service
 from app.sqs.credentials import Credential, Credentials
-from app.sqs.errors import UnknownAction, aws_error
-from app.sqs.protocol import AwsProtocol, NamedAction
+from app.sqs.errors import UnknownAction
+from app.sqs.protocol import QUEUES, AwsProtocol, NamedAction
 from app.sqs.shapes.members import RequestStruct
 from app.sqs.signature import SignedRequest
 
-SERVICE = "sqs"
+SERVICE = "aws_service"
+"""The entry of a request's state with the name of its service, once it is known."""
 UNKNOWN = "sqs_unknown_action"
 QUEUE_PATH = re.compile(r"/[0-9]{12}/[^/]+")
 """The path of a queue's URL. The account has no meaning."""
@@ -39,18 +40,19 @@ class SqsHandler(RequestHandler):
         context: AppContext,
         protocol: AwsProtocol,
         credentials: Credentials,
-        actions: Mapping[str, Action],
+        services: Mapping[str, Service],
         url: str | None,
     ) -> None:
-        super().__init__(context, self._error_answer, UNKNOWN)
+        super().__init__(context, UNKNOWN)
         self._protocol = protocol
         self._credentials = credentials
-        self._actions = actions
+        self._services = services
         self._url = url
         policy = LocalAccessPolicy(context.is_loopback, requires_json=False, requires_admin_header=False)
         self._authorizations = {
-            name: Authorization(credentials.authenticate, action.right, policy, lists_own=action.lists_own)
-            for name, action in actions.items()
+            action: Authorization(credentials.authenticate, action.right, policy, lists_own=action.lists_own)
+            for service in services.values()
+            for action in service.actions.values()
         }
 
     async def handle(self, scope: Scope, receive: Receive) -> Response:
@@ -63,25 +65,37 @@ class SqsHandler(RequestHandler):
         try:
             reservation.grow(length)
             raw = await read_body(receive, length, self.context.max_request_bytes, reservation)
-            self._credentials.verify(credential, signed, raw, SERVICE)
             named = self._protocol.read(headers, raw, scope["query_string"])
-            call = await self._call(scope, receive, headers, credential, named)
-            answer = await self._actions[named.name].endpoint(call)
-            return self._protocol.answer(named.name, answer, call.request.request_id)
+            scope["state"][SERVICE] = named.service
+            self._credentials.verify(credential, signed, raw, named.service)
+            action = self._action(named)
+            scope["state"][OPERATION] = f"{named.service}_{action.endpoint.__name__}"
+            body: RequestStruct = body_decoder(action.request)(named.members(action.request))
+            call = await self._call(scope, receive, headers, credential, action, body)
+            answer = await action.endpoint(call)
+            return self._protocol.answer(named, answer, call.request.request_id)
         finally:
             reservation.release()
 
-    async def _call(
-        self, scope: Scope, receive: Receive, headers: RequestHeaders, credential: Credential, named: NamedAction
-    ) -> Call[Any]:
-        """Return the decoded call, once the client may make it. Refuses with `Forbidden` and `InvalidRequest`."""
-        action = self._actions.get(named.name)
+    def _action(self, named: NamedAction) -> Action:
+        """Return the declaration of an action. Refuses with `UnknownAction`."""
+        action = self._services[named.service].actions.get(named.name)
         if action is None:
             raise UnknownAction(f"This server does not know the action {named.name[:_MAX_QUOTED]}.")
-        scope["state"][OPERATION] = action.operation_name
-        body: RequestStruct = body_decoder(action.request)(named.members(action.request))
+        return action
+
+    async def _call(
+        self,
+        scope: Scope,
+        receive: Receive,
+        headers: RequestHeaders,
+        credential: Credential,
+        action: Action,
+        body: RequestStruct,
+    ) -> Call[Any]:
+        """Return the call, once the client may make it. Refuses with `Forbidden` and as `name_of` does."""
         name = action.name_of(body, _path_of_queue(scope))
-        authorization = self._authorizations[named.name]
+        authorization = self._authorizations[action]
         principal = await authorization.accept(credential.key_id, name or None, headers, scope["state"])
         if name and not is_valid_name(name):
             raise QueueNotFound(f"No queue has the name {name[:_MAX_QUOTED]}.")
@@ -103,9 +117,12 @@ class SqsHandler(RequestHandler):
         )
         return Call(request, body, name, credential.region, self._url or _base_url(scope, headers))
 
-    def _error_answer(self, error: Exception, request_id: str) -> Response:
+    def answer_error(self, error: Exception, state: Mapping[str, Any]) -> Response:
+        """Return what the clients of the service are told, those of SQS until the service is known."""
+        service = state.get(SERVICE, QUEUES)
         is_known = isinstance(error, Refusal | BackendUnavailable)
-        return self._protocol.error(aws_error(error), str(error) if is_known else INTERNAL_ERROR, request_id)
+        told = self._services[service].error_of(error)
+        return self._protocol.error(service, told, str(error) if is_known else INTERNAL_ERROR, state["request_id"])
 
 
 def _path_of_queue(scope: Scope) -> str:

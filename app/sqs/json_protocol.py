@@ -8,11 +8,11 @@ from app.http.asgi import Headers
 from app.http.request_headers import RequestHeaders
 from app.http.response import Response
 from app.sqs.errors import AwsError
-from app.sqs.protocol import AwsProtocol, NamedAction, fault_of
+from app.sqs.protocol import QUEUES, AwsProtocol, NamedAction, fault_of
 from app.sqs.shapes.members import AnswerStruct
 
 TARGET = b"x-amz-target"
-SERVICE = b"AmazonSQS."
+PREFIX = b"AmazonSQS."
 CONTENT_TYPE = b"application/x-amz-json-1.0"
 NAMESPACE = "com.amazonaws.sqs"
 
@@ -29,13 +29,13 @@ class JsonProtocol(AwsProtocol):
 
     def read(self, headers: RequestHeaders, raw: bytes, query: bytes) -> NamedAction:
         """Return the action that the header names."""
-        return NamedAction(headers.values[TARGET].removeprefix(SERVICE).decode("latin-1"), lambda _: raw)
+        return NamedAction(QUEUES, headers.values[TARGET].removeprefix(PREFIX).decode("latin-1"), lambda _: raw)
 
-    def answer(self, action: str, answer: AnswerStruct, request_id: str) -> Response:
+    def answer(self, action: NamedAction, answer: AnswerStruct, request_id: str) -> Response:
         """Return the answer of an action."""
         return Response(answer, content_type=CONTENT_TYPE, headers=_headers(request_id))
 
-    def error(self, error: AwsError, message: str, request_id: str) -> Response:
+    def error(self, service: str, error: AwsError, message: str, request_id: str) -> Response:
         """Return the answer to a refused request. Its header has the code that the query protocol has in its body."""
         headers = (*_headers(request_id), (b"x-amzn-query-error", f"{error.code};{fault_of(error)}".encode()))
         body = ErrorBody(f"{NAMESPACE}#{error.name}", message)
@@ -44,7 +44,7 @@ class JsonProtocol(AwsProtocol):
 
 def is_json_request(headers: Mapping[bytes, bytes]) -> bool:
     """Return whether a request names an action of SQS in its header."""
-    return headers.get(TARGET, b"").startswith(SERVICE)
+    return headers.get(TARGET, b"").startswith(PREFIX)
 
 
 def _headers(request_id: str) -> Headers:

@@ -13,9 +13,19 @@ from app.sqs.shapes.members import AnswerStruct
 MembersOf: TypeAlias = Callable[[type[msgspec.Struct]], bytes]
 
 
-class NamedAction(msgspec.Struct, frozen=True):
-    """The action that a request names, and the function that returns its members as JSON for the struct of that action."""
+QUEUES = "sqs"
+"""The name of the service of queues, as signatures have it."""
+TOPICS = "sns"
+"""The name of the service of topics."""
 
+
+class NamedAction(msgspec.Struct, frozen=True):
+    """The action of a service that a request names.
+
+    `members` returns its members as JSON for the struct of that action.
+    """
+
+    service: str
     name: str
     members: MembersOf
 
@@ -27,12 +37,12 @@ class AwsProtocol(Protocol):
         """Return the action of a request with this body and query string. Refuses with `InvalidRequest`."""
         ...
 
-    def answer(self, action: str, answer: AnswerStruct, request_id: str) -> Response:
+    def answer(self, action: NamedAction, answer: AnswerStruct, request_id: str) -> Response:
         """Return the answer of an action."""
         ...
 
-    def error(self, error: AwsError, message: str, request_id: str) -> Response:
-        """Return the answer to a refused request."""
+    def error(self, service: str, error: AwsError, message: str, request_id: str) -> Response:
+        """Return the answer to a refused request to a service."""
         ...
 
 

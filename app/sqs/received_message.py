@@ -17,9 +17,10 @@ from app.sqs.message_attributes import (
     md5_of_attributes,
     selection_of,
 )
-from app.sqs.message_bodies import BASE64, ENCODING_ATTRIBUTE, body_text, md5_of_body
+from app.sqs.message_bodies import BASE64, ENCODING_ATTRIBUTE, BodyText, body_text, md5_of_body
 from app.sqs.message_ids import message_id_of, sequence_number_text
 from app.sqs.new_message import DEDUPLICATION_PROPERTY
+from app.sqs.notification import TOPIC_PROPERTY, notification_text, topic_of
 from app.sqs.queue_names import arn_of, is_fifo
 from app.sqs.shapes.messages import AnsweredValue, ReceivedMessage, ReceiveMessage
 from app.sqs.trace_header import TRACE_HEADER_PROPERTY, trace_header_of
@@ -27,6 +28,7 @@ from app.sqs.xml_text import xml_bytes
 from app.wire.field_types import PropertyValue
 from app.wire.properties import properties_of
 
+_TOPIC_MEMBER = f'"{TOPIC_PROPERTY}"'.encode()
 _ENCODED = AnsweredValue(data_type="String", string_value=BASE64)
 
 
@@ -64,11 +66,13 @@ def received_message(message: Message, wanted: WantedAttributes) -> ReceivedMess
     """Return a locked message with the attributes that its receiver asks for.
 
     A body of bytes that are no text is in base64. Only then, and always then, the message attribute `peeklock.encoding` is
-    `base64`, also if the receiver asks for no attributes: without it a receiver could not know.
+    `base64`, also if the receiver asks for no attributes: without it a receiver could not know. The body of a message from a
+    topic is an envelope, unless its subscription is raw.
     """
     if message.lock_token is None:
         raise ValueError("A message without a lock has no receipt handle.")
-    text, is_base64 = body_text(message.body)
+    topic = _topic_of(message)
+    text, is_base64 = body_text(message.body) if topic is None else _envelope(message, topic, wanted)
     answer = ReceivedMessage(
         message_id=message_id_of(message.sequence_number),
         receipt_handle=str(LockToken(message.sequence_number, message.lock_token)),
@@ -77,10 +81,24 @@ def received_message(message: Message, wanted: WantedAttributes) -> ReceivedMess
     )
     if wanted.system or wanted.message is not None:
         _add_attributes(answer, message, wanted)
+    if topic is not None:
+        answer.message_attributes = {}
     if is_base64:
         answer.message_attributes[ENCODING_ATTRIBUTE] = _ENCODED
     answer.md5_of_message_attributes = md5_of_attributes(answer.message_attributes)
     return answer
+
+
+def _topic_of(message: Message) -> str | None:
+    """Return the topic of a message that its receiver gets in an envelope. Most messages have no such property."""
+    properties = message.envelope.properties
+    return topic_of(properties_of(properties)) if _TOPIC_MEMBER in properties else None
+
+
+def _envelope(message: Message, topic: str, wanted: WantedAttributes) -> BodyText:
+    """Return the envelope of a message from a topic. It has the attributes of the message, so the message itself has none."""
+    properties = properties_of(message.envelope.properties)
+    return BodyText(notification_text(message, properties, topic, wanted.region), is_base64=False)
 
 
 def _add_attributes(answer: ReceivedMessage, message: Message, wanted: WantedAttributes) -> None:

@@ -1,13 +1,16 @@
-"""The table of actions: for each its endpoint, the struct of its request, the right that it needs, and its queue."""
+"""The table of actions of SQS: for each its endpoint, the struct of its request, the right that it needs, and its queue."""
 
 from collections.abc import Mapping
 
 from app.domain.access import ANY_RIGHT, Right
 from app.sqs.actions import batches, messages, move_tasks, queues, tags
-from app.sqs.call import Action, of_name, of_new_name, of_none, of_source_arn, of_task, of_url
+from app.sqs.call import Action, Service, of_name, of_new_name, of_none, of_source_arn, of_task, of_url
+from app.sqs.errors import aws_error, topic_error
+from app.sqs.protocol import QUEUES, TOPICS
 from app.sqs.shapes import messages as message_shapes
 from app.sqs.shapes import move_tasks as task_shapes
 from app.sqs.shapes import queues as queue_shapes
+from app.sqs.topics.table import TOPIC_ACTIONS
 
 _DECLARED = (
     Action(queues.create_queue, queue_shapes.CreateQueue, Right.MANAGE, of_new_name),
@@ -36,3 +39,9 @@ _DECLARED = (
 )
 
 ACTIONS: Mapping[str, Action] = {action.name: action for action in _DECLARED}
+
+SERVICES: Mapping[str, Service] = {
+    QUEUES: Service(ACTIONS, aws_error),
+    TOPICS: Service(TOPIC_ACTIONS, topic_error),
+}
+"""The services by the names that signatures have."""

@@ -79,13 +79,17 @@ def presign(expires: int = 3600, params: Mapping[str, str] | None = None) -> Wir
 
 
 class SignedBy(httpx.Auth):
-    """Signs the requests of a client in their header Authorization, at the time of the server's clock."""
+    """Signs the requests of a client in their header Authorization, at the time of the server's clock.
+
+    Without a `service`, they are signed for that of their version.
+    """
 
     requires_request_body = True
 
-    def __init__(self, key_id: str, secret: str, now: Callable[[], Instant]) -> None:
+    def __init__(self, key_id: str, secret: str, now: Callable[[], Instant], service: str | None = None) -> None:
         self.key_id = key_id
-        self._signer = SigV4Auth(Credentials(key_id, secret), "sqs", "us-east-1")
+        self.secret = secret
+        self._service = service
         self._now = now
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
@@ -93,12 +97,13 @@ class SignedBy(httpx.Auth):
         time = datetime.fromtimestamp(to_seconds(self._now()), UTC).strftime(SIGV4_TIMESTAMP)
         named = {name: value for name, value in request.headers.items() if name in ("content-type", "x-amz-target")}
         signed = AWSRequest(request.method, str(request.url), data=request.content, headers=named)
+        signer = SigV4Auth(Credentials(self.key_id, self.secret), self._service or _service_of(request), "us-east-1")
         signed.context["timestamp"] = time
         signed.headers["X-Amz-Date"] = time
-        to_sign = self._signer.string_to_sign(signed, self._signer.canonical_request(signed))
-        scope = f"Credential={self._signer.scope(signed)}"
-        covered = f"SignedHeaders={self._signer.signed_headers(self._signer.headers_to_sign(signed))}"
-        signature = f"Signature={self._signer.signature(to_sign, signed)}"
+        to_sign = signer.string_to_sign(signed, signer.canonical_request(signed))
+        scope = f"Credential={signer.scope(signed)}"
+        covered = f"SignedHeaders={signer.signed_headers(signer.headers_to_sign(signed))}"
+        signature = f"Signature={signer.signature(to_sign, signed)}"
         request.headers["x-amz-date"] = time
         request.headers["authorization"] = f"AWS4-HMAC-SHA256 {scope}, {covered}, {signature}"
         yield request
@@ -121,3 +126,7 @@ def _wire(request: AWSRequest) -> Wire:
 
 def _bytes(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode("latin-1")
+
+
+def _service_of(request: httpx.Request) -> str:
+    return "sns" if b"Version=2010-03-31" in request.content else "sqs"

@@ -14,8 +14,14 @@ from app.domain.refusals import InvalidRequest, Refusal
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
 from app.http.decoding import entry_decoder
-from app.http.settling import BatchEntry, BatchResult
-from app.sqs.actions.messages import completion, new_visibility, sent_message, settle_handles
+from app.http.settling import BatchEntry
+from app.sqs.actions.messages import (
+    SettledOrRefused,
+    completion,
+    new_visibility,
+    sent_message,
+    settle_handles,
+)
 from app.sqs.call import Call
 from app.sqs.errors import (
     BatchEntryIdsNotDistinct,
@@ -28,13 +34,14 @@ from app.sqs.errors import (
 from app.sqs.new_message import FifoRules, fifo_rules, new_message
 from app.sqs.shapes import messages as shapes
 from app.sqs.shapes.members import MAX_BATCH_ENTRIES, FailedEntry
+from app.sqs.shapes.topics import PublishEntry
 
 MAX_BATCH_BYTES = 1 << 20
 """Bytes of the bodies and attributes of a batch together, as in SQS."""
-SAME_HANDLE = "An earlier entry of the batch has the same ReceiptHandle and asks for something else."
+SAME_HANDLE = "An earlier entry of the batch has the same ReceiptHandle and asks something else of it."
 ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
-Entry = TypeVar("Entry", shapes.SendEntry, shapes.DeleteEntry, shapes.ChangeVisibilityEntry)
+Entry = TypeVar("Entry", shapes.SendEntry, shapes.DeleteEntry, shapes.ChangeVisibilityEntry, PublishEntry)
 
 
 class _WithId(msgspec.Struct, rename="pascal"):
@@ -44,12 +51,12 @@ class _WithId(msgspec.Struct, rename="pascal"):
 
 
 async def send_message_batch(call: Call[shapes.SendMessageBatch]) -> shapes.SentBatch:
-    """Store each message that is accepted. Refuses as `_read_entries` does, and with `BatchRequestTooLong`."""
+    """Store each message that is accepted. Refuses as `read_entries` does, and with `BatchRequestTooLong`."""
     queue = await call.queue()
-    entries = _read_entries(call.body.entries, shapes.SendEntry)
+    entries = read_entries(call.body.entries, shapes.SendEntry)
     rules = fifo_rules(queue)
     messages = [_message(entry, rules) for entry in entries.values()]
-    _check_size(messages)
+    check_size(messages)
     outcomes = dict(zip(entries, await send_each(call.broker.sending, queue.name, messages), strict=True))
     return shapes.SentBatch(
         successful=tuple(
@@ -62,20 +69,20 @@ async def send_message_batch(call: Call[shapes.SendMessageBatch]) -> shapes.Sent
 
 
 async def delete_message_batch(call: Call[shapes.DeleteMessageBatch]) -> shapes.DeletedBatch:
-    """Complete each message whose receipt handle still holds it. Refuses as `_read_entries` does."""
-    entries = _read_entries(call.body.entries, shapes.DeleteEntry)
+    """Complete each message whose receipt handle still holds it. Refuses as `read_entries` does."""
+    entries = read_entries(call.body.entries, shapes.DeleteEntry)
     outcomes = await _settle_each(call, entries, lambda queue, entry: completion(queue, entry.receipt_handle))
     return shapes.DeletedBatch(successful=_done(outcomes), failed=_failures(outcomes))
 
 
 async def change_message_visibility_batch(call: Call[shapes.ChangeMessageVisibilityBatch]) -> shapes.ChangedBatch:
-    """Change each lock whose receipt handle still holds the message. Refuses as `_read_entries` does."""
-    entries = _read_entries(call.body.entries, shapes.ChangeVisibilityEntry)
+    """Change each lock whose receipt handle still holds the message. Refuses as `read_entries` does."""
+    entries = read_entries(call.body.entries, shapes.ChangeVisibilityEntry)
     outcomes = await _settle_each(call, entries, new_visibility)
     return shapes.ChangedBatch(successful=_done(outcomes), failed=_failures(outcomes))
 
 
-def _read_entries(raw_entries: Sequence[msgspec.Raw], shape: type[Entry]) -> dict[str, Entry | Refusal]:
+def read_entries(raw_entries: Sequence[msgspec.Raw], shape: type[Entry]) -> dict[str, Entry | Refusal]:
     """Return the entries by their ids; a malformed one is its own refusal.
 
     Refuses a batch without entries, or with more than ten, and ids that are malformed or repeated, because results are
@@ -125,7 +132,8 @@ def _sent(entry_id: str, sent: shapes.SentMessage) -> shapes.SentEntry:
     )
 
 
-def _check_size(messages: Iterable[NewMessage | Refusal]) -> None:
+def check_size(messages: Iterable[NewMessage | Refusal]) -> None:
+    """Refuse with `BatchRequestTooLong` messages with too many bytes together."""
     sizes = (len(one.body) + len(one.envelope.properties) for one in messages if isinstance(one, NewMessage))
     if sum(sizes) > MAX_BATCH_BYTES:
         raise BatchRequestTooLong
@@ -133,17 +141,18 @@ def _check_size(messages: Iterable[NewMessage | Refusal]) -> None:
 
 async def _settle_each(
     call: Call[Any], entries: Mapping[str, Entry | Refusal], request_of: Callable[[Queue, Entry], BatchEntry]
-) -> dict[str, BatchResult]:
-    """Carry out each entry. An entry that repeats an earlier one has its result: a repeated delete succeeds."""
+) -> dict[str, SettledOrRefused]:
+    """Carry out each entry. Entries that ask the same of one receipt handle have one result, as a repeat of a batch has."""
     queue = await call.queue()
     asked = [entry if isinstance(entry, Refusal) else replace(entry, id="") for entry in entries.values()]
-    requests = [one if isinstance(one, Refusal) else request_of(queue, one) for one in asked]
-    results = await settle_handles(call, queue, _without_repeated_handles(requests))
-    return {name: results[asked.index(one)] for name, one in zip(entries, asked, strict=True)}
+    distinct = [one for index, one in enumerate(asked) if one not in asked[:index]]
+    requests = [one if isinstance(one, Refusal) else request_of(queue, one) for one in distinct]
+    results = await settle_handles(call, queue, _without_contradictions(requests))
+    return {name: results[distinct.index(one)] for name, one in zip(entries, asked, strict=True)}
 
 
-def _without_repeated_handles(requests: Iterable[BatchEntry]) -> list[BatchEntry]:
-    """Return the requests, with a refusal instead of each that has the receipt handle of an earlier one."""
+def _without_contradictions(requests: Iterable[BatchEntry]) -> list[BatchEntry]:
+    """Return these requests. One that asks something else of the receipt handle of an earlier one is a refusal."""
     tokens: set[LockToken] = set()
     checked: list[BatchEntry] = []
     for request in requests:
@@ -155,12 +164,12 @@ def _without_repeated_handles(requests: Iterable[BatchEntry]) -> list[BatchEntry
     return checked
 
 
-def _done(outcomes: Mapping[str, BatchResult]) -> tuple[shapes.DoneEntry, ...]:
+def _done(outcomes: Mapping[str, SettledOrRefused]) -> tuple[shapes.DoneEntry, ...]:
     return tuple(shapes.DoneEntry(id=name) for name, outcome in outcomes.items() if not isinstance(outcome, Exception))
 
 
 def _failures(outcomes: Mapping[str, object]) -> tuple[FailedEntry, ...]:
-    """Return the entries that failed."""
+    """Return the refused entries. Only an outcome that the client cannot change is not its fault."""
     failed = ((name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, Exception))
     return tuple(_failure(name, outcome) for name, outcome in failed)
 

@@ -1,4 +1,4 @@
-"""Changes the settings of a queue without ending the locks of its receivers."""
+"""Changes of settings, with which receivers keep their locks."""
 
 from typing import Any
 

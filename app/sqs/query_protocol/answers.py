@@ -1,14 +1,16 @@
 """Writes the answers and errors of the query protocol as XML."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, cast
 from xml.sax.saxutils import escape
 
 import msgspec
 
 from app.sqs.errors import AwsError
-from app.sqs.query_protocol.members import members
+from app.sqs.query_protocol.members import Member, members
+from app.sqs.shapes.members import Nothing
 
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no document of XML 1.0 can have, not even escaped."""
@@ -24,12 +26,12 @@ class QueryProtocol(NamedTuple):
     namespace: str
 
     def xml_of(self, action: str, answer: msgspec.Struct | None, request_id: str) -> bytes:
-        """Return the answer of an action. One whose answer has no members has no result element, as in AWS's answers.
+        """Return the answer of an action. One that answers `Nothing` has no result element, as in AWS's answers.
 
         A character that XML does not allow becomes U+FFFD.
         """
         pieces = [f'<?xml version="1.0"?><{action}Response xmlns="{_escaped(self.namespace)}">']
-        if answer is not None and members(type(answer)):
+        if not isinstance(answer, Nothing | None):
             _write(pieces, f"{action}Result", answer)
         pieces.append(f"<ResponseMetadata><RequestId>{_escaped(request_id)}</RequestId></ResponseMetadata>")
         pieces.append(f"</{action}Response>")
@@ -46,17 +48,54 @@ class QueryProtocol(NamedTuple):
 
 
 SQS = QueryProtocol("2012-11-05", "http://queue.amazonaws.com/doc/2012-11-05/")
+SNS = QueryProtocol("2010-03-31", "http://sns.amazonaws.com/doc/2010-03-31/")
 
 
 def _escaped(text: str) -> str:
     return escape(NOT_IN_XML.sub(_REPLACEMENT, text), _ENTITIES)
 
 
-def _write(pieces: list[str], tag: str, value: object, key: str = "Name") -> None:
-    """Append the elements of a value: one for a text, number or struct, one for each entry of a list or map, none for None.
+def _write_members(pieces: list[str], struct: msgspec.Struct) -> None:
+    for member in members(type(struct)):
+        _write_member(pieces, member, getattr(struct, member.attribute))
 
-    `key` is the element of the keys of a map.
+
+def _write_member(pieces: list[str], member: Member, value: object) -> None:
+    """Append the elements of a member: none for None, and for a list or map one for each entry.
+
+    A list or map whose entries have an element of their own is written without entries too: clients of SNS expect it.
     """
+    match value:
+        case tuple():
+            entries = cast("Sequence[object]", value)
+            _write_entries(pieces, member, [partial(_write, value=entry) for entry in entries])
+        case dict():
+            pairs = cast("Mapping[str, object]", value).items()
+            _write_entries(
+                pieces, member, [partial(_write_pair, member=member, key=key, value=one) for key, one in pairs]
+            )
+        case _:
+            _write(pieces, member.query_name, value)
+
+
+def _write_entries(pieces: list[str], member: Member, entries: Sequence[Callable[[list[str], str], None]]) -> None:
+    tag = member.query_name
+    if member.element is not None:
+        pieces.append(f"<{tag}>")
+    for write in entries:
+        write(pieces, member.element or tag)
+    if member.element is not None:
+        pieces.append(f"</{tag}>")
+
+
+def _write_pair(pieces: list[str], tag: str, *, member: Member, key: str, value: object) -> None:
+    pieces.append(f"<{tag}><{member.key}>{_escaped(key)}</{member.key}>")
+    _write(pieces, member.value, value)
+    pieces.append(f"</{tag}>")
+
+
+def _write(pieces: list[str], tag: str, value: object) -> None:
+    """Append the element of a text, a number or a struct; none for None."""
     match value:
         case None:
             return
@@ -66,16 +105,7 @@ def _write(pieces: list[str], tag: str, value: object, key: str = "Name") -> Non
             pieces.append(f"<{tag}>{str(value).lower()}</{tag}>")
         case msgspec.Struct():
             pieces.append(f"<{tag}>")
-            for member in members(type(value)):
-                _write(pieces, member.query_name, getattr(value, member.attribute), member.key)
+            _write_members(pieces, value)
             pieces.append(f"</{tag}>")
-        case tuple():
-            for entry in cast("Sequence[object]", value):
-                _write(pieces, tag, entry)
-        case dict():
-            for name, entry in cast("Mapping[str, object]", value).items():
-                pieces.append(f"<{tag}><{key}>{_escaped(name)}</{key}>")
-                _write(pieces, "Value", entry)
-                pieces.append(f"</{tag}>")
         case _:
             raise TypeError(f"no element for a {type(value).__name__}")

@@ -12,13 +12,17 @@ Shape = type[msgspec.Struct]
 class Member(NamedTuple):
     """A member of a struct: its attribute in Python, its names in JSON and in the query protocol, and its type.
 
-    `key` names the keys of a map. `entry` is the struct of the entries of a list that are decoded one by one.
+    `element` names the entries of a list or a map that are within an element of their own; None if the member itself is
+    repeated. `key` and `value` name the parts of an entry of a map. `entry` is the struct of the entries of a list that are
+    decoded one by one.
     """
 
     attribute: str
     json_name: str
     query_name: str
+    element: str | None
     key: str
+    value: str
     entry: Shape | None
     type: inspect.Type
 
@@ -39,7 +43,9 @@ def _member(field: inspect.Field) -> Member:
         field.name,
         field.encode_name,
         extra.get("query", field.encode_name),
+        extra.get("element"),
         extra.get("key", "Name"),
+        extra.get("value", "Value"),
         extra.get("entry"),
         kind,
     )

@@ -19,7 +19,6 @@ MAX_NUMBER = 1000
 """The largest number of an entry, as in `AttributeName.1000`. A form has no more fields."""
 _MAX_DIGITS = 19
 """Digits of an integer of 64 bits."""
-_VALUE = "Value"
 
 _Texts: TypeAlias = Mapping[str | None, str]
 """The values of all fields of one name, by what follows the name and its dot. None is the field of the name alone."""
@@ -135,13 +134,13 @@ def _struct_reader(shape: Shape) -> _Reader:
 def _parameters(shape: Shape) -> Mapping[str, _Parameter]:
     """Return the parameters of a struct by their names.
 
-    A list also has its name of JSON, under which it is empty: botocore sends an empty list as `AttributeNames=`, and
-    entries as `AttributeName.1=All`.
+    A list that is repeated also has its name of JSON, under which it is empty: botocore sends an empty list as
+    `AttributeNames=`, and entries as `AttributeName.1=All`.
     """
     named: dict[str, _Parameter] = {}
     for member in members(shape):
         named[member.query_name] = _Parameter(member.json_name, _reader(member.type, member))
-        if isinstance(member.type, inspect.VarTupleType):
+        if isinstance(member.type, inspect.VarTupleType) and member.element is None:
             named[member.json_name] = _Parameter(member.json_name, _empty_list(member.query_name))
     return named
 
@@ -154,9 +153,10 @@ def _reader(kind: inspect.Type, member: Member) -> _Reader:
         case inspect.StructType():
             return _struct_reader(kind.cls)
         case inspect.DictType():
-            return _map_reader(member.key, _reader(kind.value_type, member))
+            return _map_reader(member, _reader(kind.value_type, member))
         case inspect.VarTupleType():
-            return _list_reader(_struct_reader(member.entry) if member.entry else _reader(kind.item_type, member))
+            read_entry = _struct_reader(member.entry) if member.entry else _reader(kind.item_type, member)
+            return _list_reader(member, read_entry)
         case inspect.IntType():
             return _integer
         case inspect.BoolType():
@@ -165,8 +165,17 @@ def _reader(kind: inspect.Type, member: Member) -> _Reader:
             return _text
 
 
-def _list_reader(read_entry: _Reader) -> _Reader:
-    return lambda path, texts: [read_entry(name, entry) for name, entry in _entries(path, texts)]
+def _list_reader(member: Member, read_entry: _Reader) -> _Reader:
+    return lambda path, texts: [read_entry(name, entry) for name, entry in _entries_of(member, path, texts)]
+
+
+def _entries_of(member: Member, path: str, texts: _Texts) -> Sequence[tuple[str, _Texts]]:
+    """Return the entries of a list or map, which are within an element of their own or not."""
+    if member.element is None or texts == {None: ""}:
+        return _entries(path, texts)
+    parts = _by_part(path, texts)
+    _check_parts(path, parts, (member.element,))
+    return _entries(_joined(path, member.element), parts[member.element])
 
 
 def _empty_list(name: str) -> _Reader:
@@ -178,16 +187,18 @@ def _empty_list(name: str) -> _Reader:
     return read
 
 
-def _map_reader(key: str, read_value: _Reader) -> _Reader:
+def _map_reader(member: Member, read_value: _Reader) -> _Reader:
+    key, value = member.key, member.value
+
     def read(path: str, texts: _Texts) -> object:
         values: dict[str, object] = {}
-        for name, entry in _entries(path, texts):
+        for name, entry in _entries_of(member, path, texts):
             parts = _by_part(name, entry)
-            _check_parts(name, parts, (key, _VALUE))
+            _check_parts(name, parts, (key, value))
             found = _text(f"{name}.{key}", parts[key])
             if found in values:
                 raise InvalidRequest(f"`{shortened(found)}` is given more than once in `{path}`.")
-            values[found] = read_value(f"{name}.{_VALUE}", parts[_VALUE])
+            values[found] = read_value(f"{name}.{value}", parts[value])
         return values
 
     return read

@@ -1,7 +1,9 @@
 """What the members of all structs have in common: their names in both protocols, and their limits.
 
-A member has the name of its field in Pascal case. In the query protocol, a list or a map is repeated under a name of its own,
-which `in_query` gives: `Entries` is `SendMessageBatchRequestEntry.1`, `SendMessageBatchRequestEntry.2` and so on.
+A member has the name of its field in Pascal case. In the query protocol of SQS, a list or a map is repeated under a name of
+its own, which `in_query` gives: `Entries` is `SendMessageBatchRequestEntry.1`, `SendMessageBatchRequestEntry.2` and so on. In
+that of SNS, the entries have an element of their own, as `list_of_members` and `map_of_entries` say: `Tags.member.1` and
+`Attributes.entry.1`.
 """
 
 from typing import Annotated, TypeAlias
@@ -30,6 +32,16 @@ def in_query(
     decoded one by one.
     """
     return msgspec.Meta(extra={"query": name, "key": key, "entry": entry}, max_length=max_length)
+
+
+def list_of_members(max_length: int | None = None, entry: type[msgspec.Struct] | None = None) -> msgspec.Meta:
+    """Return the constraint for a list of SNS. `entry` is as for `in_query`."""
+    return msgspec.Meta(extra={"element": "member", "entry": entry}, max_length=max_length)
+
+
+def map_of_entries(key: str = "key", value: str = "value", max_length: int | None = None) -> msgspec.Meta:
+    """Return the constraint for a map of SNS, with the names of the two parts of an entry."""
+    return msgspec.Meta(extra={"element": "entry", "key": key, "value": value}, max_length=max_length)
 
 
 class RequestStruct(msgspec.Struct, rename="pascal", forbid_unknown_fields=True, kw_only=True):

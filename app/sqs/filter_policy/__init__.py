@@ -1,0 +1,1 @@
+"""Filter policies of SNS, translated to filters of the broker."""

@@ -1,0 +1,132 @@
+"""Attributes of subscriptions: a filter, a property for copies that are not raw, and labels with what a client has sent."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from app.domain.refusals import InvalidRequest
+from app.domain.suggestions import did_you_mean
+from app.domain.topic import Subscription, SubscriptionSettings
+from app.sqs.filter_policy.policy_text import read_policy, stored_policy
+from app.sqs.filter_policy.translation import ATTRIBUTES, SCOPES, filter_of
+from app.sqs.labels import RESERVED
+from app.sqs.notification import TOPIC_PROPERTY
+from app.sqs.queue_names import ACCOUNT, arn_of
+from app.sqs.topic_names import subscription_arn, topic_arn
+
+RAW = "RawMessageDelivery"
+POLICY = "FilterPolicy"
+SCOPE = "FilterPolicyScope"
+_SETTABLE = (RAW, POLICY, SCOPE)
+_REASONS: Mapping[str, str] = {
+    "RedrivePolicy": "A copy is in its queue once Publish has answered. Set the RedrivePolicy of the queue.",
+    "DeliveryPolicy": "A copy is in its queue once Publish has answered, so no delivery is tried again.",
+    "SubscriptionRoleArn": "This server does not deliver to Firehose.",
+    "ReplayPolicy": "This server does not replay messages of topics.",
+}
+"""Attributes that promise what this server does not do, and the sentence that says so. Only an empty value is accepted."""
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def new_subscription_settings(topic: str, queue: str, attributes: Mapping[str, str]) -> SubscriptionSettings:
+    """Return the settings of a subscription that Subscribe makes. Refuses as `with_subscription_attributes` does."""
+    settings = with_raw_delivery(SubscriptionSettings(queue), topic, is_raw=False)
+    return with_subscription_attributes(settings, topic, attributes)
+
+
+def with_subscription_attributes(
+    settings: SubscriptionSettings, topic: str, attributes: Mapping[str, str]
+) -> SubscriptionSettings:
+    """Return the settings with other values of attributes. What no attribute names stays.
+
+    Refuses with `InvalidRequest` an attribute that cannot be set and a value that this server does not accept, and with
+    `FilterPolicyLimitExceeded` a policy that is too large.
+    """
+    for attribute, value in attributes.items():
+        _check_known(attribute, value)
+    if RAW in attributes:
+        settings = with_raw_delivery(settings, topic, is_raw=_truth(attributes[RAW]))
+    if POLICY not in attributes and SCOPE not in attributes:
+        return settings
+    policy = attributes.get(POLICY, settings.labels.get(RESERVED + POLICY, ""))
+    scope = attributes.get(SCOPE, _scope_of(settings)) or ATTRIBUTES
+    if scope not in SCOPES:
+        raise InvalidRequest(f"{SCOPE} must be {' or '.join(SCOPES)}.")
+    return _with_policy(settings, policy, scope)
+
+
+def subscription_attributes(topic: str, subscription: Subscription, region: str) -> dict[str, str]:
+    """Return what GetSubscriptionAttributes answers.
+
+    A policy is left out if the filter is another one, which then was set through the API of this server.
+    """
+    settings = subscription.settings
+    texts = {
+        "SubscriptionArn": subscription_arn(topic, subscription.name, region),
+        "TopicArn": topic_arn(topic, region),
+        "Owner": ACCOUNT,
+        "Protocol": "sqs",
+        "Endpoint": arn_of(settings.target_queue, region),
+        "ConfirmationWasAuthenticated": "true",
+        "PendingConfirmation": "false",
+        RAW: "false" if _is_enveloped(settings, topic) else "true",
+    }
+    policy, scope = settings.labels.get(RESERVED + POLICY), _scope_of(settings)
+    if policy is not None and _filter_of(policy, scope) == settings.filter:
+        texts |= {POLICY: policy, SCOPE: scope}
+    return texts
+
+
+def with_raw_delivery(settings: SubscriptionSettings, topic: str, *, is_raw: bool) -> SubscriptionSettings:
+    """Return the settings with or without the property by which a receive makes envelopes."""
+    properties = _decode(settings.set_properties) if settings.set_properties else {}
+    properties.pop(TOPIC_PROPERTY, None)
+    if not is_raw:
+        properties[TOPIC_PROPERTY] = topic
+    return replace(settings, set_properties=msgspec.json.encode(properties) if properties else b"")
+
+
+def _with_policy(settings: SubscriptionSettings, policy: str, scope: str) -> SubscriptionSettings:
+    labels = {name: text for name, text in settings.labels.items() if name not in (RESERVED + POLICY, RESERVED + SCOPE)}
+    members = read_policy(policy) if policy else {}
+    if members:
+        labels[RESERVED + POLICY] = stored_policy(members)
+    if scope != ATTRIBUTES:
+        labels[RESERVED + SCOPE] = scope
+    return replace(settings, filter=filter_of(members, scope), labels=labels)
+
+
+def _filter_of(policy: str, scope: str) -> str | None:
+    try:
+        return filter_of(read_policy(policy), scope)
+    except InvalidRequest:
+        return None
+
+
+def _scope_of(settings: SubscriptionSettings) -> str:
+    stored = settings.labels.get(RESERVED + SCOPE)
+    return stored if stored in SCOPES else ATTRIBUTES
+
+
+def _is_enveloped(settings: SubscriptionSettings, topic: str) -> bool:
+    return bool(settings.set_properties) and _decode(settings.set_properties).get(TOPIC_PROPERTY) == topic
+
+
+def _check_known(attribute: str, value: str) -> None:
+    if attribute in _REASONS:
+        if value:
+            raise InvalidRequest(f"{attribute} cannot have this value. {_REASONS[attribute]}")
+    elif attribute not in _SETTABLE:
+        raise InvalidRequest(
+            f"A subscription has no attribute {attribute[:128]!a} that can be set.{did_you_mean(attribute, _SETTABLE)}"
+        )
+
+
+def _truth(value: str) -> bool:
+    """Return whether a value is `true`. MassTransit writes it with a capital letter, and SNS takes it."""
+    if value.lower() not in ("true", "false"):
+        raise InvalidRequest(f"{RAW} must be true or false.")
+    return value.lower() == "true"
