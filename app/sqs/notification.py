@@ -25,7 +25,7 @@ from app.wire.times import to_wire
 TOPIC_PROPERTY = "sns:topic"
 """The property with the name of the topic, on the copies of a subscription that is not raw."""
 
-_GENERATED_ID = re.compile(r"[0-9a-f]{32}")
+GENERATED_ID = re.compile(r"[0-9a-f]{32}")
 
 
 class NotificationAttribute(msgspec.Struct):
@@ -81,7 +81,7 @@ def notification_id(message_id: str) -> str:
 
     One that the server has made is that id with dashes. Another one gives the same UUID each time.
     """
-    if _GENERATED_ID.fullmatch(message_id):
+    if GENERATED_ID.fullmatch(message_id):
         return str(UUID(message_id))
     return str(UUID(bytes=blake2b(message_id.encode(), digest_size=16).digest(), version=5))
 

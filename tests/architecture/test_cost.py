@@ -231,6 +231,8 @@ PATTERNS: dict[str, tuple[str, list[Maker]]] = {
         "fullmatch",
         [lambda n: "a" * n + ":", lambda n: "a." * n, lambda n: "a." * n + ":"],
     ),
+    "app.sqs.filter_policy.translation.NAME": ("fullmatch", [lambda n: "a" * n + ":"]),
+    "app.sqs.notification.GENERATED_ID": ("fullmatch", [lambda n: "a" * n]),
     "app.sqs.number_values.NUMBER": (
         "fullmatch",
         [lambda n: "1" * n + "x", lambda n: "1." + "1" * n + "x", lambda n: "." + "1" * n + "e"],
