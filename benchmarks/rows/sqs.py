@@ -1,20 +1,17 @@
 """Send, receive and delete as boto3 asks for them, against the native API and other servers that speak SQS."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from app.broker.access.keys import hash_secret
-from app.broker.access.signing_secret import signing_secret
-from app.domain.access import ApiKey, Grant
 from benchmarks.bench import Bench
-from benchmarks.load import BatchLifecycle, Target, WorkUnit, lifecycle
+from benchmarks.load import BatchLifecycle, WorkUnit, lifecycle
 from benchmarks.measure import Cost, measure_alternating, ratio
-from benchmarks.sqs_load import BATCH_SIZE, SigningKey, SqsTarget, sqs_batch_lifecycle, sqs_lifecycle
+from benchmarks.sqs_access import SQS_SETTINGS, through_sqs
+from benchmarks.sqs_load import BATCH_SIZE, sqs_batch_lifecycle, sqs_lifecycle
 from benchmarks.sqs_servers import missing_servers, other_servers
 from benchmarks.systems import System, call
 from benchmarks.table import Row, at_most
 
-SERVER_SECRET = "a text of more than thirty-two characters"
 QUEUE = "sqs"
 CALLERS = ((64, 2500), (16, 2000), (1, 1000))
 """The callers of a row, and its messages in each round."""
@@ -58,27 +55,12 @@ class Systems:
 
 def measure(bench: Bench) -> Iterator[Row]:
     """One message in each call, and ten, with many callers, with fewer, and with one."""
-    more = {"PEEKLOCK_SQS_SECRET": SERVER_SECRET}
-    with bench.peeklock(more=more) as ours, other_servers(bench.folder) as others:
-        systems = Systems(through_sqs(ours), ours, others)
+    with bench.peeklock(more=SQS_SETTINGS) as ours, other_servers(bench.folder) as others:
+        call(ours, "PUT", f"/v1/queues/{QUEUE}", {})
+        systems = Systems(through_sqs(ours.with_queue(QUEUE)), ours, others)
         for comparison in COMPARISONS:
             for callers, messages in CALLERS:
                 yield _row(bench, systems, comparison, callers, messages)
-
-
-def through_sqs(ours: System) -> System:
-    """Return the same server with requests of SQS, which the same key signs, to another queue with the same settings."""
-    target = ours.target
-    assert isinstance(target, Target)
-    call(ours, "PUT", f"/v1/queues/{QUEUE}", {})
-    return replace(ours, target=SqsTarget(target.host, target.port, QUEUE, target.headers, _signing_key(ours)))
-
-
-def _signing_key(ours: System) -> SigningKey:
-    (listed,) = call(ours, "GET", "/v1/keys")["items"]
-    hashed = hash_secret(ours.settings["PEEKLOCK_BOOTSTRAP_KEY"])
-    key = ApiKey(listed["id"], listed["principal"], hashed, Grant(frozenset(), ()), 0)
-    return SigningKey(key.id, signing_secret(SERVER_SECRET, key))
 
 
 def _row(bench: Bench, systems: Systems, comparison: Comparison, callers: int, messages: int) -> Row:

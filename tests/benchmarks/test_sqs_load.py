@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.load import WorkUnit, drive
-from benchmarks.rows.sqs import SERVER_SECRET, through_sqs
+from benchmarks.sqs_access import SQS_SETTINGS, through_sqs
 from benchmarks.sqs_load import EXAMPLES, SignedForm, SigningKey, recorded, sqs_batch_lifecycle, sqs_lifecycle
 from benchmarks.systems import System, call, peeklock
 
@@ -29,8 +29,9 @@ def test_a_request_of_the_load_has_the_bytes_of_botocore(action: str) -> None:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[System]:
     """A server on SQLite that verifies signatures, loaded through SQS."""
-    with peeklock(tmp_path, None, None, more={"PEEKLOCK_SQS_SECRET": SERVER_SECRET}) as ours:
-        yield through_sqs(ours)
+    with peeklock(tmp_path, None, None, more=SQS_SETTINGS) as ours:
+        call(ours, "PUT", "/v1/queues/sqs", {})
+        yield through_sqs(ours.with_queue("sqs"))
 
 
 @pytest.mark.parametrize(("work_unit", "sent"), [(sqs_lifecycle, 12), (sqs_batch_lifecycle, 120)])
