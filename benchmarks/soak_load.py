@@ -1,78 +1,110 @@
 """The load of a soak: callers at a steady rate that settle in every way, and an account of every message."""
 
 import asyncio
-import json
 import math
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import ClassVar, NamedTuple
 
-from benchmarks.load import SEND_BODY, Connection, Target
+LOCK_SECONDS = 10
+"""How long the queue of the soak locks a message."""
 
-ACTIONS = ("complete", "renew", "abandon", "dead-letter", "defer", "leave")
-ACTION_WEIGHTS = (88, 4, 3, 2, 1, 2)
-"""The percentage of messages settled in each way. `leave` lets the lock expire; `renew` renews it and then completes."""
-
-LOST_LOCK = 410
+Steps = tuple[str, ...]
+"""What a client asks of a delivery, one request after another. Without any, the lock expires."""
 
 
 @dataclass
 class MessageLog:
     """The responses that callers got, by sequence number. The load keeps this data per message; a server does not."""
 
-    accepted: set[int] = field(default_factory=set)
-    completed: set[int] = field(default_factory=set)
+    accepted: dict[int, str] = field(default_factory=dict)
+    """The interface that each message was sent through."""
+    completed: dict[int, str] = field(default_factory=dict)
+    """The interface that each message was completed through."""
     seen_again: int = 0
     lost_locks: int = 0
     requests: list[float] = field(default_factory=list)
 
     def unaccounted(self, there: set[int]) -> int:
         """Messages lost, left over, or delivered after their completion; 0 if accepted = completed + remaining."""
-        return len((self.accepted - self.completed) ^ there) + self.seen_again
+        return len((self.accepted.keys() - self.completed.keys()) ^ there) + self.seen_again
+
+    def crossed(self, sender: str, receiver: str) -> int:
+        """Messages that were sent through one interface and completed through another."""
+        return sum(self.accepted.get(number) == sender for number, name in self.completed.items() if name == receiver)
 
 
-class SoakClient:
-    """Sends one message a turn, and settles up to two, so that it also completes redelivered messages."""
+class Delivery(NamedTuple):
+    """A message that a client has received, and the token of its lock."""
 
-    def __init__(self, connection: Connection, target: Target, message_log: MessageLog, rng: Random) -> None:
-        self._connection = connection
-        self._target = target
+    number: int
+    token: str
+
+
+class SoakClient(ABC):
+    """Sends one message a turn, and settles up to two, so that it also completes redelivered messages.
+
+    Each interface is a class of its own.
+    """
+
+    interface: ClassVar[str]
+    ways: ClassVar[Mapping[Steps, int]]
+    """The percentage of deliveries that end in each way."""
+    completion: ClassVar[str]
+    """The step after which a message must not be delivered again."""
+
+    def __init__(self, message_log: MessageLog, rng: Random) -> None:
         self._log = message_log
         self._rng = rng
 
     async def run_once(self) -> None:
         """One send, one receive, and a settlement for each message received."""
-        status, answer = await self._post("messages", SEND_BODY)
-        _expect(status, 201, answer)
-        self._log.accepted.add(json.loads(answer)["sequence_number"])
-        status, answer = await self._post("messages/receive", b'{"max_messages": 2}')
-        _expect(status, 200, answer)
-        for message in json.loads(answer)["messages"]:
-            self._log.seen_again += message["sequence_number"] in self._log.completed
-            await self._settle(message["sequence_number"], message["lock_token"])
+        await self.send_one()
+        await self.receive_and_settle()
 
-    async def _settle(self, number: int, token: str) -> None:
-        (action,) = self._rng.choices(ACTIONS, ACTION_WEIGHTS)
-        if action == "leave":
-            return
-        if action == "renew" and await self._try_settle(token, "renew"):
-            action = "complete"
-        if await self._try_settle(token, action) and action == "complete":
-            self._log.completed.add(number)
+    async def send_one(self) -> None:
+        """Send a message."""
+        self._log.accepted[await self._send()] = self.interface
 
-    async def _try_settle(self, token: str, verb: str) -> bool:
-        """Run the verb. Return false if the lock had expired, which a slow machine can cause."""
-        status, answer = await self._post(f"locks/{token}/{verb}", b"")
-        if status == LOST_LOCK:
-            self._log.lost_locks += 1
-            return False
-        _expect(status, 200, answer)
-        return True
+    async def receive_and_settle(self) -> None:
+        """Receive up to two messages and settle each in a random way."""
+        for delivery in await self.receive():
+            (steps,) = self._rng.choices([*self.ways], [*self.ways.values()])
+            await self.settle(delivery, steps)
 
-    async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+    async def receive(self) -> Sequence[Delivery]:
+        """Receive up to two messages, and count those that were completed before."""
+        deliveries = await self._receive()
+        self._log.seen_again += sum(delivery.number in self._log.completed for delivery in deliveries)
+        return deliveries
+
+    async def settle(self, delivery: Delivery, steps: Steps) -> None:
+        """Ask for these steps until one finds the lock lost."""
+        for step in steps:
+            if not await self._take(step, delivery.token):
+                self._log.lost_locks += 1
+                return
+            if step == self.completion:
+                self._log.completed[delivery.number] = self.interface
+
+    @abstractmethod
+    async def _send(self) -> int:
+        """Send a message and return its sequence number."""
+
+    @abstractmethod
+    async def _receive(self) -> Sequence[Delivery]:
+        """Receive up to two messages without waiting."""
+
+    @abstractmethod
+    async def _take(self, step: str, token: str) -> bool:
+        """Ask for one step. Return false if the lock had expired, which a slow machine can cause."""
+
+    async def _timed(self, request: Awaitable[tuple[int, bytes]]) -> tuple[int, bytes]:
         began = time.monotonic()
-        answered = await self._connection.call("POST", self._target.path(path), body)
+        answered = await request
         self._log.requests.append(time.monotonic() - began)
         return answered
 
@@ -94,8 +126,3 @@ async def _repeat(caller: SoakClient, turn_at: float, interval: float, ending: f
         await asyncio.sleep(turn_at - time.monotonic())
         await caller.run_once()
         turn_at += interval * max(1, math.ceil((time.monotonic() - turn_at) / interval))
-
-
-def _expect(status: int, wanted: int, answer: bytes) -> None:
-    if status != wanted:
-        raise RuntimeError(f"answered {status} instead of {wanted}: {answer[:300].decode(errors='replace')}")

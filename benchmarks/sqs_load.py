@@ -121,6 +121,7 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "SendMessage": {"QueueUrl": "queue", **SEND},
     "ReceiveMessage": {"QueueUrl": "queue", **RECEIVE},
     "DeleteMessage": {"QueueUrl": "queue", "ReceiptHandle": "handle"},
+    "ChangeMessageVisibility": {"QueueUrl": "queue", "ReceiptHandle": "handle", "VisibilityTimeout": 0},
     "SendMessageBatch": {"QueueUrl": "queue", **SEND_BATCH},
     "DeleteMessageBatch": {"QueueUrl": "queue", **deletions(["handle"])},
 }

@@ -1,4 +1,4 @@
-"""Ten minutes of steady load, settled in every way: memory and cost stay flat, and every message is accounted for."""
+"""Ten minutes of steady load, half of it through SQS: memory and cost stay flat, every message is accounted for."""
 
 import asyncio
 import statistics
@@ -11,23 +11,27 @@ from random import Random
 import asyncpg
 
 from benchmarks.bench import Bench
-from benchmarks.load import bare_request, drive
+from benchmarks.load import Connection, Target, bare_request, drive
 from benchmarks.machine import resident_mib
 from benchmarks.measure import percentile
-from benchmarks.soak_load import MessageLog, SoakClient, run_at_rate
+from benchmarks.soak_clients import NativeClient, SqsClient
+from benchmarks.soak_load import LOCK_SECONDS, MessageLog, SoakClient, run_at_rate
+from benchmarks.sqs_access import SQS_SETTINGS, through_sqs
+from benchmarks.sqs_load import SqsTarget
 from benchmarks.systems import System, call, reference
-from benchmarks.table import Row, at_most, expect_none
+from benchmarks.table import Row, at_least, at_most, expect_none
 
 SECONDS = 600
 PERIODS = 10
 CALLERS = 16
+"""Every second one uses SQS, the others the native API, on the same queue."""
+
 TURNS_PER_SECOND = 15
 """For each caller: 240 messages per second in total, far below the capacity of a server, so that the load is steady."""
 
 BARE_REQUESTS = 5000
 """Measured after each period, to distinguish a slow machine from a server that becomes slower."""
 
-LOCK_SECONDS = 10
 SEED = 1
 
 
@@ -62,24 +66,22 @@ class Period:
 def measure(bench: Bench) -> Iterator[Row]:
     """All rows come from one soak of one server process."""
     seconds = SECONDS * bench.scale
-    with bench.peeklock() as ours, reference("bare") as bare:
+    with bench.peeklock(more=SQS_SETTINGS) as ours, reference("bare") as bare:
         call(ours, "PUT", "/v1/queues/soak", {"lock_duration_seconds": LOCK_SECONDS})
         idle = resident_mib(ours.pid)
         message_log = MessageLog()
         periods = asyncio.run(_soak(ours.with_queue("soak"), bare, message_log, seconds / PERIODS))
-        conditions = f"{seconds:.0f} s, {CALLERS} callers, {len(message_log.accepted):,} messages"
+        conditions = (
+            f"{seconds:.0f} s, {CALLERS} callers, half of them through SQS, {len(message_log.accepted):,} messages"
+        )
         yield _memory(conditions, idle, periods)
         yield _cost(conditions, periods)
         yield asyncio.run(_conservation(ours, conditions, message_log))
 
 
 async def _soak(ours: System, bare: System, message_log: MessageLog, seconds: float) -> list[Period]:
-    target = ours.target
-    connections = [await target.connect() for _ in range(CALLERS)]
-    callers = [
-        SoakClient(connection, target, message_log, Random(SEED + number))
-        for number, connection in enumerate(connections)
-    ]
+    connections = [await ours.target.connect() for _ in range(CALLERS)]
+    callers = soak_callers(ours, connections, message_log)
     periods: list[Period] = []
     for number in range(PERIODS):
         periods.append(await _period(ours, bare, callers, message_log, seconds))
@@ -87,6 +89,22 @@ async def _soak(ours: System, bare: System, message_log: MessageLog, seconds: fl
     for connection in connections:
         connection.close()
     return periods
+
+
+def soak_callers(ours: System, connections: Sequence[Connection], message_log: MessageLog) -> Sequence[SoakClient]:
+    """Return the caller of each connection, in turn one of the native API and one of SQS."""
+    native, sqs = ours.target, through_sqs(ours).target
+    assert isinstance(native, Target)
+    assert isinstance(sqs, SqsTarget)
+    callers: list[SoakClient] = []
+    for number, connection in enumerate(connections):
+        rng = Random(SEED + number)
+        callers.append(
+            SqsClient(connection, sqs, message_log, rng)
+            if number % 2
+            else NativeClient(connection, native, message_log, rng)
+        )
+    return callers
 
 
 async def _period(
@@ -141,15 +159,19 @@ async def _conservation(ours: System, conditions: str, message_log: MessageLog) 
     counts = call(ours, "GET", "/v1/queues/soak")["counts"]
     assert isinstance(counts, dict)
     counted = sum(counts.values())
+    to_sqs = message_log.crossed(NativeClient.interface, SqsClient.interface)
+    to_native = message_log.crossed(SqsClient.interface, NativeClient.interface)
     return Row(
         "conservation in a soak",
         conditions,
         f"{len(message_log.accepted):,} accepted = {len(message_log.completed):,} completed + {len(there):,} still there, "
-        f"number by number; {message_log.unaccounted(there)} astray; {message_log.lost_locks} locks expired before they were settled",
+        f"number by number; {message_log.unaccounted(there)} astray; {message_log.lost_locks} locks expired before they were settled; "
+        f"{to_sqs:,} sent natively and completed through SQS, {to_native:,} the other way",
         f"the server counts {counted:,} still there",
         [
             expect_none("message astray", message_log.unaccounted(there)),
             expect_none("difference to the counts", abs(counted - len(there))),
+            at_least(1, " completed through the other interface, each way", min(to_sqs, to_native)),
         ],
     )
 

@@ -13,7 +13,8 @@ from benchmarks.table import Row, at_least, at_most, expect_none
     ids=["whole", "lost", "completed and still there", "sent by nobody", "handed out again", "one for another"],
 )
 def test_a_soak_finds_each_message_that_is_astray(there: set[int], seen_again: int, astray: int) -> None:
-    account = MessageLog(accepted={1, 2, 3}, completed={1, 2}, seen_again=seen_again)
+    accepted, completed = dict.fromkeys({1, 2, 3}, "native"), dict.fromkeys({1, 2}, "SQS")
+    account = MessageLog(accepted, completed, seen_again)
     assert account.unaccounted(there) == astray
 
 
