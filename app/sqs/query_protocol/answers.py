@@ -15,8 +15,11 @@ from app.sqs.shapes.members import Nothing
 NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no document of XML 1.0 can have, not even escaped."""
 _REPLACEMENT = "\ufffd"
-_ENTITIES = {'"': "&quot;", "\r": "&#13;"}
-"""What is escaped besides `&`, `<` and `>`. A parser reads a carriage return as a line feed unless it is escaped."""
+_ENTITIES = {"\r": "&#13;"}
+"""What is escaped in texts besides `&`, `<` and `>`. A parser reads a carriage return as a line feed unless it is escaped.
+
+Quotes stay: JSON has many, and as `&quot;` each takes six bytes.
+"""
 
 
 class QueryProtocol(NamedTuple):
@@ -30,7 +33,7 @@ class QueryProtocol(NamedTuple):
 
         A character that XML does not allow becomes U+FFFD.
         """
-        pieces = [f'<?xml version="1.0"?><{action}Response xmlns="{_escaped(self.namespace)}">']
+        pieces = [f'<?xml version="1.0"?><{action}Response xmlns="{self.namespace}">']
         if not isinstance(answer, Nothing | None):
             _write(pieces, f"{action}Result", answer)
         pieces.append(f"<ResponseMetadata><RequestId>{_escaped(request_id)}</RequestId></ResponseMetadata>")
@@ -41,7 +44,7 @@ class QueryProtocol(NamedTuple):
         """Return the answer to a request that failed. The receiver is at fault from status 500, else the sender."""
         kind = "Sender" if error.is_of_sender else "Receiver"
         return (
-            f'<?xml version="1.0"?><ErrorResponse xmlns="{_escaped(self.namespace)}">'
+            f'<?xml version="1.0"?><ErrorResponse xmlns="{self.namespace}">'
             f"<Error><Type>{kind}</Type><Code>{_escaped(error.code)}</Code><Message>{_escaped(message)}</Message><Detail/></Error>"
             f"<RequestId>{_escaped(request_id)}</RequestId></ErrorResponse>"
         ).encode()
