@@ -58,7 +58,7 @@ from app.runtime.clock import Clock, SystemClock
 from app.runtime.parent_process import stop_with_parent
 from app.runtime.wait_queue import WaitQueue
 from app.settings import Settings
-from app.sqs.application import SqsOptions, with_sqs
+from app.sqs.application import with_sqs
 from app.store.open import open_store
 from app.store.shared.database import BatchObserver
 
@@ -180,8 +180,7 @@ class ServerApplication:
         """Return the application that answers programs: the API, and requests of AWS SDKs unless that is switched off."""
         api = build_application(context)
         settings = self._settings
-        options = SqsOptions(_secret(settings.sqs_secret), settings.sqs_url)
-        return with_access_log(with_sqs(api, context, options) if settings.sqs else api)
+        return with_access_log(with_sqs(api, context, settings.sqs_url) if settings.sqs else api)
 
     async def _with_console(
         self, api: ASGI, context: AppContext, services: Services, reporting: Reporting, stack: AsyncExitStack

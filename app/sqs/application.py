@@ -1,8 +1,6 @@
-"""Finds the requests of AWS SDKs among all others, and answers them."""
+"""Answers the requests of AWS SDKs, and passes all others on."""
 
 from collections.abc import Awaitable
-
-import msgspec
 
 from app.http.asgi import ASGI, Receive, Scope, Send
 from app.http.context import AppContext
@@ -15,23 +13,19 @@ from app.sqs.table import SERVICES
 API_PREFIX = "/v1/"
 
 
-class SqsOptions(msgspec.Struct, frozen=True):
-    """The settings of this interface: the secret from which those of keys follow, and the URL that precedes those of queues."""
+def with_sqs(application: ASGI, context: AppContext, url: str | None) -> ASGI:
+    """Return the application that answers the requests of AWS SDKs, and passes all others on.
 
-    secret: str | None
-    url: str | None
-
-
-def with_sqs(application: ASGI, context: AppContext, options: SqsOptions) -> ASGI:
-    """Return the application that answers the requests of AWS SDKs, and passes all others on."""
-    credentials = Credentials(context.authenticator, options.secret, context.broker.clock)
-    in_json = SqsHandler(context, JsonProtocol(), credentials, SERVICES, options.url)
-    in_query = SqsHandler(context, QueryRequests(), credentials, SERVICES, options.url)
+    URLs of queues begin with `url`, or without one with that of the request.
+    """
+    credentials = Credentials(context.authenticator, context.sqs_secret, context.broker.clock)
+    in_json = SqsHandler(context, JsonProtocol(), credentials, SERVICES, url)
+    in_query = SqsHandler(context, QueryRequests(), credentials, SERVICES, url)
 
     def answer(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        return (_handler(scope) or application)(scope, receive, send)
+        return (handler_of(scope) or application)(scope, receive, send)
 
-    def _handler(scope: Scope) -> SqsHandler | None:
+    def handler_of(scope: Scope) -> SqsHandler | None:
         path: str = scope["path"]
         if path.startswith(API_PREFIX) or not (path == "/" or QUEUE_PATH.fullmatch(path)):
             return None

@@ -16,13 +16,12 @@ from app.http.access_log import with_access_log
 from app.http.request_id import RequestIdMiddleware
 from app.maintenance.dead_letters import DeadLetterForwarder
 from app.maintenance.moves import advance_moves
-from app.sqs.application import SqsOptions, with_sqs
-from tests.api.api_server import ApiServer, open_api_server
+from app.sqs.application import with_sqs
+from tests.api.api_server import SQS_SECRET, ApiServer, open_api_server
 from tests.bounds import bounded
 from tests.sqs.signing import SignedBy
 
 BASE_URL = "http://peeklock.test"
-SERVER_SECRET = "a text of more than thirty-two characters"
 
 
 class SqsServer:
@@ -31,7 +30,7 @@ class SqsServer:
     def __init__(self, api: ApiServer, auth: SignedBy | None = None) -> None:
         self.api = api
         self.clock = api.clock
-        both = with_sqs(build_application(api.context), api.context, SqsOptions(SERVER_SECRET, None))
+        both = with_sqs(build_application(api.context), api.context, url=None)
         transport = httpx.ASGITransport(RequestIdMiddleware(with_access_log(both)))
         self.http = httpx.AsyncClient(transport=transport, base_url=BASE_URL, auth=auth)
 
@@ -42,7 +41,7 @@ class SqsServer:
         )
         if self.api.authenticator is not None:
             self.api.authenticator.clear_cache()
-        return SqsServer(self.api, SignedBy(created.key.id, signing_secret(SERVER_SECRET, created.key), self.clock.now))
+        return SqsServer(self.api, SignedBy(created.key.id, signing_secret(SQS_SECRET, created.key), self.clock.now))
 
     async def form(self, action: str, parameters: Mapping[str, str] | None = None, path: str = "/") -> httpx.Response:
         """Send one action in the query protocol."""
