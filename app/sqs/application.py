@@ -7,7 +7,7 @@ from app.http.context import AppContext
 from app.sqs.credentials import Credentials
 from app.sqs.handler import QUEUE_PATH, SqsHandler
 from app.sqs.json_protocol import JsonProtocol, is_json_request
-from app.sqs.query_protocol.requests import QueryRequests, is_query_request
+from app.sqs.query_protocol.protocol import QueryProtocol, is_query_request
 from app.sqs.table import SERVICES
 
 API_PREFIX = "/v1/"
@@ -20,7 +20,7 @@ def with_sqs(application: ASGI, context: AppContext, url: str | None) -> ASGI:
     """
     credentials = Credentials(context.authenticator, context.sqs_secret, context.broker.clock)
     in_json = SqsHandler(context, JsonProtocol(), credentials, SERVICES, url)
-    in_query = SqsHandler(context, QueryRequests(), credentials, SERVICES, url)
+    in_query = SqsHandler(context, QueryProtocol(), credentials, SERVICES, url)
 
     def answer(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         return (handler_of(scope) or application)(scope, receive, send)

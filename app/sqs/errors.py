@@ -120,6 +120,11 @@ class AwsError(NamedTuple):
         """Whether the request is at fault, and not the server."""
         return self.status < 500
 
+    @property
+    def fault(self) -> str:
+        """Which side has caused the error, in the words of AWS."""
+        return "Sender" if self.is_of_sender else "Receiver"
+
 
 def _alike(name: str, status: int = 400) -> AwsError:
     return AwsError(name, name, status)

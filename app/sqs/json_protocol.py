@@ -4,11 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from app.http.asgi import Headers
 from app.http.request_headers import RequestHeaders
 from app.http.response import Response
 from app.sqs.errors import AwsError
-from app.sqs.protocol import QUEUES, AwsProtocol, NamedAction, fault_of
+from app.sqs.protocol import QUEUES, AwsProtocol, NamedAction, request_id_header
 from app.sqs.shapes.members import AnswerStruct
 
 TARGET = b"x-amz-target"
@@ -33,11 +32,11 @@ class JsonProtocol(AwsProtocol):
 
     def answer(self, action: NamedAction, answer: AnswerStruct, request_id: str) -> Response:
         """Return the answer of an action."""
-        return Response(answer, content_type=CONTENT_TYPE, headers=_headers(request_id))
+        return Response(answer, content_type=CONTENT_TYPE, headers=request_id_header(request_id))
 
     def error(self, service: str, error: AwsError, message: str, request_id: str) -> Response:
         """Return the answer to a refused request. Its header has the code that the query protocol has in its body."""
-        headers = (*_headers(request_id), (b"x-amzn-query-error", f"{error.code};{fault_of(error)}".encode()))
+        headers = (*request_id_header(request_id), (b"x-amzn-query-error", f"{error.code};{error.fault}".encode()))
         body = ErrorBody(f"{NAMESPACE}#{error.name}", message)
         return Response(body, error.status, content_type=CONTENT_TYPE, headers=headers)
 
@@ -45,7 +44,3 @@ class JsonProtocol(AwsProtocol):
 def is_json_request(headers: Mapping[bytes, bytes]) -> bool:
     """Return whether a request names an action of SQS in its header."""
     return headers.get(TARGET, b"").startswith(PREFIX)
-
-
-def _headers(request_id: str) -> Headers:
-    return ((b"x-amzn-requestid", request_id.encode()),)

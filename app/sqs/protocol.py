@@ -1,10 +1,11 @@
-"""What the two protocols of AWS have in common: each reads an action with its members, and writes answers and errors."""
+"""The interface of the two protocols of AWS: each reads an action with its members, and writes answers and errors."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 import msgspec
 
+from app.http.asgi import Headers
 from app.http.request_headers import RequestHeaders
 from app.http.response import Response
 from app.sqs.errors import AwsError
@@ -31,7 +32,7 @@ class NamedAction(msgspec.Struct, frozen=True):
 
 
 class AwsProtocol(Protocol):
-    """One of the protocols."""
+    """Reads requests and writes answers in one of the protocols of AWS."""
 
     def read(self, headers: RequestHeaders, raw: bytes, query: bytes) -> NamedAction:
         """Return the action of a request with this body and query string. Refuses with `InvalidRequest`."""
@@ -46,6 +47,6 @@ class AwsProtocol(Protocol):
         ...
 
 
-def fault_of(error: AwsError) -> str:
-    """Return which side has caused an error, in the words of AWS."""
-    return "Sender" if error.is_of_sender else "Receiver"
+def request_id_header(request_id: str) -> Headers:
+    """Return the header with the id of a request, which answers of both protocols have."""
+    return ((b"x-amzn-requestid", request_id.encode()),)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.sqs.errors import AwsError
-from app.sqs.query_protocol.answers import SQS, QueryProtocol
+from app.sqs.query_protocol.answers import SQS, QueryService
 from app.sqs.shapes import messages, move_tasks, queues
 from app.sqs.shapes.members import AnswerStruct, FailedEntry, Nothing
 from tests.walks import for_each
@@ -162,7 +162,7 @@ def test_an_error_has_a_type_a_code_and_a_message(status: int, kind: str) -> Non
 
 
 def test_another_service_has_a_namespace_of_its_own() -> None:
-    other = QueryProtocol("2010-03-31", "http://sns.amazonaws.com/doc/2010-03-31/")
+    other = QueryService("2010-03-31", "http://sns.amazonaws.com/doc/2010-03-31/")
     for raw in (other.xml_of("Publish", SENT, "r"), other.xml_error(AwsError("a", "b"), "m", "r")):
         assert parsed(raw).tag.startswith("{http://sns.amazonaws.com/doc/2010-03-31/}")
 

@@ -22,8 +22,8 @@ Quotes stay: JSON has many, and as `&quot;` each takes six bytes.
 """
 
 
-class QueryProtocol(NamedTuple):
-    """The query protocol of one service: the version that its requests name, and the namespace of its answers."""
+class QueryService(NamedTuple):
+    """A service in the query protocol: the version that its requests name, and the namespace of its answers."""
 
     version: str
     namespace: str
@@ -41,17 +41,16 @@ class QueryProtocol(NamedTuple):
         return "".join(pieces).encode()
 
     def xml_error(self, error: AwsError, message: str, request_id: str) -> bytes:
-        """Return the answer to a request that failed. The receiver is at fault from status 500, else the sender."""
-        kind = "Sender" if error.is_of_sender else "Receiver"
+        """Return the answer to a request that failed."""
         return (
             f'<?xml version="1.0"?><ErrorResponse xmlns="{self.namespace}">'
-            f"<Error><Type>{kind}</Type><Code>{_escaped(error.code)}</Code><Message>{_escaped(message)}</Message><Detail/></Error>"
+            f"<Error><Type>{error.fault}</Type><Code>{_escaped(error.code)}</Code><Message>{_escaped(message)}</Message><Detail/></Error>"
             f"<RequestId>{_escaped(request_id)}</RequestId></ErrorResponse>"
         ).encode()
 
 
-SQS = QueryProtocol("2012-11-05", "http://queue.amazonaws.com/doc/2012-11-05/")
-SNS = QueryProtocol("2010-03-31", "http://sns.amazonaws.com/doc/2010-03-31/")
+SQS = QueryService("2012-11-05", "http://queue.amazonaws.com/doc/2012-11-05/")
+SNS = QueryService("2010-03-31", "http://sns.amazonaws.com/doc/2010-03-31/")
 
 
 def _escaped(text: str) -> str:
