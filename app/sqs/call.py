@@ -12,7 +12,7 @@ from app.domain.refusals import Forbidden
 from app.http.authorize import authorize
 from app.http.request import Request
 from app.sqs.errors import AwsError
-from app.sqs.queue_names import ACCOUNT, check_new_name, name_of_arn, name_of_url
+from app.sqs.queue_names import check_new_name, name_of_arn, name_of_url, queue_url
 from app.sqs.shapes.members import AnswerStruct, RequestStruct
 from app.sqs.task_handles import task_of_handle
 
@@ -22,8 +22,8 @@ Body = TypeVar("Body", bound=RequestStruct)
 class Call(msgspec.Struct, Generic[Body], frozen=True):
     """A decoded and authorized call of an action.
 
-    `queue_name` is the queue or the topic that it is about, empty if it is about none. `region` is that of the client, for ARNs, and
-    `base_url` is what precedes the account in the URLs of queues.
+    `queue_name` is the queue or the topic that it is about, empty if it is about none. `region` is that of the signature, for
+    ARNs. `base_url` is the URL of the server, with which URLs of queues begin.
     """
 
     request: Request[Any]
@@ -62,7 +62,7 @@ class Call(msgspec.Struct, Generic[Body], frozen=True):
 
     def url_of(self, name: str) -> str:
         """Return the URL of a queue."""
-        return f"{self.base_url}/{ACCOUNT}/{name}"
+        return queue_url(name, self.base_url)
 
 
 Endpoint: TypeAlias = Callable[[Call[Any]], Awaitable[AnswerStruct]]

@@ -140,6 +140,6 @@ def _paths(scope: Scope) -> tuple[str, ...]:
 
 
 def _base_url(scope: Scope, headers: RequestHeaders) -> str:
-    """Return the URL at which the client has found the server."""
+    """Return the URL of the server as the client knows it."""
     host = headers.values.get(b"host", b"").decode("latin-1")
     return f"{scope['scheme']}://{host}{scope.get('root_path', '')}"

@@ -1,4 +1,4 @@
-"""Names of queues as SQS writes them: in URLs, in ARNs, and with a suffix for FIFO queues."""
+"""Names of queues in SQS: in URLs, in ARNs, and with a suffix for FIFO queues."""
 
 from string import ascii_letters, digits
 from typing import Final
@@ -13,7 +13,7 @@ ACCOUNT: Final = "000000000000"
 
 FIFO_SUFFIX: Final = ".fifo"
 _MAX_NEW_NAME_LENGTH = 80
-"""As in SQS, and with the suffix. It limits names that CreateQueue gives, not the queues that other actions can use."""
+"""Characters with the suffix, as in SQS. Only CreateQueue has this limit: other actions take longer names too."""
 _NEW_NAME_CHARACTERS = frozenset(ascii_letters + digits + "-_")
 _ARN_FIELDS = 6
 
@@ -43,7 +43,7 @@ def arn_of(name: str, region: str) -> str:
 def name_of_arn(arn: str) -> str:
     """Return the name of the queue with this ARN. Its partition, region and account have no effect.
 
-    Refuses with `InvalidRequest` what is no ARN of a queue.
+    Refuses with `InvalidRequest` a text that is not the ARN of a queue.
     """
     fields = arn.split(":")
     if len(fields) != _ARN_FIELDS or fields[0] != "arn" or fields[2] != "sqs" or not is_valid_name(fields[-1]):
@@ -51,9 +51,9 @@ def name_of_arn(arn: str) -> str:
     return fields[-1]
 
 
-def queue_url(scheme: str, host: str, root_path: str, name: str) -> str:
-    """Return the URL of a queue. The root path is empty, or begins with a slash and does not end with one."""
-    return f"{scheme}://{host}{root_path}/{ACCOUNT}/{name}"
+def queue_url(name: str, base_url: str) -> str:
+    """Return the URL of a queue on the server with this URL, which has no slash at its end."""
+    return f"{base_url}/{ACCOUNT}/{name}"
 
 
 def name_of_url(url: str | None) -> str:

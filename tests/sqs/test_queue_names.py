@@ -56,8 +56,8 @@ def test_what_is_no_arn_of_a_queue_is_refused(arn: str) -> None:
 
 
 def test_the_url_of_a_queue_leads_back_to_its_name() -> None:
-    assert queue_url("http", "h:8080", "", "orders") == "http://h:8080/000000000000/orders"
-    url = queue_url("https", "example.com", "/mq", "orders.fifo")
+    assert queue_url("orders", "http://h:8080") == "http://h:8080/000000000000/orders"
+    url = queue_url("orders.fifo", "https://example.com/mq")
     assert url == "https://example.com/mq/000000000000/orders.fifo"
     assert name_of_url(url) == "orders.fifo"
 
