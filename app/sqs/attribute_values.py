@@ -11,6 +11,7 @@ from app.sqs.errors import InvalidMessageContents
 from app.sqs.number_values import is_number
 from app.sqs.shapes.messages import AttributeValue
 from app.sqs.xml_text import xml_bytes
+from app.wire.decode_errors import shortened
 
 Kind: TypeAlias = Literal["String", "Number", "Binary"]
 
@@ -24,7 +25,7 @@ def is_attribute_name(name: str) -> bool:
     """Return whether a message attribute may have this name.
 
     SQS allows 256 characters, and Peeklock 128. The property with the queue of a dead letter is the system attribute
-    DeadLetterQueueSourceArn, and no message attribute.
+    DeadLetterQueueSourceArn, not a message attribute.
     """
     return (
         len(name) <= MAX_ID_LENGTH
@@ -37,7 +38,7 @@ def is_attribute_name(name: str) -> bool:
 def kind_of(data_type: str) -> Kind | None:
     """Return the kind of value that a type such as `Number.int` has; None if SQS does not allow the type.
 
-    A label after the dot has any characters that XML allows.
+    The label after the dot may have all characters that XML allows.
     """
     kind, dot, label = data_type.partition(".")
     if len(data_type) > _MAX_TYPE_LENGTH or (dot and not label) or xml_bytes(label) is None:
@@ -100,5 +101,5 @@ def _check_text(name: str, kind: Kind, text: str) -> None:
 
 
 def _shown(name: str) -> str:
-    """Return a name for a sentence, without characters that an answer in XML could not carry."""
-    return ascii(name if len(name) <= _MAX_TYPE_LENGTH else name[:_MAX_TYPE_LENGTH] + "...")
+    """Return a name as a refusal repeats it, without characters that an answer in XML could not carry."""
+    return ascii(shortened(name))

@@ -19,7 +19,7 @@ from app.sqs.errors import InvalidAttributeName, InvalidAttributeValue
 from app.sqs.queue_labels import FIFO_LABELS, check_labels, fifo_label, with_fifo_label, with_tags
 from app.sqs.queue_names import arn_of, check_new_name, is_fifo
 from app.sqs.redrive_policy import REDRIVE_POLICY, redrive_policy, with_redrive_policy
-from app.sqs.setting_texts import truth, truth_text, whole_number
+from app.sqs.setting_texts import boolean, whole_number
 from app.sqs.shapes.members import MAX_VISIBILITY_SECONDS, MAX_WAIT_SECONDS
 from app.sqs.unsupported_attributes import UNSUPPORTED_ATTRIBUTES, check_unsupported
 
@@ -72,7 +72,7 @@ def new_settings(name: str, attributes: Mapping[str, str], tags: Mapping[str, st
     `changed_settings` does, and malformed tags as `with_tags` does.
     """
     check_new_name(name)
-    if truth(_FIFO_QUEUE, attributes.get(_FIFO_QUEUE, "false")) is not is_fifo(name):
+    if boolean(_FIFO_QUEUE, attributes.get(_FIFO_QUEUE, "false")) is not is_fifo(name):
         raise InvalidRequest(
             "The name of a FIFO queue ends with .fifo, and a queue with such a name is created with FifoQueue=true."
         )
@@ -102,7 +102,7 @@ def same_attributes(existing: QueueSettings, name: str, given: Mapping[str, str]
     others = dict(given)
     fifo = others.pop(_FIFO_QUEUE, None)
     wanted = _with_attributes(existing, name, others)
-    if fifo is not None and truth(_FIFO_QUEUE, fifo) is not _keeps_order(existing, name):
+    if fifo is not None and boolean(_FIFO_QUEUE, fifo) is not _keeps_order(existing, name):
         return False
     return _setting_texts(existing, name, "") == _setting_texts(wanted, name, "")
 
@@ -141,7 +141,7 @@ def _setting_texts(settings: QueueSettings, name: str, region: str) -> dict[str,
         value: Duration | None = getattr(settings, period.setting)
         texts[attribute] = str((period.unset if value is None else value) // SECOND)
     if _keeps_order(settings, name):
-        texts[_FIFO_QUEUE] = truth_text(True)
+        texts[_FIFO_QUEUE] = "true"
         texts.update({attribute: fifo_label(settings, attribute) for attribute in FIFO_LABELS})
     policy = redrive_policy(settings, region)
     return texts if policy is None else {**texts, REDRIVE_POLICY: policy}
@@ -185,7 +185,7 @@ def _change_message_size(settings: QueueSettings, _: str, text: str) -> QueueSet
 
 
 def _keep_kind(settings: QueueSettings, name: str, text: str) -> QueueSettings:
-    if truth(_FIFO_QUEUE, text) is not _keeps_order(settings, name):
+    if boolean(_FIFO_QUEUE, text) is not _keeps_order(settings, name):
         raise InvalidAttributeValue(f"{_FIFO_QUEUE} of a queue cannot be changed.")
     return settings
 

@@ -1,4 +1,4 @@
-"""The texts of queue attributes: whole numbers, true and false, and the sentences that refuse others."""
+"""Reads the texts of queue attributes: whole numbers, booleans, and words of a list."""
 
 from collections.abc import Collection
 
@@ -8,7 +8,7 @@ _MAX_DIGITS = 10
 
 
 def whole_number(name: str, text: str, least: int, most: int) -> int:
-    """Return the number that this text of ASCII digits is.
+    """Return the number that this text has in ASCII digits.
 
     Refuses with `InvalidAttributeValue` a text that is no such number, and a number outside these bounds.
     """
@@ -18,14 +18,9 @@ def whole_number(name: str, text: str, least: int, most: int) -> int:
     return int(text)
 
 
-def truth(name: str, text: str) -> bool:
+def boolean(name: str, text: str) -> bool:
     """Return whether this text is `true`. Refuses with `InvalidAttributeValue` one that is neither `true` nor `false`."""
     return one_of(name, text, ("true", "false")) == "true"
-
-
-def truth_text(value: object) -> str:
-    """Return `true` or `false`."""
-    return "true" if value else "false"
 
 
 def one_of(name: str, text: str, allowed: Collection[str]) -> str:

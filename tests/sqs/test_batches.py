@@ -176,7 +176,7 @@ async def test_each_deletion_of_a_batch_has_its_own_result(sqs: SqsServer) -> No
 
 
 async def test_a_handle_that_a_batch_has_twice_deletes_its_message_once(sqs: SqsServer) -> None:
-    """As in SQS, both succeed: the message is gone."""
+    """Both succeed, as in SQS, and so does a repeat of the batch."""
     url = await sqs.create()
     (handle,) = await locked(sqs, url, 1)
     batch = [{"Id": one, "ReceiptHandle": handle} for one in ("a", "b")]
@@ -231,8 +231,19 @@ async def test_a_handle_has_one_new_visibility_in_a_batch(sqs: SqsServer) -> Non
     batch.append({"Id": "again", "ReceiptHandle": handle, "VisibilityTimeout": 5})
     answer = await sqs.call("ChangeMessageVisibilityBatch", QueueUrl=url, Entries=batch)
     assert ids(answer["Successful"]) == ["5", "again"]
-    assert [(one["Id"], one["Code"]) for one in answer["Failed"]] == [("7", "InvalidParameterValue")]
+    (failure,) = answer["Failed"]
+    assert (failure["Id"], failure["Code"]) == ("7", "InvalidParameterValue")
+    assert "ReceiptHandle" in failure["Message"]
     await sqs.api.advance_time(6)
+    assert len(await sqs.receive(url)) == 1
+
+
+async def test_a_message_that_a_batch_makes_visible_twice_is_visible(sqs: SqsServer) -> None:
+    url = await sqs.create()
+    (handle,) = await locked(sqs, url, 1)
+    batch = [{"Id": one, "ReceiptHandle": handle, "VisibilityTimeout": 0} for one in ("a", "b")]
+    answer = await sqs.call("ChangeMessageVisibilityBatch", QueueUrl=url, Entries=batch)
+    assert (ids(answer["Successful"]), answer["Failed"]) == (["a", "b"], [])
     assert len(await sqs.receive(url)) == 1
 
 

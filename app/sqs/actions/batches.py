@@ -14,14 +14,8 @@ from app.domain.refusals import InvalidRequest, Refusal
 from app.domain.sending import NewMessage
 from app.domain.settlement import LockToken
 from app.http.decoding import entry_decoder
-from app.http.settling import BatchEntry
-from app.sqs.actions.messages import (
-    SettledOrRefused,
-    completion,
-    new_visibility,
-    sent_message,
-    settle_handles,
-)
+from app.http.settling import BatchEntry, BatchResult
+from app.sqs.actions.messages import completion, new_visibility, sent_message, settle_handles
 from app.sqs.call import Call
 from app.sqs.errors import (
     BatchEntryIdsNotDistinct,
@@ -38,7 +32,7 @@ from app.sqs.shapes.topics import PublishEntry
 
 MAX_BATCH_BYTES = 1 << 20
 """Bytes of the bodies and attributes of a batch together, as in SQS."""
-SAME_HANDLE = "An earlier entry of the batch has the same ReceiptHandle and asks something else of it."
+SAME_HANDLE = "An earlier entry of the batch has the same ReceiptHandle and asks for something else."
 ENTRY_ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 Entry = TypeVar("Entry", shapes.SendEntry, shapes.DeleteEntry, shapes.ChangeVisibilityEntry, PublishEntry)
@@ -141,18 +135,17 @@ def check_size(messages: Iterable[NewMessage | Refusal]) -> None:
 
 async def _settle_each(
     call: Call[Any], entries: Mapping[str, Entry | Refusal], request_of: Callable[[Queue, Entry], BatchEntry]
-) -> dict[str, SettledOrRefused]:
-    """Carry out each entry. Entries that ask the same of one receipt handle have one result, as a repeat of a batch has."""
+) -> dict[str, BatchResult]:
+    """Carry out each entry. An entry that repeats an earlier one has its result: a repeated delete succeeds."""
     queue = await call.queue()
     asked = [entry if isinstance(entry, Refusal) else replace(entry, id="") for entry in entries.values()]
-    distinct = [one for index, one in enumerate(asked) if one not in asked[:index]]
-    requests = [one if isinstance(one, Refusal) else request_of(queue, one) for one in distinct]
-    results = await settle_handles(call, queue, _without_contradictions(requests))
-    return {name: results[distinct.index(one)] for name, one in zip(entries, asked, strict=True)}
+    requests = [one if isinstance(one, Refusal) else request_of(queue, one) for one in asked]
+    results = await settle_handles(call, queue, _without_repeated_handles(requests))
+    return {name: results[asked.index(one)] for name, one in zip(entries, asked, strict=True)}
 
 
-def _without_contradictions(requests: Iterable[BatchEntry]) -> list[BatchEntry]:
-    """Return these requests. One that asks something else of the receipt handle of an earlier one is a refusal."""
+def _without_repeated_handles(requests: Iterable[BatchEntry]) -> list[BatchEntry]:
+    """Return the requests, with a refusal instead of each that has the receipt handle of an earlier one."""
     tokens: set[LockToken] = set()
     checked: list[BatchEntry] = []
     for request in requests:
@@ -164,12 +157,12 @@ def _without_contradictions(requests: Iterable[BatchEntry]) -> list[BatchEntry]:
     return checked
 
 
-def _done(outcomes: Mapping[str, SettledOrRefused]) -> tuple[shapes.DoneEntry, ...]:
+def _done(outcomes: Mapping[str, BatchResult]) -> tuple[shapes.DoneEntry, ...]:
     return tuple(shapes.DoneEntry(id=name) for name, outcome in outcomes.items() if not isinstance(outcome, Exception))
 
 
 def _failures(outcomes: Mapping[str, object]) -> tuple[FailedEntry, ...]:
-    """Return the refused entries. Only an outcome that the client cannot change is not its fault."""
+    """Return the entries that failed."""
     failed = ((name, outcome) for name, outcome in outcomes.items() if isinstance(outcome, Exception))
     return tuple(_failure(name, outcome) for name, outcome in failed)
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from app.broker.ports.attempts import Attempt
 from app.broker.receiving.receive import ReceiveRequest
@@ -32,9 +32,6 @@ ATTEMPT_RETENTION: Duration = 5 * MINUTE
 """How long a repeat of a ReceiveRequestAttemptId gets the same messages, as in SQS."""
 MIN_VISIBILITY_SECONDS = 1
 """The shortest lock. A receive with a visibility timeout of 0 locks its messages for this long."""
-
-SettledOrRefused: TypeAlias = BatchResult
-"""What has become of a receipt handle: it was settled, its lock has a new end, or the request is refused."""
 
 
 async def send_message(call: Call[shapes.SendMessage]) -> shapes.SentMessage:
@@ -113,23 +110,12 @@ def new_visibility(queue: Queue, entry: shapes.ChangeMessageVisibility | shapes.
     return LockRenewal(token, from_seconds(entry.visibility_timeout), is_exact=True)
 
 
-async def settle_handles(call: Call[Any], queue: Queue, entries: Sequence[BatchEntry]) -> list[SettledOrRefused]:
-    """Carry out these settlements and changes. A refusal says what has happened to the receipt handle.
-
-    Entries that ask for the same have the same result: a message that is deleted twice is deleted. An entry that asks for
-    something else with the receipt handle of an earlier one is refused.
-    """
-    distinct: list[BatchEntry] = []
-    places: list[int] = []
-    for entry in entries:
-        if entry not in distinct:
-            distinct.append(entry)
-        places.append(distinct.index(entry))
-    results = [_with_sentence(result) for result in await settle_batch(call.broker, queue, distinct)]
-    return [results[place] for place in places]
+async def settle_handles(call: Call[Any], queue: Queue, entries: Sequence[BatchEntry]) -> list[BatchResult]:
+    """Carry out these settlements and changes of locks. A refusal says what has happened to the receipt handle."""
+    return [_with_sentence(result) for result in await settle_batch(call.broker, queue, entries)]
 
 
-def _with_sentence(result: BatchResult) -> SettledOrRefused:
+def _with_sentence(result: BatchResult) -> BatchResult:
     if isinstance(result, LockLost | AlreadySettled | MessageNotFound):
         return ReceiptHandleIsInvalid(_sentence(result))
     return result

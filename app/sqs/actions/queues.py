@@ -13,7 +13,7 @@ from app.broker.precondition import Precondition
 from app.domain.access import Right
 from app.domain.message import MessageState
 from app.domain.name_ranges import ranges_within
-from app.domain.queue import QueueSettings, is_valid_name
+from app.domain.queue import is_valid_name
 from app.domain.refusals import InvalidRequest, PreconditionFailed, QueueNotFound
 from app.http.request import ANY_TAG
 from app.sqs.actions.settings import change_settings
@@ -32,9 +32,9 @@ PURGED_STATES = (MessageState.AVAILABLE, MessageState.BLOCKED, MessageState.SCHE
 
 
 async def create_queue(call: Call[shapes.CreateQueue]) -> shapes.FoundQueue:
-    """Create a queue. One of this name that has the given attributes is left as it is.
+    """Create a queue, unless one of this name has the given attributes.
 
-    Refuses with `QueueNameExists` if it has others, and as `new_settings` and `_check_target` do.
+    Refuses with `QueueNameExists` if the queue exists with other attributes, and as `new_settings` and `_check_target` do.
     """
     attributes, name = call.body.attributes, call.queue_name
     settings = new_settings(name, attributes, call.body.tags)
@@ -82,7 +82,7 @@ async def set_queue_attributes(call: Call[shapes.SetQueueAttributes]) -> Nothing
     """Change attributes of a queue. Receivers keep their locks. Refuses as `changed_settings` and `_check_target` do."""
     attributes = call.body.attributes
     await _check_target(call, attributes)
-    await change_settings(call, partial(_changed, name=call.queue_name, attributes=attributes))
+    await change_settings(call, partial(changed_settings, name=call.queue_name, attributes=attributes))
     return Nothing()
 
 
@@ -101,7 +101,7 @@ async def purge_queue(call: Call[shapes.PurgeQueue]) -> Nothing:
 
 
 async def list_dead_letter_source_queues(call: Call[shapes.ListDeadLetterSourceQueues]) -> shapes.SourceQueueList:
-    """List the queues whose dead letters move to this one, as far as the client may browse them.
+    """List the queues whose dead letters move to this one and that the client may browse.
 
     Refuses with `QueueNotFound`, and as `_check_token` does.
     """
@@ -127,7 +127,7 @@ async def remove_permission(_call: Call[shapes.RemovePermission]) -> Nothing:
 
 
 def _check_token(token: str) -> None:
-    """Refuse with `InvalidRequest` a NextToken that is no name of a queue."""
+    """Refuse with `InvalidRequest` a NextToken that is not the name of a queue."""
     if token and not is_valid_name(token):
         raise InvalidRequest("This NextToken did not come from this list.")
 
@@ -144,7 +144,3 @@ async def _check_target(
         await call.broker.queue_cache.by_name(target)
     except QueueNotFound:
         raise InvalidRequest(f"The RedrivePolicy names queue {target}, which does not exist.") from None
-
-
-def _changed(settings: QueueSettings, name: str, attributes: Mapping[str, str]) -> QueueSettings:
-    return changed_settings(settings, name, attributes)

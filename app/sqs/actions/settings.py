@@ -1,4 +1,4 @@
-"""Changes of settings, with which receivers keep their locks."""
+"""Changes the settings of a queue without ending the locks of its receivers."""
 
 from typing import Any
 
